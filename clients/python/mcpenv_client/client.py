@@ -1,0 +1,281 @@
+"""EnvClient: rolls out episodes on an environment server over ``/ws``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar, get_args, get_origin
+
+from pydantic import ValidationError
+
+from .actions import Action, CallToolAction, ListToolsAction
+from .connection import Connection, ConnectionOptions, http_base
+from .errors import InvalidMessage, ListingFailed, SessionLost
+from .observations import AnyObservation, CallToolObservation, ListToolsObservation, Observation
+from .records import StepResult
+from .state import State
+from .sync import SyncEnvClient
+from .tools import Tool
+from .values import decode, revive
+from .wire import FrameType, describe_faults, encode_action, encode_frame, faults, parse_observation
+
+ActT = TypeVar("ActT")
+ObsT = TypeVar("ObsT")
+StateT = TypeVar("StateT")
+
+_REPLY_MARGIN_S = 30.0
+
+
+class EnvClient(Generic[ActT, ObsT, StateT]):
+    """A client of one environment session, async first; `sync` gives the blocking form.
+
+    One client is one session with its own environment instance. Calls from several tasks take turns in order of arrival.
+    A caller that is cancelled while it waits loses the session, because its reply can no longer be told apart.
+
+    Typing: subclass and override ``_step_payload``, ``_parse_result``, ``_parse_state``, or name the classes as
+    ``EnvClient[MyAction, MyObservation, MyState](url)``. Without either, tool observations are `CallToolObservation`
+    and `ListToolsObservation`, others `AnyObservation`, states `State`.
+
+    Args:
+        base_url: ``http(s)://`` or ``ws(s)://`` address of the server.
+        connect_timeout_s: seconds to connect.
+        message_timeout_s: seconds to wait for a reply; more than the server's step deadline (300 by default), so that
+            the server, which knows what happened, is the one to give up first.
+        ping_interval_s, ping_timeout_s: seconds between keep-alive pings and to wait for their pongs; None: no pings.
+        max_message_bytes: the largest frame to accept.
+        headers: extra HTTP headers of the handshake.
+
+    Raises (all methods):
+        ConnectionFailed: no connection could be made.
+        SessionLost: the connection ended, a reply did not come in time, or an earlier call lost the session. Only
+            `reset` or `connect` begin a new session, because you asked for one.
+        WireError: the server refused; one class per code, see `mcpenv_client.errors`.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        connect_timeout_s: float = 10.0,
+        message_timeout_s: float = 330.0,
+        ping_interval_s: float | None = 20.0,
+        ping_timeout_s: float | None = 20.0,
+        max_message_bytes: int = 100 * 1024 * 1024,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.base_url = http_base(base_url)
+        self._options = ConnectionOptions(
+            connect_timeout_s,
+            message_timeout_s,
+            ping_interval_s,
+            ping_timeout_s,
+            max_message_bytes,
+            tuple((headers or {}).items()),
+        )
+        self._connection: Connection | None = None
+        self._connecting = asyncio.Lock()
+        self._closed = False
+
+    # -- the session
+
+    async def connect(self) -> None:
+        """Open the session; does nothing if it is open. After a loss this begins a new session."""
+        async with self._connecting:
+            if self._connection is None or self._connection.lost is not None:
+                self._connection = await Connection.open(self.base_url, self._options)
+                self._closed = False
+
+    async def close(self) -> None:
+        """End the session and close the socket. Safe to call twice."""
+        self._closed = True
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close(encode_frame(FrameType.CLOSE))
+
+    async def __aenter__(self) -> Any:
+        await self.connect()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    def sync(self) -> SyncEnvClient[ObsT, StateT]:
+        """The same client with blocking methods. All sync clients of a process share one thread."""
+        return SyncEnvClient(self)
+
+    # -- the episode
+
+    async def reset(
+        self, seed: int | None = None, episode_id: str | None = None, *, timeout_s: float | None = None, **options: Any
+    ) -> StepResult[ObsT]:
+        """Begin an episode.
+
+        Args:
+            seed: for reproducible episodes.
+            episode_id: a name for the episode; the server makes one up otherwise.
+            timeout_s: seconds to wait for the reply, instead of ``message_timeout_s``.
+            options: the environment's own reset options; unknown ones are refused.
+        """
+        data = dict(options)
+        if seed is not None:
+            data["seed"] = seed
+        if episode_id is not None:
+            data["episode_id"] = episode_id
+        text = encode_frame(FrameType.RESET, data)
+        await self.connect()
+        return self._parse_result((await self._exchange(text, timeout_s)).data)
+
+    async def step(self, action: ActT, *, timeout_s: float | None = None) -> StepResult[ObsT]:
+        """Take one step. A tool's failure is data (``result.error``); only refusals raise.
+
+        Args:
+            action: an `Action`, or a dict in the form of the wire.
+            timeout_s: deadline of the step at the server, in seconds; never longer than the server's own.
+
+        Raises:
+            EpisodeDone: the episode is over.
+        """
+        payload = self._step_payload(action)
+        text = encode_frame(FrameType.STEP, payload, timeout_s=timeout_s)
+        wait_s = None if timeout_s is None else timeout_s + _REPLY_MARGIN_S
+        return self._parse_result((await self._exchange(text, wait_s)).data)
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any] | None = None, *, timeout_s: float | None = None
+    ) -> StepResult[ObsT]:
+        """Call one tool: a step."""
+        action: Any = CallToolAction(tool_name=name, arguments=arguments or {})
+        return await self.step(action, timeout_s=timeout_s)
+
+    async def list_tools(self) -> list[Tool]:
+        """The tools of this session's environment. No step.
+
+        Raises:
+            ListingFailed: the server answered with something else than a listing.
+        """
+        reply = await self._exchange(encode_frame(FrameType.STEP, encode_action(ListToolsAction())), None)
+        observation = reply.data.get("observation")
+        if not isinstance(observation, dict) or "tools" not in observation:
+            raise ListingFailed(self.base_url, "the reply has no tools")
+        return [Tool.model_validate(tool) for tool in observation["tools"]]
+
+    async def state(self) -> StateT:
+        """The environment's state."""
+        return self._parse_state((await self._exchange(encode_frame(FrameType.STATE), None)).data)
+
+    # -- the server
+
+    async def metadata(self) -> dict[str, Any]:
+        """``GET /metadata``: name, version, mode, protocol and more."""
+        return await self._get("/metadata")
+
+    async def schema(self) -> dict[str, Any]:
+        """``GET /schema``: JSON Schemas of actions, observations, state, tools and reset options."""
+        return await self._get("/schema")
+
+    # -- what a typed client overrides
+
+    def _step_payload(self, action: ActT) -> dict[str, Any]:
+        """The ``data`` of a step frame for ``action``."""
+        if not isinstance(action, Action | Mapping):
+            raise TypeError(f"an action is an Action or a dict, not a {type(action).__name__}")
+        return encode_action(action)
+
+    def _parse_result(self, payload: dict[str, Any]) -> StepResult[ObsT]:
+        """A `StepResult` from the ``data`` of an observation frame."""
+        observation: Any = self._parse_observation(payload)
+        return StepResult(
+            observation=observation,
+            reward=observation.reward,
+            terminated=observation.terminated,
+            truncated=observation.truncated,
+            done=observation.done,
+            info=observation.info,
+        )
+
+    def _parse_state(self, payload: dict[str, Any]) -> StateT:
+        """A state from the ``data`` of a state frame."""
+        cls: Any = self._type_argument(2, State)
+        return revive(cls, payload)
+
+    def _parse_observation(self, payload: dict[str, Any]) -> Observation:
+        body = payload.get("observation") or {}
+        cls = self._type_argument(1, AnyObservation)
+        if "tool_name" in body and ("result" in body or "error" in body):
+            cls = cls if issubclass(cls, CallToolObservation) else CallToolObservation
+        elif isinstance(body.get("tools"), list) and "tools" not in cls.model_fields:
+            cls = ListToolsObservation
+        try:
+            return parse_observation(payload, cls)
+        except ValidationError as error:
+            if not set(body) - {"metadata"}:
+                # A reset without an observation of its own answers the base class, whatever steps answer.
+                return parse_observation(payload, Observation)
+            raise InvalidMessage(
+                f"the observation is no {cls.__name__}: {describe_faults(error)}", errors=faults(error)
+            ) from error
+
+    def _type_argument(self, index: int, default: type[Any]) -> type[Any]:
+        """The class given for a type parameter, by ``EnvClient[...]`` or by a subclass of it."""
+        origins = [getattr(self, "__orig_class__", None)]
+        for cls in type(self).__mro__:
+            origins.extend(getattr(cls, "__orig_bases__", ()))
+        for origin in origins:
+            if isinstance(get_origin(origin), type) and issubclass(get_origin(origin), EnvClient):
+                argument = get_args(origin)[index]
+                if isinstance(argument, type):
+                    return argument
+        return default
+
+    # -- plumbing
+
+    async def _exchange(self, text: str, timeout_s: float | None) -> Any:
+        if self._connection is None:
+            if self._closed:
+                raise SessionLost("the client was closed; reset() begins a new session")
+            await self.connect()
+        assert self._connection is not None
+        return await self._connection.exchange(text, timeout_s)
+
+    async def _get(self, path: str) -> dict[str, Any]:
+        import httpx  # loaded on first use: a third of this package's import time
+
+        from .errors import ConnectionFailed, from_wire
+
+        url = self.base_url + path
+        try:
+            async with httpx.AsyncClient(
+                timeout=self._options.connect_timeout_s, headers=list(self._options.headers)
+            ) as http:
+                response = await http.get(url)
+        except httpx.HTTPError as error:
+            raise ConnectionFailed(url, str(error) or type(error).__name__) from error
+        try:
+            body = decode(response.content)
+        except ValueError as error:
+            raise ConnectionFailed(url, f"HTTP {response.status_code}, no JSON") from error
+        if response.is_error:
+            raise from_wire(body if isinstance(body, dict) else {})
+        return body
+
+
+class GenericEnvClient(EnvClient[dict[str, Any], dict[str, Any], dict[str, Any]]):
+    """A client without classes: actions, observations and states are dicts in the form of the wire."""
+
+    def _step_payload(self, action: dict[str, Any]) -> dict[str, Any]:
+        return encode_action(action)
+
+    def _parse_result(self, payload: dict[str, Any]) -> StepResult[dict[str, Any]]:
+        terminated, truncated = bool(payload.get("terminated")), bool(payload.get("truncated"))
+        done = bool(payload.get("done"))
+        return StepResult(
+            observation=payload.get("observation") or {},
+            reward=payload.get("reward"),
+            terminated=terminated or (done and not truncated),
+            truncated=truncated,
+            done=done,
+            info=payload.get("info") or {},
+        )
+
+    def _parse_state(self, payload: dict[str, Any]) -> dict[str, Any]:
+        return payload

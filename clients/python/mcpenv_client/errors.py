@@ -1,0 +1,246 @@
+"""The error tree: one class per cause, data in attributes, the text built from the data.
+
+McpenvError
+├── WireError                      the environment's side said no; ``code`` is the wire's word for it
+│   ├── InvalidJSON                INVALID_JSON
+│   ├── UnknownType                UNKNOWN_TYPE
+│   ├── InvalidMessage             VALIDATION_ERROR, ``errors`` has the locations
+│   ├── ExecutionError             EXECUTION_ERROR, the author's code failed; ``incident`` finds it in the log
+│   ├── CapacityReached            CAPACITY_REACHED, ``retry_after_s``
+│   ├── FactoryError               FACTORY_ERROR, the environment could not be made
+│   ├── SessionError               SESSION_ERROR
+│   ├── EpisodeDone                EPISODE_DONE, a step after the end
+│   ├── OperationTimeout           TIMEOUT, a reset, state or own action passed its deadline
+│   ├── OperationCancelled         CANCELLED
+│   ├── SessionLost                SESSION_LOST, also when the socket ends or a reply does not come in time
+│   ├── Unauthorized               UNAUTHORIZED
+│   └── UnsupportedVersion         UNSUPPORTED_VERSION
+├── ConnectionFailed               no connection could be made
+├── NotSerializable                a value has no JSON form; ``path`` names the field
+├── ListingFailed                  tools could not be listed (an empty listing is no error)
+└── ToolCallFailed                 ``MCPToolClient.call_tool``: the tool answered with an error
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, ClassVar
+
+
+class ErrorCode(str, Enum):
+    """The ``code`` of an error frame, and of the body of a refused HTTP request."""
+
+    INVALID_JSON = "INVALID_JSON"
+    UNKNOWN_TYPE = "UNKNOWN_TYPE"
+    VALIDATION_ERROR = "VALIDATION_ERROR"
+    EXECUTION_ERROR = "EXECUTION_ERROR"
+    CAPACITY_REACHED = "CAPACITY_REACHED"
+    FACTORY_ERROR = "FACTORY_ERROR"
+    SESSION_ERROR = "SESSION_ERROR"
+    EPISODE_DONE = "EPISODE_DONE"
+    TIMEOUT = "TIMEOUT"
+    CANCELLED = "CANCELLED"
+    SESSION_LOST = "SESSION_LOST"
+    UNAUTHORIZED = "UNAUTHORIZED"
+    UNSUPPORTED_VERSION = "UNSUPPORTED_VERSION"
+
+
+class McpenvError(Exception):
+    """Everything that mcpenv raises on purpose."""
+
+
+class WireError(McpenvError):
+    """A refusal that has a wire code, raised alike in process and by a client.
+
+    Attributes:
+        code: the wire's word for the cause.
+        message: one line for a person.
+        data: further fields of the error frame (``errors``, ``incident``, ``retry_after_s``, ...).
+    """
+
+    code: ErrorCode = ErrorCode.SESSION_ERROR
+    http_status: ClassVar[int] = 500
+
+    def __init__(self, message: str, **data: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.data: dict[str, Any] = {name: value for name, value in data.items() if value is not None}
+
+    def to_wire(self) -> dict[str, Any]:
+        """The ``data`` object of the error frame."""
+        return {"message": self.message, "code": self.code.value, **self.data}
+
+
+class InvalidJSON(WireError):
+    """The frame or body is not JSON text."""
+
+    code = ErrorCode.INVALID_JSON
+    http_status = 400
+
+
+class UnknownType(WireError):
+    """A frame of a type that this protocol version does not have."""
+
+    code = ErrorCode.UNKNOWN_TYPE
+    http_status = 400
+
+
+class InvalidMessage(WireError):
+    """The frame, body, action or option does not fit its schema."""
+
+    code = ErrorCode.VALIDATION_ERROR
+    http_status = 422
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        """One entry per fault: ``loc``, ``msg``, ``type``. Empty if the fault has no location."""
+        return list(self.data.get("errors", ()))
+
+
+class ExecutionError(WireError):
+    """The author's ``reset``, ``score``, ``state``, ``close`` or own action raised.
+
+    In process ``__cause__`` is what it raised; over the wire only ``incident`` crosses, which finds
+    the traceback in the server's log.
+    """
+
+    code = ErrorCode.EXECUTION_ERROR
+
+    @property
+    def incident(self) -> str | None:
+        """The id under which the server logged the traceback."""
+        return self.data.get("incident")
+
+
+class CapacityReached(WireError):
+    """Every session slot is taken."""
+
+    code = ErrorCode.CAPACITY_REACHED
+    http_status = 503
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """Seconds after which it is worth asking again."""
+        return self.data.get("retry_after_s")
+
+
+class FactoryError(WireError):
+    """The environment's constructor or factory raised."""
+
+    code = ErrorCode.FACTORY_ERROR
+
+    @property
+    def incident(self) -> str | None:
+        """The id under which the server logged the traceback."""
+        return self.data.get("incident")
+
+
+class SessionError(WireError):
+    """The session cannot go on."""
+
+    code = ErrorCode.SESSION_ERROR
+
+
+class EpisodeDone(WireError):
+    """A step after the episode's end. Only a reset leaves that state."""
+
+    code = ErrorCode.EPISODE_DONE
+    http_status = 409
+
+
+class OperationTimeout(WireError):
+    """A reset, a state or an own action passed its deadline. (A tool's timeout is data: ``error.error_type``.)"""
+
+    code = ErrorCode.TIMEOUT
+    http_status = 504
+
+
+class OperationCancelled(WireError):
+    """The step was cancelled by its orchestrator."""
+
+    code = ErrorCode.CANCELLED
+    http_status = 409
+
+
+class SessionLost(WireError):
+    """The session is gone, or nobody can say what became of the last message. Never a new episode unasked."""
+
+    code = ErrorCode.SESSION_LOST
+    http_status = 404
+
+
+class Unauthorized(WireError):
+    """The credential is missing or wrong."""
+
+    code = ErrorCode.UNAUTHORIZED
+    http_status = 401
+
+
+class UnsupportedVersion(WireError):
+    """The other end speaks another major version of the protocol."""
+
+    code = ErrorCode.UNSUPPORTED_VERSION
+    http_status = 400
+
+
+class ConnectionFailed(McpenvError):
+    """No connection to the server could be made; ``__cause__`` says why."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(f"cannot connect to {url}: {reason}")
+        self.url = url
+        self.reason = reason
+
+
+class NotSerializable(McpenvError):
+    """A value has no JSON form. ``path`` names the field, as in ``arguments.scores[3]``."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+class ListingFailed(McpenvError):
+    """``tools/list`` failed. An environment without tools gives an empty list instead."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(f"cannot list the tools of {url}: {reason}")
+        self.url = url
+        self.reason = reason
+
+
+class ToolCallFailed(McpenvError):
+    """A tool answered with an error."""
+
+    def __init__(self, tool_name: str, message: str) -> None:
+        super().__init__(f"{tool_name}: {message}")
+        self.tool_name = tool_name
+        self.message = message
+
+
+_BY_CODE: dict[str, type[WireError]] = {
+    cls.code.value: cls
+    for cls in (
+        InvalidJSON,
+        UnknownType,
+        InvalidMessage,
+        ExecutionError,
+        CapacityReached,
+        FactoryError,
+        SessionError,
+        EpisodeDone,
+        OperationTimeout,
+        OperationCancelled,
+        SessionLost,
+        Unauthorized,
+        UnsupportedVersion,
+    )
+}
+
+
+def from_wire(data: dict[str, Any]) -> WireError:
+    """The exception for the ``data`` of an error frame; an unlisted code becomes a plain `SessionError`."""
+    rest = {name: value for name, value in data.items() if name not in ("message", "code")}
+    cls = _BY_CODE.get(str(data.get("code")), SessionError)
+    return cls(str(data.get("message", "")), **rest)

@@ -1,0 +1,121 @@
+"""Observations: what a reset or a step gives back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, Field, computed_field, field_validator, model_validator
+
+from .errors import NotSerializable
+from .tools import Tool, ToolFailure, ToolResult
+from .values import refuse_non_finite
+
+
+class _NoError:
+    """`Observation.error` on instances only, so that a subclass may have a field of that name."""
+
+    def __get__(self, instance: Any, owner: type) -> None:
+        if instance is None:
+            raise AttributeError("error")
+        return None
+
+
+class Observation(BaseModel):
+    """Base of all observations; an environment's own observations subclass it.
+
+    Attributes:
+        reward: the reward of the step, None if it was not scored (None is not 0.0). Always finite.
+        terminated: the task ended.
+        truncated: a limit ended it (``max_steps``, a deadline).
+        metadata: the author's own, part of the observation.
+        info: the framework's: ``episode_id``, ``mcp_url``, ``reward`` (its components), ``return`` (the sum
+            of rewards so far), ``reset`` ("implicit" where a first step reset the environment).
+
+    ``done`` is derived (either of the two); ``done=True`` alone means terminated.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+        validate_assignment=True,
+        arbitrary_types_allowed=True,
+        ser_json_bytes="base64",
+        val_json_bytes="base64",
+        ignored_types=(_NoError,),
+    )
+
+    reward: float | None = None
+    terminated: bool = False
+    truncated: bool = False
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    info: dict[str, Any] = Field(default_factory=dict)
+
+    if TYPE_CHECKING:
+
+        @property
+        def error(self) -> ToolFailure | None:
+            """Why a tool call gave no result; None for every other observation."""
+            ...
+
+    else:
+        error = _NoError()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _derive_done(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or "done" not in data:
+            return data
+        data = dict(data)
+        done = data.pop("done")
+        ended = bool(data.get("terminated") or data.get("truncated"))
+        if done and not ended:
+            data["terminated"] = True
+        elif ended and not done:
+            raise ValueError("done=False contradicts terminated or truncated")
+        return data
+
+    @field_validator("reward", mode="after")
+    @classmethod
+    def _finite(cls, reward: float | None) -> float | None:
+        try:
+            refuse_non_finite(reward, "reward")
+        except NotSerializable as error:
+            raise ValueError(error.reason) from error
+        return reward
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def done(self) -> bool:
+        """Whether the episode is over."""
+        return self.terminated or self.truncated
+
+    @property
+    def text(self) -> str:
+        """What an agent may read of it; empty unless the observation is a tool's."""
+        return ""
+
+
+class ListToolsObservation(Observation):
+    """The tools of the environment in its mode."""
+
+    tools: list[Tool] = Field(default_factory=list)
+
+
+class CallToolObservation(Observation):
+    """The outcome of one tool call: a ``result`` or an ``error``, never both."""
+
+    tool_name: str
+    result: ToolResult | None = None
+    error: ToolFailure | None = None  # type: ignore[assignment]
+
+    @property
+    def text(self) -> str:
+        """The result's text, or the error's message."""
+        if self.error is not None:
+            return self.error.message
+        return "" if self.result is None else self.result.text
+
+
+class AnyObservation(Observation):
+    """An observation of a class that the client does not know: its fields are attributes."""
+
+    model_config = ConfigDict(extra="allow")

@@ -1,0 +1,187 @@
+"""Records: a step as the core saw it, and the trajectory of an episode.
+
+The core fills a `StepRecord` for every step on every plane, so that recording is only writing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Annotated, Any, Generic, TypeVar
+
+from pydantic import Field, TypeAdapter
+
+from .observations import Observation
+from .tools import ToolFailure, ToolResult
+
+ObsT = TypeVar("ObsT")
+
+
+class Plane(str, Enum):
+    """Where a call came from."""
+
+    PROCESS = "process"
+    """``env.step`` in the same process."""
+    CONTROL = "control"
+    """An orchestrator: ``/ws`` or ``/step``."""
+    AGENT = "agent"
+    """An MCP client: ``/mcp`` or stdio."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """The reward of a step.
+
+    Attributes:
+        value: finite; an int or bool becomes a float.
+        components: named parts for logs and plots; they need not sum to the value.
+
+    Raises:
+        ValueError: a part is NaN or infinite.
+    """
+
+    value: float
+    components: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", finite("reward", self.value))
+        if self.components:
+            parts = {name: finite(f"reward component {name!r}", part) for name, part in self.components.items()}
+            object.__setattr__(self, "components", parts)
+
+
+def finite(what: str, value: Any) -> float:
+    """``value`` as a finite float.
+
+    Raises:
+        TypeError: it is no number.
+        ValueError: it is NaN or infinite.
+    """
+    if type(value) is not float:
+        if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
+            raise TypeError(f"{what} is a {type(value).__name__}, not a number")
+        value = float(value)
+    if not math.isfinite(value):
+        raise ValueError(f"{what} is {value}; rewards are finite numbers or None")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call as it was asked for.
+
+    Attributes:
+        name: the tool, or the ``type`` of an own action.
+        arguments: the JSON as sent, before validation.
+        step: 1-based number within the episode.
+        plane: where it came from.
+        principal: who asked, if the caller is authenticated.
+    """
+
+    name: str
+    arguments: dict[str, Any]
+    step: int
+    plane: Plane = Plane.PROCESS
+    principal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    """What came of a call: a ``result`` or an ``error``.
+
+    Attributes:
+        value: the Python object that the tool returned (or an own action's observation); never on the wire.
+        duration_s: seconds spent in the tool.
+    """
+
+    result: ToolResult | None = None
+    error: ToolFailure | None = None
+    value: Annotated[Any, Field(exclude=True)] = None
+    duration_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """A message or a progress report of a tool: ``level`` is an MCP logging level or "progress"."""
+
+    level: str
+    message: str | None = None
+    progress: float | None = None
+    total: float | None = None
+
+
+@dataclass(slots=True)
+class StepRecord:
+    """One step.
+
+    Attributes:
+        started_at: seconds since the epoch, UTC.
+        reason: why the episode ended with this step, if it did and somebody said so.
+        logs: what the tool logged and reported while it ran.
+    """
+
+    call: ToolCall
+    outcome: ToolOutcome
+    reward: Reward | None = None
+    terminated: bool = False
+    truncated: bool = False
+    reason: str | None = None
+    started_at: float = 0.0
+    logs: list[LogEntry] = field(default_factory=list)
+
+    @property
+    def done(self) -> bool:
+        """Whether the episode ended with this step."""
+        return self.terminated or self.truncated
+
+
+@dataclass(slots=True)
+class Trajectory:
+    """One episode so far.
+
+    Attributes:
+        options: what ``reset`` was given beside seed and episode id.
+        implicit_reset: the first step reset the environment, nobody else did.
+        dropped: steps no longer held, because the episode is longer than the environment keeps.
+        started_at, ended_at: seconds since the epoch, UTC; ``ended_at`` is None while it runs.
+    """
+
+    episode_id: str
+    seed: int | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    implicit_reset: bool = False
+    steps: list[StepRecord] = field(default_factory=list)
+    dropped: int = 0
+    total_reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    reason: str | None = None
+    started_at: float = 0.0
+    ended_at: float | None = None
+
+
+@dataclass(slots=True)
+class StepResult(Generic[ObsT]):
+    """What `EnvClient.reset` and `EnvClient.step` return; the fields are those of `Observation`."""
+
+    observation: ObsT
+    reward: float | None = None
+    terminated: bool = False
+    truncated: bool = False
+    done: bool = False
+    info: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The observation's text; empty for observations without one."""
+        return self.observation.text if isinstance(self.observation, Observation) else ""
+
+    @property
+    def error(self) -> ToolFailure | None:
+        """Why the tool call gave no result."""
+        return self.observation.error if isinstance(self.observation, Observation) else None
+
+
+STEP_RECORD: TypeAdapter[StepRecord] = TypeAdapter(StepRecord)
+TRAJECTORY: TypeAdapter[Trajectory] = TypeAdapter(Trajectory)

@@ -1,0 +1,20 @@
+"""State: what an environment says of itself to its orchestrator."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class State(BaseModel):
+    """Base of all states; an environment's own subclass it or add fields freely."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        validate_assignment=True,
+        arbitrary_types_allowed=True,
+        ser_json_bytes="base64",
+        val_json_bytes="base64",
+    )
+
+    episode_id: str | None = Field(default=None, description="The running episode, None before the first reset")
+    step_count: int = Field(default=0, ge=0, description="Steps taken in this episode")

@@ -1,0 +1,97 @@
+"""Tools: what an agent can call, and what a call gives back."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Mode(str, Enum):
+    """How an environment is used. Mode decides which tools are visible, and nothing else."""
+
+    SIMULATION = "simulation"
+    """An orchestrator owns episodes: reset, step, reward, done."""
+    PRODUCTION = "production"
+    """Live clients use the tools; no episode, no reward."""
+
+
+class Tool(BaseModel):
+    """A tool as agents see it: the same on every plane and in both modes.
+
+    ``input_schema`` and ``output_schema`` are JSON Schema objects as FastMCP makes them; ``annotations`` are
+    MCP's tool annotations (``readOnlyHint``, ...) under their MCP names.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: str
+    title: str | None = None
+    description: str = ""
+    input_schema: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
+    output_schema: dict[str, Any] | None = None
+    annotations: dict[str, Any] | None = None
+    meta: dict[str, Any] | None = None
+
+    def to_openai(self) -> dict[str, Any]:
+        """The tool as an entry of ``tools=`` of OpenAI-compatible chat completions."""
+        return {
+            "type": "function",
+            "function": {"name": self.name, "description": self.description, "parameters": self.input_schema},
+        }
+
+
+class ToolErrorType(str, Enum):
+    """Why a call gave no result."""
+
+    EXECUTION_ERROR = "execution_error"
+    """The tool raised."""
+    INVALID_ARGS = "invalid_args"
+    """The arguments do not fit the tool's input schema; the tool did not run."""
+    TRANSPORT_ERROR = "transport_error"
+    """The call was lost between client and environment."""
+    TOOL_NOT_FOUND = "tool_not_found"
+    """No such tool in this mode."""
+    TIMEOUT = "timeout"
+    """The tool passed its deadline."""
+
+
+class ToolFailure(BaseModel):
+    """A call without a result, as data: the wire's ``error``."""
+
+    error_type: ToolErrorType
+    message: str
+
+
+class ToolResult(BaseModel):
+    """What a tool returned.
+
+    Attributes:
+        content: MCP content blocks as JSON objects under their MCP names (``{"type": "text", "text": ...}``,
+            ``{"type": "image", "data": base64, "mimeType": ...}``, audio, resources).
+        structured_content: the JSON object that fits the tool's ``output_schema``, or None.
+        data: the returned value as plain JSON data: ``structured_content`` without the ``{"result": ...}``
+            that MCP wraps around values that are not objects. None if there is no structured content.
+        is_error: the tool returned a result that says it failed.
+        meta: MCP's ``_meta`` of the result, or None.
+    """
+
+    content: list[dict[str, Any]] = Field(default_factory=list)
+    structured_content: dict[str, Any] | None = None
+    data: Any = None
+    is_error: bool = False
+    meta: dict[str, Any] | None = None
+
+    @property
+    def text(self) -> str:
+        """The text of the result, fit for a ``tool`` chat message; other blocks as ``[image]`` and the like."""
+        return "\n".join(_text_of(block) for block in self.content)
+
+
+def _text_of(block: dict[str, Any]) -> str:
+    if block.get("type") == "text":
+        return str(block.get("text", ""))
+    if block.get("type") == "resource" and "text" in block.get("resource", {}):
+        return str(block["resource"]["text"])
+    return f"[{block.get('type', 'content')}]"

@@ -1,0 +1,415 @@
+"""The wire protocol of the control plane: frames, states, encode, decode. No I/O here.
+
+The rule: a frame is answered exactly once, and which frames an episode takes in which state is the table
+`TRANSITIONS`; an unlisted pair is an error that names both.
+
+Text frames, JSON objects. The frames are those of OpenEnv 0.10 (``openenv/core/env_server/types.py``) plus optional
+fields that are echoed or used only when a client sends them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from pydantic import ValidationError
+
+from .actions import Action, CallToolAction, ListToolsAction
+from .errors import EpisodeDone, InvalidJSON, InvalidMessage, SessionLost, UnknownType, UnsupportedVersion, WireError
+from .observations import CallToolObservation, Observation
+from .values import decode, encode, revive, to_plain
+
+PROTOCOL_VERSION = "1.0"
+"""major.minor; a server refuses another major (`UNSUPPORTED_VERSION`)."""
+
+MAX_REQUEST_ID = 255
+"""Longest ``request_id``, in characters."""
+
+
+class EpisodeState(str, Enum):
+    """Where an environment's episode stands."""
+
+    NEW = "new"
+    RUNNING = "running"
+    DONE = "done"
+    CLOSED = "closed"
+
+
+class Event(str, Enum):
+    """What can happen to an episode."""
+
+    RESET = "reset"
+    RESET_FAILED = "reset_failed"
+    STEP = "step"
+    END = "end"
+    CLOSE = "close"
+
+
+TRANSITIONS: Mapping[EpisodeState, Mapping[Event, EpisodeState]] = {
+    EpisodeState.NEW: {
+        Event.RESET: EpisodeState.RUNNING,
+        Event.RESET_FAILED: EpisodeState.NEW,
+        Event.CLOSE: EpisodeState.CLOSED,
+    },
+    EpisodeState.RUNNING: {
+        Event.RESET: EpisodeState.RUNNING,
+        Event.RESET_FAILED: EpisodeState.NEW,
+        Event.STEP: EpisodeState.RUNNING,
+        Event.END: EpisodeState.DONE,
+        Event.CLOSE: EpisodeState.CLOSED,
+    },
+    EpisodeState.DONE: {
+        Event.RESET: EpisodeState.RUNNING,
+        Event.RESET_FAILED: EpisodeState.NEW,
+        Event.CLOSE: EpisodeState.CLOSED,
+    },
+    EpisodeState.CLOSED: {Event.CLOSE: EpisodeState.CLOSED},
+}
+
+
+def next_state(state: EpisodeState, event: Event) -> EpisodeState:
+    """The state after ``event``.
+
+    Raises:
+        EpisodeDone: a step after the end.
+        SessionLost: anything after close.
+        InvalidMessage: any other unlisted pair.
+    """
+    following = TRANSITIONS[state].get(event)
+    if following is not None:
+        return following
+    if state is EpisodeState.CLOSED:
+        raise SessionLost(f"{event.value}: the environment is closed")
+    if state is EpisodeState.DONE:
+        raise EpisodeDone("The episode is over. Reset to begin another.")
+    raise InvalidMessage(f"{event.value} is not possible in state {state.value}")
+
+
+class FrameType(str, Enum):
+    """Frames that a client may send. ``wait``, ``cancel``, ``trajectory`` and ``mcp`` are not served yet."""
+
+    RESET = "reset"
+    STEP = "step"
+    STATE = "state"
+    CLOSE = "close"
+
+
+_FRAME_TYPES = {member.value: member for member in FrameType}
+_FRAME_KEYS = frozenset({"type", "data", "request_id", "timeout_s"})
+
+
+@dataclass(slots=True)
+class Frame:
+    """A frame from a client, checked as far as it can be without knowing the environment."""
+
+    type: FrameType
+    data: dict[str, Any]
+    request_id: str | None = None
+    timeout_s: float | None = None
+
+
+def decode_frame(text: str | bytes) -> Frame:
+    """The frame that a client sent.
+
+    Raises:
+        InvalidJSON, InvalidMessage, UnknownType: with the ``request_id`` in ``data`` where there is one.
+    """
+    try:
+        frame = decode(text)
+    except ValueError as error:
+        raise InvalidJSON(f"Invalid JSON: {error}") from error
+    if not isinstance(frame, dict):
+        raise InvalidMessage(f"a frame is a JSON object, not {_json_kind(frame)}")
+    kind = frame.get("type")
+    member = _FRAME_TYPES.get(kind) if isinstance(kind, str) else None
+    if member is None:
+        raise UnknownType(f"Unknown message type: {kind!r}")
+    data = frame.get("data")
+    if data is None:
+        if member is FrameType.STEP:
+            raise InvalidMessage("a step frame needs data: the action", errors=[_fault("data", "Field required")])
+        data = {}
+    if len(frame) > 2 and not _FRAME_KEYS.issuperset(frame):
+        extra = sorted(set(frame) - _FRAME_KEYS)
+        raise InvalidMessage(
+            f"unknown field in a {kind} frame: {', '.join(extra)}",
+            errors=[_fault(name, "Extra inputs are not permitted") for name in extra],
+        )
+    if not isinstance(data, dict):
+        raise InvalidMessage(
+            f"data of a {kind} frame is a JSON object, not {_json_kind(data)}", errors=[_fault("data", "not an object")]
+        )
+    return Frame(member, data, _request_id(frame.get("request_id")), timeout_of(frame.get("timeout_s")))
+
+
+def request_id_of(text: str | bytes) -> str | None:
+    """The ``request_id`` of a frame that could not be decoded, so that even its refusal carries it."""
+    try:
+        frame = decode(text)
+        return _request_id(frame.get("request_id")) if isinstance(frame, dict) else None
+    except (ValueError, InvalidMessage):
+        return None
+
+
+def _request_id(value: Any) -> str | None:
+    if value is None or (isinstance(value, str) and 0 < len(value) <= MAX_REQUEST_ID):
+        return value
+    raise InvalidMessage(
+        f"request_id is a string of 1 to {MAX_REQUEST_ID} characters", errors=[_fault("request_id", "not such a string")]
+    )
+
+
+def timeout_of(value: Any) -> float | None:
+    """A ``timeout_s`` from outside: seconds, more than 0, or None.
+
+    Raises:
+        InvalidMessage: anything else.
+    """
+    if value is None:
+        return None
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e9:
+        return float(value)
+    raise InvalidMessage(
+        "timeout_s is a number of seconds, more than 0", errors=[_fault("timeout_s", "not a positive number")]
+    )
+
+
+def encode_frame(
+    kind: FrameType,
+    data: dict[str, Any] | None = None,
+    *,
+    request_id: str | None = None,
+    timeout_s: float | None = None,
+) -> str:
+    """The text of a client's frame.
+
+    Raises:
+        NotSerializable: naming the field.
+    """
+    frame: dict[str, Any] = {"type": kind.value}
+    if data is not None:
+        frame["data"] = data
+    if request_id is not None:
+        frame["request_id"] = request_id
+    if timeout_s is not None:
+        frame["timeout_s"] = timeout_s
+    return encode(frame, kind.value).decode()
+
+
+class ActionTypes:
+    """The actions that an environment takes: the two of MCP and its own, told apart by ``type``.
+
+    Args:
+        own: the environment's action classes. ``type`` may be left out where there is exactly one.
+    """
+
+    def __init__(self, own: Iterable[type[Action]] = ()) -> None:
+        self.own = tuple(own)
+        self._by_type: dict[str, type[Action]] = {"list_tools": ListToolsAction, "call_tool": CallToolAction}
+        for cls in self.own:
+            name = action_type(cls)
+            if name in self._by_type:
+                raise TypeError(f"two action classes with type {name!r}: {self._by_type[name].__name__}, {cls.__name__}")
+            self._by_type[name] = cls
+
+    def __iter__(self) -> Iterable[type[Action]]:  # type: ignore[override]
+        return iter(self._by_type.values())
+
+    def decode(self, data: dict[str, Any]) -> Action:
+        """The action for the ``data`` of a step frame.
+
+        Raises:
+            InvalidMessage: with pydantic's locations in ``errors``.
+        """
+        kind = data.get("type")
+        cls = self._by_type.get(kind) if isinstance(kind, str) else None
+        if cls is None and kind is None and len(self.own) == 1:
+            cls = self.own[0]
+        if cls is None:
+            known = ", ".join(self._by_type)
+            raise InvalidMessage(
+                f"unknown action type {kind!r}; this environment takes: {known}",
+                errors=[_fault("type", f"not one of: {known}")],
+            )
+        try:
+            if cls is CallToolAction or cls is ListToolsAction:
+                return cls.model_validate(data)
+            if "type" in data and "type" not in cls.model_fields:
+                data = {name: value for name, value in data.items() if name != "type"}
+            return revive(cls, data)
+        except ValidationError as error:
+            raise InvalidMessage(f"invalid {kind or cls.__name__} action", errors=faults(error)) from error
+
+
+def action_type(cls: type[Action]) -> str:
+    """The ``type`` of an action class: the default of its ``type`` field, or else its name."""
+    field = cls.model_fields.get("type")
+    return field.default if field is not None and isinstance(field.default, str) else cls.__name__
+
+
+def encode_action(action: Action | Mapping[str, Any]) -> dict[str, Any]:
+    """The ``data`` of a step frame for an action, or for a dict that already is one."""
+    if isinstance(action, CallToolAction):
+        data: dict[str, Any] = {"type": "call_tool", "tool_name": action.tool_name, "arguments": action.arguments}
+        if action.metadata:
+            data["metadata"] = action.metadata
+        return data
+    if not isinstance(action, Action):
+        return dict(action)
+    data = to_plain(action, "action")
+    if not data["metadata"]:
+        del data["metadata"]
+    data.setdefault("type", action_type(type(action)))
+    return data
+
+
+def observation_data(observation: Observation) -> dict[str, Any]:
+    """The ``data`` of an observation frame, also the body of an HTTP reply.
+
+    Raises:
+        NotSerializable: naming the field.
+    """
+    body: dict[str, Any]
+    if type(observation) is CallToolObservation:
+        result, error = observation.result, observation.error
+        body = {
+            "metadata": observation.metadata,
+            "tool_name": observation.tool_name,
+            "result": None if result is None else result.__dict__,
+            "error": None if error is None else {"error_type": error.error_type.value, "message": error.message},
+        }
+    else:
+        body = to_plain(observation, "observation")
+        for name in ("reward", "done", "terminated", "truncated", "info"):
+            body.pop(name, None)
+    data: dict[str, Any] = {
+        "observation": body,
+        "reward": observation.reward,
+        "done": observation.terminated or observation.truncated,
+    }
+    if observation.metadata:
+        data["metadata"] = observation.metadata
+    if observation.terminated:
+        data["terminated"] = True
+    if observation.truncated:
+        data["truncated"] = True
+    if observation.info:
+        data["info"] = observation.info
+    return data
+
+
+def encode_reply(kind: str, data: dict[str, Any], request_id: str | None = None) -> str:
+    """The text of a server's frame: ``observation``, ``state`` or ``error``.
+
+    Raises:
+        NotSerializable: naming the field.
+    """
+    frame: dict[str, Any] = {"type": kind, "data": data}
+    if request_id is not None:
+        frame["request_id"] = request_id
+    return encode(frame, kind).decode()
+
+
+@dataclass(slots=True)
+class Reply:
+    """A server's frame."""
+
+    type: str
+    data: dict[str, Any]
+    request_id: str | None = None
+    protocol: str | None = None
+
+
+def decode_reply(text: str | bytes) -> Reply:
+    """The frame that a server sent.
+
+    Raises:
+        InvalidJSON, InvalidMessage: the server does not speak this protocol.
+    """
+    try:
+        frame = decode(text)
+    except ValueError as error:
+        raise InvalidJSON(f"the server sent no JSON: {error}") from error
+    if not isinstance(frame, dict) or not isinstance(frame.get("type"), str):
+        raise InvalidMessage("the server sent a frame without a type")
+    data = frame.get("data")
+    return Reply(
+        frame["type"], data if isinstance(data, dict) else {}, frame.get("request_id"), frame.get("protocol")
+    )
+
+
+def parse_observation(payload: Mapping[str, Any], cls: type[Observation]) -> Observation:
+    """An observation of class ``cls`` from the ``data`` of an observation frame."""
+    body = dict(payload.get("observation") or {})
+    for name in ("reward", "done", "terminated", "truncated", "info"):
+        if name in payload:
+            body[name] = payload[name]
+    if "metadata" not in body and "metadata" in payload:
+        body["metadata"] = payload["metadata"]
+    return revive(cls, body)
+
+
+def check_version(asked: str) -> None:
+    """Refuse a client of another major version.
+
+    Raises:
+        UnsupportedVersion: with the server's own version.
+    """
+    if asked.partition(".")[0] != PROTOCOL_VERSION.partition(".")[0]:
+        raise UnsupportedVersion(
+            f"this server speaks protocol {PROTOCOL_VERSION}, not {asked[:20]}", protocol=PROTOCOL_VERSION
+        )
+
+
+def faults(error: ValidationError) -> list[dict[str, Any]]:
+    """Pydantic's errors as plain data: ``loc``, ``msg``, ``type``; no input values, no URLs."""
+    return [
+        {"loc": [str(part) if not isinstance(part, int) else part for part in e["loc"]], "msg": e["msg"], "type": e["type"]}
+        for e in error.errors(include_url=False, include_context=False, include_input=False)
+    ]
+
+
+def describe_faults(error: ValidationError) -> str:
+    """The same as one line of text."""
+    return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'input'}: {e['msg']}" for e in faults(error))
+
+
+def _fault(name: str, message: str) -> dict[str, Any]:
+    return {"loc": [name], "msg": message, "type": "value_error"}
+
+
+def _json_kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    names = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "an array"}
+    return names.get(type(value), "an object")
+
+
+__all__ = [
+    "MAX_REQUEST_ID",
+    "PROTOCOL_VERSION",
+    "TRANSITIONS",
+    "ActionTypes",
+    "EpisodeState",
+    "Event",
+    "Frame",
+    "FrameType",
+    "Reply",
+    "WireError",
+    "action_type",
+    "check_version",
+    "decode_frame",
+    "decode_reply",
+    "describe_faults",
+    "encode_action",
+    "encode_frame",
+    "encode_reply",
+    "faults",
+    "next_state",
+    "observation_data",
+    "parse_observation",
+    "request_id_of",
+    "timeout_of",
+]

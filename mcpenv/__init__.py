@@ -1,0 +1,70 @@
+"""mcpenv: tool environments, written once, served to MCP clients and stepped by orchestrators."""
+
+from __future__ import annotations
+
+from importlib.metadata import version as _version
+
+from fastmcp import Context
+from fastmcp.exceptions import ToolError
+from mcpenv_client import (
+    Action,
+    CallToolAction,
+    CallToolObservation,
+    EpisodeDone,
+    ExecutionError,
+    ListToolsAction,
+    ListToolsObservation,
+    McpenvError,
+    Mode,
+    Observation,
+    Reward,
+    State,
+    StepRecord,
+    Tool,
+    ToolCall,
+    ToolErrorType,
+    ToolFailure,
+    ToolOutcome,
+    ToolResult,
+    Trajectory,
+)
+
+from .environment import MCPEnvironment
+from .errors import ConfigurationError, InvalidTool, Misuse, StartupError, TargetError
+
+__version__ = _version("mcpenv")
+
+__all__ = [
+    # Write an environment
+    "MCPEnvironment",
+    "Context",
+    "ToolError",
+    "Mode",
+    "Reward",
+    "ToolCall",
+    "ToolOutcome",
+    # Step it
+    "Action",
+    "CallToolAction",
+    "ListToolsAction",
+    "Observation",
+    "CallToolObservation",
+    "ListToolsObservation",
+    "State",
+    "Tool",
+    "ToolResult",
+    "ToolFailure",
+    "ToolErrorType",
+    "StepRecord",
+    "Trajectory",
+    # Errors
+    "McpenvError",
+    "EpisodeDone",
+    "ExecutionError",
+    "InvalidTool",
+    "Misuse",
+    "StartupError",
+    "TargetError",
+    "ConfigurationError",
+    "__version__",
+]

@@ -1,0 +1,170 @@
+"""The agent plane: one FastMCP server in front of environments, which sees tools and nothing else.
+
+FastMCP speaks MCP; this server finds the execution that a request belongs to and calls the one core. Rewards, done and
+episodes stay behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from fastmcp import FastMCP
+from fastmcp.exceptions import ToolError
+from fastmcp.prompts.base import Prompt
+from fastmcp.resources.base import Resource
+from fastmcp.resources.template import ResourceTemplate
+from fastmcp.server.providers import Provider
+from fastmcp.tools.base import InputRequiredToolResult
+from fastmcp.tools.base import Tool as Component
+from fastmcp.tools.base import ToolResult as FastMCPResult
+from fastmcp.utilities.components import FastMCPComponent
+from fastmcp.utilities.versions import VersionSpec
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, ToolAnnotations
+
+from mcpenv_client.errors import EpisodeDone, SessionLost, WireError
+from mcpenv_client.records import Plane
+from mcpenv_client.tools import Tool, ToolErrorType
+
+from .execution import Execution, InputRequired
+from .handed_in import HandedIn
+from .results import to_fastmcp
+
+OVER = "The episode is over."
+"""What an agent reads when it goes on after the end."""
+
+T = TypeVar("T")
+
+
+class Finder(Protocol):
+    """Finds the execution that the current MCP request belongs to."""
+
+    async def to_list(self) -> Execution:
+        """The execution that lists: the request's own if it exists, else one that stands for all.
+
+        Raises:
+            WireError: there is none.
+        """
+        ...
+
+    async def to_call(self) -> Execution:
+        """The request's own execution, made now if it must be.
+
+        Raises:
+            WireError: there is none, and none can be made.
+        """
+        ...
+
+
+class AgentServer(FastMCP):
+    """The FastMCP server of the agent plane. Its only provider asks the `Finder`; its calls go to the core."""
+
+    def __init__(self, name: str, finder: Finder, *, instructions: str | None = None, version: str | None = None) -> None:
+        super().__init__(name, instructions=instructions, version=version, dereference_schemas=False)
+        # The default strategy swallows a provider's error and lists nothing: a dead session would look like an empty one.
+        self.provider_error_strategy = "raise"
+        self._finder = finder
+        self.providers.remove(self.local_provider)
+        self.add_provider(_Environments(finder))
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: dict[str, Any] | None = None,
+        *,
+        version: VersionSpec | None = None,
+        run_middleware: bool = True,
+    ) -> FastMCPResult:
+        """Call a tool of the request's environment, through middleware if any was added to this server.
+
+        Raises:
+            MCPError: there is no such tool (-32602; MCP 2025-11-25, server/tools, "Error Handling").
+            ToolError: the tool failed, or the episode is over.
+        """
+        if run_middleware and self.middleware:
+            return await super().call_tool(name, arguments, version=version)
+        try:
+            execution = await self._finder.to_call()
+            record = await execution.call_tool(name, arguments or {}, plane=Plane.AGENT)
+        except InputRequired as asked:
+            return InputRequiredToolResult(asked.result)
+        except EpisodeDone:
+            raise ToolError(OVER) from None
+        except SessionLost:
+            raise ToolError("This session is over.") from None
+        except WireError as error:
+            raise ToolError(error.message) from error
+        failure = record.outcome.error
+        if failure is None:
+            assert record.outcome.result is not None
+            return to_fastmcp(record.outcome.result)
+        if failure.error_type is ToolErrorType.TOOL_NOT_FOUND:
+            raise MCPError(code=INVALID_PARAMS, message=failure.message)
+        raise ToolError(failure.message)
+
+
+class _Environments(Provider):
+    """The components of whichever environment a request belongs to."""
+
+    def __init__(self, finder: Finder) -> None:
+        super().__init__()
+        self._finder = finder
+
+    async def _list_tools(self) -> Sequence[Component]:
+        execution = await self._lister()
+        return [_listed(spec) for spec in await execution.list_tools()]
+
+    async def _get_tool(self, name: str, version: VersionSpec | None = None) -> Component | None:
+        return next((tool for tool in await self._list_tools() if tool.name == name), None)
+
+    async def _list_resources(self) -> Sequence[Resource]:
+        return await self._ask(lambda handed_in: handed_in.provider.list_resources(), [])
+
+    async def _get_resource(self, uri: str, version: VersionSpec | None = None) -> Resource | None:
+        return await self._ask(lambda handed_in: handed_in.provider.get_resource(uri, version), None)
+
+    async def _list_resource_templates(self) -> Sequence[ResourceTemplate]:
+        return await self._ask(lambda handed_in: handed_in.provider.list_resource_templates(), [])
+
+    async def _get_resource_template(self, uri: str, version: VersionSpec | None = None) -> ResourceTemplate | None:
+        return await self._ask(lambda handed_in: handed_in.provider.get_resource_template(uri, version), None)
+
+    async def _list_prompts(self) -> Sequence[Prompt]:
+        return await self._ask(lambda handed_in: handed_in.provider.list_prompts(), [])
+
+    async def _get_prompt(self, name: str, version: VersionSpec | None = None) -> Prompt | None:
+        return await self._ask(lambda handed_in: handed_in.provider.get_prompt(name, version), None)
+
+    async def get_tasks(self) -> Sequence[FastMCPComponent]:
+        # FastMCP asks at start, without a request: there is nobody to ask yet.
+        return []
+
+    async def _lister(self) -> Execution:
+        try:
+            return await self._finder.to_list()
+        except WireError as error:
+            # Anything but an MCPError is masked in the 2026-07-28 era.
+            raise MCPError(code=INTERNAL_ERROR, message=error.message) from error
+
+    async def _ask(self, question: Callable[[HandedIn], Awaitable[T]], nothing: T) -> T:
+        execution = await self._lister()
+        if execution.handed_in is None:
+            return nothing
+        await execution.handed_in.enter()
+        return await question(execution.handed_in)
+
+
+def _listed(spec: Tool) -> Component:
+    return Component(
+        name=spec.name,
+        title=spec.title,
+        description=spec.description,
+        parameters=spec.input_schema,
+        output_schema=spec.output_schema,
+        annotations=None if spec.annotations is None else ToolAnnotations.model_validate(spec.annotations),
+        meta=spec.meta,
+    )
+
+
+__all__ = ["OVER", "AgentServer", "Finder"]

@@ -1,0 +1,104 @@
+"""The author's code: where it runs, how long it may take, and what becomes of its exceptions."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from mcpenv_client.errors import OperationTimeout
+
+from .deadline import Deadline
+from .failures import environment_failure
+from .step import current, inside
+from .workers import INLINE, THREADS, Abandoned, Runner
+
+logger = logging.getLogger("mcpenv")
+
+
+class AuthorCode:
+    """Runs one environment's code.
+
+    Attributes:
+        runner: how sync code runs.
+        deadline_s: seconds that one piece of it may take, None for no limit.
+        stuck: sync code that had to be given up still runs in its thread; nothing else may run beside it.
+        on_returned: called from that thread once it has returned.
+    """
+
+    __slots__ = ("_after", "_owner", "affine", "deadline_s", "on_returned", "runner", "stuck")
+
+    def __init__(self, owner: object, affine: bool) -> None:
+        self._owner = owner
+        self.affine = affine
+        self.runner: Runner = INLINE
+        self.deadline_s: float | None = None
+        self.stuck = False
+        self.on_returned: Callable[[], None] | None = None
+        self._after: Callable[[], None] | None = None
+
+    def limit(self, *limits: float | None) -> float | None:
+        """The shortest of the limits that are set, the step deadline among them; seconds."""
+        given = [limit for limit in (*limits, self.deadline_s) if limit is not None]
+        return min(given) if given else None
+
+    async def stage(self, name: str, make: Callable[[], Awaitable[Any]], timeout_s: float | None = None) -> Any:
+        """Run one stage (reset, act, state, close).
+
+        Raises:
+            OperationTimeout: it passed its deadline.
+            ExecutionError: it raised; ``__cause__`` is what.
+        """
+        limit = self.limit(timeout_s)
+        token = None if inside(self._owner) else current.set(self._owner)
+        try:
+            with Deadline(limit) as deadline:
+                try:
+                    return await make()
+                except asyncio.CancelledError:
+                    if not deadline.caused_it():
+                        raise
+                    raise OperationTimeout(f"the environment's {name} took longer than {limit:g} s") from None
+                except (KeyboardInterrupt, GeneratorExit):
+                    raise
+                except BaseException as error:  # noqa: BLE001 - the environment's boundary
+                    raise environment_failure(name, error) from error
+        finally:
+            if token is not None:
+                current.reset(token)
+
+    async def call(self, fn: Callable[..., Any], *args: Any) -> Any:
+        """Call a function of the author's: a coroutine function here, anything else by the runner."""
+        if inspect.iscoroutinefunction(fn):
+            return await fn(*args)
+        value = await self.hand_over(None, fn, *args)
+        return await value if inspect.isawaitable(value) else value
+
+    async def hand_over(self, limit: float | None, fn: Callable[..., Any], *args: Any) -> Any:
+        """Run sync code. In process it runs in the caller's thread, unless a ``limit`` asks for a thread that can be left."""
+        runner = self.runner
+        if runner.inline and limit is not None and not self.affine:
+            runner = THREADS
+        try:
+            return await runner.run(fn, *args)
+        except Abandoned as abandoned:
+            if not self.stuck:
+                self.stuck = True
+                abandoned.when_finished(self._returned)
+            raise
+
+    def when_returned(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called in the stuck thread after it has returned."""
+        self._after = callback
+
+    def _returned(self) -> None:
+        after, self._after = self._after, None
+        if after is not None:
+            try:
+                after()
+            except Exception:
+                logger.exception("close of an environment that had been given up raised")
+        if self.on_returned is not None:
+            self.on_returned()

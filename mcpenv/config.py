@@ -1,0 +1,58 @@
+"""Settings of a server: each a flag of ``mcpenv run`` and a field here. Times in seconds, sizes in bytes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from mcpenv_client.tools import Mode
+
+from .errors import ConfigurationError
+
+MODE_VARIABLE = "MCPENV_MODE"
+"""The environment variable that sets the default mode."""
+
+MANY_SESSIONS = 1024
+"""``max_concurrent_envs`` of environments that support several sessions."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """How an environment is served.
+
+    Attributes:
+        max_concurrent_envs: sessions at a time; None: 1, or 1,024 where the environment supports several.
+        step_timeout_s: longest step.
+        session_timeout_s: idle time after which a session without an open socket ends.
+        max_message_bytes: largest frame or request body.
+        ping_interval_s: time between keep-alive pings on ``/ws``.
+        allowed_hosts: further ``Host`` names to answer to, beside loopback ones.
+        allowed_origins: further browser origins to answer to.
+        shutdown_timeout_s: how long steps under way may take to finish at shutdown.
+    """
+
+    mode: Mode = Mode.SIMULATION
+    max_concurrent_envs: int | None = None
+    step_timeout_s: float = 300.0
+    session_timeout_s: float = 1800.0
+    max_message_bytes: int = 4 * 1024 * 1024
+    ping_interval_s: float = 20.0
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    shutdown_timeout_s: float = 30.0
+
+
+def mode_from(value: Mode | str | None) -> Mode:
+    """A mode given by name; None means ``MCPENV_MODE``, or simulation.
+
+    Raises:
+        ConfigurationError: no such mode.
+    """
+    source = "mode"
+    if value is None:
+        value, source = os.environ.get(MODE_VARIABLE) or Mode.SIMULATION, MODE_VARIABLE
+    try:
+        return Mode(value.lower() if isinstance(value, str) else value)
+    except ValueError:
+        allowed = " or ".join(repr(mode.value) for mode in Mode)
+        raise ConfigurationError(f"{source} is {str(value)!r}; use {allowed}") from None

@@ -1,0 +1,94 @@
+"""Context: FastMCP's `Context` in tools, on every plane.
+
+Behind an MCP client, progress and logging go to that client; elsewhere they go to the step's record. State belongs to
+the environment's episode on every plane (FastMCP keys it on the MCP session, which is new for every call in the
+2026-07-28 era).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastmcp import FastMCP
+from fastmcp.exceptions import ToolError
+from fastmcp.server.context import Context
+from mcp_types import LoggingLevel
+
+from mcpenv_client.records import LogEntry
+
+_OFFLINE = FastMCP("mcpenv")
+"""The server of contexts that no MCP request brought along."""
+
+
+class EnvironmentContext(Context):
+    """The context of one step."""
+
+    def __init__(
+        self, server: FastMCP | None, session_id: str, step: int, state: dict[str, Any], logs: list[LogEntry]
+    ) -> None:
+        super().__init__(server or _OFFLINE)
+        self._mcpenv_session_id = session_id
+        self._mcpenv_step = step
+        self._mcpenv_state = state
+        self._mcpenv_call_state: dict[str, Any] = {}
+        self._mcpenv_logs = logs
+
+    @property
+    def session_id(self) -> str:
+        """The environment's session, the same for every call of it."""
+        return self._mcpenv_session_id
+
+    @property
+    def request_id(self) -> str:
+        """The MCP request's id, or one made of the step."""
+        if self.request_context is None:
+            return f"step-{self._mcpenv_step}"
+        return super().request_id
+
+    async def log(
+        self,
+        message: str,
+        level: LoggingLevel | None = None,
+        logger_name: str | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Log to the step's record, and to the MCP client if there is one."""
+        self._mcpenv_logs.append(LogEntry(level or "info", message))
+        if self.request_context is not None:
+            await super().log(message, level, logger_name, extra)
+
+    async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Report to the step's record, and to the MCP client if it asked for progress."""
+        self._mcpenv_logs.append(LogEntry("progress", message, progress, total))
+        if self.request_context is not None:
+            await super().report_progress(progress, total, message)
+
+    async def elicit(self, *args: Any, **kwargs: Any) -> Any:
+        """Ask the MCP client.
+
+        Raises:
+            ToolError: there is no MCP client, or its era has no back-channel.
+        """
+        if self.request_context is None:
+            raise ToolError("This call did not come from an MCP client, so there is nobody to ask for input.")
+        return await super().elicit(*args, **kwargs)
+
+    async def set_state(self, key: str, value: Any, *, serializable: bool = True) -> None:
+        """Keep a value until the next reset; with ``serializable=False`` until the end of this call."""
+        if serializable:
+            self._mcpenv_call_state.pop(key, None)
+            self._mcpenv_state[key] = value
+        else:
+            self._mcpenv_call_state[key] = value
+
+    async def get_state(self, key: str) -> Any:
+        """The value kept under ``key``, or None."""
+        if key in self._mcpenv_call_state:
+            return self._mcpenv_call_state[key]
+        return self._mcpenv_state.get(key)
+
+    async def delete_state(self, key: str) -> None:
+        """Forget the value kept under ``key``."""
+        self._mcpenv_call_state.pop(key, None)
+        self._mcpenv_state.pop(key, None)

@@ -1,0 +1,469 @@
+"""MCPEnvironment: what an author subclasses."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar, TypeVar, overload
+
+from fastmcp import FastMCP
+from mcp_types import Icon, ToolAnnotations
+
+from mcpenv_client.actions import Action, CallToolAction, ListToolsAction
+from mcpenv_client.errors import InvalidMessage
+from mcpenv_client.observations import Observation
+from mcpenv_client.records import Plane, Reward, ToolCall, ToolOutcome, Trajectory
+from mcpenv_client.state import State
+from mcpenv_client.tools import Mode, Tool
+from mcpenv_client.wire import ActionTypes, action_type
+
+from . import shim
+from .agent_server import AgentServer
+from .errors import InvalidTool
+from .execution import Execution
+from .handed_in import HandedIn
+from .kinds import KindCache, ToolOptions, check_name
+from .reset_options import ResetOptions
+from .shared import IN_PROCESS, UNSET, being_made
+from .step import current
+from .toolbox import BoundTool, modes_of
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_NOT_GIVEN: Any = object()
+
+
+class MCPEnvironment:
+    """A world that an agent acts on only through tools. Subclass it and register tools in ``__init__``.
+
+    Whoever calls ``env.reset()``, ``env.close()`` or ``env.state`` gets the framework's, which runs the author's body:
+    override them freely, sync or async. ``super().__init__()`` and ``super().reset()`` are optional. The blocking
+    methods work in scripts, inside a running event loop and from threads; calls take turns.
+
+    Args:
+        mcp: a FastMCP server whose tools, resources, prompts, middleware, mounts and providers this environment has.
+    """
+
+    SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = False
+    """Whether a server may hold more than one instance at a time."""
+    THREAD_AFFINE: ClassVar[bool] = False
+    """Run constructor, reset, sync tools, state, score and close in one thread (SQLite connections, sync Playwright)."""
+    CONCURRENT_CALLS: ClassVar[bool] = False
+    """Where nobody owns episodes (plain ``/mcp``, production): calls need not wait for each other."""
+    DYNAMIC_TOOLS: ClassVar[bool] = False
+    """Tools depend on the instance: no prototype is made, a listing builds the session's own environment."""
+    EXPOSED_NAME: ClassVar[str | None] = None
+    """The environment's name for clients; the class name otherwise."""
+    VERSION: ClassVar[str] = "0.1.0"
+    """The environment's version for clients and records."""
+
+    action_types: ClassVar[tuple[type[Action], ...]] = ()
+    """Actions of the environment's own; they go to `act`."""
+    observation_type: ClassVar[type[Observation]] = Observation
+    """What `reset` and `act` return, for ``/schema``."""
+    state_type: ClassVar[type[State]] = State
+    """What `state` returns, for ``/schema``."""
+
+    max_steps: int | None = None
+    """Steps after which an episode is truncated; None for no limit. May be set per instance."""
+    max_kept_steps: int = 10_000
+    """Step records that a trajectory holds; older ones are dropped and counted."""
+
+    _execution: Execution
+    _kinds: ClassVar[KindCache] = KindCache()
+    _reset_options: ClassVar[ResetOptions]
+    _score_is_async: ClassVar[bool] = False
+    _reset_body: ClassVar[Callable[..., Any]]
+    _close_body: ClassVar[Callable[..., Any]]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        self = object.__new__(cls)
+        self._execution = Execution(self)
+        self._shared = being_made.get()
+        return self
+
+    def __init__(self, mcp: FastMCP | None = None) -> None:
+        if mcp is not None:
+            self._execution.handed_in = HandedIn(mcp)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._kinds = KindCache()
+        own = cls.__dict__
+        if "REQUIRES_SINGLE_THREAD_EXECUTOR" in own:
+            cls.THREAD_AFFINE = bool(own["REQUIRES_SINGLE_THREAD_EXECUTOR"])
+        if "reset" in own:
+            cls._reset_body, cls._reset_options = own["reset"], ResetOptions(own["reset"])
+            cls.reset = _around_reset(own["reset"])  # type: ignore[method-assign]
+        if "close" in own:
+            cls._close_body = own["close"]
+            cls.close = _around_close(own["close"])  # type: ignore[method-assign]
+        if isinstance(own.get("state"), property):
+            cls.state = _around_state(own["state"])  # type: ignore[assignment]
+        cls._score_is_async = inspect.iscoroutinefunction(cls.score)
+        ActionTypes(cls.action_types)  # two classes of one type are refused here
+
+    # -- what an author overrides
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None, **options: Any) -> Any:
+        """Begin an episode.
+
+        Override it as ``reset(self, seed=None, episode_id=None, ...)``, sync or async; it may return an `Observation`.
+
+        Args:
+            seed: for a reproducible episode.
+            episode_id: a name for it; made up otherwise.
+            options: those of the override; unknown ones are refused.
+
+        Returns:
+            The observation, with ``info.episode_id``. ``done`` if the body said so.
+
+        Raises:
+            InvalidMessage: an unknown or missing option.
+            ExecutionError: the author's body raised (``__cause__``); the environment is NEW.
+        """
+        return _NOTHING
+
+    def score(self, call: ToolCall, outcome: ToolOutcome) -> Reward | float | None | Any:
+        """The reward of a step, or None if it is not scored. Override it, sync or async.
+
+        Runs where the tool ran: for an async tool on the event loop, so that a slow score must be ``async def``. An
+        exception is an error of the environment: the step fails, it is never reward 0.
+        """
+        return None
+
+    def act(self, action: Action) -> Observation | Any:
+        """Take an action of `action_types`. Override it, sync or async; the observation may carry a reward and done."""
+        raise InvalidMessage(f"this environment takes no {action_type(type(action))!r} action")
+
+    @property
+    def state(self) -> Any:
+        """What the orchestrator may know: a `State`. An override may leave episode id and step count to the framework."""
+        return State(episode_id=self.episode_id, step_count=self.step_count)
+
+    def close(self) -> Any:
+        """Release what the instance holds. Override it, sync or async; it runs once.
+
+        Raises:
+            ExecutionError: the author's body raised; the environment is closed all the same.
+        """
+        return _NOTHING
+
+    @classmethod
+    @asynccontextmanager
+    async def lifespan(cls) -> AsyncIterator[Any]:
+        """What all sessions of a process share; the yielded value is `shared` of every instance."""
+        yield None
+
+    # -- what an author calls
+
+    @overload
+    def tool(self, fn: F, /) -> F: ...
+    @overload
+    def tool(
+        self,
+        fn: str | None = None,
+        /,
+        *,
+        mode: Mode | str | None = None,
+        name: str | None = None,
+        description: str | None = None,
+        timeout_s: float | None = None,
+        terminal: bool = False,
+        concurrent: bool = False,
+        title: str | None = None,
+        version: str | int | None = None,
+        icons: list[Icon] | None = None,
+        tags: set[str] | None = None,
+        annotations: ToolAnnotations | dict[str, Any] | None = None,
+        output_schema: dict[str, Any] | None = _NOT_GIVEN,
+        meta: dict[str, Any] | None = None,
+    ) -> Callable[[F], F]: ...
+    def tool(
+        self,
+        fn: Any = None,
+        /,
+        *,
+        mode: Mode | str | None = None,
+        name: str | None = None,
+        description: str | None = None,
+        timeout_s: float | None = None,
+        terminal: bool = False,
+        concurrent: bool = False,
+        title: str | None = None,
+        version: str | int | None = None,
+        icons: list[Icon] | None = None,
+        tags: set[str] | None = None,
+        annotations: ToolAnnotations | dict[str, Any] | None = None,
+        output_schema: dict[str, Any] | None = _NOT_GIVEN,
+        meta: dict[str, Any] | None = None,
+    ) -> Any:
+        """Register a tool: ``@self.tool``, ``@self.tool(mode="simulation")``, ``self.tool(self.method)``.
+
+        Args:
+            mode: where it is visible; both modes if left out. One name may have one body per mode.
+            name: instead of the function's.
+            description: instead of the docstring.
+            timeout_s: seconds that a call may take.
+            terminal: a call that returned ends the episode.
+            concurrent: calls of it need not wait for each other.
+            title, version, icons, tags, annotations, output_schema, meta: as FastMCP's.
+
+        Raises:
+            InvalidTool: a reserved or taken name, an unknown mode, a signature that cannot be a tool's.
+        """
+        if isinstance(fn, str):
+            name, fn = fn, None
+        given = {"title": title, "version": version, "icons": icons, "tags": tags, "meta": meta}
+        fastmcp = {key: value for key, value in given.items() if value is not None}
+        if annotations is not None:
+            fastmcp["annotations"] = ToolAnnotations(**annotations) if isinstance(annotations, dict) else annotations
+        if output_schema is not _NOT_GIVEN:
+            fastmcp["output_schema"] = output_schema
+        options = ToolOptions(name, description, timeout_s, terminal, concurrent, fastmcp)
+        if fn is None:
+            return functools.partial(self._register, mode=mode, options=options)
+        return self._register(fn, mode=mode, options=options)
+
+    def remove_tool(self, name: str) -> None:
+        """Take a tool away, in both modes.
+
+        Raises:
+            InvalidTool: there is none of that name.
+        """
+        if not self._execution.tools.remove(name):
+            raise InvalidTool(name, "there is no such tool to remove")
+
+    def finish(self, reward: Reward | float | None = None, *, truncated: bool = False, reason: str | None = None) -> None:
+        """End the episode with the step under way, which is still scored; the first call counts.
+
+        Works in tools, `score`, `act` and `reset`. Has no effect where nobody owns episodes.
+
+        Args:
+            reward: added to the step's reward.
+            truncated: a limit ended it; otherwise it is terminated.
+            reason: for the record and ``info.reason``.
+
+        Raises:
+            Misuse: anywhere else.
+        """
+        self._execution.finish(reward, truncated, reason)
+
+    @property
+    def episode_id(self) -> str | None:
+        """The running episode's id, None before the first reset."""
+        return self._execution.episode.id
+
+    @property
+    def step_count(self) -> int:
+        """Steps of this episode, the one under way included."""
+        return self._execution.episode.step_count
+
+    @property
+    def trajectory(self) -> Trajectory | None:
+        """The record of the running or last episode."""
+        return self._execution.episode.trajectory
+
+    @property
+    def mode(self) -> Mode:
+        """The mode in which this instance is used; simulation in process."""
+        return self._execution.mode
+
+    @property
+    def shared(self) -> Any:
+        """What `lifespan` yielded; None if the class has none."""
+        if self._shared is UNSET:
+            self._shared = IN_PROCESS.value(type(self))
+        return self._shared
+
+    # -- in process
+
+    def step(self, action: Action, *, timeout_s: float | None = None) -> Observation:
+        """Take a step; blocks until it is done.
+
+        Args:
+            action: `CallToolAction`, `ListToolsAction` or one of `action_types`.
+            timeout_s: deadline in seconds. Without one, sync tools run in the caller's thread and nothing can stop them.
+
+        Returns:
+            The observation; a tool's failure is its ``error``.
+
+        Raises:
+            EpisodeDone: the episode is over.
+            ExecutionError: the author's score, act or implicit reset raised (``__cause__``).
+            TypeError: not an action of this environment.
+        """
+        execution = self._execution
+        if type(action) is CallToolAction and timeout_s is None:
+            record = execution.call_tool_without_loop(action.tool_name, action.arguments)
+            if record is not None:
+                return shim.observation_of(execution, record)
+        return execution.home.drive(self.step_async(action, timeout_s=timeout_s))
+
+    async def step_async(self, action: Action, *, timeout_s: float | None = None) -> Observation:
+        """`step` for coroutines."""
+        if not isinstance(action, (CallToolAction, ListToolsAction, *self.action_types)):
+            raise TypeError(f"{type(self).__name__} takes no {type(action).__name__} as an action")
+        return await shim.step(self._execution, action, plane=Plane.PROCESS, timeout_s=timeout_s)
+
+    def call_tool(
+        self, name: str, arguments: dict[str, Any] | None = None, *, timeout_s: float | None = None
+    ) -> Observation:
+        """Call one tool: a step. The same as `EnvClient.call_tool`."""
+        return self.step(CallToolAction(tool_name=name, arguments=arguments or {}), timeout_s=timeout_s)
+
+    def list_tools(self) -> list[Tool]:
+        """The tools that are visible in this mode. No step."""
+        return self._execution.home.drive(self._execution.list_tools())
+
+    async def reset_async(self, seed: int | None = None, episode_id: str | None = None, **options: Any) -> Observation:
+        """`reset` for coroutines."""
+        return await self._execution.reset(seed, episode_id, options)
+
+    async def close_async(self) -> None:
+        """`close` for coroutines."""
+        await self._execution.close()
+
+    @property
+    def mcp(self) -> FastMCP:
+        """This instance as a FastMCP server: for an in-memory ``fastmcp.Client``, or to mount elsewhere."""
+        server = self.__dict__.get("_mcp_server")
+        if server is None:
+            server = AgentServer(self.exposed_name(), _Only(self._execution), instructions=inspect.getdoc(type(self)))
+            self.__dict__["_mcp_server"] = server
+        return server  # type: ignore[no-any-return]
+
+    def run(self, transport: str = "stdio", **options: Any) -> None:
+        """Serve this one instance with FastMCP (``transport``: "stdio" or "http"); ``mcpenv run`` serves many."""
+        self.mcp.run(transport=transport, **options)  # type: ignore[arg-type]
+
+    @classmethod
+    def exposed_name(cls) -> str:
+        """The environment's name for clients."""
+        return cls.EXPOSED_NAME or cls.__name__
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # -- for the core
+
+    def _register(self, fn: F, *, mode: Mode | str | None, options: ToolOptions) -> F:
+        if not callable(fn):
+            raise InvalidTool(options.name or repr(fn), f"a {type(fn).__name__} cannot be called")
+        target = fn
+        while isinstance(target, functools.partial):
+            target = target.func
+        name = options.name or getattr(target, "__name__", type(target).__name__)
+        check_name(name)
+        modes = modes_of(mode, name)
+        frame = sys._getframe(1)
+        while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
+            frame = frame.f_back
+        kind = type(self)._kinds.kind_of(fn, name, options, lambda: dict(frame.f_locals))
+        self._execution.tools.add(BoundTool(kind, fn), modes)
+        return fn
+
+    def _check_reset_options(self, seed: int | None, options: dict[str, Any]) -> None:
+        self._reset_options.check(options)
+
+    def _author_reset(self, seed: int | None, episode_id: str | None, options: dict[str, Any]) -> Callable[[], Any]:
+        arguments = self._reset_options.arguments(seed, episode_id, options)
+        return functools.partial(type(self)._reset_body, self, **arguments)
+
+    def _author_close(self) -> Callable[[], Any]:
+        return functools.partial(type(self)._close_body, self)
+
+
+class _Nothing:
+    """What the base methods return: no value, awaited or not, so that ``await super().reset()`` is harmless."""
+
+    def __await__(self) -> Any:
+        return
+        yield
+
+
+_NOTHING = _Nothing()
+
+
+class _Only:
+    """Finds the one execution that an environment's own FastMCP server has."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+
+    async def to_list(self) -> Execution:
+        return self._execution
+
+    async def to_call(self) -> Execution:
+        return self._execution
+
+
+def _around_reset(body: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(body)
+    def reset(
+        self: MCPEnvironment, seed: int | None = None, episode_id: str | None = None, *args: Any, **options: Any
+    ) -> Any:
+        if current.get() is self._execution:  # super().reset() inside the author's own
+            return _call_body(body, self, seed, episode_id, args, options)
+        if args:
+            raise TypeError("reset takes its options by name")
+        return self._execution.home.drive(self.reset_async(seed, episode_id, **options))
+
+    return reset
+
+
+def _call_body(
+    body: Callable[..., Any],
+    env: MCPEnvironment,
+    seed: int | None,
+    episode_id: str | None,
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+) -> Any:
+    parameters = inspect.signature(body).parameters
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    named = {"seed": seed, "episode_id": episode_id}
+    given = {name: value for name, value in named.items() if name in parameters or (takes_any and value is not None)}
+    return body(env, *args, **given, **options)
+
+
+def _around_close(body: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(body)
+    def close(self: MCPEnvironment) -> Any:
+        if current.get() is self._execution:
+            return body(self)
+        return self._execution.home.drive(self.close_async())
+
+    return close
+
+
+def _around_state(body: property) -> property:
+    getter = body.fget
+    assert getter is not None
+
+    @functools.wraps(getter)
+    def state(self: MCPEnvironment) -> Any:
+        value = getter(self)
+        if not isinstance(value, State):
+            raise TypeError(f"state is a {type(value).__name__}; return a State")
+        missing: dict[str, Any] = {}
+        if value.episode_id is None:
+            missing["episode_id"] = self.episode_id
+        if "step_count" not in value.model_fields_set:
+            missing["step_count"] = self.step_count
+        return value.model_copy(update=missing) if missing else value
+
+    return property(state, body.fset, body.fdel)
+
+
+MCPEnvironment._reset_body = MCPEnvironment.reset
+MCPEnvironment._close_body = MCPEnvironment.close
+MCPEnvironment._reset_options = ResetOptions(MCPEnvironment.reset)
+MCPEnvironment.reset = _around_reset(MCPEnvironment._reset_body)  # type: ignore[method-assign]
+MCPEnvironment.close = _around_close(MCPEnvironment._close_body)  # type: ignore[method-assign]

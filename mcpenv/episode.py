@@ -1,0 +1,145 @@
+"""The episode: its state, its count, its trajectory, and when it is over."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import Any
+
+from mcpenv_client.observations import Observation
+from mcpenv_client.records import StepRecord, Trajectory
+from mcpenv_client.wire import EpisodeState, Event, next_state
+
+from .rewards import Finish
+
+
+class Episode:
+    """The episodes of one environment instance, one after the other.
+
+    Attributes:
+        orchestrated: whether somebody resets, scores and ends episodes. If not, the instance is a world in use: it is
+            reset once, and nothing ends but the session.
+        state: where it stands.
+        id: the running episode's, None before the first.
+        step_count: steps of this episode so far.
+        trajectory: its record.
+        kept: what tools kept by ``ctx.set_state``; a reset begins with nothing.
+        reset_finish: what ``finish(...)`` inside reset said.
+    """
+
+    __slots__ = ("id", "kept", "orchestrated", "reset_finish", "state", "step_count", "trajectory")
+
+    def __init__(self) -> None:
+        self.orchestrated = True
+        self.state = EpisodeState.NEW
+        self.id: str | None = None
+        self.step_count = 0
+        self.trajectory: Trajectory | None = None
+        self.kept: dict[str, Any] = {}
+        self.reset_finish: Finish | None = None
+
+    def open(self, seed: int | None, episode_id: str | None, options: dict[str, Any], implicit: bool) -> None:
+        """Before the author's reset: a new id, count 0, state NEW until it has returned."""
+        self.state = next_state(self.state, Event.RESET_FAILED)
+        self._stop_clock("reset")
+        self.id = episode_id or secrets.token_hex(16)
+        self.step_count = 0
+        self.kept = {}
+        self.reset_finish = None
+        self.trajectory = Trajectory(self.id, seed, options, implicit_reset=implicit, started_at=time.time())
+
+    def opened(self, observation: Observation) -> Observation:
+        """After the author's reset: RUNNING, or DONE if the body said so. Returns what the orchestrator gets."""
+        self.state = next_state(self.state, Event.RESET)
+        update: dict[str, Any] = {"info": {**observation.info, **self.info(None)}}
+        said = self.reset_finish
+        if self.orchestrated:
+            if said is not None:
+                update["truncated" if said.truncated else "terminated"] = True
+                if observation.reward is None and said.reward is not None:
+                    update["reward"] = said.reward.value
+            observation = observation.model_copy(update=update)
+            if observation.done:
+                self._end(observation.terminated, observation.truncated, said.reason if said else None)
+            return observation
+        return observation.model_copy(update=update)
+
+    def count_step(self) -> None:
+        """One more step.
+
+        Raises:
+            EpisodeDone, SessionLost: this state has no steps.
+        """
+        self.state = next_state(self.state, Event.STEP)
+        self.step_count += 1
+
+    def uncount_step(self) -> None:
+        """It was none: the tool asked its client for input."""
+        self.step_count -= 1
+
+    def add(
+        self, record: StepRecord, finish: Finish | None, *, terminal: bool, stuck: bool, limit: int | None, keep: int
+    ) -> None:
+        """Decide whether this step ends the episode, and keep it.
+
+        Args:
+            terminal: the tool was declared to end the episode.
+            stuck: the instance cannot go on.
+            limit: ``max_steps``.
+            keep: how many records to hold.
+        """
+        if not self.orchestrated:
+            return
+        outcome = record.outcome
+        if finish is not None:
+            record.truncated, record.terminated, record.reason = finish.truncated, not finish.truncated, finish.reason
+        elif terminal and outcome.result is not None and not outcome.result.is_error:
+            record.terminated = True
+        elif isinstance(outcome.value, Observation) and outcome.value.done:
+            record.terminated, record.truncated = outcome.value.terminated, outcome.value.truncated
+        if not record.done and stuck:
+            record.truncated, record.reason = True, "a tool could not be stopped"
+        if not record.done and limit is not None and self.step_count >= limit:
+            record.truncated, record.reason = True, "max_steps"
+        trajectory = self.trajectory
+        assert trajectory is not None
+        if record.reward is not None:
+            trajectory.total_reward += record.reward.value
+        trajectory.steps.append(record)
+        if len(trajectory.steps) > keep:
+            del trajectory.steps[0]
+            trajectory.dropped += 1
+        if record.done and self.state is EpisodeState.RUNNING:
+            self._end(record.terminated, record.truncated, record.reason)
+
+    def close(self) -> None:
+        """No more of anything."""
+        self.state = next_state(self.state, Event.CLOSE)
+        self._stop_clock("closed")
+
+    def info(self, record: StepRecord | None) -> dict[str, Any]:
+        """The framework's part of an observation; empty where there are no episodes."""
+        trajectory = self.trajectory
+        if not self.orchestrated or trajectory is None:
+            return {}
+        info: dict[str, Any] = {"episode_id": trajectory.episode_id}
+        if record is not None:
+            info["return"] = trajectory.total_reward
+            if record.reward is not None and record.reward.components:
+                info["reward"] = dict(record.reward.components)
+            if record.reason is not None:
+                info["reason"] = record.reason
+            if trajectory.implicit_reset and record.call.step == 1:
+                info["reset"] = "implicit"
+        return info
+
+    def _end(self, terminated: bool, truncated: bool, reason: str | None) -> None:
+        self.state = next_state(self.state, Event.END)
+        assert self.trajectory is not None
+        self.trajectory.terminated, self.trajectory.truncated = terminated, truncated
+        self._stop_clock(reason)
+
+    def _stop_clock(self, reason: str | None) -> None:
+        if self.trajectory is not None and self.trajectory.ended_at is None:
+            self.trajectory.ended_at = time.time()
+            self.trajectory.reason = reason

@@ -1,0 +1,45 @@
+"""Errors of authors and operators. What crosses the wire is in `mcpenv_client.errors`.
+
+McpenvError (mcpenv_client)
+├── StartupError          mcpenv refuses to start: one clear line, exit status 2
+│   ├── TargetError       no environment is found where TARGET says, or its code does not load
+│   └── ConfigurationError  an unknown mode, more sessions than the environment allows, a host that is not loopback
+├── InvalidTool           a tool that cannot be registered: a reserved name, a bad signature, an unknown mode
+└── Misuse                a method used where it has no meaning, such as finish() outside a step
+"""
+
+from __future__ import annotations
+
+from mcpenv_client.errors import McpenvError
+
+
+class StartupError(McpenvError):
+    """mcpenv refuses to start rather than degrade; the text is one line for the operator."""
+
+    exit_status = 2
+
+
+class TargetError(StartupError):
+    """TARGET names no environment, or its code does not load (``__cause__`` has the traceback)."""
+
+    def __init__(self, target: str, reason: str) -> None:
+        super().__init__(f"{target}: {reason}")
+        self.target = target
+        self.reason = reason
+
+
+class ConfigurationError(StartupError):
+    """A setting that cannot be served."""
+
+
+class InvalidTool(McpenvError, ValueError):
+    """A tool that cannot be registered."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"tool {name!r}: {reason}")
+        self.name = name
+        self.reason = reason
+
+
+class Misuse(McpenvError, RuntimeError):
+    """A call that has no meaning here; the text says what to do instead."""

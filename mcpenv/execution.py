@@ -1,0 +1,449 @@
+"""The one execution core: every tool call of every plane goes through `Execution.call_tool`.
+
+    turn -> state -> validate -> deadline -> run -> convert -> score -> record
+
+`env.step`, ``/ws``, HTTP, ``/mcp`` and stdio differ only in how they spell what goes in and comes out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from fastmcp import FastMCP
+from fastmcp.server.context import set_context
+from mcp.shared.exceptions import MCPError
+from mcp_types import InputRequiredResult
+
+from mcpenv_client.actions import Action
+from mcpenv_client.errors import SessionLost, WireError
+from mcpenv_client.observations import Observation
+from mcpenv_client.records import LogEntry, Plane, Reward, StepRecord, ToolCall, ToolOutcome
+from mcpenv_client.state import State
+from mcpenv_client.tools import Mode, Tool, ToolErrorType, ToolFailure, ToolResult
+from mcpenv_client.values import to_plain
+from mcpenv_client.wire import EpisodeState, Event, action_type, next_state
+
+from .author import AuthorCode
+from .context import EnvironmentContext
+from .deadline import Deadline
+from .episode import Episode
+from .errors import Misuse
+from .failures import environment_failure
+from .handed_in import HandedIn
+from .loops import Home, drive_plain
+from .rewards import Finish, reward_of, total
+from .step import Step, current, inside
+from .tool_run import NOT_SCORED, InputRequired, TimedOut, ToolRun, asked_for_input
+from .toolbox import BoundTool, Toolbox
+from .turn import Turn
+
+if TYPE_CHECKING:
+    from .environment import MCPEnvironment
+
+Run = Callable[[Step], Awaitable[tuple[ToolOutcome, Any]]]
+
+
+class Execution:
+    """One environment instance at work: its tools, its turn, its episode, its code.
+
+    Attributes:
+        mode: which tools are visible.
+        tools: the environment's own tools.
+        handed_in: the FastMCP server that the author handed in, if any.
+        session_id: names this instance for tools that keep state.
+        without_loop: a step is under way that no event loop drives.
+    """
+
+    def __init__(self, env: MCPEnvironment) -> None:
+        self.env = env
+        self.mode = Mode.SIMULATION
+        self.tools = Toolbox()
+        self.handed_in: HandedIn | None = None
+        self.episode = Episode()
+        self.author = AuthorCode(self, env.THREAD_AFFINE)
+        self.session_id = secrets.token_hex(8)
+        self.home = Home()
+        self.without_loop = False
+        self._turn = Turn()
+
+    @property
+    def server(self) -> FastMCP | None:
+        """The handed-in server."""
+        return None if self.handed_in is None else self.handed_in.server
+
+    @property
+    def scores_sync(self) -> bool:
+        """Whether there are scores to make, by a plain function."""
+        return self.episode.orchestrated and not self.env._score_is_async
+
+    # -- tools
+
+    async def list_tools(self) -> list[Tool]:
+        """The tools that this mode sees. Takes no turn: allowed in any state, also during a step."""
+        if self.handed_in is not None:
+            return await self.handed_in.list_tools(self)
+        return [tool.kind.spec for tool in self.tools.listed(self.mode)]
+
+    # -- steps
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        *,
+        plane: Plane = Plane.PROCESS,
+        principal: str | None = None,
+        timeout_s: float | None = None,
+    ) -> StepRecord:
+        """Call a tool: one step, whatever comes of it. A tool's failure is data in the record.
+
+        Cancelling stops an async tool. A sync one cannot be stopped: the episode is truncated, and the instance does
+        nothing more.
+
+        Raises:
+            EpisodeDone: the episode is over.
+            ExecutionError: the author's scoring, or an implicit reset, raised.
+            InputRequired: the tool asks its client for input.
+        """
+        tool = self.tools.get(self.mode, name)
+        shared = self._shares_turn(tool)
+        await self._take_turn(shared)
+        try:
+            await self._begin_step()
+            call = ToolCall(name, arguments, self.episode.step_count, plane, principal)
+            return await self._step(call, self._run_of(tool, timeout_s), tool)
+        finally:
+            self._turn.give(shared)
+
+    async def act(
+        self,
+        action: Action,
+        *,
+        plane: Plane = Plane.PROCESS,
+        principal: str | None = None,
+        timeout_s: float | None = None,
+    ) -> tuple[StepRecord, Observation]:
+        """Take an action of the environment's own: one step.
+
+        Raises:
+            EpisodeDone: the episode is over.
+            ExecutionError: the action or its scoring raised.
+            OperationTimeout: it passed its deadline.
+        """
+        arguments = {name: value for name, value in to_plain(action, "action").items() if name != "type"}
+        if not arguments["metadata"]:
+            del arguments["metadata"]
+        await self._take_turn()
+        try:
+            await self._begin_step()
+            call = ToolCall(action_type(type(action)), arguments, self.episode.step_count, plane, principal)
+            record = await self._step(call, self._run_of_action(action, timeout_s), None)
+        finally:
+            self._turn.give()
+        observation = record.outcome.value
+        assert isinstance(observation, Observation)
+        return record, observation
+
+    def call_tool_without_loop(self, name: str, arguments: dict[str, Any]) -> StepRecord | None:
+        """`call_tool` where nothing in the step is asynchronous, without an event loop; else None, and nothing is done."""
+        tool = self.tools.get(self.mode, name)
+        if (
+            tool is None
+            or tool.kind.is_async
+            or tool.kind.injected
+            or self.handed_in is not None
+            or not self.author.runner.inline
+            or self.author.limit(tool.kind.options.timeout_s) is not None
+            or self.episode.state is not EpisodeState.RUNNING
+            or self.env._score_is_async
+            or self._turn.taken
+        ):
+            return None
+        self.without_loop = True
+        try:
+            return drive_plain(self.call_tool(name, arguments))
+        finally:
+            self.without_loop = False
+
+    # -- the episode
+
+    async def reset(
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        options: dict[str, Any] | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> Observation:
+        """Begin an episode: id and count first, then the author's body, once.
+
+        Raises:
+            InvalidMessage: an option that the environment does not take.
+            ExecutionError: the author's reset raised; the environment is NEW.
+            OperationTimeout: it passed its deadline.
+        """
+        await self._take_turn()
+        try:
+            return await self._reset(seed, episode_id, options or {}, timeout_s, implicit=False)
+        finally:
+            self._turn.give()
+
+    async def read_state(self, *, timeout_s: float | None = None) -> State:
+        """The author's `state`, in turn with the steps.
+
+        Raises:
+            ExecutionError: the author's property raised.
+            OperationTimeout: it passed its deadline.
+        """
+        await self._take_turn()
+        try:
+            if self.episode.state is EpisodeState.CLOSED:
+                next_state(self.episode.state, Event.STEP)
+            state = await self.author.stage("state", lambda: self.author.call(lambda: self.env.state), timeout_s)
+            assert isinstance(state, State)
+            return state
+        finally:
+            self._turn.give()
+
+    async def close(self) -> None:
+        """Run the author's close once; later calls do nothing.
+
+        Raises:
+            ExecutionError: the author's close raised; the environment is closed all the same.
+        """
+        if self.episode.state is EpisodeState.CLOSED:
+            return
+        if self.author.stuck:
+            # Its thread is still in the author's code; close follows there when it returns.
+            self.episode.close()
+            self.author.when_returned(self._close_in_thread)
+            return
+        await self._take_turn()
+        try:
+            if self.episode.state is EpisodeState.CLOSED:
+                return
+            self.episode.close()
+            try:
+                await self.author.stage("close", lambda: self.author.call(self.env._author_close()))
+            finally:
+                if self.handed_in is not None:
+                    await self.handed_in.leave()
+                self._forget()
+        finally:
+            self._turn.give()
+
+    def finish(self, reward: Any, truncated: bool, reason: str | None) -> None:
+        """`MCPEnvironment.finish`.
+
+        Raises:
+            Misuse: outside a step and a reset of this environment.
+            TypeError, ValueError: the reward is no finite number.
+        """
+        said = Finish(reward_of(reward), truncated, reason)
+        now = current.get()
+        if isinstance(now, Step) and now.owner is self:
+            now.finish = now.finish or said
+        elif now is self:
+            self.episode.reset_finish = self.episode.reset_finish or said
+        else:
+            raise Misuse("finish() has a meaning only inside a tool, score, act or reset of its environment")
+
+    # -- inside
+
+    async def _take_turn(self, shared: bool = False) -> None:
+        if inside(self):
+            raise Misuse(
+                "this environment is in the middle of a step: its own tools and reset cannot step, reset or close it; "
+                "call the function itself"
+            )
+        if not self.author.stuck and not self._turn.try_take(shared):
+            await self._turn.take(shared)
+            if self.author.stuck:
+                self._turn.give(shared)
+        if self.author.stuck:
+            raise SessionLost("a tool that passed its deadline still runs in this environment; make a new one")
+
+    def _shares_turn(self, tool: BoundTool | None) -> bool:
+        if not self.episode.orchestrated and self.env.CONCURRENT_CALLS:
+            return True
+        return tool is not None and tool.kind.concurrent
+
+    async def _begin_step(self) -> None:
+        """Count a step; in NEW, reset first."""
+        if self.episode.state is EpisodeState.NEW:
+            await self._reset(None, None, {}, None, implicit=True)
+        self.episode.count_step()
+
+    async def _reset(
+        self, seed: int | None, episode_id: str | None, options: dict[str, Any], timeout_s: float | None, *, implicit: bool
+    ) -> Observation:
+        self.env._check_reset_options(seed, options)
+        self.episode.open(seed, episode_id, dict(options), implicit)
+        observation = await self.author.stage(
+            "reset", lambda: self.author.call(self.env._author_reset(seed, episode_id, options)), timeout_s
+        )
+        if observation is None:
+            observation = Observation()
+        if not isinstance(observation, Observation):
+            wrong = TypeError(f"reset returned a {type(observation).__name__}; return an Observation or None")
+            raise environment_failure("reset", wrong)
+        return self.episode.opened(observation)
+
+    async def _step(self, call: ToolCall, run: Run, tool: BoundTool | None) -> StepRecord:
+        """Run, score and record one step. ``run`` gives the outcome, and the score if it was made on the way."""
+        step = Step(self, call)
+        started_at, clock = time.time(), time.perf_counter()
+        token = current.set(step)
+        try:
+            try:
+                outcome, scored = await run(step)
+            except TimedOut as late:
+                failure = ToolFailure(error_type=ToolErrorType.TIMEOUT, message=str(late))
+                outcome = ToolOutcome(error=failure, duration_s=time.perf_counter() - clock)
+                # A score would run beside the tool that could not be stopped.
+                scored = None if self.author.stuck else NOT_SCORED
+            if scored is NOT_SCORED:
+                scored = await self._score(call, outcome)
+            reward = self._reward(scored, outcome, step)
+        except (InputRequired, MCPError):
+            self.episode.uncount_step()
+            raise
+        except (WireError, asyncio.CancelledError) as error:
+            cut = ToolErrorType.EXECUTION_ERROR if isinstance(error, WireError) else ToolErrorType.TRANSPORT_ERROR
+            failure = ToolFailure(error_type=cut, message=str(error) or "The call was cancelled.")
+            outcome = ToolOutcome(error=failure, duration_s=time.perf_counter() - clock)
+            self._add(StepRecord(call, outcome, None, started_at=started_at, logs=step.logs), step, tool)
+            raise
+        finally:
+            current.reset(token)
+        record = StepRecord(call, outcome, reward, started_at=started_at, logs=step.logs)
+        self._add(record, step, tool)
+        return record
+
+    async def _score(self, call: ToolCall, outcome: ToolOutcome) -> Any:
+        if not self.episode.orchestrated:
+            return None
+        try:
+            scored = self.env.score(call, outcome)
+            return await scored if inspect.isawaitable(scored) else scored
+        except Exception as error:
+            raise environment_failure("score", error) from error
+
+    def _reward(self, scored: Any, outcome: ToolOutcome, step: Step) -> Reward | None:
+        if not self.episode.orchestrated:
+            return None
+        own = outcome.value.reward if isinstance(outcome.value, Observation) else None
+        try:
+            return total(reward_of(scored), reward_of(own), step.finish.reward if step.finish else None)
+        except (TypeError, ValueError) as error:
+            raise environment_failure("score", error) from error
+
+    def _add(self, record: StepRecord, step: Step, tool: BoundTool | None) -> None:
+        self.episode.add(
+            record,
+            step.finish,
+            terminal=tool is not None and tool.kind.options.terminal,
+            stuck=self.author.stuck,
+            limit=self.env.max_steps,
+            keep=self.env.max_kept_steps,
+        )
+
+    def _run_of(self, tool: BoundTool | None, timeout_s: float | None) -> Run:
+        if self.handed_in is not None:
+            return lambda step: self._run_through(step, timeout_s)
+        if tool is None:
+            return _not_found
+        return lambda step: ToolRun(self, step, tool, timeout_s, scores=True).run(step.call.arguments)
+
+    async def _run_through(self, step: Step, timeout_s: float | None) -> tuple[ToolOutcome, Any]:
+        """A call that goes through the handed-in server and its middleware."""
+        assert self.handed_in is not None
+        clock, limit = time.perf_counter(), self.author.limit(timeout_s)
+        context = EnvironmentContext(self.server, self.session_id, step.call.step, self.episode.kept, step.logs)
+        own = OwnCall(self, step, timeout_s)
+        with set_context(context), Deadline(limit) as deadline:
+            try:
+                outcome = await self.handed_in.call_tool(self, step.call.name, step.call.arguments, own)
+            except asyncio.CancelledError:
+                if deadline.caused_it():
+                    raise TimedOut(step.call.name, limit) from None
+                raise
+        duration_s = time.perf_counter() - clock
+        if isinstance(outcome, InputRequiredResult):
+            return asked_for_input(step, outcome), NOT_SCORED
+        if isinstance(outcome, ToolFailure):
+            return ToolOutcome(error=outcome, duration_s=duration_s), NOT_SCORED
+        value = own.value if own.ran else outcome.data
+        return ToolOutcome(outcome, None, value, duration_s), NOT_SCORED
+
+    def _run_of_action(self, action: Action, timeout_s: float | None) -> Run:
+        async def run(step: Step) -> tuple[ToolOutcome, Any]:
+            clock = time.perf_counter()
+            observation = await self.author.stage("act", lambda: self.author.call(self.env.act, action), timeout_s)
+            if not isinstance(observation, Observation):
+                wrong = TypeError(f"act returned a {type(observation).__name__}; return an Observation")
+                raise environment_failure("act", wrong)
+            return ToolOutcome(None, None, observation, time.perf_counter() - clock), NOT_SCORED
+
+        return run
+
+    def _close_in_thread(self) -> None:
+        self._forget()
+        close = self.env._author_close()
+        if not inspect.iscoroutinefunction(close):
+            close()
+
+    def _forget(self) -> None:
+        """Let go of closures that hold the instance, so that it is freed without waiting for the collector."""
+        self.tools.clear()
+        self.episode.kept.clear()
+
+
+class OwnCall:
+    """An own tool's call on its way through a handed-in server.
+
+    Attributes:
+        ran: whether the tool itself was reached (middleware may answer in its place).
+        value: what it returned.
+    """
+
+    def __init__(self, execution: Execution, step: Step, timeout_s: float | None) -> None:
+        self._execution = execution
+        self._step = step
+        self._timeout_s = timeout_s
+        self.ran = False
+        self.value: Any = None
+
+    @property
+    def logs(self) -> list[LogEntry]:
+        """Where messages of this call go."""
+        return self._step.logs
+
+    async def run(self, name: str, arguments: dict[str, Any]) -> ToolResult | ToolFailure | InputRequiredResult:
+        """Run the own tool of that name."""
+        tool = self._execution.tools.get(self._execution.mode, name)
+        if tool is None:
+            return ToolFailure(error_type=ToolErrorType.TOOL_NOT_FOUND, message=f"Unknown tool: {name!r}")
+        try:
+            outcome, _ = await ToolRun(self._execution, self._step, tool, self._timeout_s, scores=False).run(arguments)
+        except InputRequired as asked:
+            return asked.result
+        except TimedOut as late:
+            return ToolFailure(error_type=ToolErrorType.TIMEOUT, message=str(late))
+        self.ran, self.value = True, outcome.value
+        answer = outcome.error or outcome.result
+        assert answer is not None
+        return answer
+
+
+async def _not_found(step: Step) -> tuple[ToolOutcome, Any]:
+    failure = ToolFailure(error_type=ToolErrorType.TOOL_NOT_FOUND, message=f"Unknown tool: {step.call.name!r}")
+    return ToolOutcome(error=failure), NOT_SCORED
+
+
+__all__ = ["Execution", "InputRequired", "OwnCall"]

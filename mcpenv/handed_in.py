@@ -1,0 +1,280 @@
+"""A FastMCP server that the author handed in: its tools, middleware, mounts and providers, on every plane.
+
+The environment's own tools join the server's through a provider, so that its middleware sees them too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from fastmcp import FastMCP
+from fastmcp.exceptions import DisabledError, NotFoundError, ToolError
+from fastmcp.exceptions import ValidationError as FastMCPValidationError
+from fastmcp.server.dependencies import FastMCPRequestContext, fastmcp_request_ctx
+from fastmcp.server.providers import FastMCPProvider, Provider
+from fastmcp.tools.base import InputRequiredToolResult
+from fastmcp.tools.base import Tool as Component
+from fastmcp.tools.base import ToolResult as FastMCPResult
+from fastmcp.utilities.versions import VersionSpec
+from mcp_types import InputRequiredResult
+from pydantic import PrivateAttr, ValidationError
+
+from mcpenv_client.errors import NotSerializable
+from mcpenv_client.records import LogEntry
+from mcpenv_client.tools import Tool, ToolErrorType, ToolFailure, ToolResult
+
+from .failures import execution_failure, unusable_result
+from .kinds import RESERVED_NAMES, spec_of
+from .results import from_fastmcp, to_fastmcp
+
+if TYPE_CHECKING:
+    from .execution import Execution, OwnCall
+
+logger = logging.getLogger("mcpenv")
+
+_serving: ContextVar[Execution | None] = ContextVar("mcpenv_handed_in_serving", default=None)
+_call: ContextVar[OwnCall | None] = ContextVar("mcpenv_handed_in_call", default=None)
+
+
+class HandedIn:
+    """One environment's use of a server; the server may be shared by many environments.
+
+    Attributes:
+        server: the author's server.
+        provider: its components with its middleware around them, for resources and prompts.
+    """
+
+    def __init__(self, server: FastMCP) -> None:
+        if not isinstance(server, FastMCP):
+            raise TypeError(f"super().__init__() takes a FastMCP server, not a {type(server).__name__}")
+        self.server = server
+        self.provider = FastMCPProvider(server)
+        self._task: asyncio.Task[None] | None = None
+        self._stop: asyncio.Event | None = None
+        if not any(isinstance(provider, _OwnTools) for provider in server.providers):
+            server.add_provider(_OwnTools())
+
+    async def list_tools(self, execution: Execution) -> list[Tool]:
+        """The server's tools and the environment's own, as its middleware lists them.
+
+        A tool with one of the orchestrator's names that came later (mounted, proxied, renamed) is left out.
+        """
+        await self.enter()
+        with self._serve(execution, None), self._requested(execution, []):
+            components = await self.server.list_tools()
+        specs: dict[str, Tool] = {}
+        for component in components:
+            if component.name in RESERVED_NAMES:
+                logger.error("tool %r is left out: the name is reserved for the orchestrator", component.name)
+            elif component.name not in specs:
+                specs[component.name] = spec_of(component)
+        return list(specs.values())
+
+    async def call_tool(
+        self, execution: Execution, name: str, arguments: dict[str, Any], own: OwnCall
+    ) -> ToolResult | ToolFailure | InputRequiredResult:
+        """Call a tool through the server's middleware; failures are data."""
+        if name in RESERVED_NAMES:
+            return _unknown(name)
+        await self.enter()
+        try:
+            with self._serve(execution, own), self._requested(execution, own.logs):
+                result = await self.server.call_tool(name, arguments)
+        except (NotFoundError, DisabledError):
+            return _unknown(name)
+        except _Failed as failed:
+            return failed.failure
+        except (FastMCPValidationError, ValidationError) as error:
+            cause = error.__cause__ if isinstance(error.__cause__, ValidationError) else error
+            said = _describe(cause) if isinstance(cause, ValidationError) else str(error)
+            return ToolFailure(error_type=ToolErrorType.INVALID_ARGS, message=f"{name}: invalid arguments: {said}")
+        except ToolError as error:
+            if error.__cause__ is not None and _made_by_fastmcp(error):
+                component = await self.server.get_tool(name)
+                return execution_failure(name, error.__cause__, getattr(component, "fn", None))
+            return execution_failure(name, error, None)
+        if isinstance(result, InputRequiredToolResult):
+            return result.input_required
+        try:
+            return from_fastmcp(result)
+        except NotSerializable as error:
+            return unusable_result(name, str(error))
+
+    async def enter(self) -> None:
+        """Hold the server's lifespan: entered and left in one task, as its authors may rely on."""
+        if self._task is not None and not self._task.get_loop().is_closed():
+            return
+        started, self._stop = asyncio.Event(), asyncio.Event()
+        self._task = asyncio.create_task(self._hold(started, self._stop), name="mcpenv-lifespan")
+        waiting = asyncio.create_task(started.wait())
+        await asyncio.wait({waiting, self._task}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if self._task.done():
+            task, self._task = self._task, None
+            task.result()
+
+    async def leave(self) -> None:
+        """Leave the server's lifespan."""
+        task, self._task = self._task, None
+        if task is not None and self._stop is not None and not task.get_loop().is_closed():
+            self._stop.set()
+            await asyncio.wait({task})
+            if task.exception() is not None:
+                logger.error("leaving the lifespan of a handed-in server failed", exc_info=task.exception())
+
+    async def _hold(self, started: asyncio.Event, stop: asyncio.Event) -> None:
+        async with self.provider.lifespan():
+            started.set()
+            await stop.wait()
+
+    @contextmanager
+    def _serve(self, execution: Execution, own: OwnCall | None) -> Iterator[None]:
+        serving, call = _serving.set(execution), _call.set(own)
+        try:
+            yield
+        finally:
+            _call.reset(call)
+            _serving.reset(serving)
+
+    @contextmanager
+    def _requested(self, execution: Execution, logs: list[LogEntry]) -> Iterator[None]:
+        """Give plain `Context` objects a session to talk to: the MCP client's, or the step's record."""
+        request = fastmcp_request_ctx.get()
+        if request is not None:
+            connection = getattr(request.session, "_connection", None)
+            if connection is not None:
+                # A 2026-07-28 connection is new for every call; state belongs to the environment.
+                connection.state.setdefault("_fastmcp_state_prefix", execution.session_id)
+            yield
+            return
+        session = _RecordSession(execution.session_id, logs)
+        request_id = f"step-{execution.episode.step_count}"
+        stand_in: Any = FastMCPRequestContext(
+            session=session,  # type: ignore[arg-type]
+            request_id=request_id,
+            meta=None,
+            request=None,
+            protocol_version="2025-11-25",
+            close_sse_stream=None,
+            lifespan_context={},
+            _srctx=_RecordRequest(request_id, session),  # type: ignore[arg-type]
+        )
+        token = fastmcp_request_ctx.set(stand_in)
+        try:
+            yield
+        finally:
+            fastmcp_request_ctx.reset(token)
+
+
+class _RecordRequest:
+    """What FastMCP's `Context` reads of a request that no MCP client sent."""
+
+    def __init__(self, request_id: str, session: _RecordSession) -> None:
+        self.request_id = request_id
+        self.session = session
+        self.meta = {"progress_token": request_id}
+        self.params = None
+        self.method = "tools/call"
+
+
+class _RecordSession:
+    """A session without a client: messages go to the step's record, questions are refused."""
+
+    client_capabilities = None
+    client_params = None
+
+    def __init__(self, session_id: str, logs: list[LogEntry]) -> None:
+        self._fastmcp_state_prefix = session_id
+        self._logs = logs
+
+    async def send_log_message(self, level: str, data: Any, **kwargs: Any) -> None:
+        self._logs.append(LogEntry(level, str(getattr(data, "msg", data))))
+
+    async def send_progress_notification(
+        self, progress_token: Any, progress: float, total: float | None = None, message: str | None = None, **kwargs: Any
+    ) -> None:
+        self._logs.append(LogEntry("progress", message, progress, total))
+
+    async def send_notification(self, notification: Any, **kwargs: Any) -> None:
+        return None
+
+    async def elicit(self, **kwargs: Any) -> Any:
+        raise ToolError("This call did not come from an MCP client, so there is nobody to ask for input.")
+
+
+class _Failed(ToolError):
+    """A failure of an own tool on its way through the server's middleware."""
+
+    def __init__(self, failure: ToolFailure) -> None:
+        super().__init__(failure.message, log_level=logging.DEBUG)
+        self.failure = failure
+
+
+class _OwnTool(Component):
+    """An own tool of the environment that is being served, as a component of the handed-in server."""
+
+    async def run(self, arguments: dict[str, Any]) -> FastMCPResult:
+        own = _call.get()
+        if own is None:
+            raise ToolError(f"{self.name} can be called only as a step of its environment")
+        outcome = await own.run(self.name, arguments)
+        if isinstance(outcome, InputRequiredResult):
+            return InputRequiredToolResult(outcome)
+        if isinstance(outcome, ToolFailure):
+            raise _Failed(outcome)
+        return to_fastmcp(outcome)
+
+    _mcpenv: bool = PrivateAttr(default=True)
+
+
+class _OwnTools(Provider):
+    """The own tools of whichever environment uses the server just now."""
+
+    async def _list_tools(self) -> Sequence[Component]:
+        execution = _serving.get()
+        if execution is None:
+            return []
+        return [_component(tool.kind.component) for tool in execution.tools.listed(execution.mode)]
+
+    async def _get_tool(self, name: str, version: VersionSpec | None = None) -> Component | None:
+        execution = _serving.get()
+        tool = None if execution is None else execution.tools.get(execution.mode, name)
+        return None if tool is None else _component(tool.kind.component)
+
+
+def _component(parsed: Component) -> _OwnTool:
+    return _OwnTool(
+        name=parsed.name,
+        title=parsed.title,
+        description=parsed.description,
+        parameters=parsed.parameters,
+        output_schema=parsed.output_schema,
+        annotations=parsed.annotations,
+        tags=parsed.tags,
+        meta=parsed.meta,
+        icons=parsed.icons,
+        version=parsed.version,
+        auth=parsed.auth,
+    )
+
+
+def _made_by_fastmcp(error: BaseException) -> bool:
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback is not None and str(traceback.tb_frame.f_globals.get("__name__", "")).startswith("fastmcp.")
+
+
+def _unknown(name: str) -> ToolFailure:
+    return ToolFailure(error_type=ToolErrorType.TOOL_NOT_FOUND, message=f"Unknown tool: {name!r}")
+
+
+def _describe(error: ValidationError) -> str:
+    from mcpenv_client.wire import describe_faults
+
+    return describe_faults(error)

@@ -1,0 +1,126 @@
+"""Reset options: what an environment's ``reset`` takes, read off its signature once per class."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, PydanticSchemaGenerationError, ValidationError, create_model
+
+from mcpenv_client.errors import InvalidMessage
+from mcpenv_client.wire import faults
+
+logger = logging.getLogger("mcpenv")
+
+_FRAMEWORK = ("seed", "episode_id")
+_MAX_EPISODE_ID = 255
+
+
+class ResetOptions:
+    """The options of one ``reset`` body.
+
+    Args:
+        body: the author's function, ``self`` first.
+    """
+
+    def __init__(self, body: Callable[..., Any]) -> None:
+        parameters = list(inspect.signature(body).parameters.values())[1:]
+        self._takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        self._named = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        self._own = {name: p for name, p in self._named.items() if name not in _FRAMEWORK}
+        self._model = _model_of(body, self._own, self._takes_any)
+        self._told = False
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        """Refuse unknown and missing options.
+
+        Raises:
+            InvalidMessage: naming them.
+        """
+        unknown = [] if self._takes_any else [name for name in options if name not in self._own]
+        if unknown:
+            takes = ", ".join(self._own) or "none"
+            raise InvalidMessage(
+                f"unknown reset option {', '.join(map(repr, unknown))}; this environment's options: {takes}",
+                errors=[{"loc": [name], "msg": "unknown reset option", "type": "extra_forbidden"} for name in unknown],
+            )
+        missing = [n for n, p in self._own.items() if p.default is p.empty and n not in options]
+        if missing:
+            raise InvalidMessage(
+                f"reset needs {', '.join(map(repr, missing))}",
+                errors=[{"loc": [name], "msg": "Field required", "type": "missing"} for name in missing],
+            )
+
+    def arguments(self, seed: int | None, episode_id: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Keyword arguments for the body: seed and episode id only where it takes them."""
+        given: dict[str, Any] = {"seed": seed, "episode_id": episode_id}
+        if seed is not None and "seed" not in self._named and not self._takes_any and not self._told:
+            self._told = True
+            logger.warning("reset takes no seed; the one given has no effect")
+        return {n: v for n, v in given.items() if n in self._named or (self._takes_any and v is not None)} | dict(options)
+
+    def from_wire(self, data: Mapping[str, Any]) -> tuple[int | None, str | None, dict[str, Any]]:
+        """Seed, episode id and options from the ``data`` of a reset, as the body's annotations want them.
+
+        Raises:
+            InvalidMessage: with locations in ``errors``.
+        """
+        seed, episode_id = data.get("seed"), data.get("episode_id")
+        if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
+            raise InvalidMessage("seed is an integer", errors=[{"loc": ["seed"], "msg": "not an integer", "type": "int_type"}])
+        if episode_id is not None and not (isinstance(episode_id, str) and 0 < len(episode_id) <= _MAX_EPISODE_ID):
+            said = f"not a string of 1 to {_MAX_EPISODE_ID} characters"
+            raise InvalidMessage(f"episode_id is {said}", errors=[{"loc": ["episode_id"], "msg": said, "type": "string_type"}])
+        options = {name: value for name, value in data.items() if name not in _FRAMEWORK}
+        self.check(options)
+        try:
+            checked = self._model.model_validate(options)
+        except ValidationError as error:
+            raise InvalidMessage("invalid reset options", errors=faults(error)) from error
+        values = {name: getattr(checked, _field_name(name)) for name in self._own if name in options}
+        return seed, episode_id, values | dict(checked.__pydantic_extra__ or {})
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of a reset's ``data``."""
+        try:
+            own = self._model.model_json_schema(by_alias=True)
+        except (PydanticSchemaGenerationError, ValueError, TypeError):
+            own = {"properties": {name: {} for name in self._own}}
+        properties = {
+            "seed": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
+            "episode_id": {
+                "anyOf": [{"type": "string", "minLength": 1, "maxLength": _MAX_EPISODE_ID}, {"type": "null"}],
+                "default": None,
+            },
+            **own.get("properties", {}),
+        }
+        schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": self._takes_any}
+        for key in ("required", "$defs"):
+            if key in own:
+                schema[key] = own[key]
+        return schema
+
+
+def _field_name(name: str) -> str:
+    return f"option_{name}"
+
+
+def _model_of(body: Callable[..., Any], own: dict[str, inspect.Parameter], takes_any: bool) -> type[BaseModel]:
+    """A model with one field per option; aliased, because an option may be called as BaseModel's own names are."""
+    try:
+        hints = typing.get_type_hints(body, include_extras=True)
+    except (NameError, TypeError):
+        hints = {}
+    fields: dict[str, Any] = {
+        _field_name(name): (hints.get(name, Any), Field(alias=name, default=... if p.default is p.empty else p.default))
+        for name, p in own.items()
+    }
+    config = ConfigDict(extra="allow" if takes_any else "forbid", arbitrary_types_allowed=True)
+    try:
+        return create_model("ResetOptions", __config__=config, **fields)
+    except (PydanticSchemaGenerationError, NameError, TypeError):
+        loose = {name: (Any, field) for name, (_, field) in fields.items()}
+        return create_model("ResetOptions", __config__=config, **loose)

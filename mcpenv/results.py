@@ -1,0 +1,92 @@
+"""Results: what a tool returned, as the contract's `ToolResult` and as MCP's; one conversion for every plane.
+
+FastMCP's ``convert_result`` decides. Plain values take a shorter way that a property test holds equal to it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from fastmcp.tools.base import ToolResult as FastMCPResult
+from mcp_types import ContentBlock, TextContent
+from pydantic import TypeAdapter
+from pydantic_core import PydanticSerializationError
+
+from mcpenv_client.errors import NotSerializable
+from mcpenv_client.tools import ToolResult
+from mcpenv_client.values import refuse_non_finite
+
+from .kinds import ToolKind
+
+_BLOCKS: TypeAdapter[list[ContentBlock]] = TypeAdapter(list[ContentBlock])
+_WRAPPED = {"fastmcp": {"wrap_result": True}}
+
+
+def result_of(kind: ToolKind, value: Any) -> ToolResult:
+    """The result for the value that a tool of this kind returned.
+
+    Raises:
+        NotSerializable: the value has no JSON form; the path begins with ``result``.
+        fastmcp.exceptions.ToolError: the value does not fit the tool's output schema.
+    """
+    if type(value) is kind.plain_return:
+        text = value if type(value) is str else ("true" if value else "false") if type(value) is bool else str(value)
+        return ToolResult.model_construct(
+            content=[{"type": "text", "text": text}],
+            structured_content={"result": value},
+            data=value,
+            is_error=False,
+            meta={"fastmcp": {"wrap_result": True}},
+        )
+    if "numpy" in sys.modules:
+        value = _without_numpy(value)
+    refuse_non_finite(value, "result")
+    try:
+        return from_fastmcp(kind.component.convert_result(value))
+    except (PydanticSerializationError, UnicodeDecodeError, RecursionError) as error:
+        raise NotSerializable("result", f"a {type(value).__name__} has no JSON form") from error
+
+
+def from_fastmcp(result: FastMCPResult) -> ToolResult:
+    """The contract's form of a FastMCP result.
+
+    Raises:
+        NotSerializable: it holds NaN or infinity, which MCP's JSON would turn into null.
+    """
+    structured = result.structured_content
+    refuse_non_finite(structured, "result")
+    refuse_non_finite(result.meta, "result.meta")
+    wrapped = bool(result.meta and result.meta.get("fastmcp", {}).get("wrap_result"))
+    return ToolResult.model_construct(
+        content=[block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content],
+        structured_content=structured,
+        data=structured["result"] if wrapped and structured is not None else structured,
+        is_error=result.is_error,
+        meta=result.meta,
+    )
+
+
+def to_fastmcp(result: ToolResult) -> FastMCPResult:
+    """The FastMCP form of the contract's result, as ``tools/call`` answers it."""
+    content: Any
+    if len(result.content) == 1 and result.content[0].keys() == {"type", "text"}:
+        content = [TextContent(type="text", text=result.content[0]["text"])]
+    else:
+        content = _BLOCKS.validate_python(result.content, by_alias=True)
+    converted = FastMCPResult.model_construct(
+        content=content, structured_content=result.structured_content, meta=result.meta, is_error=result.is_error
+    )
+    converted._raw_mcp_result = None
+    return converted
+
+
+def _without_numpy(value: Any) -> Any:
+    """``value`` with numpy scalars and arrays, also inside lists, tuples and dicts, as plain numbers and lists."""
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+        return value.tolist()
+    if type(value) is list or type(value) is tuple:
+        return type(value)(_without_numpy(item) for item in value)
+    if type(value) is dict:
+        return {_without_numpy(key): _without_numpy(item) for key, item in value.items()}
+    return value

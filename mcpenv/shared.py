@@ -1,0 +1,52 @@
+"""What all sessions of a process share: the value that an environment class's ``lifespan`` yields."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+from contextlib import AbstractAsyncContextManager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from .loops import Home
+
+if TYPE_CHECKING:
+    from .environment import MCPEnvironment
+
+logger = logging.getLogger("mcpenv")
+
+UNSET: Any = object()
+
+being_made: ContextVar[Any] = ContextVar("mcpenv_shared", default=UNSET)
+"""What a server gives to the instances that it makes."""
+
+
+class _InProcess:
+    """Lifespans of classes that are used without a server: entered at the first use, left at exit."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.RLock()
+        self._home = Home()
+        self._entered: dict[type, tuple[Any, AbstractAsyncContextManager[Any]]] = {}
+
+    def value(self, cls: type[MCPEnvironment]) -> Any:
+        with self._mutex:
+            if cls not in self._entered:
+                manager = cls.lifespan()
+                self._entered[cls] = (self._home.drive(manager.__aenter__()), manager)
+                if len(self._entered) == 1:
+                    atexit.register(self.leave)
+            return self._entered[cls][0]
+
+    def leave(self) -> None:
+        with self._mutex:
+            for cls, (_, manager) in reversed(self._entered.items()):
+                try:
+                    self._home.drive(manager.__aexit__(None, None, None))
+                except Exception:
+                    logger.exception("leaving the lifespan of %s failed", cls.__name__)
+            self._entered.clear()
+
+
+IN_PROCESS = _InProcess()

@@ -1,0 +1,49 @@
+"""The simulation shim: a step is a tool call, a listing, or an action of the environment's own. Nothing more."""
+
+from __future__ import annotations
+
+from mcpenv_client.actions import Action, CallToolAction, ListToolsAction
+from mcpenv_client.observations import CallToolObservation, ListToolsObservation, Observation
+from mcpenv_client.records import Plane, StepRecord
+
+from .execution import Execution
+
+
+async def step(
+    execution: Execution, action: Action, *, plane: Plane, principal: str | None = None, timeout_s: float | None = None
+) -> Observation:
+    """Take ``action``; the observation carries reward, done and info.
+
+    Raises:
+        EpisodeDone, ExecutionError, OperationTimeout, SessionLost: as the core does.
+    """
+    if isinstance(action, CallToolAction):
+        record = await execution.call_tool(
+            action.tool_name, action.arguments, plane=plane, principal=principal, timeout_s=timeout_s
+        )
+        return observation_of(execution, record)
+    if isinstance(action, ListToolsAction):
+        return ListToolsObservation(tools=await execution.list_tools())
+    record, observation = await execution.act(action, plane=plane, principal=principal, timeout_s=timeout_s)
+    return observation.model_copy(
+        update={
+            "reward": None if record.reward is None else record.reward.value,
+            "terminated": record.terminated,
+            "truncated": record.truncated,
+            "info": {**observation.info, **execution.episode.info(record)},
+        }
+    )
+
+
+def observation_of(execution: Execution, record: StepRecord) -> CallToolObservation:
+    """The observation of a tool call."""
+    return CallToolObservation.model_construct(
+        reward=None if record.reward is None else record.reward.value,
+        terminated=record.terminated,
+        truncated=record.truncated,
+        metadata={},
+        info=execution.episode.info(record),
+        tool_name=record.call.name,
+        result=record.outcome.result,
+        error=record.outcome.error,
+    )

@@ -1,0 +1,171 @@
+"""Signatures: type hints resolved, and whether two signatures mean the same.
+
+Tools are often defined anew for every instance. FastMCP's and uncalled_for's caches keep every function they parse, so a
+tool is parsed once per kind, through a twin that holds nothing of the instance; sameness is decided here. It errs on the
+side of "different": a false difference costs a parse, a false sameness would give one instance another's schema.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+_SCALARS = (type(None), bool, int, float, complex, str, bytes)
+
+
+def function_of(fn: Callable[..., Any]) -> Any:
+    """The plain function inside ``fn`` that carries its annotations and its docstring."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    if inspect.ismethod(fn):
+        fn = fn.__func__
+    if not inspect.isroutine(fn) and not inspect.isclass(fn):
+        fn = type(fn).__call__
+    return inspect.unwrap(fn)
+
+
+def resolved_signature(
+    fn: Callable[..., Any], scope: Callable[[], dict[str, Any]]
+) -> tuple[inspect.Signature, bool]:
+    """The signature of ``fn`` with its type hints resolved, ``self`` of bound methods gone; and whether ``scope`` was needed.
+
+    Args:
+        scope: gives the names that hints written as text may use beside the module's, such as the locals of the
+            constructor that defines the tool.
+
+    Raises:
+        NameError: a hint names something unknown.
+    """
+    signature = inspect.signature(fn)
+    function = function_of(fn)
+    local = False
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except NameError:
+        local = True
+        closure = inspect.getclosurevars(function).nonlocals
+        hints = typing.get_type_hints(function, localns={**scope(), **closure}, include_extras=True)
+    parameters = []
+    for name, parameter in signature.parameters.items():
+        if parameter.annotation is inspect.Parameter.empty:
+            parameters.append(parameter)
+        else:
+            parameters.append(parameter.replace(annotation=hints.get(name, parameter.annotation)))
+    returns = signature.return_annotation
+    return signature.replace(parameters=parameters, return_annotation=hints.get("return", returns)), local
+
+
+def names_in(hints: dict[str, Any]) -> tuple[str, ...]:
+    """The names that hints written as text refer to."""
+    found: set[str] = set()
+    for hint in hints.values():
+        if isinstance(hint, str):
+            found.update(compile(hint, "<hint>", "eval").co_names)
+    return tuple(found)
+
+
+def twin_of(fn: Callable[..., Any], signature: inspect.Signature, name: str) -> Callable[..., Any]:
+    """A function with this signature and ``fn``'s docstring, which returns ``(args, kwargs)`` and holds no instance."""
+
+    def twin(*args: Any, **kwargs: Any) -> Any:
+        return args, kwargs
+
+    function = function_of(fn)
+    twin.__signature__ = signature  # type: ignore[attr-defined]
+    twin.__annotations__ = {
+        p.name: Any if p.annotation is inspect.Parameter.empty else p.annotation for p in signature.parameters.values()
+    }
+    if signature.return_annotation is not inspect.Signature.empty:
+        twin.__annotations__["return"] = signature.return_annotation
+    twin.__name__ = name
+    twin.__qualname__ = getattr(function, "__qualname__", name)
+    twin.__module__ = getattr(function, "__module__", __name__)
+    twin.__doc__ = docstring_of(fn)
+    return twin
+
+
+def docstring_of(fn: Callable[..., Any]) -> str | None:
+    """The docstring of a function, of a partial's function, or of a callable object's class."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    if inspect.isroutine(fn):
+        return fn.__doc__
+    return type(fn).__doc__ or type(fn).__call__.__doc__
+
+
+def caller_scope(depth: int) -> dict[str, Any]:
+    """The local names of the frame ``depth`` above the caller: where a tool is being defined."""
+    return dict(sys._getframe(depth + 1).f_locals)
+
+
+def same_signature(one: inspect.Signature, other: inspect.Signature) -> bool:
+    """Whether two resolved signatures give the same schema and validate alike."""
+    if not same(one.return_annotation, other.return_annotation) or len(one.parameters) != len(other.parameters):
+        return False
+    return all(
+        p.name == q.name and p.kind is q.kind and same(p.default, q.default) and same(p.annotation, q.annotation)
+        for p, q in zip(one.parameters.values(), other.parameters.values(), strict=True)
+    )
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two annotations, defaults or options mean the same: by structure where that is known, else by identity."""
+    if one is other:
+        return True
+    if isinstance(one, type) or isinstance(other, type):
+        return _same_generic(one, other)
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, enum.Enum):
+        return False
+    if isinstance(one, _SCALARS):
+        return bool(one == other)
+    if isinstance(one, tuple | list):
+        return len(one) == len(other) and all(same(a, b) for a, b in zip(one, other, strict=True))
+    if isinstance(one, set | frozenset):
+        return one == other and all(isinstance(item, _SCALARS) for item in one | other)
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(a, b) for a, b in zip(one.values(), other.values(), strict=True))
+    if isinstance(one, FieldInfo):
+        return all(same(getattr(one, n), getattr(other, n)) for n in FieldInfo.__slots__ if not n.startswith("_"))
+    if typing.get_origin(one) is not None:
+        return _same_generic(one, other)
+    if isinstance(one, types.FunctionType | types.MethodType | types.BuiltinFunctionType | types.ModuleType):
+        return False
+    return _same_value_object(one, other)
+
+
+def _same_generic(one: Any, other: Any) -> bool:
+    origin = typing.get_origin(one)
+    if origin is None or typing.get_origin(other) is not origin or type(one) is not type(other):
+        return False
+    if origin is typing.Annotated:
+        return same(one.__origin__, other.__origin__) and same(one.__metadata__, other.__metadata__)
+    return same(typing.get_args(one), typing.get_args(other))
+
+
+def _same_value_object(one: Any, other: Any) -> bool:
+    """Small frozen objects such as ``annotated_types.Gt(0)`` or ``fastmcp``'s ``Depends(function)``: all their fields the same."""
+    names = [name for cls in type(one).__mro__ for name in _slots_of(cls)]
+    if hasattr(one, "__dict__"):
+        if vars(one).keys() != vars(other).keys():
+            return False
+        names += vars(one)
+    elif not names:
+        return False
+    mine = [getattr(one, name, None) for name in names]
+    theirs = [getattr(other, name, None) for name in names]
+    return all(a is b or (isinstance(a, (*_SCALARS, tuple, frozenset)) and same(a, b)) for a, b in zip(mine, theirs, strict=True))
+
+
+def _slots_of(cls: type) -> list[str]:
+    slots = cls.__dict__.get("__slots__", ())
+    return [slots] if isinstance(slots, str) else list(slots)

@@ -1,0 +1,36 @@
+"""A step under way, and the context variable by which the author's code finds it."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from mcpenv_client.records import LogEntry, ToolCall
+
+from .rewards import Finish
+
+
+@dataclass(slots=True)
+class Step:
+    """A step under way.
+
+    Attributes:
+        owner: the execution whose step it is.
+        logs: what the tool logged so far.
+        finish: what the first ``finish(...)`` said.
+    """
+
+    owner: object
+    call: ToolCall
+    logs: list[LogEntry] = field(default_factory=list)
+    finish: Finish | None = None
+
+
+current: ContextVar[object | None] = ContextVar("mcpenv_current", default=None)
+"""The `Step` under way in this context, or the execution whose reset, state or close is."""
+
+
+def inside(owner: object) -> bool:
+    """Whether the caller is code of this environment that is under way."""
+    now = current.get()
+    return now is owner or (isinstance(now, Step) and now.owner is owner)

@@ -1,0 +1,185 @@
+"""One tool's run: validate, run where its code belongs, convert, and score a sync tool where it ran."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from typing import TYPE_CHECKING, Any
+
+from fastmcp.exceptions import ToolError
+from fastmcp.server.context import set_context
+from fastmcp.server.dependencies import resolve_dependencies
+from mcp.shared.exceptions import MCPError
+from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY, InputRequiredResult
+from pydantic import ValidationError
+
+from mcpenv_client.errors import NotSerializable
+from mcpenv_client.records import Plane, ToolOutcome
+from mcpenv_client.tools import ToolErrorType, ToolFailure
+from mcpenv_client.wire import describe_faults
+
+from .context import EnvironmentContext
+from .deadline import Deadline
+from .failures import environment_failure, execution_failure, unusable_result
+from .results import result_of
+from .step import Step
+from .toolbox import BoundTool
+
+if TYPE_CHECKING:
+    from .execution import Execution
+
+NOT_SCORED: Any = object()
+"""In place of a score that was not made where the tool ran."""
+
+
+class InputRequired(Exception):
+    """A tool asked its MCP client for input (2026-07-28): the answer of this leg, which is no step."""
+
+    def __init__(self, result: InputRequiredResult) -> None:
+        super().__init__("input required")
+        self.result = result
+
+
+class TimedOut(Exception):
+    """The tool passed its deadline."""
+
+    def __init__(self, name: str, limit_s: float | None) -> None:
+        super().__init__(f"{name}: no result within {limit_s:g} s")
+
+
+class ToolRun:
+    """A call of an own tool. Await `run` once.
+
+    Args:
+        scores: whether a sync score may follow the sync tool in its thread.
+    """
+
+    __slots__ = ("_clock", "_execution", "_limit", "_scores", "_step", "_tool")
+
+    def __init__(
+        self, execution: Execution, step: Step, tool: BoundTool, timeout_s: float | None, *, scores: bool
+    ) -> None:
+        self._execution = execution
+        self._step = step
+        self._tool = tool
+        self._limit = execution.author.limit(timeout_s, tool.kind.options.timeout_s)
+        self._scores = scores and execution.scores_sync
+        self._clock = 0.0
+
+    async def run(self, arguments: dict[str, Any]) -> tuple[ToolOutcome, Any]:
+        """The outcome, and the score if it was made on the way.
+
+        Raises:
+            TimedOut: the deadline passed.
+            InputRequired, MCPError: the call is no step; the MCP client must be asked.
+        """
+        kind, execution, step = self._tool.kind, self._execution, self._step
+        self._clock = time.perf_counter()
+        try:
+            args, kwargs = kind.validate(arguments)
+        except ValidationError as error:
+            message = f"{kind.name}: invalid arguments: {describe_faults(error)}"
+            return ToolOutcome(error=ToolFailure(error_type=ToolErrorType.INVALID_ARGS, message=message)), NOT_SCORED
+        context = EnvironmentContext(
+            execution.server, execution.session_id, step.call.step, execution.episode.kept, step.logs
+        )
+        with set_context(context), Deadline(self._limit) as deadline:
+            try:
+                if kind.injected:
+                    return await self._run_injected(args, kwargs, context)
+                return await self._run(args, kwargs)
+            except asyncio.CancelledError:
+                if deadline.caused_it():
+                    raise TimedOut(kind.name, self._limit) from None
+                raise
+
+    async def _run_injected(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], context: EnvironmentContext
+    ) -> tuple[ToolOutcome, Any]:
+        twin = self._tool.kind.twin
+        given = {**dict(zip(self._tool.kind.parameter_names, args, strict=False)), **kwargs}
+        try:
+            async with context, resolve_dependencies(twin, given) as resolved:
+                return await self._run((), resolved)
+        except (InputRequired, MCPError):
+            raise
+        except Exception as error:  # a dependency failed, not the tool
+            return self._failed(error), NOT_SCORED
+
+    async def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ToolOutcome, Any]:
+        tool = self._tool
+        if tool.kind.is_async:
+            awaited = tool.fn(*args, **kwargs)
+        else:
+            outcome, scored = await self._execution.author.hand_over(self._limit, self._run_sync, args, kwargs)
+            if outcome is not None:
+                return outcome, scored
+            awaited = scored  # a sync function that gave an awaitable
+        try:
+            value = [item async for item in awaited] if inspect.isasyncgen(awaited) else await awaited
+        except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - the tool's boundary: SystemExit of a tool ends no server
+            return self._failed(error), NOT_SCORED
+        return self._returned(value), NOT_SCORED
+
+    def _run_sync(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ToolOutcome | None, Any]:
+        """In the caller's thread, or in a worker: the sync tool, and a sync score after it."""
+        execution, tool = self._execution, self._tool
+        try:
+            value = tool.fn(*args, **kwargs)
+            if inspect.isgenerator(value):
+                value = list(value)
+            elif inspect.isawaitable(value) and execution.without_loop:
+                value = execution.home.drive(_awaited(value))
+        except (KeyboardInterrupt, GeneratorExit) as error:
+            if execution.author.runner.inline:
+                raise
+            outcome = self._failed(error)
+        except BaseException as error:  # noqa: BLE001 - the tool's boundary
+            outcome = self._failed(error)
+        else:
+            if inspect.isawaitable(value) or inspect.isasyncgen(value):
+                return None, value
+            outcome = self._returned(value)
+        if not self._scores:
+            return outcome, NOT_SCORED
+        try:
+            return outcome, execution.env.score(self._step.call, outcome)
+        except Exception as error:
+            raise environment_failure("score", error) from error
+
+    def _returned(self, value: Any) -> ToolOutcome:
+        kind, duration_s = self._tool.kind, time.perf_counter() - self._clock
+        if isinstance(value, InputRequiredResult):
+            return asked_for_input(self._step, value)
+        try:
+            return ToolOutcome(result_of(kind, value), None, value, duration_s)
+        except NotSerializable as error:
+            failure = unusable_result(kind.name, str(error))
+        except (ToolError, ValidationError, TypeError, ValueError) as error:
+            failure = execution_failure(kind.name, error, self._tool.fn)
+        return ToolOutcome(error=failure, duration_s=duration_s)
+
+    def _failed(self, error: BaseException) -> ToolOutcome:
+        if isinstance(error, MCPError) and error.error.code == MISSING_REQUIRED_CLIENT_CAPABILITY:
+            raise error  # the MCP client must see it as it is: the request cannot be served at all
+        failure = execution_failure(self._tool.kind.name, error, self._tool.fn)
+        return ToolOutcome(error=failure, duration_s=time.perf_counter() - self._clock)
+
+
+def asked_for_input(step: Step, asked: InputRequiredResult) -> ToolOutcome:
+    """A tool asks its MCP client for input; without one that is a failure.
+
+    Raises:
+        InputRequired: there is a client.
+    """
+    if step.call.plane is Plane.AGENT:
+        raise InputRequired(asked)
+    message = "The tool asks its MCP client for input, but this call did not come from one."
+    return ToolOutcome(error=ToolFailure(error_type=ToolErrorType.EXECUTION_ERROR, message=message))
+
+
+async def _awaited(value: Any) -> Any:
+    return await value

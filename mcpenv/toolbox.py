@@ -1,0 +1,87 @@
+"""The toolbox: the tools that one environment instance registered, per mode."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from mcpenv_client.tools import Mode
+
+from .errors import InvalidTool
+from .kinds import ToolKind
+
+BOTH_MODES = (Mode.SIMULATION, Mode.PRODUCTION)
+
+
+def modes_of(mode: Mode | str | None, name: str) -> tuple[Mode, ...]:
+    """The modes that ``mode=`` names; None means both.
+
+    Raises:
+        InvalidTool: no such mode.
+    """
+    if mode is None:
+        return BOTH_MODES
+    try:
+        return (Mode(mode),)
+    except ValueError:
+        allowed = ", ".join(repr(member.value) for member in Mode)
+        raise InvalidTool(name, f"unknown mode {mode!r}; use {allowed}, or leave it out for both") from None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BoundTool:
+    """A kind and this instance's own function."""
+
+    kind: ToolKind
+    fn: Callable[..., Any]
+
+
+class Toolbox:
+    """An instance's own tools in order of registration; each mode sees one tool per name."""
+
+    __slots__ = ("_by_mode", "version")
+
+    def __init__(self) -> None:
+        self._by_mode: dict[Mode, dict[str, BoundTool]] = {Mode.SIMULATION: {}, Mode.PRODUCTION: {}}
+        self.version = 0
+
+    def add(self, tool: BoundTool, modes: tuple[Mode, ...]) -> None:
+        """Register a tool.
+
+        Raises:
+            InvalidTool: one of the modes has a tool of that name.
+        """
+        name = tool.kind.name
+        for mode in modes:
+            if name in self._by_mode[mode]:
+                raise InvalidTool(name, f"registered twice for {mode.value} mode; each mode takes one tool per name")
+        for mode in modes:
+            self._by_mode[mode][name] = tool
+        self.version += 1
+
+    def remove(self, name: str) -> bool:
+        """Take a tool out of both modes; whether there was one."""
+        found = [tools.pop(name) for tools in self._by_mode.values() if name in tools]
+        self.version += bool(found)
+        return bool(found)
+
+    def get(self, mode: Mode, name: str) -> BoundTool | None:
+        """The tool that ``mode`` sees under this name."""
+        return self._by_mode[mode].get(name)
+
+    def listed(self, mode: Mode) -> Iterator[BoundTool]:
+        """The tools that ``mode`` sees."""
+        return iter(self._by_mode[mode].values())
+
+    def get_any(self, name: str) -> BoundTool | None:
+        """A tool of this name in whichever mode."""
+        return self._by_mode[Mode.SIMULATION].get(name) or self._by_mode[Mode.PRODUCTION].get(name)
+
+    def clear(self) -> None:
+        """Forget all tools, and with them the closures that hold the instance."""
+        for tools in self._by_mode.values():
+            tools.clear()
+
+
+__all__ = ["BOTH_MODES", "BoundTool", "Toolbox", "modes_of"]

@@ -1,0 +1,86 @@
+"""Turn: who may act on an environment now. First come, first served, over threads and event loops alike."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+
+
+class _Waiter:
+    __slots__ = ("future", "granted", "loop", "shared")
+
+    def __init__(self, shared: bool) -> None:
+        self.shared = shared
+        self.granted = False
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[None] = self.loop.create_future()
+
+    def wake(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
+
+
+class Turn:
+    """A lock with a queue. Exclusive turns are alone; shared ones (tools declared ``concurrent``) run together.
+
+    An asyncio.Lock serves one loop only; environments are stepped from threads, private loops and servers.
+    """
+
+    __slots__ = ("_holders", "_mutex", "_queue")
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._holders = 0  # -1: one exclusive holder; n: n shared ones
+        self._queue: deque[_Waiter] = deque()
+
+    @property
+    def taken(self) -> bool:
+        """Whether somebody has the turn or waits for it."""
+        return self._holders != 0 or bool(self._queue)
+
+    def try_take(self, shared: bool = False) -> bool:
+        """Take the turn if it is free and nobody waits."""
+        with self._mutex:
+            if self._queue or not self._free_for(shared):
+                return False
+            self._holders = self._holders + 1 if shared else -1
+            return True
+
+    async def take(self, shared: bool = False) -> None:
+        """Wait for the turn. Cancelling gives the place in the queue back."""
+        with self._mutex:
+            if not self._queue and self._free_for(shared):
+                self._holders = self._holders + 1 if shared else -1
+                return
+            waiter = _Waiter(shared)
+            self._queue.append(waiter)
+        try:
+            await waiter.future
+        except asyncio.CancelledError:
+            with self._mutex:
+                granted = waiter.granted
+                if not granted:
+                    self._queue.remove(waiter)
+                    self._grant()
+            if granted:
+                self.give(shared)
+            raise
+
+    def give(self, shared: bool = False) -> None:
+        """Pass the turn on. From any thread."""
+        with self._mutex:
+            self._holders = self._holders - 1 if shared else 0
+            self._grant()
+
+    def _free_for(self, shared: bool) -> bool:
+        return self._holders == 0 or (shared and self._holders > 0)
+
+    def _grant(self) -> None:
+        while self._queue and self._free_for(self._queue[0].shared):
+            waiter = self._queue.popleft()
+            if waiter.loop.is_closed():
+                continue  # its thread ended while it waited; nobody is there to take the turn
+            waiter.granted = True
+            self._holders = self._holders + 1 if waiter.shared else -1
+            waiter.loop.call_soon_threadsafe(waiter.wake)

@@ -1,0 +1,203 @@
+"""Workers: the threads in which authors' sync code runs, so that nothing slow of theirs runs on the event loop.
+
+Daemon threads of our own: anyio's pool has 40 places, which 40 stuck tools would fill, and a stuck executor thread
+keeps the interpreter from exiting. A thread that got stuck is left behind; others go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol
+
+IDLE_S = 10.0
+"""Seconds after which an idle pool thread ends."""
+
+
+class Runner(Protocol):
+    """How an environment's sync code is run."""
+
+    inline: bool
+    """In the caller's thread: the code blocks whoever awaits, and no deadline can stop it."""
+
+    async def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """The result of ``fn``. Cancelling returns at once with `Abandoned` where the code cannot be stopped."""
+        ...
+
+    def close(self) -> None:
+        """End threads that belong to this runner alone."""
+        ...
+
+
+class Abandoned(asyncio.CancelledError):
+    """The caller was cancelled while the code still runs in its thread.
+
+    Attributes:
+        finished: set when the thread is done with it.
+    """
+
+    def __init__(self, job: _Job) -> None:
+        super().__init__()
+        self._job = job
+
+    def when_finished(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` once the code has returned, from its thread; at once if it already has."""
+        self._job.when_finished(callback)
+
+
+class Inline:
+    """In the caller's thread, without a hop: an environment used in process."""
+
+    inline = True
+
+    async def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call it."""
+        return fn(*args, **kwargs)
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class _Job:
+    __slots__ = ("_callbacks", "_finished", "_mutex", "args", "context", "fn", "future", "kwargs", "loop")
+
+    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.fn, self.args, self.kwargs = fn, args, kwargs
+        self.context = contextvars.copy_context()
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self._mutex = threading.Lock()
+        self._finished = False
+        self._callbacks: list[Callable[[], None]] = []
+
+    def __call__(self) -> None:
+        result, error = None, None
+        try:
+            result = self.context.run(self.fn, *self.args, **self.kwargs)
+        except BaseException as raised:  # noqa: BLE001 - handed to whoever awaits, SystemExit of a tool too
+            error = raised
+        with self._mutex:
+            self._finished = True
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+        try:
+            self.loop.call_soon_threadsafe(self._deliver, result, error)
+        except RuntimeError:
+            pass  # the loop closed while the code ran: nobody waits any more
+
+    def when_finished(self, callback: Callable[[], None]) -> None:
+        with self._mutex:
+            if not self._finished:
+                self._callbacks.append(callback)
+                return
+        callback()
+
+    def _deliver(self, result: Any, error: BaseException | None) -> None:
+        if self.future.done():
+            return
+        if error is None:
+            self.future.set_result(result)
+        elif isinstance(error, StopIteration):
+            # A future cannot carry StopIteration (PEP 479).
+            wrapped = RuntimeError("StopIteration was raised")
+            wrapped.__cause__ = error
+            self.future.set_exception(wrapped)
+        else:
+            self.future.set_exception(error)
+
+    async def result(self) -> Any:
+        try:
+            return await self.future
+        except asyncio.CancelledError:
+            with self._mutex:
+                finished = self._finished
+            if finished and self.future.done() and not self.future.cancelled():
+                raise
+            raise Abandoned(self) from None
+
+
+class _Thread:
+    """One daemon thread that takes jobs until told to end."""
+
+    def __init__(self, name: str, idle_s: float | None, on_idle_end: Callable[[_Thread], bool] | None = None) -> None:
+        self.jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._idle_s = idle_s
+        self._on_idle_end = on_idle_end
+        self.thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self.thread.start()
+
+    def _work(self) -> None:
+        while True:
+            try:
+                job = self.jobs.get(timeout=self._idle_s)
+            except Empty:
+                assert self._on_idle_end is not None
+                if self._on_idle_end(self):
+                    return
+                continue
+            if job is None:
+                return
+            job()
+            del job  # an idle thread must not hold the last environment alive
+
+
+class Threads:
+    """A pool without an upper bound of its own: the sessions bound it, each runs one piece of sync code at a time."""
+
+    inline = False
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._idle: list[_Thread] = []
+
+    async def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run it in a pool thread, in the caller's context variables."""
+        with self._mutex:
+            thread = self._idle.pop() if self._idle else None
+        if thread is None:
+            thread = _Thread("mcpenv-worker", IDLE_S, self._forget)
+        job = _Job(fn, args, kwargs)
+        job.when_finished(lambda: self._put_back(thread))
+        thread.jobs.put(job)
+        return await job.result()
+
+    def close(self) -> None:
+        """Idle threads end by themselves."""
+
+    def _put_back(self, thread: _Thread) -> None:
+        with self._mutex:
+            self._idle.append(thread)
+
+    def _forget(self, thread: _Thread) -> bool:
+        with self._mutex:
+            if thread in self._idle:
+                self._idle.remove(thread)
+                return True
+        return False
+
+
+class OwnThread:
+    """One thread for everything of one environment: SQLite connections, sync Playwright, tkinter need it."""
+
+    inline = False
+
+    def __init__(self) -> None:
+        self._thread = _Thread("mcpenv-environment", None)
+
+    async def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run it in the environment's thread, in the caller's context variables."""
+        job = _Job(fn, args, kwargs)
+        self._thread.jobs.put(job)
+        return await job.result()
+
+    def close(self) -> None:
+        """End the thread after what is queued."""
+        self._thread.jobs.put(None)
+
+
+INLINE = Inline()
+THREADS = Threads()
