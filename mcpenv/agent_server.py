@@ -37,11 +37,21 @@ OVER = "The episode is over."
 T = TypeVar("T")
 
 
+class Lister(Protocol):
+    """What can answer listings: an execution, or what stands for those that do not exist yet."""
+
+    handed_in: HandedIn | None
+
+    async def list_tools(self) -> list[Tool]:
+        """The tools."""
+        ...
+
+
 class Finder(Protocol):
     """Finds the execution that the current MCP request belongs to."""
 
-    async def to_list(self) -> Execution:
-        """The execution that lists: the request's own if it exists, else one that stands for all.
+    async def to_list(self) -> Lister:
+        """What lists: the request's own execution if it exists, else one that stands for all.
 
         Raises:
             WireError: there is none.
@@ -112,8 +122,8 @@ class _Environments(Provider):
         self._finder = finder
 
     async def _list_tools(self) -> Sequence[Component]:
-        execution = await self._lister()
-        return [_listed(spec) for spec in await execution.list_tools()]
+        lister = await self._lister()
+        return [_listed(spec) for spec in await lister.list_tools()]
 
     async def _get_tool(self, name: str, version: VersionSpec | None = None) -> Component | None:
         return next((tool for tool in await self._list_tools() if tool.name == name), None)
@@ -140,7 +150,7 @@ class _Environments(Provider):
         # FastMCP asks at start, without a request: there is nobody to ask yet.
         return []
 
-    async def _lister(self) -> Execution:
+    async def _lister(self) -> Lister:
         try:
             return await self._finder.to_list()
         except WireError as error:
@@ -148,11 +158,11 @@ class _Environments(Provider):
             raise MCPError(code=INTERNAL_ERROR, message=error.message) from error
 
     async def _ask(self, question: Callable[[HandedIn], Awaitable[T]], nothing: T) -> T:
-        execution = await self._lister()
-        if execution.handed_in is None:
+        handed_in = (await self._lister()).handed_in
+        if handed_in is None:
             return nothing
-        await execution.handed_in.enter()
-        return await question(execution.handed_in)
+        await handed_in.enter()
+        return await question(handed_in)
 
 
 def _listed(spec: Tool) -> Component:
@@ -167,4 +177,4 @@ def _listed(spec: Tool) -> Component:
     )
 
 
-__all__ = ["OVER", "AgentServer", "Finder"]
+__all__ = ["OVER", "AgentServer", "Finder", "Lister"]

@@ -25,10 +25,10 @@ class AuthorCode:
         runner: how sync code runs.
         deadline_s: seconds that one piece of it may take, None for no limit.
         stuck: sync code that had to be given up still runs in its thread; nothing else may run beside it.
-        on_returned: called from that thread once it has returned.
+        on_stuck: called when that happens; what it returns is called from that thread once it has returned.
     """
 
-    __slots__ = ("_after", "_owner", "affine", "deadline_s", "on_returned", "runner", "stuck")
+    __slots__ = ("_after", "_owner", "affine", "deadline_s", "on_stuck", "runner", "stuck")
 
     def __init__(self, owner: object, affine: bool) -> None:
         self._owner = owner
@@ -36,8 +36,8 @@ class AuthorCode:
         self.runner: Runner = INLINE
         self.deadline_s: float | None = None
         self.stuck = False
-        self.on_returned: Callable[[], None] | None = None
-        self._after: Callable[[], None] | None = None
+        self.on_stuck: Callable[[], Callable[[], None]] | None = None
+        self._after: list[Callable[[], None]] = []
 
     def limit(self, *limits: float | None) -> float | None:
         """The shortest of the limits that are set, the step deadline among them; seconds."""
@@ -86,19 +86,19 @@ class AuthorCode:
         except Abandoned as abandoned:
             if not self.stuck:
                 self.stuck = True
+                if self.on_stuck is not None:
+                    self._after.append(self.on_stuck())
                 abandoned.when_finished(self._returned)
             raise
 
     def when_returned(self, callback: Callable[[], None]) -> None:
         """Have ``callback`` called in the stuck thread after it has returned."""
-        self._after = callback
+        self._after.append(callback)
 
     def _returned(self) -> None:
-        after, self._after = self._after, None
-        if after is not None:
+        after, self._after = self._after, []
+        for callback in after:
             try:
-                after()
+                callback()
             except Exception:
                 logger.exception("close of an environment that had been given up raised")
-        if self.on_returned is not None:
-            self.on_returned()

@@ -28,6 +28,7 @@ class ServerConfig:
         ping_interval_s: time between keep-alive pings on ``/ws``.
         allowed_hosts: further ``Host`` names to answer to, beside loopback ones.
         allowed_origins: further browser origins to answer to.
+        max_quarantined: instances with code that cannot be stopped, above which no new sessions are taken.
         shutdown_timeout_s: how long steps under way may take to finish at shutdown.
     """
 
@@ -39,6 +40,7 @@ class ServerConfig:
     ping_interval_s: float = 20.0
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
+    max_quarantined: int = 16
     shutdown_timeout_s: float = 30.0
 
 

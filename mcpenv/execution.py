@@ -57,6 +57,7 @@ class Execution:
         handed_in: the FastMCP server that the author handed in, if any.
         session_id: names this instance for tools that keep state.
         without_loop: a step is under way that no event loop drives.
+        last_active: when something last ended here (``time.monotonic``, seconds).
     """
 
     def __init__(self, env: MCPEnvironment) -> None:
@@ -69,12 +70,23 @@ class Execution:
         self.session_id = secrets.token_hex(8)
         self.home = Home()
         self.without_loop = False
+        self.last_active = time.monotonic()
         self._turn = Turn()
 
     @property
     def server(self) -> FastMCP | None:
         """The handed-in server."""
         return None if self.handed_in is None else self.handed_in.server
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is under way or waits for its turn."""
+        return self._turn.taken
+
+    async def wait_idle(self) -> None:
+        """Return once what is under way has ended."""
+        await self._turn.take()
+        self._turn.give()
 
     @property
     def scores_sync(self) -> bool:
@@ -118,7 +130,7 @@ class Execution:
             call = ToolCall(name, arguments, self.episode.step_count, plane, principal)
             return await self._step(call, self._run_of(tool, timeout_s), tool)
         finally:
-            self._turn.give(shared)
+            self._give_turn(shared)
 
     async def act(
         self,
@@ -144,7 +156,7 @@ class Execution:
             call = ToolCall(action_type(type(action)), arguments, self.episode.step_count, plane, principal)
             record = await self._step(call, self._run_of_action(action, timeout_s), None)
         finally:
-            self._turn.give()
+            self._give_turn()
         observation = record.outcome.value
         assert isinstance(observation, Observation)
         return record, observation
@@ -191,7 +203,7 @@ class Execution:
         try:
             return await self._reset(seed, episode_id, options or {}, timeout_s, implicit=False)
         finally:
-            self._turn.give()
+            self._give_turn()
 
     async def read_state(self, *, timeout_s: float | None = None) -> State:
         """The author's `state`, in turn with the steps.
@@ -208,7 +220,7 @@ class Execution:
             assert isinstance(state, State)
             return state
         finally:
-            self._turn.give()
+            self._give_turn()
 
     async def close(self) -> None:
         """Run the author's close once; later calls do nothing.
@@ -235,7 +247,7 @@ class Execution:
                     await self.handed_in.leave()
                 self._forget()
         finally:
-            self._turn.give()
+            self._give_turn()
 
     def finish(self, reward: Any, truncated: bool, reason: str | None) -> None:
         """`MCPEnvironment.finish`.
@@ -267,6 +279,10 @@ class Execution:
                 self._turn.give(shared)
         if self.author.stuck:
             raise SessionLost("a tool that passed its deadline still runs in this environment; make a new one")
+
+    def _give_turn(self, shared: bool = False) -> None:
+        self.last_active = time.monotonic()
+        self._turn.give(shared)
 
     def _shares_turn(self, tool: BoundTool | None) -> bool:
         if not self.episode.orchestrated and self.env.CONCURRENT_CALLS:

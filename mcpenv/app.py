@@ -1,0 +1,157 @@
+"""The table of contents of a server: every route, on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.routing import BaseRoute, Route, WebSocketRoute, request_response
+from starlette.types import ASGIApp
+
+from mcpenv_client.tools import Mode
+
+from .agent_server import AgentServer
+from .binding import RequestSessions, connection_key
+from .config import ServerConfig, mode_from
+from .control_http import ControlRoutes, Handler
+from .control_socket import ControlSocket
+from .describe import Description
+from .guard import Guard
+from .mcp_endpoint import MCPEndpoint
+from .session import SessionPool
+from .source import EnvFactory, EnvironmentSource
+
+
+def create_app(
+    env_factory: EnvFactory,
+    *,
+    mode: Mode | str | None = None,
+    config: ServerConfig | None = None,
+    readme: str | None = None,
+) -> Starlette:
+    """A Starlette application that serves an environment.
+
+    Args:
+        env_factory: an `MCPEnvironment` class, or a callable that makes instances.
+        mode: "simulation" or "production"; default ``MCPENV_MODE``, or simulation.
+        config: further settings; ``mode`` wins over its mode.
+        readme: text for ``/metadata``.
+
+    Raises:
+        TypeError: an instance was given.
+        ConfigurationError: an unknown mode.
+    """
+    server = EnvServer(env_factory, mode=mode, config=config, readme=readme)
+    return Starlette(routes=server.routes(), lifespan=server.lifespan)
+
+
+class EnvServer:
+    """One environment, served: the parts, put together.
+
+    Attributes:
+        config: the settings in force.
+        pool: the sessions.
+        agent_server: the FastMCP server at ``/mcp``.
+    """
+
+    def __init__(
+        self,
+        env_factory: EnvFactory,
+        *,
+        mode: Mode | str | None = None,
+        config: ServerConfig | None = None,
+        readme: str | None = None,
+    ) -> None:
+        self._env_factory = env_factory
+        self._readme = readme
+        if config is None:
+            config = ServerConfig(mode=mode_from(mode))
+        elif mode is not None:
+            config = replace(config, mode=mode_from(mode))
+        self._assemble(config)
+
+    def routes(self) -> list[BaseRoute]:
+        """Every route of this mode. Guarded, so that no web page on another site reaches them."""
+        control = ControlRoutes(self.pool, self.source, self.config, self._description)
+        routes: list[BaseRoute] = [
+            Route("/mcp", self._guard(self._mcp)),
+            self._route("/health", control.health),
+            self._route("/ready", control.ready),
+            self._route("/metadata", control.metadata),
+            self._route("/schema", control.schema),
+            self._route("/openapi.json", control.openapi),
+            self._route("/docs", control.docs),
+        ]
+        if self.config.mode is Mode.SIMULATION:
+            socket = ControlSocket(self.pool, max_message_bytes=self.config.max_message_bytes)
+            routes += [
+                WebSocketRoute("/ws", self._guard(socket)),
+                self._route("/reset", control.reset, "POST"),
+                self._route("/step", control.step, "POST"),
+                self._route("/state", control.state),
+            ]
+        return routes
+
+    def register_routes(self, app: Starlette, *, mode: Mode | str | None = None) -> None:
+        """Add the routes to an application of somebody's own, and this server's lifespan to its.
+
+        Args:
+            mode: instead of the mode given before.
+        """
+        if mode is not None:
+            self._assemble(replace(self.config, mode=mode_from(mode)))
+        theirs = app.router.lifespan_context
+
+        @asynccontextmanager
+        async def lifespan(app: Any) -> AsyncIterator[Any]:
+            async with self.running(), theirs(app) as state:
+                yield state
+
+        app.router.lifespan_context = lifespan
+        app.router.routes.extend(self.routes())
+
+    @asynccontextmanager
+    async def lifespan(self, app: Any) -> AsyncIterator[None]:
+        """For the application that has the routes."""
+        async with self.running():
+            yield
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Everything that runs while requests are served; what was begun is ended in reverse.
+
+        Raises:
+            StartupError: the environment or the settings do not allow it.
+        """
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.source.running())
+            await stack.enter_async_context(self.pool.running())
+            await stack.enter_async_context(self._mcp.running())
+            yield
+
+    def _assemble(self, config: ServerConfig) -> None:
+        self.config = config
+        self.source = EnvironmentSource(self._env_factory, config)
+        self.pool = SessionPool(self.source, config)
+        self.agent_server = AgentServer(
+            self.source.name,
+            RequestSessions(self.pool, self.source),
+            instructions=self.source.description or None,
+            version=self.source.version,
+        )
+        self._description = Description(self.source, config, self._readme)
+        self._mcp = MCPEndpoint(
+            self.agent_server,
+            on_session_end=lambda session_id: self.pool.close_soon(connection_key(session_id)),
+            session_timeout_s=config.session_timeout_s,
+            max_body_bytes=config.max_message_bytes,
+        )
+
+    def _route(self, path: str, handler: Handler, method: str = "GET") -> Route:
+        return Route(path, self._guard(request_response(handler)), methods=[method])
+
+    def _guard(self, app: ASGIApp) -> Guard:
+        return Guard(app, allowed_hosts=self.config.allowed_hosts, allowed_origins=self.config.allowed_origins)

@@ -1,0 +1,214 @@
+"""The HTTP form of the control plane, and what every server answers: health, readiness, descriptions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from mcpenv_client.errors import (
+    CapacityReached,
+    ExecutionError,
+    InvalidJSON,
+    InvalidMessage,
+    McpenvError,
+    NotSerializable,
+    WireError,
+)
+from mcpenv_client.values import decode, encode, to_plain
+from mcpenv_client.wire import observation_data, timeout_of
+
+from .config import ServerConfig
+from .describe import Description
+from .failures import new_incident
+from .openapi import document, page
+from .session import Origin, Session, SessionPool
+from .source import EnvironmentSource
+
+logger = logging.getLogger("mcpenv")
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class ControlRoutes:
+    """The handlers. Bodies and replies are the ``data`` of the wire's frames; a refusal has the frame's code as body."""
+
+    def __init__(
+        self, pool: SessionPool, source: EnvironmentSource, config: ServerConfig, description: Description
+    ) -> None:
+        self._pool = pool
+        self._source = source
+        self._config = config
+        self._description = description
+
+    async def health(self, request: Request) -> Response:
+        """The process answers."""
+        return _json({"status": "healthy"})
+
+    async def ready(self, request: Request) -> Response:
+        """New sessions are taken (200) or not (503)."""
+        ready = self._pool.ready
+        return _json({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
+
+    async def metadata(self, request: Request) -> Response:
+        """What this server is."""
+        return _json(self._description.metadata())
+
+    async def schema(self, request: Request) -> Response:
+        """JSON Schemas of actions, observations, state, tools and reset options."""
+        return await _answered(self._schema, request)
+
+    async def reset(self, request: Request) -> Response:
+        """Begin an episode: in the session of ``session_id``, or in a new one whose id the reply has."""
+        return await _answered(self._reset, request)
+
+    async def step(self, request: Request) -> Response:
+        """Take a step: in the session of ``session_id``, or in a throw-away episode."""
+        return await _answered(self._step, request)
+
+    async def state(self, request: Request) -> Response:
+        """The state: of the session of ``session_id``, or of a throw-away instance."""
+        return await _answered(self._state, request)
+
+    async def openapi(self, request: Request) -> Response:
+        """The description of these routes."""
+        return _json(document(self._description, self._config.mode))
+
+    async def docs(self, request: Request) -> Response:
+        """The same as a page."""
+        return HTMLResponse(page(document(self._description, self._config.mode)))
+
+    async def _schema(self, request: Request) -> dict[str, Any]:
+        prototype = self._source.prototype
+        if prototype is not None:
+            return self._description.schema(prototype.tools)
+        session = await self._pool.open(Origin.HTTP)
+        try:
+            return self._description.schema(await session.execution.list_tools())
+        finally:
+            await self._pool.close(session)
+
+    async def _reset(self, request: Request) -> dict[str, Any]:
+        body = await self._body(request)
+        session_id = _session_id(body.pop("session_id", None))
+        timeout_s = timeout_of(body.pop("timeout_s", None))
+        if session_id is not None:
+            session = self._claim(session_id)
+            return {**observation_data(await session.reset(body, timeout_s)), "session_id": session.id}
+        session = await self._pool.open(Origin.HTTP)
+        try:
+            data = observation_data(await session.reset(body, timeout_s))
+        except BaseException:
+            await self._pool.close(session)
+            raise
+        return {**data, "session_id": session.id}
+
+    async def _step(self, request: Request) -> dict[str, Any]:
+        body = await self._body(request)
+        session_id = _session_id(body.pop("session_id", None))
+        timeout_s = timeout_of(body.pop("timeout_s", None))
+        action = body.pop("action", None)
+        if not isinstance(action, dict):
+            raise InvalidMessage(
+                "action is needed: a JSON object", errors=[{"loc": ["action"], "msg": "Field required", "type": "missing"}]
+            )
+        if body:
+            raise InvalidMessage(
+                f"unknown field: {', '.join(sorted(body))}",
+                errors=[{"loc": [n], "msg": "Extra inputs are not permitted", "type": "extra_forbidden"} for n in body],
+            )
+        if session_id is not None:
+            return observation_data(await self._claim(session_id).step(action, timeout_s))
+        session = await self._pool.open(Origin.HTTP)
+        try:
+            return observation_data(await session.step(action, timeout_s))
+        finally:
+            await self._pool.close(session)
+
+    async def _state(self, request: Request) -> dict[str, Any]:
+        session_id = _session_id(request.query_params.get("session_id"))
+        if session_id is not None:
+            return _plain_state(await self._claim(session_id).state())
+        session = await self._pool.open(Origin.HTTP)
+        try:
+            return _plain_state(await session.state())
+        finally:
+            await self._pool.close(session)
+
+    def _claim(self, session_id: str) -> Session:
+        session = self._pool.get(session_id)
+        if session.origin is not Origin.HTTP:
+            # A session belongs to who opened it; that another kind of that id exists is nobody's business.
+            return self._pool.get("")
+        session.claimed = True
+        return session
+
+    async def _body(self, request: Request) -> dict[str, Any]:
+        parts: list[bytes] = []
+        size = 0
+        async for part in request.stream():
+            size += len(part)
+            if size > self._config.max_message_bytes:
+                raise TooLarge(f"the body is larger than {self._config.max_message_bytes} bytes")
+            parts.append(part)
+        text = b"".join(parts)
+        if not text.strip():
+            return {}
+        try:
+            body = decode(text)
+        except ValueError as error:
+            raise InvalidJSON(f"Invalid JSON: {error}") from error
+        if not isinstance(body, dict):
+            raise InvalidMessage("the body is not a JSON object")
+        return body
+
+
+class TooLarge(InvalidMessage):
+    """The body is larger than the server takes."""
+
+    http_status = 413
+
+
+async def _answered(make: Callable[[Request], Awaitable[dict[str, Any]]], request: Request) -> Response:
+    """The reply, or the refusal as a status and a body with its code."""
+    try:
+        return _json(await make(request))
+    except NotSerializable as error:
+        logger.error("a reply has no JSON form: %s", error)
+        return _refusal(ExecutionError(f"the reply has no JSON form: {error}"))
+    except WireError as error:
+        return _refusal(error)
+    except McpenvError as error:
+        return _refusal(ExecutionError(str(error)))
+    except Exception:
+        incident = new_incident()
+        logger.exception("incident %s: %s could not be answered", incident, request.url.path)
+        return _refusal(ExecutionError(f"internal error (incident {incident})", incident=incident))
+
+
+def _refusal(error: WireError) -> Response:
+    headers = {}
+    if isinstance(error, CapacityReached) and error.retry_after_s is not None:
+        headers["Retry-After"] = f"{error.retry_after_s:.0f}"
+    return _json(error.to_wire(), error.http_status, headers)
+
+
+def _json(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(encode(data, "reply"), status, headers, media_type="application/json")
+
+
+def _plain_state(state: Any) -> dict[str, Any]:
+    data: dict[str, Any] = to_plain(state, "state")
+    return data
+
+
+def _session_id(value: Any) -> str | None:
+    if value is None or (isinstance(value, str) and 0 < len(value) <= 255):
+        return value
+    raise InvalidMessage(
+        "session_id is the string that /reset returned",
+        errors=[{"loc": ["session_id"], "msg": "not such a string", "type": "string_type"}],
+    )

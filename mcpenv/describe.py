@@ -1,0 +1,99 @@
+"""What a server says of its environment: ``/metadata`` and ``/schema``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
+
+from mcpenv_client.actions import Action, CallToolAction, ListToolsAction
+from mcpenv_client.observations import CallToolObservation, ListToolsObservation, Observation
+from mcpenv_client.tools import Tool
+from mcpenv_client.wire import PROTOCOL_VERSION
+
+from .config import ServerConfig
+from .environment import MCPEnvironment
+from .source import EnvironmentSource
+
+
+class _Lenient(GenerateJsonSchema):
+    """Fields of types without a schema (numpy arrays) are "anything" instead of an error."""
+
+    def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> dict[str, Any]:
+        return {}
+
+
+class Description:
+    """Describes one served environment.
+
+    Args:
+        readme: text of its README, if there is one.
+    """
+
+    def __init__(self, source: EnvironmentSource, config: ServerConfig, readme: str | None) -> None:
+        self._source = source
+        self._config = config
+        self._readme = readme
+
+    def metadata(self) -> dict[str, Any]:
+        """The body of ``/metadata``."""
+        cls = self._class
+        return {
+            "name": self._source.name,
+            "description": self._source.description,
+            "version": cls.VERSION,
+            "author": None,
+            "documentation_url": None,
+            "readme_content": self._readme,
+            "mode": self._config.mode.value,
+            "protocol": PROTOCOL_VERSION,
+            "mcp_path": "/mcp",
+            "supports_concurrent_sessions": cls.SUPPORTS_CONCURRENT_SESSIONS,
+        }
+
+    def schema(self, tools: list[Tool]) -> dict[str, Any]:
+        """The body of ``/schema``: JSON Schemas of actions, observations and state; the tools; the reset options."""
+        cls = self._class
+        own: list[type[Action]] = list(cls.action_types)
+        observations: list[type[Observation]] = [CallToolObservation, ListToolsObservation]
+        if cls.observation_type is not Observation or own:
+            observations.append(cls.observation_type)
+        return {
+            "action": any_of([CallToolAction, ListToolsAction, *own], "validation"),
+            "observation": any_of(observations, "serialization"),
+            "reset_observation": schema_of(cls.observation_type, "serialization"),
+            "state": schema_of(cls.state_type, "serialization"),
+            "reset": cls._reset_options.schema(),
+            "tools": [tool.model_dump(mode="json") for tool in tools],
+        }
+
+    @property
+    def _class(self) -> type[MCPEnvironment]:
+        assert self._source.environment_class is not None
+        return self._source.environment_class
+
+
+def schema_of(cls: type[BaseModel], mode: JsonSchemaMode) -> dict[str, Any]:
+    """The JSON Schema of a model; an open object where it has none."""
+    try:
+        return cls.model_json_schema(mode=mode, schema_generator=_Lenient)
+    except (PydanticInvalidForJsonSchema, PydanticSchemaGenerationError):
+        return {"title": cls.__name__, "type": "object"}
+
+
+def any_of(classes: list[Any], mode: JsonSchemaMode) -> dict[str, Any]:
+    """One schema for several models, told apart by what they are."""
+    if len(classes) == 1:
+        return schema_of(classes[0], mode)
+    union: Any = classes[0]
+    for cls in classes[1:]:
+        union = union | cls
+    try:
+        return TypeAdapter(union).json_schema(mode=mode, schema_generator=_Lenient)
+    except (PydanticInvalidForJsonSchema, PydanticSchemaGenerationError):
+        return {"anyOf": [schema_of(cls, mode) for cls in classes]}
+
+
+__all__ = ["Description", "any_of", "schema_of"]

@@ -1,0 +1,91 @@
+"""The guard: Host and Origin of every request, WebSockets too, so that no web page reaches a server on loopback.
+
+A page on another site can make a browser send requests here (DNS rebinding, cross-site WebSockets); it cannot choose
+the Host and Origin that the browser sends with them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+EXEMPT = frozenset({"/health", "/ready"})
+"""Probes send the address of the pod as Host."""
+
+
+class Guard:
+    """Refuses requests of foreign Host (421) or Origin (403) before they reach ``app``.
+
+    Args:
+        allowed_hosts: host names to answer to beside loopback ones and the address the server listens on.
+        allowed_origins: browser origins (``https://host``) to answer to beside loopback ones and the server's own.
+    """
+
+    def __init__(self, app: ASGIApp, *, allowed_hosts: Iterable[str] = (), allowed_origins: Iterable[str] = ()) -> None:
+        self._app = app
+        self._hosts = frozenset(host.lower() for host in allowed_hosts)
+        self._origins = frozenset(origin.lower().rstrip("/") for origin in allowed_origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket") or scope["path"] in EXEMPT:
+            await self._app(scope, receive, send)
+            return
+        refused = self._refuse(scope)
+        if refused is None:
+            await self._app(scope, receive, send)
+            return
+        status, message = refused
+        if scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008, "reason": message})
+        else:
+            body = {"message": message, "code": "UNAUTHORIZED"}
+            await JSONResponse(body, status_code=status)(scope, receive, send)
+
+    def _refuse(self, scope: Scope) -> tuple[int, str] | None:
+        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        origins = [value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"]
+        if len(hosts) > 1 or len(origins) > 1:
+            return 400, "more than one Host or Origin"
+        host = hosts[0].strip().lower() if hosts else ""
+        if not self._host_allowed(host, scope):
+            return 421, "this server does not answer to that Host; allow it with --allowed-hosts"
+        if origins and not self._origin_allowed(origins[0].strip().lower(), host):
+            return 403, "this server does not answer to that Origin"
+        return None
+
+    def _host_allowed(self, host: str, scope: Scope) -> bool:
+        name = _host_name(host)
+        server = scope.get("server")
+        listening = str(server[0]).lower() if server else ""
+        return is_loopback(name) or (name != "" and name == listening) or name in self._hosts or host in self._hosts
+
+    def _origin_allowed(self, origin: str, host: str) -> bool:
+        if origin in self._origins:
+            return True
+        parts = urlsplit(origin)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            return False
+        return parts.netloc == host or (is_loopback(parts.hostname or "") and is_loopback(_host_name(host)))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address is this machine and nothing else."""
+    if host in ("localhost", "localhost."):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _host_name(host: str) -> str:
+    """The name in a Host header, without port and brackets; empty if it is malformed."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""

@@ -1,0 +1,149 @@
+"""``/mcp``: FastMCP's own Streamable HTTP transport, with plain JSON replies where nothing is lost by them.
+
+JSON replies drop progress and log messages, and cancelling in the 2026-07-28 era. So there are two transports of one server,
+and a request takes the JSON one only if it is of that era and asks for neither progress nor logs nor a subscription; a
+watch for the client's leaving stands in for the stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+
+from fastmcp import FastMCP
+from fastmcp.server.http import StarletteWithLifespan
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from starlette.types import Message, Receive, Scope, Send
+
+WATCH_AFTER_S = 0.05
+"""A call that takes longer is watched for its client's leaving; quick calls pay nothing for it."""
+
+_MODERN = frozenset(version.encode() for version in MODERN_PROTOCOL_VERSIONS)
+_WANTS_A_STREAM = (b'"progressToken"', b"/logLevel", b'"subscriptions/listen"')
+
+
+class MCPEndpoint:
+    """The ASGI application at ``/mcp``.
+
+    Args:
+        server: the agent plane.
+        on_session_end: told the ``Mcp-Session-Id`` that a client has ended with DELETE.
+        session_timeout_s: idle seconds after which a handshake session's transport ends.
+        max_body_bytes: the largest request.
+    """
+
+    def __init__(
+        self,
+        server: FastMCP,
+        *,
+        on_session_end: Callable[[str], None],
+        session_timeout_s: float,
+        max_body_bytes: int,
+    ) -> None:
+        self._streaming = server.http_app(path="/mcp", session_idle_timeout=session_timeout_s)
+        self._plain = server.http_app(path="/mcp", json_response=True, session_idle_timeout=session_timeout_s)
+        self._on_session_end = on_session_end
+        self._max_body_bytes = max_body_bytes
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Serve both transports."""
+        async with AsyncExitStack() as stack:
+            for app in (self._streaming, self._plain):
+                await stack.enter_async_context(app.lifespan(app))
+            yield
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # The two apps have their route at /mcp; where this endpoint itself is mounted is no concern of theirs.
+        scope = {**scope, "path": "/mcp", "raw_path": b"/mcp", "root_path": ""}
+        headers = dict(scope["headers"])
+        if scope["method"] == "POST" and headers.get(b"mcp-protocol-version") in _MODERN:
+            await self._modern(scope, receive, send)
+        elif scope["method"] == "DELETE":
+            await self._delete(scope, receive, send, headers.get(b"mcp-session-id"))
+        else:
+            await self._streaming(scope, receive, send)
+
+    async def _modern(self, scope: Scope, receive: Receive, send: Send) -> None:
+        messages, body = await _read(receive, self._max_body_bytes)
+        replayed = _Replay(messages, receive)
+        if any(mark in body for mark in _WANTS_A_STREAM):
+            await self._streaming(scope, replayed, send)
+        else:
+            await _watched(self._plain, scope, replayed, receive, send)
+
+    async def _delete(self, scope: Scope, receive: Receive, send: Send, session_id: bytes | None) -> None:
+        status = 0
+
+        async def watch_status(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        await self._streaming(scope, receive, watch_status)
+        if session_id is not None and 200 <= status < 300:
+            self._on_session_end(session_id.decode("latin-1"))
+
+
+class _Replay:
+    """A ``receive`` that gives messages again that were read to look at them."""
+
+    def __init__(self, messages: list[Message], receive: Receive) -> None:
+        self._messages = messages[::-1]
+        self._receive = receive
+
+    async def __call__(self) -> Message:
+        return self._messages.pop() if self._messages else await self._receive()
+
+
+async def _read(receive: Receive, limit: int) -> tuple[list[Message], bytes]:
+    """The messages of a request's body, and the body as far as ``limit``; the transport itself refuses what is longer."""
+    messages: list[Message] = []
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        messages.append(message)
+        if message["type"] != "http.request":
+            break
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if not message.get("more_body", False) or size > limit:
+            break
+    return messages, b"".join(parts)
+
+
+async def _watched(app: StarletteWithLifespan, scope: Scope, replayed: Receive, receive: Receive, send: Send) -> None:
+    """Serve a request; if its client leaves while a slow call is under way, cancel the call."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    assert task is not None
+    watcher: asyncio.Task[None] | None = None
+    left = False
+
+    async def watch() -> None:
+        nonlocal left
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        left = True
+        task.cancel()
+
+    def begin() -> None:
+        nonlocal watcher
+        watcher = loop.create_task(watch())
+
+    timer = loop.call_later(WATCH_AFTER_S, begin)
+    try:
+        await app(scope, replayed, send)
+    except asyncio.CancelledError:
+        if not left or task.uncancel() > 0:
+            raise
+    finally:
+        timer.cancel()
+        if watcher is not None:
+            watcher.cancel()
+
+

@@ -1,0 +1,220 @@
+"""``/openapi.json`` and ``/docs``: the HTTP routes, described for programs and for people."""
+
+from __future__ import annotations
+
+import html
+import json
+from typing import Any
+
+from mcpenv_client.errors import ErrorCode
+from mcpenv_client.tools import Mode
+from mcpenv_client.wire import PROTOCOL_VERSION
+
+from .describe import Description
+
+_SESSION_ID = {"type": "string", "minLength": 1, "maxLength": 255, "description": "From POST /reset"}
+_TIMEOUT = {"type": "number", "exclusiveMinimum": 0, "description": "Seconds that this may take"}
+_INFO = {"type": "object", "description": "The framework's: episode_id, return, reward components"}
+
+
+def document(description: Description, mode: Mode) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of a server in this mode."""
+    metadata = description.metadata()
+    schemas = description.schema([])
+    paths: dict[str, Any] = {
+        "/health": {"get": _get("The process answers", {"type": "object"})},
+        "/ready": {"get": _get("New sessions are taken", {"type": "object"}, {"503": _plain("Not ready")})},
+        "/metadata": {"get": _get("What this server is", {"type": "object"})},
+        "/schema": {"get": _get("JSON Schemas of actions, observations, state, tools, reset options", {"type": "object"})},
+    }
+    if mode is Mode.SIMULATION:
+        paths |= _control(schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": metadata["name"],
+            "version": metadata["version"],
+            "description": f"{metadata['description']}\n\nMCP clients use `/mcp`; control protocol {PROTOCOL_VERSION}.",
+        },
+        "paths": paths,
+        "components": {"schemas": {"Observation": _observation(), "Error": _error()}},
+    }
+
+
+def page(spec: dict[str, Any]) -> str:
+    """The document as a page that needs nothing from elsewhere."""
+    rows = []
+    for path, methods in spec["paths"].items():
+        for method, operation in methods.items():
+            body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+            shown = "" if body is None else f"<h3>Body</h3><pre>{html.escape(json.dumps(body, indent=2))}</pre>"
+            answers = "".join(
+                f"<tr><td>{status}</td><td>{html.escape(answer['description'])}</td></tr>"
+                for status, answer in operation["responses"].items()
+            )
+            rows.append(
+                f"<details><summary><code class='{method}'>{method.upper()}</code> <code>{html.escape(path)}</code> "
+                f"{html.escape(operation['summary'])}</summary><p>{html.escape(operation.get('description', ''))}</p>"
+                f"{shown}<h3>Answers</h3><table>{answers}</table></details>"
+            )
+    info = spec["info"]
+    return _PAGE.format(
+        title=html.escape(info["title"]),
+        version=html.escape(info["version"]),
+        description=html.escape(info["description"]),
+        rows="\n".join(rows),
+    )
+
+
+def _control(schemas: dict[str, Any]) -> dict[str, Any]:
+    reset = json.loads(json.dumps(schemas["reset"]))
+    reset["properties"] |= {"session_id": _SESSION_ID, "timeout_s": _TIMEOUT}
+    step = {
+        "type": "object",
+        "properties": {"action": _embedded(schemas["action"]), "session_id": _SESSION_ID, "timeout_s": _TIMEOUT},
+        "required": ["action"],
+        "additionalProperties": False,
+    }
+    observation = {"$ref": "#/components/schemas/Observation"}
+    return {
+        "/reset": {
+            "post": _post(
+                "Begin an episode",
+                "In the session of session_id, or in a new session whose id the reply has.",
+                _embedded(reset),
+                observation,
+                required=False,
+            )
+        },
+        "/step": {
+            "post": _post(
+                "Take a step",
+                "In the session of session_id; without one, in an episode that is thrown away afterwards.",
+                step,
+                observation,
+            )
+        },
+        "/state": {
+            "get": _get("The state of the environment", _embedded(schemas["state"]), _refusals())
+            | {"parameters": [{"name": "session_id", "in": "query", "required": False, "schema": _SESSION_ID}]}
+        },
+    }
+
+
+def _embedded(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema that stands inside the document: its ``$defs`` are reached from where it is."""
+    defs = schema.get("$defs", {})
+    text = json.dumps({key: value for key, value in schema.items() if key != "$defs"})
+    for name in defs:
+        text = text.replace(f'"$ref": "#/$defs/{name}"', f'"$inline": {json.dumps(name)}')
+    result = json.loads(text)
+    return _inlined(result, defs, ())  # type: ignore[no-any-return]
+
+
+def _inlined(node: Any, defs: dict[str, Any], inside: tuple[str, ...]) -> Any:
+    """References replaced by what they refer to; one that refers to itself becomes "anything"."""
+    if isinstance(node, list):
+        return [_inlined(item, defs, inside) for item in node]
+    if not isinstance(node, dict):
+        return node
+    name = node.get("$inline") or str(node.get("$ref", "")).removeprefix("#/$defs/")
+    if name in defs:
+        return {} if name in inside else _inlined(defs[name], defs, (*inside, name))
+    return {key: _inlined(value, defs, inside) for key, value in node.items() if key != "discriminator"}
+
+
+def _observation() -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {
+            "observation": {"type": "object"},
+            "reward": {"type": ["number", "null"]},
+            "done": {"type": "boolean"},
+            "terminated": {"type": "boolean"},
+            "truncated": {"type": "boolean"},
+            "metadata": {"type": "object"},
+            "info": _INFO,
+            "session_id": _SESSION_ID,
+        },
+        "required": ["observation", "reward", "done"],
+    }
+
+
+def _error() -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {
+            "message": {"type": "string"},
+            "code": {"type": "string", "enum": [code.value for code in ErrorCode]},
+            "errors": {"type": "array", "items": {"type": "object"}},
+            "incident": {"type": "string"},
+        },
+        "required": ["message", "code"],
+    }
+
+
+def _plain(text: str) -> dict[str, Any]:
+    return {"description": text}
+
+
+def _refusal(text: str) -> dict[str, Any]:
+    return {
+        "description": text,
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+    }
+
+
+def _refusals() -> dict[str, Any]:
+    return {
+        "400": _refusal("The body is not JSON"),
+        "404": _refusal("No such session"),
+        "409": _refusal("The episode is over"),
+        "413": _refusal("The body is too large"),
+        "422": _refusal("The body does not fit its schema"),
+        "500": _refusal("The environment failed"),
+        "503": _refusal("Every session slot is taken; see Retry-After"),
+        "504": _refusal("The deadline passed"),
+    }
+
+
+def _get(summary: str, schema: dict[str, Any], more: dict[str, Any] | None = None) -> dict[str, Any]:
+    answer = {"description": summary, "content": {"application/json": {"schema": schema}}}
+    return {"summary": summary, "responses": {"200": answer, **(more or {})}}
+
+
+def _post(
+    summary: str, text: str, body: dict[str, Any], answer: dict[str, Any], *, required: bool = True
+) -> dict[str, Any]:
+    return {
+        "summary": summary,
+        "description": text,
+        "requestBody": {"required": required, "content": {"application/json": {"schema": body}}},
+        "responses": {
+            "200": {"description": "The observation", "content": {"application/json": {"schema": answer}}},
+            **_refusals(),
+        },
+    }
+
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+ :root {{ color-scheme: light dark; }}
+ body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem; }}
+ h1 small {{ font-weight: normal; opacity: .6; font-size: 1rem; }}
+ .about {{ white-space: pre-wrap; }}
+ details {{ border: 1px solid #8884; border-radius: 6px; margin: .5rem 0; padding: .5rem .8rem; }}
+ summary {{ cursor: pointer; }}
+ code.get, code.post {{ border-radius: 4px; padding: .1rem .4rem; color: #fff; background: #2563eb; }}
+ code.post {{ background: #15803d; }}
+ pre {{ overflow-x: auto; background: #8881; padding: .8rem; border-radius: 6px; font-size: .85rem; }}
+ td {{ padding: .1rem 1rem .1rem 0; vertical-align: top; }}
+ h3 {{ font-size: 1rem; margin: .6rem 0 .2rem; }}
+</style></head><body>
+<h1>{title} <small>{version}</small></h1>
+<p class="about">{description}</p>
+{rows}
+<p><a href="openapi.json">openapi.json</a> · <a href="schema">schema</a> · <a href="metadata">metadata</a></p>
+</body></html>
+"""

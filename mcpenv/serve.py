@@ -1,0 +1,185 @@
+"""Serving: the process around an app. HTTP by uvicorn with an orderly end, or stdio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+
+from .app import EnvServer
+from .config import ServerConfig
+from .errors import ConfigurationError
+from .guard import is_loopback
+from .session import SessionPool
+from .source import EnvFactory
+
+logger = logging.getLogger("mcpenv")
+
+FRAME_HEADROOM = 4
+"""Frames up to this many times the limit are read and refused in words; larger ones end their connection."""
+
+
+def serve_http(
+    env_factory: EnvFactory,
+    config: ServerConfig,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    log_level: str = "info",
+    readme: str | None = None,
+    on_started: Callable[[int], None] | None = None,
+) -> None:
+    """Serve until a signal comes; then steps under way finish, environments are closed, and this returns.
+
+    Args:
+        port: 0 for any free one.
+        on_started: called once with the port when the server answers.
+
+    Raises:
+        StartupError: the port is in use, the host is not loopback, the environment does not start.
+    """
+    if not is_loopback(host):
+        raise ConfigurationError(
+            f"host {host} is not loopback; without credentials this server is for this machine only (use 127.0.0.1)"
+        )
+    server = EnvServer(env_factory, config=config, readme=readme)
+    listening = _listen(host, port)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(server, listening, log_level, on_started))
+    finally:
+        listening.close()
+
+
+def serve_stdio(env_factory: EnvFactory, config: ServerConfig, *, log_level: str = "info") -> None:
+    """Serve one MCP client over stdin and stdout until it closes them.
+
+    Raises:
+        StartupError: the environment does not start.
+    """
+    server = EnvServer(env_factory, config=config)
+
+    async def main() -> None:
+        async with server.source.running(), server.pool.running():
+            await server.agent_server.run_stdio_async(show_banner=False, log_level=log_level)
+
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(main())
+
+
+async def _serve(
+    server: EnvServer, listening: socket.socket, log_level: str, on_started: Callable[[int], None] | None
+) -> None:
+    async with server.running():
+        app = Starlette(routes=server.routes())
+        config = server.config
+        settings = uvicorn.Config(
+            app,
+            lifespan="off",
+            log_level=log_level,
+            access_log=False,
+            ws="websockets-sansio",
+            ws_max_size=config.max_message_bytes * FRAME_HEADROOM,
+            ws_ping_interval=config.ping_interval_s,
+            ws_ping_timeout=config.ping_interval_s,
+            ws_per_message_deflate=False,
+            timeout_graceful_shutdown=int(config.shutdown_timeout_s) + 1,
+            server_header=False,
+        )
+        uvicorn_server = _Server(settings, server.pool, config.shutdown_timeout_s)
+        started = asyncio.create_task(_tell(uvicorn_server, listening, on_started))
+        try:
+            await uvicorn_server.serve(sockets=[listening])
+        finally:
+            started.cancel()
+
+
+async def _tell(server: _Server, listening: socket.socket, on_started: Callable[[int], None] | None) -> None:
+    await server.accepting.wait()
+    if on_started is not None:
+        on_started(listening.getsockname()[1])
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with an orderly end: at a signal no new sessions, steps under way finish, then the connections close.
+
+    uvicorn by itself closes WebSockets in the middle of a step, and dies of the signal it caught.
+    """
+
+    def __init__(self, config: uvicorn.Config, pool: SessionPool, shutdown_timeout_s: float) -> None:
+        super().__init__(config)
+        self._pool = pool
+        self._shutdown_timeout_s = shutdown_timeout_s
+        self._draining: asyncio.Task[None] | None = None
+        self.accepting = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept."""
+        await super().startup(sockets)
+        self.accepting.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Drain at the first signal, end at once at the second; the process then exits by itself."""
+        loop = asyncio.get_running_loop()
+        caught = (signal.SIGINT, signal.SIGTERM)
+        try:
+            for number in caught:
+                loop.add_signal_handler(number, self._signalled)
+        except (NotImplementedError, RuntimeError, ValueError):
+            # Windows, or not the main thread: uvicorn's own way.
+            with super().capture_signals():
+                yield
+            return
+        try:
+            yield
+        finally:
+            for number in caught:
+                loop.remove_signal_handler(number)
+
+    def _signalled(self) -> None:
+        if self._draining is not None:
+            self.force_exit = self.should_exit = True
+            return
+        self._draining = asyncio.create_task(self._drain())
+
+    async def _drain(self) -> None:
+        self._pool.draining = True
+        try:
+            async with asyncio.timeout(self._shutdown_timeout_s):
+                await self._pool.wait_idle()
+        except TimeoutError:
+            logger.warning("steps under way did not finish within %g s", self._shutdown_timeout_s)
+        self.should_exit = True
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # The protocol is named so that asyncio sets TCP_NODELAY on what it accepts; without it a small reply can wait 40 ms.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+        listening.listen(2048)
+    except (OSError, OverflowError) as error:
+        listening.close()
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigurationError(f"cannot listen on {host}:{port}: {reason}") from error
+    listening.setblocking(False)
+    return listening
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:  # not on Windows
+        return None
+    factory: Any = uvloop.new_event_loop
+    return factory  # type: ignore[no-any-return]

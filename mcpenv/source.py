@@ -1,0 +1,244 @@
+"""The source of environments: makes instances off the event loop, each at home in its threads, and a prototype of them."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from mcpenv_client.errors import FactoryError, McpenvError
+from mcpenv_client.tools import Mode, Tool
+from mcpenv_client.wire import ActionTypes
+
+from .config import ServerConfig
+from .environment import MCPEnvironment
+from .errors import StartupError
+from .execution import Execution
+from .failures import factory_failure
+from .handed_in import HandedIn
+from .kinds import RESERVED_NAMES
+from .shared import UNSET, being_made
+from .workers import THREADS, Abandoned, OwnThread, Runner
+
+logger = logging.getLogger("mcpenv")
+
+EnvFactory = Callable[[], MCPEnvironment]
+
+
+class EnvironmentSource:
+    """Makes the instances of one environment.
+
+    Args:
+        factory: a class, or a callable without required arguments.
+
+    Raises:
+        TypeError: an instance was given, or something that cannot be called.
+    """
+
+    def __init__(self, factory: EnvFactory, config: ServerConfig) -> None:
+        if isinstance(factory, MCPEnvironment):
+            raise TypeError(
+                f"an instance of {type(factory).__name__} was given; give the class or a factory, "
+                "because every session gets an instance of its own"
+            )
+        if not callable(factory):
+            raise TypeError(f"an environment class or a factory is needed, not a {type(factory).__name__}")
+        self._factory = factory
+        self._config = config
+        self._shared: Any = UNSET
+        self.environment_class = _class_of(factory)
+        self.prototype: Prototype | None = None
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether there is no prototype: tools depend on the instance."""
+        return self.prototype is None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Hold the class's `lifespan`, and make the prototype.
+
+        Raises:
+            StartupError: one of them failed.
+        """
+        if self.environment_class is None:
+            await self._learn_class()
+        assert self.environment_class is not None
+        lifespan = self.environment_class.lifespan()
+        try:
+            self._shared = await lifespan.__aenter__()
+        except Exception as error:
+            raise StartupError(f"the lifespan of {self.name} raised {type(error).__name__}: {error}") from error
+        failure: BaseException | None = None
+        try:
+            if not self.environment_class.DYNAMIC_TOOLS:
+                self.prototype = await self._make_prototype()
+            yield
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            if failure is None:
+                await lifespan.__aexit__(None, None, None)
+            else:
+                await lifespan.__aexit__(type(failure), failure, failure.__traceback__)
+
+    async def make(self, *, orchestrated: bool) -> Execution:
+        """A new instance, with its sync code at home in worker threads.
+
+        Args:
+            orchestrated: whether somebody will reset and step it; if not, it is reset once, now.
+
+        Raises:
+            FactoryError: the constructor raised or took longer than a step may.
+            ExecutionError: the first reset raised.
+        """
+        making = asyncio.create_task(self._make(orchestrated))
+        try:
+            return await asyncio.wait_for(asyncio.shield(making), self._config.step_timeout_s)
+        except TimeoutError as error:
+            making.add_done_callback(_close_late)
+            limit = self._config.step_timeout_s
+            raise FactoryError(f"the environment could not be made within {limit:g} s") from error
+        except asyncio.CancelledError:
+            # The constructor goes on in its thread; whoever asked is gone, so what it makes is closed.
+            making.add_done_callback(_close_late)
+            raise
+
+    @property
+    def name(self) -> str:
+        """The environment's name for clients."""
+        cls = self.environment_class
+        return cls.exposed_name() if cls is not None else getattr(self._factory, "__name__", "environment")
+
+    @property
+    def version(self) -> str | None:
+        """The environment's version."""
+        return self.environment_class.VERSION if self.environment_class is not None else None
+
+    @property
+    def description(self) -> str:
+        """The environment's docstring."""
+        return inspect.getdoc(self.environment_class) or "" if self.environment_class is not None else ""
+
+    @property
+    def actions(self) -> ActionTypes:
+        """The actions that the environment takes."""
+        return ActionTypes(self.environment_class.action_types if self.environment_class is not None else ())
+
+    async def _make(self, orchestrated: bool) -> Execution:
+        assert self.environment_class is not None
+        runner: Runner = OwnThread() if self.environment_class.THREAD_AFFINE else THREADS
+        try:
+            env = await self._construct(runner)
+            execution = env._execution
+            execution.mode = self._config.mode
+            execution.author.runner = runner
+            execution.author.deadline_s = self._config.step_timeout_s
+            execution.episode.orchestrated = orchestrated
+            if not orchestrated:
+                await execution.reset()
+        except BaseException:
+            runner.close()
+            raise
+        return execution
+
+    async def _construct(self, runner: Runner) -> MCPEnvironment:
+        token = being_made.set(self._shared)
+        try:
+            env = await runner.run(self._factory)
+        except (asyncio.CancelledError, Abandoned):
+            raise
+        except BaseException as error:  # noqa: BLE001 - the constructor's boundary
+            raise factory_failure(self.name, error) from error
+        finally:
+            being_made.reset(token)
+        if not isinstance(env, MCPEnvironment):
+            raise FactoryError(f"the factory gave a {type(env).__name__}, not an MCPEnvironment")
+        return env
+
+    async def _learn_class(self) -> None:
+        """A plain factory says only by its product which class it makes."""
+        env = await self._first(OwnThread())
+        self.environment_class = type(env)
+        await env.close_async()
+
+    async def _make_prototype(self) -> Prototype:
+        runner = OwnThread()
+        env = await self._first(runner)
+        execution = env._execution
+        execution.author.runner = runner
+        try:
+            tools: dict[Mode, list[Tool]] = {}
+            for mode in Mode:
+                execution.mode = mode
+                tools[mode] = await execution.list_tools()
+            if execution.handed_in is not None:
+                await _refuse_reserved(execution.handed_in)
+            return Prototype(tools[self._config.mode], tools, execution.handed_in)
+        except McpenvError as error:
+            raise StartupError(f"{self.name}: {error}") from error
+        finally:
+            try:
+                await execution.close()
+            finally:
+                runner.close()
+
+    async def _first(self, runner: Runner) -> MCPEnvironment:
+        try:
+            return await self._construct(runner)
+        except FactoryError as error:
+            runner.close()
+            cause = error.__cause__
+            said = f"{type(cause).__name__}: {cause}" if cause is not None else error.message
+            raise StartupError(f"{self.name} could not be made: {said}") from (cause or error)
+
+
+class Prototype:
+    """What an environment's instances have in common, learnt from one that was made and closed at start.
+
+    Attributes:
+        tools: those of the server's mode.
+        tools_by_mode: those of each mode.
+        handed_in: the FastMCP server that the author hands in, for resources and prompts.
+    """
+
+    def __init__(self, tools: list[Tool], tools_by_mode: dict[Mode, list[Tool]], handed_in: HandedIn | None) -> None:
+        self.tools = tools
+        self.tools_by_mode = tools_by_mode
+        self.handed_in = handed_in
+
+    async def list_tools(self) -> list[Tool]:
+        """The tools of the server's mode."""
+        return self.tools
+
+
+def _class_of(factory: Any) -> type[MCPEnvironment] | None:
+    """The class that a factory makes, if it says so: a class, a partial of one, or an annotated function."""
+    while hasattr(factory, "func") and not isinstance(factory, type):
+        factory = factory.func
+    if isinstance(factory, type):
+        if not issubclass(factory, MCPEnvironment):
+            raise TypeError(f"{factory.__name__} is not a subclass of MCPEnvironment")
+        return factory
+    return None
+
+
+async def _refuse_reserved(handed_in: HandedIn) -> None:
+    taken = sorted({tool.name for tool in await handed_in.server.list_tools()} & RESERVED_NAMES)
+    if taken:
+        raise StartupError(f"tool names reserved for the orchestrator: {', '.join(taken)}")
+
+
+def _close_late(making: asyncio.Task[Execution]) -> None:
+    if making.cancelled():
+        return
+    if making.exception() is not None:
+        logger.warning("an environment that nobody waited for any more could not be made")
+        return
+    execution = making.result()
+    closing = asyncio.ensure_future(execution.close())
+    closing.add_done_callback(lambda task: execution.author.runner.close())
