@@ -6,6 +6,7 @@ from importlib.metadata import version as _version
 
 from fastmcp import Context
 from fastmcp.exceptions import ToolError
+
 from mcpenv_client import (
     Action,
     CallToolAction,

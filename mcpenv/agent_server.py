@@ -70,9 +70,11 @@ class Finder(Protocol):
 class AgentServer(FastMCP):
     """The FastMCP server of the agent plane. Its only provider asks the `Finder`; its calls go to the core."""
 
-    def __init__(self, name: str, finder: Finder, *, instructions: str | None = None, version: str | None = None) -> None:
+    def __init__(
+        self, name: str, finder: Finder, *, instructions: str | None = None, version: str | None = None
+    ) -> None:
         super().__init__(name, instructions=instructions, version=version, dereference_schemas=False)
-        # The default strategy swallows a provider's error and lists nothing: a dead session would look like an empty one.
+        # The default swallows a provider's error and lists nothing: a dead session would look like an empty one.
         self.provider_error_strategy = "raise"
         self._finder = finder
         self.providers.remove(self.local_provider)

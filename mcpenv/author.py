@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -28,7 +29,7 @@ class AuthorCode:
         on_stuck: called when that happens; what it returns is called from that thread once it has returned.
     """
 
-    __slots__ = ("_after", "_owner", "affine", "deadline_s", "on_stuck", "runner", "stuck")
+    __slots__ = ("_after", "_has_returned", "_mutex", "_owner", "affine", "deadline_s", "on_stuck", "runner", "stuck")
 
     def __init__(self, owner: object, affine: bool) -> None:
         self._owner = owner
@@ -37,6 +38,8 @@ class AuthorCode:
         self.deadline_s: float | None = None
         self.stuck = False
         self.on_stuck: Callable[[], Callable[[], None]] | None = None
+        self._mutex = threading.Lock()
+        self._has_returned = False
         self._after: list[Callable[[], None]] = []
 
     def limit(self, *limits: float | None) -> float | None:
@@ -63,7 +66,7 @@ class AuthorCode:
                     raise OperationTimeout(f"the environment's {name} took longer than {limit:g} s") from None
                 except (KeyboardInterrupt, GeneratorExit):
                     raise
-                except BaseException as error:  # noqa: BLE001 - the environment's boundary
+                except BaseException as error:
                     raise environment_failure(name, error) from error
         finally:
             if token is not None:
@@ -77,7 +80,7 @@ class AuthorCode:
         return await value if inspect.isawaitable(value) else value
 
     async def hand_over(self, limit: float | None, fn: Callable[..., Any], *args: Any) -> Any:
-        """Run sync code. In process it runs in the caller's thread, unless a ``limit`` asks for a thread that can be left."""
+        """Run sync code; in process in the caller's thread, unless a ``limit`` asks for one that can be left."""
         runner = self.runner
         if runner.inline and limit is not None and not self.affine:
             runner = THREADS
@@ -92,13 +95,23 @@ class AuthorCode:
             raise
 
     def when_returned(self, callback: Callable[[], None]) -> None:
-        """Have ``callback`` called in the stuck thread after it has returned."""
-        self._after.append(callback)
+        """Have ``callback`` called in the stuck thread after it has returned; here and now if it has."""
+        with self._mutex:
+            if not self._has_returned:
+                self._after.append(callback)
+                return
+        _run_late(callback)
 
     def _returned(self) -> None:
-        after, self._after = self._after, []
+        with self._mutex:
+            self._has_returned = True
+            after, self._after = self._after, []
         for callback in after:
-            try:
-                callback()
-            except Exception:
-                logger.exception("close of an environment that had been given up raised")
+            _run_late(callback)
+
+
+def _run_late(callback: Callable[[], None]) -> None:
+    try:
+        callback()
+    except Exception:
+        logger.exception("close of an environment that had been given up raised")

@@ -50,10 +50,10 @@ class RequestSessions:
         context = fastmcp_request_ctx.get()
         if context is not None and context.request is not None:
             # Stateless requests may carry a stray header; only the transport of the handshake era has checked it.
-            if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-                connection = context.request.headers.get("mcp-session-id")
-                if connection is not None:
-                    return connection_key(connection), Origin.CONNECTION
+            handshake = context.protocol_version not in MODERN_PROTOCOL_VERSIONS
+            connection = context.request.headers.get("mcp-session-id") if handshake else None
+            if connection is not None:
+                return connection_key(connection), Origin.CONNECTION
         return SERVICE, Origin.SERVICE
 
 

@@ -34,7 +34,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class ControlRoutes:
-    """The handlers. Bodies and replies are the ``data`` of the wire's frames; a refusal has the frame's code as body."""
+    """The handlers. Bodies and replies are the ``data`` of the wire's frames; a refusal has the error frame's."""
 
     def __init__(
         self, pool: SessionPool, source: EnvironmentSource, config: ServerConfig, description: Description
@@ -113,7 +113,8 @@ class ControlRoutes:
         action = body.pop("action", None)
         if not isinstance(action, dict):
             raise InvalidMessage(
-                "action is needed: a JSON object", errors=[{"loc": ["action"], "msg": "Field required", "type": "missing"}]
+                "action is needed: a JSON object",
+                errors=[{"loc": ["action"], "msg": "Field required", "type": "missing"}],
             )
         if body:
             raise InvalidMessage(

@@ -56,6 +56,7 @@ class ControlSocket:
         self._max_message_bytes = max_message_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one socket."""
         if (await receive())["type"] != "websocket.connect":
             return
         await send({"type": "websocket.accept"})
@@ -95,9 +96,13 @@ class ControlSocket:
                 if frame.type is FrameType.CLOSE:
                     return
                 await socket.unless_gone(self._answer(socket, session, frame))
+            except _Gone:
+                raise
             except NotSerializable as error:
                 logger.error("a reply has no JSON form: %s", error)
-                await socket.reply("error", ExecutionError(f"the reply has no JSON form: {error}").to_wire(), request_id)
+                await socket.reply(
+                    "error", ExecutionError(f"the reply has no JSON form: {error}").to_wire(), request_id
+                )
             except WireError as error:
                 if request_id is None and text is not None and len(text) <= self._max_message_bytes:
                     request_id = request_id_of(text)
@@ -185,8 +190,8 @@ class _Socket:
         def look(pending: asyncio.Task[Message]) -> None:
             nonlocal left
             if not pending.cancelled() and pending.exception() is None:
-                if pending.result()["type"] == "websocket.disconnect" and not over:
-                    left = True
+                left = pending.result()["type"] == "websocket.disconnect" and not over
+                if left:
                     task.cancel()
 
         def begin() -> None:

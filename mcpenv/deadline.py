@@ -1,6 +1,6 @@
 """Deadline: cancels the running task at its time and knows afterwards that it was the one to do so.
 
-``asyncio.timeout`` recognises only a plain ``CancelledError``; code that is left running in a thread raises `Abandoned`.
+``asyncio.timeout`` recognises only a plain ``CancelledError``; code left running in a thread raises `Abandoned`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Deadline:
             self._task.uncancel()
 
     def caused_it(self) -> bool:
-        """In an ``except CancelledError``: whether this deadline, and nobody else, cancelled. Takes the cancellation back."""
+        """In an ``except CancelledError``: whether this deadline, and nobody else, cancelled. Takes it back."""
         if not self.expired or self._settled:
             return False
         self._settled = True

@@ -50,7 +50,7 @@ class MCPEnvironment:
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = False
     """Whether a server may hold more than one instance at a time."""
     THREAD_AFFINE: ClassVar[bool] = False
-    """Run constructor, reset, sync tools, state, score and close in one thread (SQLite connections, sync Playwright)."""
+    """Run constructor, reset, sync tools, state, score and close in one thread (SQLite, sync Playwright)."""
     CONCURRENT_CALLS: ClassVar[bool] = False
     """Where nobody owns episodes (plain ``/mcp``, production): calls need not wait for each other."""
     DYNAMIC_TOOLS: ClassVar[bool] = False
@@ -73,6 +73,7 @@ class MCPEnvironment:
     """Step records that a trajectory holds; older ones are dropped and counted."""
 
     _execution: Execution
+    _shared: Any
     _kinds: ClassVar[KindCache] = KindCache()
     _reset_options: ClassVar[ResetOptions]
     _score_is_async: ClassVar[bool] = False
@@ -80,6 +81,7 @@ class MCPEnvironment:
     _close_body: ClassVar[Callable[..., Any]]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Prepare the instance, so that ``super().__init__()`` is optional."""
         self = object.__new__(cls)
         self._execution = Execution(self)
         self._shared = being_made.get()
@@ -127,7 +129,7 @@ class MCPEnvironment:
         """
         return _NOTHING
 
-    def score(self, call: ToolCall, outcome: ToolOutcome) -> Reward | float | None | Any:
+    def score(self, call: ToolCall, outcome: ToolOutcome) -> Reward | float | Any | None:
         """The reward of a step, or None if it is not scored. Override it, sync or async.
 
         Runs where the tool ran: for an async tool on the event loop, so that a slow score must be ``async def``. An
@@ -141,7 +143,7 @@ class MCPEnvironment:
 
     @property
     def state(self) -> Any:
-        """What the orchestrator may know: a `State`. An override may leave episode id and step count to the framework."""
+        """What the orchestrator may know. An override may leave episode id and step count to the framework."""
         return State(episode_id=self.episode_id, step_count=self.step_count)
 
     def close(self) -> Any:
@@ -217,8 +219,8 @@ class MCPEnvironment:
         """
         if isinstance(fn, str):
             name, fn = fn, None
-        given = {"title": title, "version": version, "icons": icons, "tags": tags, "meta": meta}
-        fastmcp = {key: value for key, value in given.items() if value is not None}
+        given: dict[str, Any] = {"title": title, "version": version, "icons": icons, "tags": tags, "meta": meta}
+        fastmcp: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
         if annotations is not None:
             fastmcp["annotations"] = ToolAnnotations(**annotations) if isinstance(annotations, dict) else annotations
         if output_schema is not _NOT_GIVEN:
@@ -237,7 +239,9 @@ class MCPEnvironment:
         if not self._execution.tools.remove(name):
             raise InvalidTool(name, "there is no such tool to remove")
 
-    def finish(self, reward: Reward | float | None = None, *, truncated: bool = False, reason: str | None = None) -> None:
+    def finish(
+        self, reward: Reward | float | None = None, *, truncated: bool = False, reason: str | None = None
+    ) -> None:
         """End the episode with the step under way, which is still scored; the first call counts.
 
         Works in tools, `score`, `act` and `reset`. Has no effect where nobody owns episodes.
@@ -286,7 +290,7 @@ class MCPEnvironment:
 
         Args:
             action: `CallToolAction`, `ListToolsAction` or one of `action_types`.
-            timeout_s: deadline in seconds. Without one, sync tools run in the caller's thread and nothing can stop them.
+            timeout_s: deadline in seconds. Without one, sync tools run in the caller's thread; nothing stops them.
 
         Returns:
             The observation; a tool's failure is its ``error``.
@@ -330,11 +334,11 @@ class MCPEnvironment:
     @property
     def mcp(self) -> FastMCP:
         """This instance as a FastMCP server: for an in-memory ``fastmcp.Client``, or to mount elsewhere."""
-        server = self.__dict__.get("_mcp_server")
+        server: FastMCP | None = self.__dict__.get("_mcp_server")
         if server is None:
             server = AgentServer(self.exposed_name(), _Only(self._execution), instructions=inspect.getdoc(type(self)))
             self.__dict__["_mcp_server"] = server
-        return server  # type: ignore[no-any-return]
+        return server
 
     def run(self, transport: str = "stdio", **options: Any) -> None:
         """Serve this one instance with FastMCP (``transport``: "stdio" or "http"); ``mcpenv run`` serves many."""
@@ -356,10 +360,10 @@ class MCPEnvironment:
     def _register(self, fn: F, *, mode: Mode | str | None, options: ToolOptions) -> F:
         if not callable(fn):
             raise InvalidTool(options.name or repr(fn), f"a {type(fn).__name__} cannot be called")
-        target = fn
+        target: Any = fn
         while isinstance(target, functools.partial):
             target = target.func
-        name = options.name or getattr(target, "__name__", type(target).__name__)
+        name = str(options.name or getattr(target, "__name__", type(target).__name__))
         check_name(name)
         modes = modes_of(mode, name)
         frame = sys._getframe(1)

@@ -20,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import InputRequiredResult
 
 from mcpenv_client.actions import Action
-from mcpenv_client.errors import SessionLost, WireError
+from mcpenv_client.errors import ExecutionError, WireError
 from mcpenv_client.observations import Observation
 from mcpenv_client.records import LogEntry, Plane, Reward, StepRecord, ToolCall, ToolOutcome
 from mcpenv_client.state import State
@@ -79,6 +79,11 @@ class Execution:
         return None if self.handed_in is None else self.handed_in.server
 
     @property
+    def closed(self) -> bool:
+        """Whether the instance is closed."""
+        return self.episode.state is EpisodeState.CLOSED
+
+    @property
     def busy(self) -> bool:
         """Whether something is under way or waits for its turn."""
         return self._turn.taken
@@ -126,9 +131,7 @@ class Execution:
         shared = self._shares_turn(tool)
         await self._take_turn(shared)
         try:
-            await self._begin_step()
-            call = ToolCall(name, arguments, self.episode.step_count, plane, principal)
-            return await self._step(call, self._run_of(tool, timeout_s), tool)
+            return await self._call_in_turn(tool, name, arguments, plane, principal, timeout_s)
         finally:
             self._give_turn(shared)
 
@@ -162,7 +165,7 @@ class Execution:
         return record, observation
 
     def call_tool_without_loop(self, name: str, arguments: dict[str, Any]) -> StepRecord | None:
-        """`call_tool` where nothing in the step is asynchronous, without an event loop; else None, and nothing is done."""
+        """`call_tool` without an event loop, where nothing in the step is asynchronous; else None, nothing done."""
         tool = self.tools.get(self.mode, name)
         if (
             tool is None
@@ -171,16 +174,18 @@ class Execution:
             or self.handed_in is not None
             or not self.author.runner.inline
             or self.author.limit(tool.kind.options.timeout_s) is not None
-            or self.episode.state is not EpisodeState.RUNNING
             or self.env._score_is_async
-            or self._turn.taken
+            or not self._turn.try_take()  # exclusive, so that `without_loop` speaks of this step alone
         ):
             return None
-        self.without_loop = True
         try:
-            return drive_plain(self.call_tool(name, arguments))
+            if self.episode.state is not EpisodeState.RUNNING or self.author.stuck:
+                return None
+            self.without_loop = True
+            return drive_plain(self._call_in_turn(tool, name, arguments, Plane.PROCESS, None, None))
         finally:
             self.without_loop = False
+            self._give_turn()
 
     # -- the episode
 
@@ -228,7 +233,7 @@ class Execution:
         Raises:
             ExecutionError: the author's close raised; the environment is closed all the same.
         """
-        if self.episode.state is EpisodeState.CLOSED:
+        if self.closed:
             return
         if self.author.stuck:
             # Its thread is still in the author's code; close follows there when it returns.
@@ -237,7 +242,7 @@ class Execution:
             return
         await self._take_turn()
         try:
-            if self.episode.state is EpisodeState.CLOSED:
+            if self.closed:
                 return
             self.episode.close()
             try:
@@ -254,16 +259,24 @@ class Execution:
 
         Raises:
             Misuse: outside a step and a reset of this environment.
-            TypeError, ValueError: the reward is no finite number.
+            ExecutionError: the reward is no finite number; the step fails with it, whatever the tool makes of it.
         """
-        said = Finish(reward_of(reward), truncated, reason)
         now = current.get()
-        if isinstance(now, Step) and now.owner is self:
-            now.finish = now.finish or said
-        elif now is self:
-            self.episode.reset_finish = self.episode.reset_finish or said
-        else:
+        step = now if isinstance(now, Step) and now.owner is self else None
+        if step is None and now is not self:
             raise Misuse("finish() has a meaning only inside a tool, score, act or reset of its environment")
+        try:
+            said = Finish(reward_of(reward), truncated, reason)
+        except (TypeError, ValueError) as error:
+            failure = environment_failure("finish", error)
+            failure.__cause__ = error
+            if step is not None:
+                step.fault = step.fault or failure
+            raise failure from error
+        if step is not None:
+            step.finish = step.finish or said
+        else:
+            self.episode.reset_finish = self.episode.reset_finish or said
 
     # -- inside
 
@@ -278,7 +291,24 @@ class Execution:
             if self.author.stuck:
                 self._turn.give(shared)
         if self.author.stuck:
-            raise SessionLost("a tool that passed its deadline still runs in this environment; make a new one")
+            if self.episode.state is not EpisodeState.NEW:
+                next_state(self.episode.state, Event.STEP)
+            raise ExecutionError(
+                "a tool that could not be stopped still runs in this environment; begin with a new one"
+            )
+
+    async def _call_in_turn(
+        self,
+        tool: BoundTool | None,
+        name: str,
+        arguments: dict[str, Any],
+        plane: Plane,
+        principal: str | None,
+        timeout_s: float | None,
+    ) -> StepRecord:
+        await self._begin_step()
+        call = ToolCall(name, arguments, self.episode.step_count, plane, principal)
+        return await self._step(call, self._run_of(tool, timeout_s), tool)
 
     def _give_turn(self, shared: bool = False) -> None:
         self.last_active = time.monotonic()
@@ -296,7 +326,13 @@ class Execution:
         self.episode.count_step()
 
     async def _reset(
-        self, seed: int | None, episode_id: str | None, options: dict[str, Any], timeout_s: float | None, *, implicit: bool
+        self,
+        seed: int | None,
+        episode_id: str | None,
+        options: dict[str, Any],
+        timeout_s: float | None,
+        *,
+        implicit: bool,
     ) -> Observation:
         self.env._check_reset_options(seed, options)
         self.episode.open(seed, episode_id, dict(options), implicit)
@@ -324,7 +360,11 @@ class Execution:
                 # A score would run beside the tool that could not be stopped.
                 scored = None if self.author.stuck else NOT_SCORED
             if scored is NOT_SCORED:
-                scored = await self._score(call, outcome)
+                scored = self._score(call, outcome)
+            if inspect.isawaitable(scored):
+                scored = await self._awaited(scored)
+            if step.fault is not None:
+                raise step.fault
             reward = self._reward(scored, outcome, step)
         except (InputRequired, MCPError):
             self.episode.uncount_step()
@@ -341,12 +381,17 @@ class Execution:
         self._add(record, step, tool)
         return record
 
-    async def _score(self, call: ToolCall, outcome: ToolOutcome) -> Any:
+    def _score(self, call: ToolCall, outcome: ToolOutcome) -> Any:
         if not self.episode.orchestrated:
             return None
         try:
-            scored = self.env.score(call, outcome)
-            return await scored if inspect.isawaitable(scored) else scored
+            return self.env.score(call, outcome)
+        except Exception as error:
+            raise environment_failure("score", error) from error
+
+    async def _awaited(self, scored: Awaitable[Any]) -> Any:
+        try:
+            return await scored
         except Exception as error:
             raise environment_failure("score", error) from error
 

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from fastmcp.exceptions import ToolError
+
 from mcpenv_client.errors import ExecutionError, FactoryError, WireError
 from mcpenv_client.tools import ToolErrorType, ToolFailure
 
@@ -68,7 +69,9 @@ def factory_failure(name: str, error: BaseException) -> WireError:
         return error
     incident = new_incident()
     logger.error("incident %s: making %s raised %s", incident, name, type(error).__name__, exc_info=error)
-    return FactoryError(f"the environment could not be made: {type(error).__name__} (incident {incident})", incident=incident)
+    return FactoryError(
+        f"the environment could not be made: {type(error).__name__} (incident {incident})", incident=incident
+    )
 
 
 def _own_words(error: BaseException, fn: Callable[..., Any] | None) -> str:
@@ -83,7 +86,7 @@ def _own_words(error: BaseException, fn: Callable[..., Any] | None) -> str:
 
 def _folder_of(fn: Callable[..., Any] | None) -> str | None:
     while fn is not None and not hasattr(fn, "__code__"):
-        fn = getattr(fn, "__wrapped__", None) or getattr(fn, "func", None) or getattr(type(fn), "__call__", None)
+        fn = getattr(fn, "__wrapped__", None) or getattr(fn, "func", None) or type(fn).__dict__.get("__call__")
     return None if fn is None else os.path.dirname(fn.__code__.co_filename)
 
 

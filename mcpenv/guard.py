@@ -31,6 +31,7 @@ class Guard:
         self._origins = frozenset(origin.lower().rstrip("/") for origin in allowed_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
         if scope["type"] not in ("http", "websocket") or scope["path"] in EXEMPT:
             await self._app(scope, receive, send)
             return

@@ -6,6 +6,7 @@ The environment's own tools join the server's through a provider, so that its mi
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -30,12 +31,16 @@ from mcpenv_client.tools import Tool, ToolErrorType, ToolFailure, ToolResult
 
 from .failures import execution_failure, unusable_result
 from .kinds import RESERVED_NAMES, spec_of
+from .loops import NoLoop
 from .results import from_fastmcp, to_fastmcp
 
 if TYPE_CHECKING:
     from .execution import Execution, OwnCall
 
 logger = logging.getLogger("mcpenv")
+
+_held: set[asyncio.Task[None]] = set()
+"""Lifespans under way; a loop holds its tasks weakly."""
 
 _serving: ContextVar[Execution | None] = ContextVar("mcpenv_handed_in_serving", default=None)
 _call: ContextVar[OwnCall | None] = ContextVar("mcpenv_handed_in_call", default=None)
@@ -110,7 +115,12 @@ class HandedIn:
         if self._task is not None and not self._task.get_loop().is_closed():
             return
         started, self._stop = asyncio.Event(), asyncio.Event()
-        self._task = asyncio.create_task(self._hold(started, self._stop), name="mcpenv-lifespan")
+        # In a context of its own: the step that happens to be the first is not the lifespan's.
+        self._task = asyncio.get_running_loop().create_task(
+            self._hold(started, self._stop), name="mcpenv-lifespan", context=contextvars.Context()
+        )
+        _held.add(self._task)
+        self._task.add_done_callback(_held.discard)
         waiting = asyncio.create_task(started.wait())
         await asyncio.wait({waiting, self._task}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
@@ -121,11 +131,17 @@ class HandedIn:
     async def leave(self) -> None:
         """Leave the server's lifespan."""
         task, self._task = self._task, None
-        if task is not None and self._stop is not None and not task.get_loop().is_closed():
-            self._stop.set()
+        if task is None or self._stop is None or task.get_loop().is_closed():
+            return
+        loop = task.get_loop()
+        loop.call_soon_threadsafe(self._stop.set)
+        if loop is asyncio.get_running_loop():
             await asyncio.wait({task})
-            if task.exception() is not None:
-                logger.error("leaving the lifespan of a handed-in server failed", exc_info=task.exception())
+        elif not loop.is_running():  # entered by a blocking call, left by a coroutine
+            with NoLoop():
+                loop.run_until_complete(asyncio.wait({task}))
+        if task.done() and not task.cancelled() and task.exception() is not None:
+            logger.error("leaving the lifespan of a handed-in server failed", exc_info=task.exception())
 
     async def _hold(self, started: asyncio.Event, stop: asyncio.Event) -> None:
         async with self.provider.lifespan():
@@ -196,7 +212,12 @@ class _RecordSession:
         self._logs.append(LogEntry(level, str(getattr(data, "msg", data))))
 
     async def send_progress_notification(
-        self, progress_token: Any, progress: float, total: float | None = None, message: str | None = None, **kwargs: Any
+        self,
+        progress_token: Any,
+        progress: float,
+        total: float | None = None,
+        message: str | None = None,
+        **kwargs: Any,
     ) -> None:
         self._logs.append(LogEntry("progress", message, progress, total))
 

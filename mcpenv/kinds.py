@@ -10,6 +10,7 @@ from typing import Any
 from fastmcp.server.dependencies import without_injected_parameters
 from fastmcp.tools.function_tool import FunctionTool
 from fastmcp.utilities.types import get_cached_typeadapter
+
 from mcpenv_client.tools import Tool
 
 from .errors import InvalidTool
@@ -56,9 +57,25 @@ class ToolKind:
     """
 
     __slots__ = (
-        "_annotations", "_code", "_defaults", "_doc", "_kwdefaults", "_names", "_validate",
-        "component", "concurrent", "injected", "is_async", "name", "options", "parameter_names", "plain_return", "signature", "spec", "twin",
-    )  # fmt: skip
+        "_annotations",
+        "_code",
+        "_defaults",
+        "_doc",
+        "_kwdefaults",
+        "_names",
+        "_validate",
+        "component",
+        "concurrent",
+        "injected",
+        "is_async",
+        "name",
+        "options",
+        "parameter_names",
+        "plain_return",
+        "signature",
+        "spec",
+        "twin",
+    )
 
     def __init__(
         self, fn: Callable[..., Any], name: str, options: ToolOptions, signature: inspect.Signature, local: bool
@@ -107,7 +124,7 @@ class ToolKind:
         return args, kwargs
 
     def matches_quickly(self, fn: Callable[..., Any], name: str, options: ToolOptions) -> bool:
-        """Whether ``fn`` is surely of this kind, from its code object alone (microseconds); False means "look closer"."""
+        """Whether ``fn`` is surely of this kind, told by its code object (microseconds); False: look closer."""
         function = getattr(fn, "__func__", fn)
         if self._code is None or getattr(function, "__code__", None) is not self._code:
             return False
@@ -171,7 +188,7 @@ class KindCache:
 
 
 def spec_of(component: Any) -> Tool:
-    """The contract's `Tool` for a FastMCP tool component: what ``tools/list`` says of it, under the contract's names."""
+    """The contract's `Tool` for a FastMCP component: what ``tools/list`` says of it, under the contract's names."""
     listed = component.to_mcp_tool(name=component.name).model_dump(mode="json", by_alias=True, exclude_none=True)
     return Tool(
         name=listed["name"],

@@ -18,6 +18,24 @@ T = TypeVar("T")
 _swap_current_task = getattr(asyncio.tasks, "_swap_current_task", None)
 
 
+class NoLoop:
+    """A context manager in which this thread seems to run no event loop, whatever runs outside."""
+
+    __slots__ = ("_outer", "_task")
+
+    def __enter__(self) -> None:
+        self._outer = outer = asyncio._get_running_loop()
+        if outer is not None:
+            self._task = _swap_current_task(outer, None) if _swap_current_task else None
+            asyncio._set_running_loop(None)
+
+    def __exit__(self, *exc: object) -> None:
+        if self._outer is not None:
+            asyncio._set_running_loop(self._outer)
+            if _swap_current_task:
+                _swap_current_task(self._outer, self._task)
+
+
 class PrivateLoop:
     """An event loop that runs one coroutine at a time for blocking callers."""
 
@@ -51,17 +69,8 @@ class PrivateLoop:
             self._loop.close()
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        outer = asyncio._get_running_loop()
-        if outer is None:
+        with NoLoop():
             return self._loop.run_until_complete(coroutine)
-        task = _swap_current_task(outer, None) if _swap_current_task else None
-        asyncio._set_running_loop(None)
-        try:
-            return self._loop.run_until_complete(coroutine)
-        finally:
-            asyncio._set_running_loop(outer)
-            if _swap_current_task:
-                _swap_current_task(outer, task)
 
 
 class _ThreadLoops(threading.local):
@@ -113,7 +122,7 @@ class Home:
 
 
 def drive_plain(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that is known to wait for nothing, without any loop (a microsecond instead of twelve)."""
+    """The result of a coroutine that is known to wait for nothing, without any loop (1 µs instead of 12)."""
     try:
         coroutine.send(None)
     except StopIteration as finished:

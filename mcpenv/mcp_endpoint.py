@@ -1,8 +1,8 @@
 """``/mcp``: FastMCP's own Streamable HTTP transport, with plain JSON replies where nothing is lost by them.
 
-JSON replies drop progress and log messages, and cancelling in the 2026-07-28 era. So there are two transports of one server,
-and a request takes the JSON one only if it is of that era and asks for neither progress nor logs nor a subscription; a
-watch for the client's leaving stands in for the stream.
+JSON replies drop progress and log messages, and cancelling in the 2026-07-28 era. So there are two transports of one
+server, and a request takes the JSON one only if it is of that era and asks for neither progress nor logs nor a subscription;
+a watch for the client's leaving stands in for the stream.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-
 
 from fastmcp import FastMCP
 from fastmcp.server.http import StarletteWithLifespan
@@ -56,6 +55,7 @@ class MCPEndpoint:
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
         # The two apps have their route at /mcp; where this endpoint itself is mounted is no concern of theirs.
         scope = {**scope, "path": "/mcp", "raw_path": b"/mcp", "root_path": ""}
         headers = dict(scope["headers"])
@@ -100,7 +100,7 @@ class _Replay:
 
 
 async def _read(receive: Receive, limit: int) -> tuple[list[Message], bytes]:
-    """The messages of a request's body, and the body as far as ``limit``; the transport itself refuses what is longer."""
+    """The messages of a request's body, and the body as far as ``limit``; the transport refuses what is longer."""
     messages: list[Message] = []
     parts: list[bytes] = []
     size = 0
@@ -145,5 +145,3 @@ async def _watched(app: StarletteWithLifespan, scope: Scope, replayed: Receive, 
         timer.cancel()
         if watcher is not None:
             watcher.cancel()
-
-

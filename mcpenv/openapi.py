@@ -25,7 +25,9 @@ def document(description: Description, mode: Mode) -> dict[str, Any]:
         "/health": {"get": _get("The process answers", {"type": "object"})},
         "/ready": {"get": _get("New sessions are taken", {"type": "object"}, {"503": _plain("Not ready")})},
         "/metadata": {"get": _get("What this server is", {"type": "object"})},
-        "/schema": {"get": _get("JSON Schemas of actions, observations, state, tools, reset options", {"type": "object"})},
+        "/schema": {
+            "get": _get("JSON Schemas of actions, observations, state, tools, reset options", {"type": "object"})
+        },
     }
     if mode is Mode.SIMULATION:
         paths |= _control(schemas)

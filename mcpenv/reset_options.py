@@ -60,7 +60,9 @@ class ResetOptions:
         if seed is not None and "seed" not in self._named and not self._takes_any and not self._told:
             self._told = True
             logger.warning("reset takes no seed; the one given has no effect")
-        return {n: v for n, v in given.items() if n in self._named or (self._takes_any and v is not None)} | dict(options)
+        return {n: v for n, v in given.items() if n in self._named or (self._takes_any and v is not None)} | dict(
+            options
+        )
 
     def from_wire(self, data: Mapping[str, Any]) -> tuple[int | None, str | None, dict[str, Any]]:
         """Seed, episode id and options from the ``data`` of a reset, as the body's annotations want them.
@@ -70,10 +72,14 @@ class ResetOptions:
         """
         seed, episode_id = data.get("seed"), data.get("episode_id")
         if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
-            raise InvalidMessage("seed is an integer", errors=[{"loc": ["seed"], "msg": "not an integer", "type": "int_type"}])
+            raise InvalidMessage(
+                "seed is an integer", errors=[{"loc": ["seed"], "msg": "not an integer", "type": "int_type"}]
+            )
         if episode_id is not None and not (isinstance(episode_id, str) and 0 < len(episode_id) <= _MAX_EPISODE_ID):
             said = f"not a string of 1 to {_MAX_EPISODE_ID} characters"
-            raise InvalidMessage(f"episode_id is {said}", errors=[{"loc": ["episode_id"], "msg": said, "type": "string_type"}])
+            raise InvalidMessage(
+                f"episode_id is {said}", errors=[{"loc": ["episode_id"], "msg": said, "type": "string_type"}]
+            )
         options = {name: value for name, value in data.items() if name not in _FRAMEWORK}
         self.check(options)
         try:
@@ -122,5 +128,5 @@ def _model_of(body: Callable[..., Any], own: dict[str, inspect.Parameter], takes
     try:
         return create_model("ResetOptions", __config__=config, **fields)
     except (PydanticSchemaGenerationError, NameError, TypeError):
-        loose = {name: (Any, field) for name, (_, field) in fields.items()}
+        loose: dict[str, Any] = {name: (Any, field) for name, (_, field) in fields.items()}
         return create_model("ResetOptions", __config__=config, **loose)

@@ -7,10 +7,13 @@ import contextlib
 import logging
 import signal
 import socket
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import uvicorn
+from fastmcp.utilities.logging import configure_logging as configure_fastmcp_logging
+from mcp import MCPDeprecationWarning
 from starlette.applications import Starlette
 
 from .app import EnvServer
@@ -49,11 +52,12 @@ def serve_http(
         raise ConfigurationError(
             f"host {host} is not loopback; without credentials this server is for this machine only (use 127.0.0.1)"
         )
+    configure_logging(log_level)
     server = EnvServer(env_factory, config=config, readme=readme)
     listening = _listen(host, port)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(server, listening, log_level, on_started))
+            runner.run(_serve(server, listening, on_started))
     finally:
         listening.close()
 
@@ -64,6 +68,7 @@ def serve_stdio(env_factory: EnvFactory, config: ServerConfig, *, log_level: str
     Raises:
         StartupError: the environment does not start.
     """
+    configure_logging(log_level)
     server = EnvServer(env_factory, config=config)
 
     async def main() -> None:
@@ -74,16 +79,27 @@ def serve_stdio(env_factory: EnvFactory, config: ServerConfig, *, log_level: str
         runner.run(main())
 
 
-async def _serve(
-    server: EnvServer, listening: socket.socket, log_level: str, on_started: Callable[[int], None] | None
-) -> None:
+def configure_logging(level: str) -> None:
+    """Log to stderr: ours from ``level`` up ("debug", ...); what we stand on from warnings up, unless debugging."""
+    ours = logging.getLevelNamesMapping()[level.upper()]
+    beneath = ours if ours <= logging.DEBUG else max(ours, logging.WARNING)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=beneath)
+    logging.getLogger("mcpenv").setLevel(ours)
+    configure_fastmcp_logging(level=beneath)
+    # One record per message to a client, at DEBUG, whatever FastMCP's level is.
+    logging.getLogger("fastmcp.server.context.to_client").setLevel(beneath)
+    if beneath > logging.DEBUG:
+        warnings.simplefilter("ignore", MCPDeprecationWarning)
+
+
+async def _serve(server: EnvServer, listening: socket.socket, on_started: Callable[[int], None] | None) -> None:
     async with server.running():
         app = Starlette(routes=server.routes())
         config = server.config
         settings = uvicorn.Config(
             app,
             lifespan="off",
-            log_level=log_level,
+            log_config=None,
             access_log=False,
             ws="websockets-sansio",
             ws_max_size=config.max_message_bytes * FRAME_HEADROOM,
@@ -162,7 +178,7 @@ class _Server(uvicorn.Server):
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named so that asyncio sets TCP_NODELAY on what it accepts; without it a small reply can wait 40 ms.
+    # The protocol is named so that asyncio sets TCP_NODELAY on what it accepts; without it small replies wait 40 ms.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -1,4 +1,4 @@
-"""Sessions: one environment instance each, for one orchestrator or one client. One dictionary of them, one way to close."""
+"""Sessions: one environment instance each, for one orchestrator or client. One dictionary, one way to close."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RETRY_AFTER_S = 5.0
 """When a refused client is told to ask again, in seconds."""
 
 
-class Origin(str, Enum):
+class Origin(Enum):
     """Who opened a session."""
 
     SOCKET = "socket"
@@ -179,7 +179,9 @@ class SessionPool:
     async def wait_idle(self) -> None:
         """Return once no session has a call under way."""
         while True:
-            executions = [s.execution for s in self._sessions.values() if s.execution.busy and not s.execution.author.stuck]
+            executions = [
+                s.execution for s in self._sessions.values() if s.execution.busy and not s.execution.author.stuck
+            ]
             if not executions:
                 return
             for execution in executions:

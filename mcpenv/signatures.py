@@ -1,8 +1,8 @@
 """Signatures: type hints resolved, and whether two signatures mean the same.
 
-Tools are often defined anew for every instance. FastMCP's and uncalled_for's caches keep every function they parse, so a
-tool is parsed once per kind, through a twin that holds nothing of the instance; sameness is decided here. It errs on the
-side of "different": a false difference costs a parse, a false sameness would give one instance another's schema.
+Tools are often defined anew for every instance. FastMCP's and uncalled_for's caches keep every function they parse, so
+a tool is parsed once per kind, through a twin that holds nothing of the instance; sameness is decided here. It errs on
+the side of "different": a false difference costs a parse, a false sameness would give one instance another's schema.
 """
 
 from __future__ import annotations
@@ -32,10 +32,8 @@ def function_of(fn: Callable[..., Any]) -> Any:
     return inspect.unwrap(fn)
 
 
-def resolved_signature(
-    fn: Callable[..., Any], scope: Callable[[], dict[str, Any]]
-) -> tuple[inspect.Signature, bool]:
-    """The signature of ``fn`` with its type hints resolved, ``self`` of bound methods gone; and whether ``scope`` was needed.
+def resolved_signature(fn: Callable[..., Any], scope: Callable[[], dict[str, Any]]) -> tuple[inspect.Signature, bool]:
+    """The signature of ``fn`` with its hints resolved, without ``self``; and whether ``scope`` was needed.
 
     Args:
         scope: gives the names that hints written as text may use beside the module's, such as the locals of the
@@ -117,7 +115,7 @@ def same_signature(one: inspect.Signature, other: inspect.Signature) -> bool:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two annotations, defaults or options mean the same: by structure where that is known, else by identity."""
+    """Whether two annotations, defaults or options mean the same: by structure where known, else by identity."""
     if one is other:
         return True
     if isinstance(one, type) or isinstance(other, type):
@@ -153,7 +151,7 @@ def _same_generic(one: Any, other: Any) -> bool:
 
 
 def _same_value_object(one: Any, other: Any) -> bool:
-    """Small frozen objects such as ``annotated_types.Gt(0)`` or ``fastmcp``'s ``Depends(function)``: all their fields the same."""
+    """Small frozen objects such as ``annotated_types.Gt(0)`` or ``Depends(function)``: all their fields the same."""
     names = [name for cls in type(one).__mro__ for name in _slots_of(cls)]
     if hasattr(one, "__dict__"):
         if vars(one).keys() != vars(other).keys():
@@ -163,7 +161,10 @@ def _same_value_object(one: Any, other: Any) -> bool:
         return False
     mine = [getattr(one, name, None) for name in names]
     theirs = [getattr(other, name, None) for name in names]
-    return all(a is b or (isinstance(a, (*_SCALARS, tuple, frozenset)) and same(a, b)) for a, b in zip(mine, theirs, strict=True))
+    return all(
+        a is b or (isinstance(a, (*_SCALARS, tuple, frozenset)) and same(a, b))
+        for a, b in zip(mine, theirs, strict=True)
+    )
 
 
 def _slots_of(cls: type) -> list[str]:

@@ -1,4 +1,4 @@
-"""The source of environments: makes instances off the event loop, each at home in its threads, and a prototype of them."""
+"""The source of environments: makes instances off the event loop, each at home in its threads, and a prototype."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class EnvironmentSource:
             env = await runner.run(self._factory)
         except (asyncio.CancelledError, Abandoned):
             raise
-        except BaseException as error:  # noqa: BLE001 - the constructor's boundary
+        except BaseException as error:
             raise factory_failure(self.name, error) from error
         finally:
             being_made.reset(token)

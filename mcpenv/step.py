@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
+from mcpenv_client.errors import WireError
 from mcpenv_client.records import LogEntry, ToolCall
 
 from .rewards import Finish
@@ -18,12 +19,14 @@ class Step:
         owner: the execution whose step it is.
         logs: what the tool logged so far.
         finish: what the first ``finish(...)`` said.
+        fault: ``finish(...)`` was given no finite reward: an error of the environment.
     """
 
     owner: object
     call: ToolCall
     logs: list[LogEntry] = field(default_factory=list)
     finish: Finish | None = None
+    fault: WireError | None = None
 
 
 current: ContextVar[object | None] = ContextVar("mcpenv_current", default=None)

@@ -104,7 +104,7 @@ class ToolRun:
                 return await self._run((), resolved)
         except (InputRequired, MCPError):
             raise
-        except Exception as error:  # a dependency failed, not the tool
+        except Exception as error:  # noqa: BLE001 - the dependencies' boundary: one of them failed, not the tool
             return self._failed(error), NOT_SCORED
 
     async def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ToolOutcome, Any]:
@@ -146,7 +146,10 @@ class ToolRun:
         if not self._scores:
             return outcome, NOT_SCORED
         try:
-            return outcome, execution.env.score(self._step.call, outcome)
+            scored = execution.env.score(self._step.call, outcome)
+            if inspect.isawaitable(scored) and execution.without_loop:
+                scored = execution.home.drive(_awaited(scored))
+            return outcome, scored
         except Exception as error:
             raise environment_failure("score", error) from error
 

@@ -7,11 +7,14 @@ keeps the interpreter from exiting. A thread that got stuck is left behind; othe
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
+
+from .loops import NoLoop
 
 IDLE_S = 10.0
 """Seconds after which an idle pool thread ends."""
@@ -49,13 +52,18 @@ class Abandoned(asyncio.CancelledError):
 
 
 class Inline:
-    """In the caller's thread, without a hop: an environment used in process."""
+    """In the caller's thread, without a hop: an environment used in process.
+
+    The event loop that awaits is hidden meanwhile, as it is in a worker thread: ``asyncio.run`` and sync Playwright
+    refuse to work where one runs.
+    """
 
     inline = True
 
     async def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call it."""
-        return fn(*args, **kwargs)
+        with NoLoop():
+            return fn(*args, **kwargs)
 
     def close(self) -> None:
         """Nothing to end."""
@@ -84,10 +92,8 @@ class _Job:
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback()
-        try:
+        with contextlib.suppress(RuntimeError):  # the loop closed while the code ran: nobody waits any more
             self.loop.call_soon_threadsafe(self._deliver, result, error)
-        except RuntimeError:
-            pass  # the loop closed while the code ran: nobody waits any more
 
     def when_finished(self, callback: Callable[[], None]) -> None:
         with self._mutex:
