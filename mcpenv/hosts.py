@@ -1,4 +1,4 @@
-"""MCP hosts: where each keeps its configuration, how a server is written there, and how to add one without losing anything.
+"""MCP hosts: where each keeps its configuration, and how a server is added to it without losing anything.
 
 FastMCP's ``update_config_file`` is not used: it reads the other servers into models and writes them back with every
 default filled in. Here a file changes by one entry.
@@ -14,9 +14,9 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -105,178 +105,141 @@ class Installed:
     backup: Path | None = None
 
 
-class Host(ABC):
+class Form(Enum):
+    """How a host's file is written."""
+
+    JSON = "json"
+    TOML = "toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
     """A program that connects to MCP servers.
 
     Attributes:
         key: its name on the command line.
         title: its name.
+        servers_key: where its file has the servers, by name.
+        entry: what its file says of a server; None if it has no file.
+        locate: its usual file; None where a command of its own keeps it, or there is none.
+        command: the command that adds a server, or that opens one; None if a file is edited instead.
+        form: how the file is written.
     """
 
     key: str
     title: str
+    servers_key: str = "mcpServers"
+    entry: Callable[[Server], dict[str, Any]] | None = None
+    locate: Callable[[Place], Path] | None = None
+    command: Callable[[Server], list[str]] | None = None
+    form: Form = Form.JSON
 
-    @abstractmethod
     def file(self, place: Place) -> Path | None:
-        """Its configuration file; None if it has none that one edits."""
+        """Its usual configuration file; None if there is none that one edits."""
+        return None if self.locate is None else self.locate(place)
 
-    @abstractmethod
     def snippet(self, server: Server) -> str:
-        """What a user pastes: the text of the file, or a command."""
+        """What a user pastes: a command, or else the text of the file."""
+        return self.text(server) if self.command is None else command_line(self.command(server))
 
-    @abstractmethod
+    def text(self, server: Server) -> str:
+        """The server in the form of the configuration file.
+
+        Raises:
+            ConfigurationError: the host has no file.
+        """
+        entry = self._entry(server)
+        if self.form is Form.JSON:
+            return compact_json({self.servers_key: {server.name: entry}})
+        # JSON strings and arrays of them are TOML, with \u escapes for whatever is not ASCII.
+        lines = [f"{key} = {json.dumps(value)}" for key, value in entry.items()]
+        return "\n".join([f"[{self.servers_key}.{server.name}]", *lines])
+
     def install(self, server: Server, file: Path, *, force: bool = False) -> Installed:
-        """Add the server to the configuration.
+        """Add the server to a configuration file.
 
         Args:
             force: replace an entry of the same name.
 
         Raises:
-            ConfigurationError: the file does not parse, or has another entry of this name; it is left as it was.
+            ConfigurationError: the host has no file; the file does not parse, or has another entry of this name: then
+                it is left as it was.
         """
+        entry = self._entry(server)
+        if self.form is Form.JSON:
+            return _change(file, lambda text: add_to_json(text, self.servers_key, server.name, entry, force))
+        table = self.text(server)
+        return _change(file, lambda text: add_to_toml(text, (self.servers_key, server.name), entry, table, force))
+
+    def _entry(self, server: Server) -> dict[str, Any]:
+        if self.entry is None:
+            raise ConfigurationError(f"{self.title} keeps no configuration; run: {self.snippet(server)}")
+        return self.entry(server)
 
 
-class JSONHost(Host):
-    """A host with a JSON file that has servers under one key."""
-
-    servers_key = "mcpServers"
-
-    @abstractmethod
-    def entry(self, server: Server) -> dict[str, Any]:
-        """The server's entry."""
-
-    def snippet(self, server: Server) -> str:
-        return compact_json({self.servers_key: {server.name: self.entry(server)}})
-
-    def install(self, server: Server, file: Path, *, force: bool = False) -> Installed:
-        return _install(
-            file, lambda text: add_to_json(text, self.servers_key, server.name, self.entry(server), force)
-        )
+def _claude_desktop_file(place: Place) -> Path:
+    if place.platform == "darwin":
+        folder = place.home / "Library" / "Application Support"
+    elif place.platform == "win32":
+        folder = Path(place.environ.get("APPDATA") or place.home / "AppData" / "Roaming")
+    else:
+        folder = Path(place.environ.get("XDG_CONFIG_HOME") or place.home / ".config")
+    return folder / "Claude" / "claude_desktop_config.json"
 
 
-class ClaudeDesktop(JSONHost):
-    """Claude Desktop. It starts commands only; URLs go through mcp-remote."""
-
-    key, title = "claude-desktop", "Claude Desktop"
-
-    def file(self, place: Place) -> Path:
-        if place.platform == "darwin":
-            folder = place.home / "Library" / "Application Support"
-        elif place.platform == "win32":
-            folder = Path(place.environ.get("APPDATA") or place.home / "AppData" / "Roaming")
-        else:
-            folder = Path(place.environ.get("XDG_CONFIG_HOME") or place.home / ".config")
-        return folder / "Claude" / "claude_desktop_config.json"
-
-    def entry(self, server: Server) -> dict[str, Any]:
-        return server.bridged().entry()
+def _codex_file(place: Place) -> Path:
+    return Path(place.environ.get("CODEX_HOME") or place.home / ".codex") / "config.toml"
 
 
-class ClaudeCode(JSONHost):
-    """Claude Code: its own command adds servers; a project's ``.mcp.json`` may be named as file."""
-
-    key, title = "claude-code", "Claude Code"
-
-    def file(self, place: Place) -> None:
-        return None
-
-    def entry(self, server: Server) -> dict[str, Any]:
-        return server.entry(typed=True)
-
-    def arguments(self, server: Server) -> list[str]:
-        """Those of ``claude`` that add the server."""
-        if server.url is not None:
-            return ["mcp", "add", "--transport", "http", server.name, server.url]
-        return ["mcp", "add", server.name, "--", *server.command]
-
-    def snippet(self, server: Server) -> str:
-        return command_line(["claude", *self.arguments(server)])
-
-    def project_snippet(self, server: Server) -> str:
-        """The text of a project's ``.mcp.json``."""
-        return super().snippet(server)
+def _add_to_claude_code(server: Server) -> list[str]:
+    if server.url is not None:
+        return ["claude", "mcp", "add", "--transport", "http", server.name, server.url]
+    return ["claude", "mcp", "add", server.name, "--", *server.command]
 
 
-class Cursor(JSONHost):
-    """Cursor."""
-
-    key, title = "cursor", "Cursor"
-
-    def file(self, place: Place) -> Path:
-        return place.home / ".cursor" / "mcp.json"
-
-    def entry(self, server: Server) -> dict[str, Any]:
-        return server.entry()
+def _open_in_inspector(server: Server) -> list[str]:
+    npx = ["npx", "-y", "@modelcontextprotocol/inspector"]
+    if server.url is not None:
+        return [*npx, "--transport", "http", "--server-url", server.url]
+    return [*npx, "--", *server.command]
 
 
-class VSCode(JSONHost):
-    """VS Code: the workspace's file."""
-
-    key, title = "vscode", "VS Code"
-    servers_key = "servers"
-
-    def file(self, place: Place) -> Path:
-        return place.folder / ".vscode" / "mcp.json"
-
-    def entry(self, server: Server) -> dict[str, Any]:
-        return server.entry(typed=True)
-
-
-class GeminiCLI(JSONHost):
-    """gemini-cli; its ``url`` means the old SSE transport."""
-
-    key, title = "gemini-cli", "gemini-cli"
-
-    def file(self, place: Place) -> Path:
-        return place.home / ".gemini" / "settings.json"
-
-    def entry(self, server: Server) -> dict[str, Any]:
-        return server.entry(url_key="httpUrl")
-
-
-class Codex(Host):
-    """Codex: TOML, a table per server."""
-
-    key, title = "codex", "Codex"
-
-    def file(self, place: Place) -> Path:
-        return Path(place.environ.get("CODEX_HOME") or place.home / ".codex") / "config.toml"
-
-    def snippet(self, server: Server) -> str:
-        # JSON strings and arrays of them are TOML, with \u escapes for whatever is not ASCII.
-        lines = [f"{key} = {json.dumps(value)}" for key, value in server.entry().items()]
-        return "\n".join([f"[mcp_servers.{server.name}]", *lines])
-
-    def install(self, server: Server, file: Path, *, force: bool = False) -> Installed:
-        return _install(
-            file,
-            lambda text: add_to_toml(text, ("mcp_servers", server.name), server.entry(), self.snippet(server), force),
-        )
-
-
-class Inspector(Host):
-    """The MCP Inspector: nothing to configure, it is told of the server when it is started."""
-
-    key, title = "inspector", "Inspector"
-
-    def file(self, place: Place) -> None:
-        return None
-
-    def snippet(self, server: Server) -> str:
-        npx = ["npx", "-y", "@modelcontextprotocol/inspector"]
-        if server.url is not None:
-            return command_line([*npx, "--transport", "http", "--server-url", server.url])
-        return command_line([*npx, "--", *server.command])
-
-    def install(self, server: Server, file: Path, *, force: bool = False) -> Installed:
-        raise ConfigurationError(f"the Inspector keeps no configuration; run: {self.snippet(server)}")
-
-
-CLAUDE_CODE = ClaudeCode()
+CLAUDE_CODE = Host(
+    "claude-code",
+    "Claude Code",
+    entry=lambda server: server.entry(typed=True),  # of a project's .mcp.json
+    command=_add_to_claude_code,
+)
 
 HOSTS: dict[str, Host] = {
     host.key: host
-    for host in (ClaudeDesktop(), CLAUDE_CODE, Cursor(), VSCode(), Codex(), GeminiCLI(), Inspector())
+    for host in (
+        # It starts commands only.
+        Host(
+            "claude-desktop",
+            "Claude Desktop",
+            entry=lambda server: server.bridged().entry(),
+            locate=_claude_desktop_file,
+        ),
+        CLAUDE_CODE,
+        Host("cursor", "Cursor", entry=Server.entry, locate=lambda place: place.home / ".cursor" / "mcp.json"),
+        Host(
+            "vscode",
+            "VS Code",
+            servers_key="servers",
+            entry=lambda server: server.entry(typed=True),
+            locate=lambda place: place.folder / ".vscode" / "mcp.json",
+        ),
+        Host("codex", "Codex", servers_key="mcp_servers", entry=Server.entry, locate=_codex_file, form=Form.TOML),
+        # Its "url" means the old SSE transport.
+        Host(
+            "gemini-cli",
+            "gemini-cli",
+            entry=lambda server: server.entry(url_key="httpUrl"),
+            locate=lambda place: place.home / ".gemini" / "settings.json",
+        ),
+        Host("inspector", "Inspector", command=_open_in_inspector),
+    )
 }
 """The hosts that ``mcpenv connect`` knows."""
 
@@ -327,7 +290,7 @@ def add_to_json(text: str, key: str, name: str, entry: dict[str, Any], force: bo
     if servers.get(name) == entry:
         return text
     if name in servers and not force:
-        raise ValueError(f"it has another server called {name!r}; choose another --name, or replace it with --force")
+        raise ValueError(f"it has another server {name!r}; choose another --name, or replace it with --force")
     servers[name] = entry
     found = re.search(r"\n([ \t]+)\S", text)
     indent: str | int | None = found.group(1) if found else 2 if "\n" in text or not text.strip() else None
@@ -351,7 +314,7 @@ def add_to_toml(text: str, path: tuple[str, str], entry: dict[str, Any], table: 
         return text
     if name in servers:
         if not force:
-            raise ValueError(f"it has another server called {name!r}; choose another --name, or replace it with --force")
+            raise ValueError(f"it has another server {name!r}; choose another --name, or replace it with --force")
         text = _without_table(text, path)
     newline = "\r\n" if "\r\n" in text else "\n"
     lines = text.rstrip()
@@ -424,7 +387,7 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"it is not JSON: {name}")
 
 
-def _install(file: Path, change: Callable[[str], str]) -> Installed:
+def _change(file: Path, change: Callable[[str], str]) -> Installed:
     """Change a file as ``change(text)`` says: whole or not at all, with a copy of what was there."""
     file = file.expanduser()
     if file.is_symlink():

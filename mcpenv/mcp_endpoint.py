@@ -1,8 +1,8 @@
 """``/mcp``: FastMCP's own Streamable HTTP transport, with plain JSON replies where nothing is lost by them.
 
 JSON replies drop progress and log messages, and cancelling in the 2026-07-28 era. So there are two transports of one
-server, and a request takes the JSON one only if it is of that era and asks for neither progress nor logs nor a subscription;
-a watch for the client's leaving stands in for the stream.
+server, and a request takes the JSON one only if it is of that era and asks for neither progress nor logs nor a
+subscription; a watch for the client's leaving stands in for the stream.
 """
 
 from __future__ import annotations

@@ -7,14 +7,18 @@ import contextlib
 import logging
 import signal
 import socket
+import threading
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import uvicorn
 from fastmcp.utilities.logging import configure_logging as configure_fastmcp_logging
 from mcp import MCPDeprecationWarning
 from starlette.applications import Starlette
+
+from mcpenv_client.tools import Mode
 
 from .app import EnvServer
 from .config import ServerConfig
@@ -37,7 +41,7 @@ def serve_http(
     port: int = 8000,
     log_level: str = "info",
     readme: str | None = None,
-    on_started: Callable[[int], None] | None = None,
+    on_started: Callable[[int], None] = lambda port: None,
 ) -> None:
     """Serve until a signal comes; then steps under way finish, environments are closed, and this returns.
 
@@ -57,7 +61,7 @@ def serve_http(
     listening = _listen(host, port)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(server, listening, on_started))
+            runner.run(_serve(server, listening, lambda _: on_started(listening.getsockname()[1])))
     finally:
         listening.close()
 
@@ -92,12 +96,47 @@ def configure_logging(level: str) -> None:
         warnings.simplefilter("ignore", MCPDeprecationWarning)
 
 
-async def _serve(server: EnvServer, listening: socket.socket, on_started: Callable[[int], None] | None) -> None:
+@contextlib.contextmanager
+def serving(
+    env_factory: EnvFactory, config: ServerConfig | None = None, *, mode: Mode | str | None = None, port: int = 0
+) -> Iterator[str]:
+    """A server in a thread of this process, for tests and notebooks; gives its base URL.
+
+    Raises:
+        StartupError: as `serve_http`.
+    """
+    server = EnvServer(env_factory, config=config, mode=mode)
+    listening = _listen("127.0.0.1", port)
+    started: Future[_Server] = Future()
+
+    def run() -> None:
+        try:
+            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+                runner.run(_serve(server, listening, started.set_result))
+        except BaseException as error:  # handed to whoever waits for the start
+            if not started.done():
+                started.set_exception(error)
+            else:
+                logger.exception("the server ended with an error")
+
+    thread = threading.Thread(target=run, name="mcpenv-serving", daemon=True)
+    thread.start()
+    try:
+        uvicorn_server = started.result()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            uvicorn_server.stop()
+    finally:
+        thread.join()
+        listening.close()
+
+
+async def _serve(server: EnvServer, listening: socket.socket, on_started: Callable[[_Server], None]) -> None:
     async with server.running():
-        app = Starlette(routes=server.routes())
         config = server.config
         settings = uvicorn.Config(
-            app,
+            Starlette(routes=server.routes()),
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -109,18 +148,7 @@ async def _serve(server: EnvServer, listening: socket.socket, on_started: Callab
             timeout_graceful_shutdown=int(config.shutdown_timeout_s) + 1,
             server_header=False,
         )
-        uvicorn_server = _Server(settings, server.pool, config.shutdown_timeout_s)
-        started = asyncio.create_task(_tell(uvicorn_server, listening, on_started))
-        try:
-            await uvicorn_server.serve(sockets=[listening])
-        finally:
-            started.cancel()
-
-
-async def _tell(server: _Server, listening: socket.socket, on_started: Callable[[int], None] | None) -> None:
-    await server.accepting.wait()
-    if on_started is not None:
-        on_started(listening.getsockname()[1])
+        await _Server(settings, server.pool, config.shutdown_timeout_s, on_started).serve(sockets=[listening])
 
 
 class _Server(uvicorn.Server):
@@ -129,17 +157,28 @@ class _Server(uvicorn.Server):
     uvicorn by itself closes WebSockets in the middle of a step, and dies of the signal it caught.
     """
 
-    def __init__(self, config: uvicorn.Config, pool: SessionPool, shutdown_timeout_s: float) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        pool: SessionPool,
+        shutdown_timeout_s: float,
+        on_started: Callable[[_Server], None],
+    ) -> None:
         super().__init__(config)
         self._pool = pool
         self._shutdown_timeout_s = shutdown_timeout_s
+        self._on_started = on_started
+        self._loop = asyncio.get_running_loop()
         self._draining: asyncio.Task[None] | None = None
-        self.accepting = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to accept."""
+        """Begin to accept, and say so."""
         await super().startup(sockets)
-        self.accepting.set()
+        self._on_started(self)
+
+    def stop(self) -> None:
+        """What a signal does; from any thread."""
+        self._loop.call_soon_threadsafe(self._signalled)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

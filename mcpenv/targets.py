@@ -1,6 +1,7 @@
 """Targets: what TARGET on the command line names, found, loaded and bound to its settings.
 
-    folder, file.py, folder:Class, file.py:Class, module:Class, module:factory, or an installed environment's name
+TARGET is ``folder``, ``file.py``, ``folder:Class``, ``file.py:Class``, ``module:Class``, ``module:factory`` or the name
+of an installed environment.
 """
 
 from __future__ import annotations
@@ -197,7 +198,7 @@ def _find(target: str) -> _Place:
         raise TargetError(target, "there is no such file or folder")
     if attribute is not None and all(part.isidentifier() for part in location.split(".")):
         return _Place(target, attribute, location, None, None, _slug(_kebab(attribute)), None)
-    installed = ", ".join(_entry_points()) or "none"
+    installed = ", ".join(sorted(_entry_points())) or "none"
     raise TargetError(
         target,
         f"is no folder with {MODULE_FILE}, no .py file, no module:Class and no installed environment "
@@ -213,10 +214,8 @@ def _split(target: str) -> tuple[str, str | None]:
 
 def _of_file(target: str, file: Path, named: Path, attribute: str | None) -> _Place:
     module, root = _import_name(file)
-    if attribute is not None:
-        name = _kebab(attribute)
-    else:
-        name = file.parent.name if file.name == MODULE_FILE else file.stem
+    named_by = file.parent.name if file.name == MODULE_FILE else file.stem
+    name = named_by if attribute is None else _kebab(attribute)
     spec = str(named) if attribute is None else f"{named}:{attribute}"
     return _Place(target, attribute, module, file, root, _slug(name), spec)
 
@@ -232,7 +231,7 @@ def _import_name(file: Path) -> tuple[str, Path]:
 
 
 def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
-    return {entry.name: entry for entry in sorted(importlib.metadata.entry_points(group=ENTRY_POINTS))}
+    return {entry.name: entry for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)}
 
 
 def _absolute(path: Path) -> Path:
@@ -318,7 +317,9 @@ def _refuse_taken_package(place: _Place) -> None:
     top = place.module.partition(".")[0]
     loaded = sys.modules.get(top)
     if loaded is not None and str(place.root / top) not in map(str, getattr(loaded, "__path__", ())):
-        raise TargetError(place.target, f"its package {top!r} is called as a module that mcpenv uses; rename the folder")
+        raise TargetError(
+            place.target, f"its package is called as the module {top!r}, which mcpenv uses; rename the folder"
+        )
 
 
 def _put_first(folder: Path) -> None:
@@ -382,7 +383,7 @@ def _pick(place: _Place, module: ModuleType) -> Any:
     if isinstance(made, FastMCP):
         raise TargetError(
             place.target,
-            f"{place.attribute} is a FastMCP server; hand it to an MCPEnvironment with super().__init__({place.attribute})",
+            f"{place.attribute} is a FastMCP server; hand it to an environment: super().__init__({place.attribute})",
         )
     if isinstance(made, type) and (not issubclass(made, MCPEnvironment) or made is MCPEnvironment):
         raise TargetError(place.target, f"{place.attribute} is a class, but no subclass of MCPEnvironment")
@@ -401,7 +402,8 @@ def _only(place: _Place, module: ModuleType, own: Mapping[str, type[MCPEnvironme
         return next(iter(classes.values()))
     if classes:
         raise TargetError(
-            place.target, f"has several environments: {', '.join(classes)}; say which one: {place.target}:{next(iter(classes))}"
+            place.target,
+            f"has several environments: {', '.join(classes)}; say which one: {place.target}:{next(iter(classes))}",
         )
     imported = [name for name in _classes(module) if name not in own]
     hint = f"; to use one that it imports ({', '.join(imported)}), say {place.target}:{imported[0]}" if imported else ""
@@ -452,7 +454,7 @@ def _bind(target: str, made: Any, settings: Iterable[str]) -> dict[str, Any]:
 
 def _parameters(made: Any) -> tuple[dict[str, inspect.Parameter], bool]:
     """The named parameters of a constructor or factory with their hints resolved, and whether it takes any others."""
-    function = made.__init__ if isinstance(made, type) else made
+    function: Any = inspect.getattr_static(made, "__init__") if isinstance(made, type) else made
     if function is MCPEnvironment.__init__:
         return {}, False
     try:

@@ -223,7 +223,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         for origin in origins:
             if isinstance(get_origin(origin), type) and issubclass(get_origin(origin), EnvClient):
                 argument = get_args(origin)[index]
-                if isinstance(argument, type):
+                if isinstance(argument, type) and argument is not Any:
                     return argument
         return default
 

@@ -1,4 +1,4 @@
-"""The error tree: one class per cause, data in attributes, the text built from the data.
+"""The error tree: one class per cause, data in attributes, the text built from the data. All of them pickle.
 
 McpenvError
 ├── WireError                      the environment's side said no; ``code`` is the wire's word for it
@@ -61,7 +61,7 @@ class WireError(McpenvError):
     code: ErrorCode = ErrorCode.SESSION_ERROR
     http_status: ClassVar[int] = 500
 
-    def __init__(self, message: str, **data: Any) -> None:
+    def __init__(self, message: str, /, **data: Any) -> None:
         super().__init__(message)
         self.message = message
         self.data: dict[str, Any] = {name: value for name, value in data.items() if value is not None}
@@ -94,7 +94,8 @@ class InvalidMessage(WireError):
     @property
     def errors(self) -> list[dict[str, Any]]:
         """One entry per fault: ``loc``, ``msg``, ``type``. Empty if the fault has no location."""
-        return list(self.data.get("errors", ()))
+        errors = self.data.get("errors")
+        return list(errors) if isinstance(errors, list) else []
 
 
 class ExecutionError(WireError):
@@ -120,8 +121,9 @@ class CapacityReached(WireError):
 
     @property
     def retry_after_s(self) -> float | None:
-        """Seconds after which it is worth asking again."""
-        return self.data.get("retry_after_s")
+        """Seconds after which it is worth asking again; None if the server does not know."""
+        seconds = self.data.get("retry_after_s")
+        return seconds if isinstance(seconds, int | float) else None
 
 
 class FactoryError(WireError):
@@ -187,36 +189,48 @@ class ConnectionFailed(McpenvError):
     """No connection to the server could be made; ``__cause__`` says why."""
 
     def __init__(self, url: str, reason: str) -> None:
-        super().__init__(f"cannot connect to {url}: {reason}")
+        super().__init__(url, reason)
         self.url = url
         self.reason = reason
+
+    def __str__(self) -> str:
+        return f"cannot connect to {self.url}: {self.reason}"
 
 
 class NotSerializable(McpenvError):
     """A value has no JSON form. ``path`` names the field, as in ``arguments.scores[3]``."""
 
     def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
+        super().__init__(path, reason)
         self.path = path
         self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
 
 
 class ListingFailed(McpenvError):
     """``tools/list`` failed. An environment without tools gives an empty list instead."""
 
     def __init__(self, url: str, reason: str) -> None:
-        super().__init__(f"cannot list the tools of {url}: {reason}")
+        super().__init__(url, reason)
         self.url = url
         self.reason = reason
+
+    def __str__(self) -> str:
+        return f"cannot list the tools of {self.url}: {self.reason}"
 
 
 class ToolCallFailed(McpenvError):
     """A tool answered with an error."""
 
     def __init__(self, tool_name: str, message: str) -> None:
-        super().__init__(f"{tool_name}: {message}")
+        super().__init__(tool_name, message)
         self.tool_name = tool_name
         self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.tool_name}: {self.message}"
 
 
 _BY_CODE: dict[str, type[WireError]] = {
@@ -240,7 +254,8 @@ _BY_CODE: dict[str, type[WireError]] = {
 
 
 def from_wire(data: dict[str, Any]) -> WireError:
-    """The exception for the ``data`` of an error frame; an unlisted code becomes a plain `SessionError`."""
+    """The exception for the ``data`` of an error frame; a code of a later version becomes a plain `WireError`."""
     rest = {name: value for name, value in data.items() if name not in ("message", "code")}
-    cls = _BY_CODE.get(str(data.get("code")), SessionError)
-    return cls(str(data.get("message", "")), **rest)
+    code, message = str(data.get("code", "no code")), str(data.get("message", ""))
+    cls = _BY_CODE.get(code)
+    return WireError(f"{message} ({code})", **rest) if cls is None else cls(message, **rest)

@@ -8,16 +8,22 @@ from pydantic import BaseModel, ConfigDict, Field, computed_field, field_validat
 
 from .errors import NotSerializable
 from .tools import Tool, ToolFailure, ToolResult
-from .values import refuse_non_finite
+from .values import refuse_non_finite, without_computed
 
 
-class _NoError:
-    """`Observation.error` on instances only, so that a subclass may have a field of that name."""
+class _Default:
+    """An attribute of instances that have no field of its name, which a subclass or an extra field may be."""
 
-    def __get__(self, instance: Any, owner: type) -> None:
+    def __init__(self, name: str, value: Any) -> None:
+        self._name = name
+        self._value = value
+
+    def __get__(self, instance: Any, owner: type) -> Any:
         if instance is None:
-            raise AttributeError("error")
-        return None
+            # A class attribute of a field's name would be taken for the field's default.
+            raise AttributeError(self._name)
+        extra = instance.__pydantic_extra__
+        return extra.get(self._name, self._value) if extra else self._value
 
 
 class Observation(BaseModel):
@@ -40,7 +46,7 @@ class Observation(BaseModel):
         arbitrary_types_allowed=True,
         ser_json_bytes="base64",
         val_json_bytes="base64",
-        ignored_types=(_NoError,),
+        ignored_types=(_Default,),
     )
 
     reward: float | None = None
@@ -52,20 +58,29 @@ class Observation(BaseModel):
     if TYPE_CHECKING:
 
         @property
+        def text(self) -> str:
+            """What an agent may read of it; empty unless the observation is a tool's."""
+            ...
+
+        @property
         def error(self) -> ToolFailure | None:
             """Why a tool call gave no result; None for every other observation."""
             ...
 
     else:
-        error = _NoError()
+        text = _Default("text", "")
+        error = _Default("error", None)
 
     @model_validator(mode="before")
     @classmethod
     def _derive_done(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or "done" not in data:
+        if not isinstance(data, dict):
             return data
-        data = dict(data)
-        done = data.pop("done")
+        data = without_computed(cls, data, keep="done")
+        if "done" not in data:
+            return data
+        done = data["done"]
+        data = {name: value for name, value in data.items() if name != "done"}
         ended = bool(data.get("terminated") or data.get("truncated"))
         if done and not ended:
             data["terminated"] = True
@@ -87,11 +102,6 @@ class Observation(BaseModel):
     def done(self) -> bool:
         """Whether the episode is over."""
         return self.terminated or self.truncated
-
-    @property
-    def text(self) -> str:
-        """What an agent may read of it; empty unless the observation is a tool's."""
-        return ""
 
 
 class ListToolsObservation(Observation):

@@ -6,14 +6,20 @@ The core fills a `StepRecord` for every step on every plane, so that recording i
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Annotated, Any, Generic, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, ValidationError
 
-from .observations import Observation
+from .observations import CallToolObservation, Observation
 from .tools import ToolFailure, ToolResult
+from .values import encode, to_plain
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 ObsT = TypeVar("ObsT")
 
@@ -56,15 +62,17 @@ def finite(what: str, value: Any) -> float:
 
     Raises:
         TypeError: it is no number.
-        ValueError: it is NaN or infinite.
+        ValueError: it is NaN, infinite, or too large for a float.
     """
-    if type(value) is not float:
-        if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
-            raise TypeError(f"{what} is a {type(value).__name__}, not a number")
-        value = float(value)
-    if not math.isfinite(value):
-        raise ValueError(f"{what} is {value}; rewards are finite numbers or None")
-    return value
+    if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
+        raise TypeError(f"{what} is a {type(value).__name__}, not a number")
+    try:
+        number = float(value)
+    except OverflowError as error:
+        raise ValueError(f"{what} is too large for a float; rewards are finite numbers or None") from error
+    if not math.isfinite(number):
+        raise ValueError(f"{what} is {number}; rewards are finite numbers or None")
+    return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +119,37 @@ class LogEntry:
     total: float | None = None
 
 
+class _Stored:
+    """A record as plain JSON data, for files and for the wire, and back."""
+
+    __slots__ = ()
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain JSON data. `ToolOutcome.value`, a Python object, is left out.
+
+        Raises:
+            NotSerializable: naming the field.
+        """
+        data: dict[str, Any] = to_plain(_adapter(type(self)).dump_python(self), type(self).__name__.lower())
+        return data
+
+    @classmethod
+    def from_plain(cls, data: Mapping[str, Any]) -> Self:
+        """The record of `to_plain`.
+
+        Raises:
+            pydantic.ValidationError: the data does not fit.
+        """
+        return _adapter(cls).validate_json(encode(data))
+
+
+@cache
+def _adapter(cls: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(cls)
+
+
 @dataclass(slots=True)
-class StepRecord:
+class StepRecord(_Stored):
     """One step.
 
     Attributes:
@@ -137,7 +174,7 @@ class StepRecord:
 
 
 @dataclass(slots=True)
-class Trajectory:
+class Trajectory(_Stored):
     """One episode so far.
 
     Attributes:
@@ -163,7 +200,10 @@ class Trajectory:
 
 @dataclass(slots=True)
 class StepResult(Generic[ObsT]):
-    """What `EnvClient.reset` and `EnvClient.step` return; the fields are those of `Observation`."""
+    """What `EnvClient.reset` and `EnvClient.step` return; the fields are those of `Observation`.
+
+    ``done`` is derived here too (``terminated`` or ``truncated``); ``done=True`` alone means terminated.
+    """
 
     observation: ObsT
     reward: float | None = None
@@ -172,16 +212,33 @@ class StepResult(Generic[ObsT]):
     done: bool = False
     info: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if self.terminated or self.truncated:
+            self.done = True
+        elif self.done:
+            self.terminated = True
+
     @property
     def text(self) -> str:
         """The observation's text; empty for observations without one."""
-        return self.observation.text if isinstance(self.observation, Observation) else ""
+        read = _readable(self.observation)
+        return "" if read is None else read.text
 
     @property
     def error(self) -> ToolFailure | None:
         """Why the tool call gave no result."""
-        return self.observation.error if isinstance(self.observation, Observation) else None
+        read = _readable(self.observation)
+        return None if read is None else read.error
 
 
-STEP_RECORD: TypeAdapter[StepRecord] = TypeAdapter(StepRecord)
-TRAJECTORY: TypeAdapter[Trajectory] = TypeAdapter(Trajectory)
+def _readable(observation: Any) -> Observation | None:
+    """The observation itself, or a tool's observation that came as a dict (`GenericEnvClient`)."""
+    if isinstance(observation, Observation):
+        return observation
+    if isinstance(observation, Mapping) and "tool_name" in observation:
+        kept = {name: observation.get(name) for name in ("tool_name", "result", "error")}
+        try:
+            return CallToolObservation.model_validate(kept)
+        except ValidationError:
+            return None  # another environment's idea of an observation
+    return None

@@ -1,13 +1,16 @@
 """Values and JSON: what crosses the wire, and the one place that decides how.
 
-Numbers, strings, lists and objects cross as they are. Bytes become base64 text, dates ISO 8601 text,
-numpy scalars and arrays plain numbers and lists. NaN and infinity have no JSON form (RFC 8259, section 6)
-and are refused with the name of their field.
+Numbers, strings, lists and objects cross as they are. Bytes become base64 text (RFC 4648, section 5), dates ISO 8601
+text, numpy scalars and arrays plain numbers and lists; keys of objects become strings. What has no JSON form that the
+other end would read is refused with the name of its field: NaN and infinity (RFC 8259, section 6), lone surrogates,
+values that refer to themselves or are nested deeper than `MAX_DEPTH`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -17,8 +20,11 @@ from .errors import NotSerializable
 
 M = TypeVar("M", bound=BaseModel)
 
-_UNSERIALIZABLE = (PydanticSerializationError, UnicodeEncodeError, TypeError, ValueError, RecursionError)
-_MAX_DEPTH = 100
+MAX_DEPTH = 200
+"""Lists and objects inside each other that pydantic's JSON reader follows; deeper text is refused by the other end."""
+
+_UNSERIALIZABLE = (PydanticSerializationError, UnicodeError, TypeError, ValueError, OverflowError, RecursionError)
+_MAX_PATH = 200
 
 
 def plain(value: Any) -> Any:
@@ -36,12 +42,16 @@ def encode(value: Any, what: str = "value") -> bytes:
         NotSerializable: naming the field under ``what``.
     """
     try:
-        text = to_json(value, bytes_mode="base64", inf_nan_mode="constants", fallback=plain)
+        # Plain data first: a model writes its own NaN as null (pydantic's default), which nobody would notice.
+        data = _jsonable(value)
+        text = to_json(data, inf_nan_mode="constants")
     except _UNSERIALIZABLE as error:
-        raise _blame(value, what, error) from error
+        raise _blame(value, what) from error
     if b"NaN" in text or b"Infinity" in text:
         # These bytes may stand inside a string; only a walk over the values tells.
-        refuse_non_finite(value, what)
+        refuse_non_finite(data, what)
+    if text.count(b"[") + text.count(b"{") > MAX_DEPTH:
+        _refuse_unreadable(text, what)
     return text
 
 
@@ -52,9 +62,9 @@ def to_plain(value: Any, what: str = "value") -> Any:
         NotSerializable: naming the field under ``what``.
     """
     try:
-        data = to_jsonable_python(value, bytes_mode="base64", inf_nan_mode="constants", fallback=plain)
+        data = _jsonable(value)
     except _UNSERIALIZABLE as error:
-        raise _blame(value, what, error) from error
+        raise _blame(value, what) from error
     refuse_non_finite(data, what)
     return data
 
@@ -63,53 +73,129 @@ def decode(text: str | bytes) -> Any:
     """Plain data of JSON text.
 
     Raises:
-        ValueError: the text is not JSON (NaN and infinity are not).
+        ValueError: the text is not JSON, or holds NaN, infinity or a number too large for a float (1e999).
     """
-    return from_json(text, allow_inf_nan=False)
+    data = from_json(text, allow_inf_nan=False)
+    # The reader takes 1e999 for infinity, whatever it was told.
+    if b"Infinity" in to_json(data, inf_nan_mode="constants"):
+        try:
+            refuse_non_finite(data, "value")
+        except NotSerializable as error:
+            raise ValueError(f"number out of range at {error.path}") from error
+    return data
 
 
 def revive(cls: type[M], data: Any) -> M:
     """A model from plain data, by JSON rules: base64 text becomes bytes again, ISO text a date.
 
     Python-mode validation would take base64 text for the bytes themselves.
+
+    Raises:
+        pydantic.ValidationError: the data does not fit.
     """
     return cls.model_validate_json(encode(data))
 
 
+def without_computed(cls: type[BaseModel], data: dict[str, Any], keep: str = "") -> dict[str, Any]:
+    """``data`` without the computed fields of ``cls`` but ``keep``: they are written, and cannot be read."""
+    computed = cls.model_computed_fields.keys() - {keep}
+    if computed.isdisjoint(data):
+        return data
+    return {name: value for name, value in data.items() if name not in computed}
+
+
 def refuse_non_finite(value: Any, path: str) -> None:
-    """Raise `NotSerializable` for the first NaN or infinity in ``value``."""
+    """Raise `NotSerializable` for the first NaN or infinity in ``value``, or if it refers to itself."""
+    _refuse_non_finite(value, path, 0)
+
+
+def _refuse_non_finite(value: Any, path: str, depth: int) -> None:
     if isinstance(value, float):
         if not math.isfinite(value):
             raise NotSerializable(path, f"{value} has no JSON form; use None or a finite number")
-    elif isinstance(value, dict):
+    elif value is None or isinstance(value, str | int | bytes):
+        return
+    elif depth > 2 * MAX_DEPTH:
+        raise NotSerializable(path[:_MAX_PATH], "refers to itself, or is nested too deeply")
+    else:
+        for where, part in _parts(value, path):
+            _refuse_non_finite(part, where, depth + 1)
+        if isinstance(value, dict):
+            for key in value:
+                if isinstance(key, float) and not math.isfinite(key):
+                    raise NotSerializable(path, f"the key {key} has no JSON form")
+
+
+def _jsonable(value: Any) -> Any:
+    return to_jsonable_python(value, bytes_mode="base64", inf_nan_mode="constants", fallback=plain)
+
+
+def _parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """What ``value`` is made of, with paths; nothing for scalars and for what is not known."""
+    if isinstance(value, dict):
         for key, item in value.items():
-            refuse_non_finite(item, f"{path}.{key}")
+            yield f"{path}.{_shown(key)}", item
     elif isinstance(value, list | tuple | set | frozenset):
         for index, item in enumerate(value):
-            refuse_non_finite(item, f"{path}[{index}]")
+            yield f"{path}[{index}]", item
     elif isinstance(value, BaseModel):
-        for key in type(value).model_fields:
-            refuse_non_finite(getattr(value, key), f"{path}.{key}")
-        for key, item in (value.__pydantic_extra__ or {}).items():
-            refuse_non_finite(item, f"{path}.{key}")
-    elif hasattr(value, "tolist"):
-        refuse_non_finite(value.tolist(), path)
+        for name in type(value).model_fields:
+            yield f"{path}.{name}", getattr(value, name, None)
+        for name, item in (value.__pydantic_extra__ or {}).items():
+            yield f"{path}.{_shown(name)}", item
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield f"{path}.{field.name}", getattr(value, field.name, None)
+    elif not isinstance(value, type) and hasattr(value, "tolist"):
+        listed = value.tolist()
+        if isinstance(listed, list):
+            yield from _parts(listed, path)
+        else:
+            yield path, listed
 
 
-def _blame(value: Any, path: str, error: Exception, depth: int = 0) -> NotSerializable:
+def _blame(value: Any, path: str, depth: int = 0) -> NotSerializable:
     """The innermost part of ``value`` that cannot be serialized."""
-    if depth > _MAX_DEPTH:
-        return NotSerializable(path[:200], "refers to itself or is nested too deeply")
-    parts: list[tuple[str, Any]] = []
-    if isinstance(value, dict):
-        parts = [(f"{path}.{key}", item) for key, item in value.items()]
-    elif isinstance(value, list | tuple):
-        parts = [(f"{path}[{index}]", item) for index, item in enumerate(value)]
-    elif isinstance(value, BaseModel):
-        parts = [(f"{path}.{key}", getattr(value, key)) for key in type(value).model_fields]
-    for where, part in parts:
-        try:
-            to_json(part, bytes_mode="base64", inf_nan_mode="constants", fallback=plain)
-        except _UNSERIALIZABLE as inner:
-            return _blame(part, where, inner, depth + 1)
-    return NotSerializable(path, f"a {type(value).__name__} has no JSON form")
+    if depth <= MAX_DEPTH:
+        for where, part in _parts(value, path):
+            if not _encodable(part):
+                return _blame(part, where, depth + 1)
+        if isinstance(value, dict):
+            for key in value:
+                if not _encodable({key: None}):
+                    return NotSerializable(path[:_MAX_PATH], f"the key {_shown(key)} has no JSON form")
+    return NotSerializable(path[:_MAX_PATH], _reason(value))
+
+
+def _reason(value: Any) -> str:
+    name = type(value).__name__
+    if isinstance(value, str):
+        return "a text with a lone surrogate (U+D800 to U+DFFF) has no JSON form"
+    if isinstance(value, dict | list | tuple | set | frozenset):
+        return "refers to itself, or is nested too deeply"
+    if isinstance(value, BaseModel) and value.model_config.get("ser_json_bytes") != "base64":
+        for field, part in _parts(value, name):
+            if isinstance(part, bytes):
+                return f'{field} is bytes; give {name} a model_config with ser_json_bytes="base64", val_json_bytes="base64"'
+    return f"a {name} has no JSON form"
+
+
+def _encodable(value: Any) -> bool:
+    try:
+        to_json(_jsonable(value), inf_nan_mode="constants")
+    except _UNSERIALIZABLE:
+        return False
+    return True
+
+
+def _refuse_unreadable(text: bytes, what: str) -> None:
+    """Raise if the reader at the other end, which is ours, would not follow ``text`` to its depth."""
+    try:
+        from_json(text)
+    except ValueError as error:
+        raise NotSerializable(what, f"nested more than {MAX_DEPTH} levels deep") from error
+
+
+def _shown(key: Any) -> str:
+    """A key as part of a path: short, and always fit to be sent in an error message itself."""
+    return str(key)[:60].encode("utf-8", "backslashreplace").decode()

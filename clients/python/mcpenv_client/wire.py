@@ -9,17 +9,17 @@ fields that are echoed or used only when a client sends them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
 from .actions import Action, CallToolAction, ListToolsAction
 from .errors import EpisodeDone, InvalidJSON, InvalidMessage, SessionLost, UnknownType, UnsupportedVersion, WireError
-from .observations import CallToolObservation, Observation
-from .values import decode, encode, revive, to_plain
+from .observations import AnyObservation, CallToolObservation, ListToolsObservation, Observation
+from .values import decode, encode, revive, to_plain, without_computed
 
 PROTOCOL_VERSION = "1.0"
 """major.minor; a server refuses another major (`UNSUPPORTED_VERSION`)."""
@@ -114,7 +114,7 @@ def decode_frame(text: str | bytes) -> Frame:
     """The frame that a client sent.
 
     Raises:
-        InvalidJSON, InvalidMessage, UnknownType: with the ``request_id`` in ``data`` where there is one.
+        InvalidJSON, InvalidMessage, UnknownType: `request_id_of` tells whose refusal it is.
     """
     try:
         frame = decode(text)
@@ -125,14 +125,14 @@ def decode_frame(text: str | bytes) -> Frame:
     kind = frame.get("type")
     member = _FRAME_TYPES.get(kind) if isinstance(kind, str) else None
     if member is None:
-        raise UnknownType(f"Unknown message type: {kind!r}")
+        raise UnknownType(f"Unknown message type: {_brief(kind)}")
     data = frame.get("data")
     if data is None:
         if member is FrameType.STEP:
             raise InvalidMessage("a step frame needs data: the action", errors=[_fault("data", "Field required")])
         data = {}
-    if len(frame) > 2 and not _FRAME_KEYS.issuperset(frame):
-        extra = sorted(set(frame) - _FRAME_KEYS)
+    if not _FRAME_KEYS.issuperset(frame):
+        extra = [name[:60] for name in sorted(set(frame) - _FRAME_KEYS)[:10]]
         raise InvalidMessage(
             f"unknown field in a {kind} frame: {', '.join(extra)}",
             errors=[_fault(name, "Extra inputs are not permitted") for name in extra],
@@ -209,13 +209,15 @@ class ActionTypes:
         self.own = tuple(own)
         self._by_type: dict[str, type[Action]] = {"list_tools": ListToolsAction, "call_tool": CallToolAction}
         for cls in self.own:
-            name = action_type(cls)
-            if name in self._by_type:
-                raise TypeError(f"two action classes with type {name!r}: {self._by_type[name].__name__}, {cls.__name__}")
-            self._by_type[name] = cls
+            for name in _types_of(cls):
+                if name in self._by_type:
+                    raise TypeError(
+                        f"two action classes with type {name!r}: {self._by_type[name].__name__}, {cls.__name__}"
+                    )
+                self._by_type[name] = cls
 
-    def __iter__(self) -> Iterable[type[Action]]:  # type: ignore[override]
-        return iter(self._by_type.values())
+    def __iter__(self) -> Iterator[type[Action]]:
+        return iter(dict.fromkeys(self._by_type.values()))
 
     def decode(self, data: dict[str, Any]) -> Action:
         """The action for the ``data`` of a step frame.
@@ -230,7 +232,7 @@ class ActionTypes:
         if cls is None:
             known = ", ".join(self._by_type)
             raise InvalidMessage(
-                f"unknown action type {kind!r}; this environment takes: {known}",
+                f"unknown action type {_brief(kind)}; this environment takes: {known}",
                 errors=[_fault("type", f"not one of: {known}")],
             )
         try:
@@ -238,30 +240,41 @@ class ActionTypes:
                 return cls.model_validate(data)
             if "type" in data and "type" not in cls.model_fields:
                 data = {name: value for name, value in data.items() if name != "type"}
-            return revive(cls, data)
+            return revive(cls, without_computed(cls, data))
         except ValidationError as error:
             raise InvalidMessage(f"invalid {kind or cls.__name__} action", errors=faults(error)) from error
 
 
 def action_type(cls: type[Action]) -> str:
-    """The ``type`` of an action class: the default of its ``type`` field, or else its name."""
+    """The ``type`` of an action class: the default of its ``type`` field, its first literal, or else the class name."""
+    return _types_of(cls)[0]
+
+
+def _types_of(cls: type[Action]) -> list[str]:
+    """Every ``type`` that the class may carry, the default first."""
     field = cls.model_fields.get("type")
-    return field.default if field is not None and isinstance(field.default, str) else cls.__name__
+    if field is None:
+        return [cls.__name__]
+    names = [name for name in (field.default, *get_args(field.annotation)) if isinstance(name, str)]
+    return [str.__str__(name) for name in dict.fromkeys(names)] or [cls.__name__]
 
 
 def encode_action(action: Action | Mapping[str, Any]) -> dict[str, Any]:
-    """The ``data`` of a step frame for an action, or for a dict that already is one."""
-    if isinstance(action, CallToolAction):
-        data: dict[str, Any] = {"type": "call_tool", "tool_name": action.tool_name, "arguments": action.arguments}
+    """The ``data`` of a step frame for an action, or for a dict that already is one: plain JSON data.
+
+    Raises:
+        NotSerializable: naming the field.
+    """
+    if type(action) is CallToolAction:
+        data = {"type": "call_tool", "tool_name": action.tool_name, "arguments": to_plain(action.arguments, "arguments")}
         if action.metadata:
-            data["metadata"] = action.metadata
+            data["metadata"] = to_plain(action.metadata, "metadata")
         return data
-    if not isinstance(action, Action):
-        return dict(action)
-    data = to_plain(action, "action")
-    if not data["metadata"]:
-        del data["metadata"]
-    data.setdefault("type", action_type(type(action)))
+    data = to_plain(action if isinstance(action, Action) else dict(action), "action")
+    if isinstance(action, Action):
+        if not data.get("metadata"):
+            data.pop("metadata", None)
+        data.setdefault("type", action_type(type(action)))
     return data
 
 
@@ -272,10 +285,11 @@ def observation_data(observation: Observation) -> dict[str, Any]:
         NotSerializable: naming the field.
     """
     body: dict[str, Any]
+    metadata, info = observation.metadata, observation.info
     if type(observation) is CallToolObservation:
         result, error = observation.result, observation.error
         body = {
-            "metadata": observation.metadata,
+            "metadata": metadata,
             "tool_name": observation.tool_name,
             "result": None if result is None else result.__dict__,
             "error": None if error is None else {"error_type": error.error_type.value, "message": error.message},
@@ -289,14 +303,14 @@ def observation_data(observation: Observation) -> dict[str, Any]:
         "reward": observation.reward,
         "done": observation.terminated or observation.truncated,
     }
-    if observation.metadata:
-        data["metadata"] = observation.metadata
+    if metadata:
+        data["metadata"] = metadata
     if observation.terminated:
         data["terminated"] = True
     if observation.truncated:
         data["truncated"] = True
-    if observation.info:
-        data["info"] = observation.info
+    if info:
+        data["info"] = info
     return data
 
 
@@ -335,20 +349,34 @@ def decode_reply(text: str | bytes) -> Reply:
     if not isinstance(frame, dict) or not isinstance(frame.get("type"), str):
         raise InvalidMessage("the server sent a frame without a type")
     data = frame.get("data")
+    if not isinstance(data, dict):
+        raise InvalidMessage(f"the server sent a frame of type {_brief(frame['type'])} whose data is {_json_kind(data)}")
+    request_id, protocol = frame.get("request_id"), frame.get("protocol")
     return Reply(
-        frame["type"], data if isinstance(data, dict) else {}, frame.get("request_id"), frame.get("protocol")
+        frame["type"],
+        data,
+        request_id if isinstance(request_id, str) else None,
+        protocol if isinstance(protocol, str) else None,
     )
 
 
+_PLAIN_CLASSES = frozenset({Observation, CallToolObservation, ListToolsObservation, AnyObservation})
+
+
 def parse_observation(payload: Mapping[str, Any], cls: type[Observation]) -> Observation:
-    """An observation of class ``cls`` from the ``data`` of an observation frame."""
-    body = dict(payload.get("observation") or {})
+    """An observation of class ``cls`` from the ``data`` of an observation frame.
+
+    Raises:
+        pydantic.ValidationError: it does not fit.
+    """
+    body = dict(payload["observation"])
     for name in ("reward", "done", "terminated", "truncated", "info"):
         if name in payload:
             body[name] = payload[name]
     if "metadata" not in body and "metadata" in payload:
         body["metadata"] = payload["metadata"]
-    return revive(cls, body)
+    # The contract's own classes have no bytes or dates: plain data is what they hold.
+    return cls.model_validate(body) if cls in _PLAIN_CLASSES else revive(cls, body)
 
 
 def check_version(asked: str) -> None:
@@ -378,6 +406,11 @@ def describe_faults(error: ValidationError) -> str:
 
 def _fault(name: str, message: str) -> dict[str, Any]:
     return {"loc": [name], "msg": message, "type": "value_error"}
+
+
+def _brief(value: Any) -> str:
+    """A value from outside as part of a message."""
+    return repr(value[:60]) if isinstance(value, str) else _json_kind(value)
 
 
 def _json_kind(value: Any) -> str:

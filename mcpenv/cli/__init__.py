@@ -1,0 +1,80 @@
+"""The command line: ``mcpenv run | inspect | call | connect``.
+
+Exit status: 0 success; 1 the environment's own code failed (a tool, a reset); 2 refused before it ran (usage, TARGET,
+configuration, connection); 130 Ctrl-C. A failure is one line on stderr; ``--debug`` adds the traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+
+from mcpenv import StartupError, __version__
+from mcpenv_client.errors import ConnectionFailed, ListingFailed, McpenvError
+
+from .output import report, settle_streams
+
+FAILED = 1
+REFUSED = 2
+INTERRUPTED = 130
+
+app = App(
+    name="mcpenv",
+    version=__version__,
+    help="Tool environments, written once: served to MCP clients, stepped by orchestrators.",
+    help_epilogue=(
+        "TARGET is a folder with environment.py, a .py file, folder:Class, module:Class, module:factory, "
+        "or the name of an installed environment (echo_mcp)."
+    ),
+)
+
+# By import path: `mcpenv --help` need not load the server.
+app.command("mcpenv.cli.run:run", name="run", help="Serve an environment over HTTP or stdio.", sort_key=1)
+app.command("mcpenv.cli.inspect:inspect", name="inspect", help="Show tools, schemas and modes.", sort_key=2)
+app.command("mcpenv.cli.call:call", name="call", help="Call one tool.", sort_key=3)
+app.command("mcpenv.cli.connect:connect", name="connect", help="Configure an MCP host to use it.", sort_key=4)
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(execute(sys.argv[1:]))
+
+
+def execute(arguments: Sequence[str]) -> int:
+    """Run one command line; its exit status."""
+    settle_streams()
+    try:
+        command, bound, _ = app.parse_args(list(arguments), print_error=False, exit_on_error=False)
+    except CycloptsError as error:
+        report(f"{error} (see --help)")
+        return REFUSED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    debug = bool(bound.arguments.get("debug"))
+    try:
+        status = command(*bound.args, **bound.kwargs)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read the output has gone; the interpreter must not try to write the rest at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except McpenvError as error:
+        if debug:
+            traceback.print_exception(error)
+        report(str(error))
+        return REFUSED if isinstance(error, StartupError | ConnectionFailed | ListingFailed) else FAILED
+    except Exception as error:  # noqa: BLE001 - the command line's boundary: a mistake of ours
+        if debug:
+            traceback.print_exception(error)
+        report(f"{type(error).__name__}: {error} (a mistake in mcpenv; --debug shows where)")
+        return FAILED
+    return int(status or 0)
+
+
+__all__ = ["app", "execute", "main"]

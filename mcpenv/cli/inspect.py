@@ -1,0 +1,300 @@
+"""``mcpenv inspect``: what an environment, or the server at a URL, offers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+from fastmcp import Client
+from mcp import MCPError
+from pydantic import BaseModel
+
+from mcpenv_client.observations import Observation
+from mcpenv_client.tools import Mode, Tool
+
+from ..config import ServerConfig
+from ..describe import Description
+from ..environment import MCPEnvironment
+from ..errors import ConfigurationError
+from ..source import EnvironmentSource
+from ..targets import Target, load_target
+from .output import Page, author_output, print_json, quiet_logs
+from .remote import connected, description, is_url, list_tools
+
+_BOTH = [mode.value for mode in Mode]
+
+
+def inspect(
+    target: str,
+    /,
+    *,
+    mode: Literal["simulation", "production"] | None = None,
+    settings: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
+    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    debug: Annotated[bool, Parameter(negative=())] = False,
+) -> int:
+    """Show tools, schemas and modes of an environment, or of the MCP server at a URL.
+
+    Args:
+        target: An environment as for run, or the URL of a server, with or without /mcp.
+        mode: Show one mode only. A server at a URL has its own.
+        settings: name=value for the environment's constructor; may be given several times.
+        as_json: Print one JSON document, with whole schemas.
+        debug: Show logs, and the traceback when something fails.
+    """
+    quiet_logs(debug)
+    if is_url(target):
+        if mode is not None or settings:
+            raise ConfigurationError("--mode and --set are for an environment's code; a running server has its own")
+        document = asyncio.run(_of_server(target))
+    else:
+        with author_output():
+            document = _of_target(load_target(target, settings or ()), [Mode(mode)] if mode else list(Mode))
+    if as_json:
+        print_json(document)
+    else:
+        _show(Page(sys.stdout), document)
+    return 0
+
+
+# -- gathering
+
+
+def _of_target(target: Target, modes: Sequence[Mode]) -> dict[str, Any]:
+    """The document of an environment's code, from an instance that is made and closed."""
+    env = target.make()
+    try:
+        if env.DYNAMIC_TOOLS:
+            env.reset()
+        execution = env._execution
+        by_mode: dict[Mode, list[Tool]] = {}
+        for mode in modes:
+            execution.mode = mode
+            by_mode[mode] = env.list_tools()
+        rest = execution.home.drive(_components(env)) if execution.handed_in is not None else _no_components()
+    finally:
+        env.close()
+    source = EnvironmentSource(target.factory, ServerConfig())
+    source.environment_class = type(env)
+    described = Description(source, ServerConfig(), target.readme)
+    metadata, schema = described.metadata(), described.schema([])
+    return _document(metadata, schema, _merged(by_mode), rest, modes=[mode.value for mode in modes])
+
+
+async def _components(env: MCPEnvironment) -> dict[str, Any]:
+    async with Client(env.mcp) as client:
+        return await _components_of(client)
+
+
+async def _of_server(url: str) -> dict[str, Any]:
+    """The document of a running server: what it lists over MCP, and its descriptions where it has them."""
+    async with connected(url) as client:
+        tools = await list_tools(client, url)
+        rest = await _components_of(client)
+        info, instructions = client.server_info, client.instructions
+    metadata, schema = await description(url, "/metadata"), await description(url, "/schema")
+    modes = [metadata["mode"]] if metadata and metadata.get("mode") in _BOTH else None
+    if metadata is None:
+        metadata = {
+            "name": info.name if info is not None else url,
+            "version": info.version if info is not None else None,
+            "description": instructions or "",
+        }
+    listed = [{**tool.model_dump(mode="json"), "modes": modes} for tool in tools]
+    return _document(metadata, schema or {}, listed, rest, modes=modes)
+
+
+async def _components_of(client: Client[Any]) -> dict[str, Any]:
+    """Resources and prompts; an MCP server without them may refuse the question."""
+    found = _no_components()
+    with suppress(MCPError):
+        found["resources"] = _dumped(await client.list_resources())
+        found["resource_templates"] = _dumped(await client.list_resource_templates())
+    with suppress(MCPError):
+        found["prompts"] = _dumped(await client.list_prompts())
+    return found
+
+
+def _no_components() -> dict[str, Any]:
+    return {"resources": [], "resource_templates": [], "prompts": []}
+
+
+def _dumped(models: Iterable[BaseModel]) -> list[dict[str, Any]]:
+    return [model.model_dump(mode="json", by_alias=True, exclude_none=True) for model in models]
+
+
+def _merged(by_mode: Mapping[Mode, Sequence[Tool]]) -> list[dict[str, Any]]:
+    """Each tool once, with the modes that see it; a name whose body differs per mode is two tools."""
+    merged: list[dict[str, Any]] = []
+    for mode, tools in by_mode.items():
+        for tool in tools:
+            dumped = tool.model_dump(mode="json")
+            same = next((other for other in merged if {**other, "modes": None} == {**dumped, "modes": None}), None)
+            if same is None:
+                merged.append({**dumped, "modes": [mode.value]})
+            else:
+                same["modes"].append(mode.value)
+    return merged
+
+
+def _document(
+    metadata: Mapping[str, Any],
+    schema: Mapping[str, Any],
+    tools: list[dict[str, Any]],
+    components: Mapping[str, Any],
+    *,
+    modes: list[str] | None,
+) -> dict[str, Any]:
+    return {
+        **{key: metadata.get(key) for key in ("name", "version", "description")},
+        "modes": modes,
+        "tools": tools,
+        **components,
+        **{key: schema.get(key) for key in ("reset", "action", "observation", "reset_observation", "state")},
+    }
+
+
+# -- showing
+
+
+def _show(page: Page, document: Mapping[str, Any]) -> None:
+    version = document["version"]
+    page.line((str(document["name"]), "bold"), f" {version}" if version else "")
+    if document["description"]:
+        page.prose(str(document["description"]), indent=2)
+    _heading(page, "Tools")
+    if not document["tools"]:
+        page.line("none", indent=2)
+    for tool in document["tools"]:
+        _show_tool(page, tool)
+    _show_components(page, document)
+    for title, key, known in (
+        ("Reset options", "reset", ()),
+        ("State", "state", ()),
+        # What every observation has says nothing of this environment.
+        ("Observation of a reset", "reset_observation", (*Observation.model_fields, "done")),
+    ):
+        schema = document[key]
+        if schema is not None and not schema.get("properties", {}).keys() <= set(known):
+            _heading(page, title)
+            _show_fields(page, schema, known)
+    own = _own_actions(document["action"])
+    if own:
+        _heading(page, "Actions of its own")
+        for schema, root in own:
+            page.line((_action_name(schema), "bold"), f"({_fields(schema, root, skip=('type', 'metadata'))})", indent=2)
+
+
+def _heading(page: Page, title: str) -> None:
+    page.line()
+    page.line((title, "bold underline"))
+
+
+def _show_tool(page: Page, tool: Mapping[str, Any]) -> None:
+    schema = tool["input_schema"]
+    modes = tool["modes"]
+    seen = "" if modes is None else f"  [{' and '.join(modes)}]"
+    returned = f" -> {_returned(tool['output_schema'])}" if tool["output_schema"] else ""
+    page.line((tool["name"], "bold cyan"), f"({_fields(schema, schema)}){returned}", (seen, "dim"), indent=2)
+    if tool["description"]:
+        page.prose(tool["description"], indent=6)
+    for name, field in schema.get("properties", {}).items():
+        if isinstance(field, dict) and field.get("description"):
+            page.prose(f"{name}: {field['description']}", indent=6)
+
+
+def _show_components(page: Page, document: Mapping[str, Any]) -> None:
+    for title, key, address in (
+        ("Resources", "resources", "uri"),
+        ("Resource templates", "resource_templates", "uriTemplate"),
+        ("Prompts", "prompts", "name"),
+    ):
+        if not document[key]:
+            continue
+        _heading(page, title)
+        for component in document[key]:
+            names = ", ".join(argument["name"] for argument in component.get("arguments", ()))
+            page.line((component[address], "bold cyan"), f"({names})" if key == "prompts" else "", indent=2)
+            if component.get("description"):
+                page.prose(component["description"], indent=6)
+
+
+def _show_fields(page: Page, schema: Mapping[str, Any], skip: Sequence[str]) -> None:
+    for name, field in schema.get("properties", {}).items():
+        if name in skip:
+            continue
+        default = f" = {json.dumps(field['default'], ensure_ascii=False)}" if "default" in field else ""
+        page.line((name, "cyan"), f": {_type(field, schema)}{default}", indent=2)
+    if schema.get("additionalProperties") is True:
+        page.line("and any others", indent=2)
+
+
+def _fields(schema: Mapping[str, Any], root: Mapping[str, Any], skip: Sequence[str] = ()) -> str:
+    """The properties of an object as a signature, ``text: string, times: integer = 1``; ``?``: may be left out."""
+    required = schema.get("required", ())
+    parts = []
+    for name, field in schema.get("properties", {}).items():
+        if name in skip:
+            continue
+        if "default" in field:
+            parts.append(f"{name}: {_type(field, root)} = {json.dumps(field['default'], ensure_ascii=False)}")
+        else:
+            parts.append(f"{name}{'' if name in required else '?'}: {_type(field, root)}")
+    return ", ".join(parts)
+
+
+def _type(schema: Any, root: Mapping[str, Any]) -> str:
+    """A JSON Schema in a few words: ``integer``, ``"a" | "b"``, ``string[]``, a model's name."""
+    if not isinstance(schema, dict) or not schema:
+        return "any"
+    if "$ref" in schema:
+        name = str(schema["$ref"]).rpartition("/")[2]
+        target = _resolved(schema, root)
+        return _type(target, root) if "enum" in target or "const" in target else name
+    if "const" in schema:
+        return json.dumps(schema["const"], ensure_ascii=False)
+    if "enum" in schema:
+        return " | ".join(json.dumps(value, ensure_ascii=False) for value in schema["enum"])
+    for key in ("anyOf", "oneOf"):
+        if key in schema:
+            return " | ".join(dict.fromkeys(_type(option, root) for option in schema[key]))
+    kind = schema.get("type", "any")
+    if isinstance(kind, list):
+        return " | ".join(kind)
+    if kind == "array":
+        item = _type(schema.get("items"), root)
+        return f"({item})[]" if " | " in item else f"{item}[]"
+    if kind == "object" and "properties" in schema:
+        return str(schema["title"]) if "title" in schema else f"{{{_fields(schema, root)}}}"
+    return str(kind)
+
+
+def _returned(schema: Mapping[str, Any]) -> str:
+    wrapped = schema.get("x-fastmcp-wrap-result") and schema.get("properties", {}).get("result")
+    return _type(wrapped or schema, schema)
+
+
+def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
+    found: Any = root
+    for part in str(schema["$ref"]).lstrip("#/").split("/"):
+        found = found.get(part, {}) if isinstance(found, dict) else {}
+    return found if isinstance(found, dict) else {}
+
+
+def _own_actions(schema: Mapping[str, Any] | None) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """The environment's own actions in the schema of all."""
+    if schema is None:
+        return []
+    options = schema.get("anyOf") or schema.get("oneOf") or [schema]
+    resolved = [_resolved(option, schema) if "$ref" in option else option for option in options]
+    return [(option, schema) for option in resolved if _action_name(option) not in ("call_tool", "list_tools")]
+
+
+def _action_name(schema: Mapping[str, Any]) -> str:
+    kind = schema.get("properties", {}).get("type", {})
+    return str(kind.get("const") or kind.get("default") or schema.get("title", "action"))

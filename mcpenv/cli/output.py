@@ -1,0 +1,84 @@
+"""Output: results on stdout, everything else on stderr. Lines are never broken, and data is never read as markup."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+
+def settle_streams() -> None:
+    """Characters that the terminal or pipe cannot take are escaped instead of ending the program."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+class Page:
+    """Writes to one stream, with colours if it is a terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._console = Console(file=stream, markup=False, highlight=False, emoji=False)
+
+    def line(self, *parts: str | tuple[str, str], indent: int = 0) -> None:
+        """One line; parts are texts, or texts with a style. Never broken, so that it can be pasted."""
+        self._console.print(Text.assemble(" " * indent, *parts), soft_wrap=True)
+
+    def block(self, text: str, indent: int = 0) -> None:
+        """Several lines as they are."""
+        for line in text.split("\n"):
+            self.line(line, indent=indent if line.strip() else 0)
+
+    def prose(self, text: str, indent: int = 0) -> None:
+        """Text that a terminal may break between words."""
+        if self._console.is_terminal:
+            self._console.print(Padding(Text(text), (0, 0, 0, indent)))
+        else:
+            self.block(text, indent)
+
+
+def report(message: str) -> None:
+    """One line on stderr that says what went wrong."""
+    Page(sys.stderr).line(("error:", "bold red"), f" {' '.join(message.split())}")
+
+
+def note(message: str) -> None:
+    """One line on stderr."""
+    Page(sys.stderr).line((message, "dim"))
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on stdout."""
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+@contextmanager
+def author_output() -> Iterator[None]:
+    """What an environment's code prints goes to stderr: stdout is for results, or for the protocol."""
+    with redirect_stdout(sys.stderr):
+        yield
+
+
+def quiet_logs(debug: bool) -> None:
+    """For commands that serve nobody: warnings as one line each; records and tracebacks only with ``debug``."""
+    if debug:
+        logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)
+        logging.getLogger("mcpenv").setLevel(logging.DEBUG)
+        return
+    warnings = logging.StreamHandler()
+    warnings.setFormatter(logging.Formatter("warning: %(message)s"))
+    # Errors name an incident and carry a traceback; the command says itself what failed.
+    warnings.addFilter(lambda record: record.levelno == logging.WARNING)
+    ours = logging.getLogger("mcpenv")
+    ours.handlers, ours.propagate = [warnings], False
+    for name in ("mcp", "fastmcp", "httpx", "httpx2", "asyncio"):
+        theirs = logging.getLogger(name)
+        theirs.handlers, theirs.propagate = [logging.NullHandler()], False

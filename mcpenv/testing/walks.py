@@ -1,0 +1,265 @@
+"""Walks: the same calls on an instance that runs as it does on a server, and what came of each, for the contract kit."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+from mcpenv_client.actions import Action
+from mcpenv_client.errors import WireError
+from mcpenv_client.observations import Observation
+from mcpenv_client.records import Plane
+from mcpenv_client.tools import Mode, ToolFailure
+from mcpenv_client.values import to_plain
+
+from . import shim
+from .environment import MCPEnvironment
+from .workers import OwnThread
+
+_STANDARD_LIBRARY = os.path.dirname(os.__file__)
+_FRAMEWORK = os.path.dirname(os.path.abspath(__file__))
+
+
+@dataclass(slots=True)
+class Trace:
+    """One call and what came of it.
+
+    Attributes:
+        label: the tool's name, or what else was called.
+        action: the step's, None for anything else.
+        value: what came back.
+        error: the refusal that was raised instead.
+        crash: what the author's code raised or returned, where agents do not get to see it.
+        blocked_at: where the event loop was kept for too long, as "file:line in function".
+    """
+
+    label: str
+    action: Action | None = None
+    value: Any = None
+    error: WireError | None = None
+    crash: BaseException | None = None
+    blocked_at: str | None = None
+
+    @property
+    def observation(self) -> Observation | None:
+        """The observation of a reset or a step."""
+        return self.value if isinstance(self.value, Observation) else None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the episode takes no more steps."""
+        return self.error is not None or (self.observation is not None and self.observation.done)
+
+    @property
+    def problem(self) -> BaseException | ToolFailure | None:
+        """Why there is no result: the author's exception, or else the refusal or the failure."""
+        failure = self.observation.error if self.observation is not None else None
+        return self.crash or self.error or failure
+
+    def plain(self) -> Any:
+        """What two equal calls have in common: everything but the episode's id and the texts of exceptions."""
+        if isinstance(self.problem, BaseException):
+            return {"raised": type(self.problem).__name__}
+        data = to_plain(self.value, self.label)
+        if isinstance(data, dict):
+            data.pop("episode_id", None)
+            data.get("info", {}).pop("episode_id", None)
+        return data
+
+
+class Served:
+    """An instance at work as on a server: its sync code in threads, everything else on the running loop.
+
+    Args:
+        threads: each piece of sync code runs in the next of them, round and round.
+    """
+
+    def __init__(
+        self,
+        mode: Mode,
+        threads: tuple[OwnThread, ...],
+        *,
+        seed: int,
+        reset_options: Mapping[str, Any],
+        call_timeout_s: float,
+        block_limit_s: float,
+    ) -> None:
+        self._mode = mode
+        self._runner = _InTurn(threads)
+        self._seed = seed
+        self._reset_options = dict(reset_options)
+        self._call_timeout_s = call_timeout_s
+        self._block_limit_s = block_limit_s
+
+    async def open(self, factory: Callable[[], MCPEnvironment]) -> None:
+        """Make the instance."""
+        env: MCPEnvironment = await self._runner.run(factory)
+        self.execution = env._execution
+        self.execution.author.runner = self._runner
+        self.execution.author.deadline_s = self._call_timeout_s
+        self.execution.mode = self._mode
+        self.execution.episode.orchestrated = self._mode is Mode.SIMULATION
+
+    async def reset(self) -> Trace:
+        """Begin an episode; with defaults in production, where nobody chooses."""
+        if self._mode is Mode.PRODUCTION:
+            return await self._trace("reset", None, self.execution.reset)
+        return await self._trace("reset", None, lambda: self.execution.reset(self._seed, None, self._reset_options))
+
+    async def step(self, action: Action, label: str) -> Trace:
+        """Take a step."""
+        return await self._trace(label, action, lambda: shim.step(self.execution, action, plane=Plane.CONTROL))
+
+    async def state(self) -> Trace:
+        """Read the state."""
+        return await self._trace("state", None, self.execution.read_state)
+
+    async def close(self) -> Trace:
+        """Close the instance and end its threads."""
+        try:
+            return await self._trace("close", None, self.execution.close)
+        finally:
+            self.end_threads()
+
+    def end_threads(self) -> None:
+        """For an instance that could not be made."""
+        self._runner.close()
+
+    async def _trace(self, label: str, action: Action | None, call: Callable[[], Awaitable[Any]]) -> Trace:
+        trace = Trace(label, action)
+        with _Crashes() as crashes, _Watch(self._block_limit_s) as watch:
+            try:
+                trace.value = await call()
+            except WireError as error:
+                trace.error = error
+        trace.crash, trace.blocked_at = crashes.first, watch.blocked_at
+        return trace
+
+
+class _InTurn:
+    """Runs each piece of sync code in the next of several threads. All stay alive: ids of ended ones are used again."""
+
+    inline = False
+
+    def __init__(self, threads: tuple[OwnThread, ...]) -> None:
+        self._threads = threads
+        self._next = 0
+
+    async def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run it in the next thread."""
+        thread = self._threads[self._next % len(self._threads)]
+        self._next += 1
+        return await thread.run(fn, *args, **kwargs)
+
+    def close(self) -> None:
+        """End the threads."""
+        for thread in self._threads:
+            thread.close()
+
+
+class _Crashes(logging.Handler):
+    """Catches what the core logs instead of showing it to agents, and keeps it off the screen meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.first: BaseException | None = None
+        self._logger = logging.getLogger("mcpenv")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the first exception, or the text of a complaint without one."""
+        if self.first is None:
+            self.first = (record.exc_info and record.exc_info[1]) or ValueError(record.getMessage())
+
+    def __enter__(self) -> _Crashes:
+        self._propagates, self._logger.propagate = self._logger.propagate, False
+        self._logger.addHandler(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._logger.removeHandler(self)
+        self._logger.propagate = self._propagates
+
+
+class _Watch:
+    """Asks the running loop for an answer again and again, from a thread, and finds who keeps it from answering.
+
+    What counts is that one question stood unanswered for the whole limit while the call went on, not how late answers
+    are: a busy machine makes no false alarm.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        self.blocked_at: str | None = None
+        self._limit_s = limit_s
+        self._loop = asyncio.get_running_loop()
+        self._watched = threading.get_ident()
+        self._over = threading.Event()
+        self._answer = threading.Event()
+        self._thread = threading.Thread(target=self._ask, name="mcpenv-watch", daemon=True)
+
+    def __enter__(self) -> _Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._over.set()
+        self._answer.set()  # that this line runs is the answer
+        self._thread.join()
+
+    def _ask(self) -> None:
+        while self.blocked_at is None:
+            answer = self._answer = threading.Event()
+            if self._over.is_set():
+                return
+            self._loop.call_soon_threadsafe(answer.set)
+            # The second wait: code that held the GIL kept this thread from looking, too, and the loop may be free by now.
+            if not answer.wait(self._limit_s) and not answer.wait(self._limit_s / 10):
+                self.blocked_at = _place_of(sys._current_frames().get(self._watched))
+            self._over.wait(self._limit_s / 10)
+
+
+def said(problem: BaseException | ToolFailure) -> str:
+    """One line on what went wrong and where in the author's code."""
+    if isinstance(problem, ToolFailure):
+        return f"{problem.error_type.value}: {problem.message}"
+    if isinstance(problem, WireError) and problem.__cause__ is not None:
+        stage = problem.data.get("stage")
+        return f"{stage} raised {said(problem.__cause__)}" if stage else said(problem.__cause__)
+    text = f"{type(problem).__name__}: {problem}".removesuffix(": ")
+    frames = [frame for frame, _ in traceback.walk_tb(problem.__traceback__)]
+    own = [frame for frame in frames if _is_authors(frame)]
+    return f"{text} ({_spelled(own[-1], problem)})" if own else text
+
+
+def _spelled(frame: FrameType, problem: BaseException) -> str:
+    line = next((n for f, n in traceback.walk_tb(problem.__traceback__) if f is frame), frame.f_lineno)
+    return f"{os.path.basename(frame.f_code.co_filename)}:{line} in {frame.f_code.co_name}"
+
+
+def _place_of(frame: FrameType | None) -> str:
+    here = frame
+    while here is not None and not _is_authors(here):
+        here = here.f_back
+    here = here or frame
+    return (
+        "an unknown place"
+        if here is None
+        else f"{os.path.basename(here.f_code.co_filename)}:{here.f_lineno} in {here.f_code.co_name}"
+    )
+
+
+def _is_authors(frame: FrameType) -> bool:
+    file = os.path.abspath(frame.f_code.co_filename)
+    return (
+        os.path.dirname(file) != _FRAMEWORK and not file.startswith(_STANDARD_LIBRARY) and "site-packages" not in file
+    )
+
+
+__all__ = ["Served", "Trace", "said"]

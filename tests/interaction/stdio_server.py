@@ -1,0 +1,16 @@
+"""Serves one of `worlds` over stdio: CLASS MODE KEYWORDS."""
+
+import ast
+import functools
+import sys
+
+import worlds
+
+from mcpenv.config import ServerConfig, mode_from
+from mcpenv.serve import serve_stdio
+
+if __name__ == "__main__":
+    cls = getattr(worlds, sys.argv[1])
+    serve_stdio(
+        functools.partial(cls, **ast.literal_eval(sys.argv[3])), ServerConfig(mode=mode_from(sys.argv[2])), log_level="warning"
+    )

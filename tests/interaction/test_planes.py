@@ -1,0 +1,246 @@
+"""The same body over every plane."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+
+import pytest
+from planes import AGENT, ALL, CONTROL, OVER, EpisodeDone, Outcome, Plane
+from worlds import PIXEL, Ledger, WithServer, World
+
+from mcpenv import Mode
+from mcpenv_client import ToolErrorType
+
+NO_REWARDS = dict.fromkeys(AGENT, "the agent plane shows no reward, done or reset (invariant 2)")
+ONLY_AGENTS = dict.fromkeys(CONTROL, "about MCP resources and prompts, which the control plane does not have")
+
+
+def test_lists_the_tools_of_the_mode(plane: Plane) -> None:
+    names = [tool.name for tool in plane.list()]
+    assert names[:3] == ["add", "add_sync", "draw"]
+    assert "hint" in names
+    assert "ticket" not in names
+
+
+def test_invariant_4_schemas_are_the_same_everywhere(plane: Plane) -> None:
+    here = World()
+    expected = [tool.model_dump(mode="json") for tool in here.list_tools()]
+    here.close()
+    assert [tool.model_dump(mode="json") for tool in plane.list()] == expected
+
+
+def test_invariant_4_mode_decides_visibility_and_nothing_else(plane: Plane) -> None:
+    names = [tool.name for tool in plane.list()]
+    assert plane.call("hint").text == "try adding"
+    assert plane.call("weather").text == "simulated"
+    assert names.count("weather") == 1
+    assert "ticket" not in names
+    assert plane.call("ticket", {"text": "x"}).error_type is ToolErrorType.TOOL_NOT_FOUND
+
+
+@pytest.mark.planes(
+    without=dict.fromkeys(("ws-asgi", "ws-uvicorn", "http"), "production has no control plane (DESIGN section 5)")
+)
+def test_production_shows_its_own_tools(open_plane: Callable[..., Plane]) -> None:
+    plane = open_plane(in_mode=Mode.PRODUCTION)
+    names = [tool.name for tool in plane.list()]
+    assert "ticket" in names
+    assert "hint" not in names
+    assert plane.call("ticket", {"text": "broken"}).text == "ticket: broken"
+    assert plane.call("weather").text == "live"
+    assert plane.call("hint").error_type is ToolErrorType.TOOL_NOT_FOUND
+
+
+def test_calls_sync_and_async_tools(plane: Plane) -> None:
+    assert plane.call("add", {"by": 2}).data == 2
+    assert plane.call("add_sync", {"by": 3}).data == 5
+    assert plane.call("add").text == "6"
+
+
+def test_takes_and_returns_nested_models(plane: Plane) -> None:
+    shape = {"name": "triangle", "points": [{"x": 1, "y": 2}], "color": "red"}
+    outcome = plane.call("draw", {"shape": shape, "at": {"x": 7}, "scale": 2})
+    assert outcome.data == {"name": "triangle", "points": [{"x": 1, "y": 2}, {"x": 7, "y": 0}], "color": "red"}
+
+
+def test_takes_enums_literals_and_unions(plane: Plane) -> None:
+    assert plane.call("paint", {"color": "green", "mode": "slow", "width": "thin"}).data == {
+        "color": "green",
+        "mode": "slow",
+        "width": "thin",
+    }
+
+
+@pytest.mark.parametrize("value", ["", "äöü 😀 \u2028", 2**53 - 1, -1.5, None, True, [1, [2]], {"a": {"b": []}}, "NaN"])
+def test_values_come_back_unchanged(plane: Plane, value: object) -> None:
+    outcome = plane.call("echo", {"value": value})
+    assert not outcome.failed
+    if isinstance(value, dict):
+        assert outcome.data == value
+    if isinstance(value, str):
+        assert outcome.text == value
+
+
+def test_carries_images_audio_and_resources(plane: Plane) -> None:
+    (image,) = plane.call("image").content
+    assert image["type"] == "image"
+    assert image["mimeType"] == "image/png"
+    assert base64.b64decode(image["data"]) == PIXEL
+    (audio,) = plane.call("audio").content
+    assert audio["type"] == "audio"
+    (resource,) = plane.call("resource").content
+    assert resource["resource"]["text"] == "inside"
+
+
+def test_context_keeps_state_between_calls(plane: Plane) -> None:
+    assert plane.call("remember", {"key": "k", "value": 1}).data is None
+    assert plane.call("remember", {"key": "k", "value": 2}).data == 1
+    assert plane.call("remember", {"key": "k", "value": 3}).data == 2
+
+
+def test_injects_dependencies_and_hides_them(plane: Plane) -> None:
+    assert plane.call("injected", {"x": 3}).text == "injected 3"
+    (tool,) = [tool for tool in plane.list() if tool.name == "injected"]
+    assert list(tool.input_schema["properties"]) == ["x"]
+    (remember,) = [tool for tool in plane.list() if tool.name == "remember"]
+    assert "ctx" not in remember.input_schema["properties"]
+
+
+def failed(outcome: Outcome, kind: ToolErrorType, plane_name: str) -> bool:
+    """Failed for this reason; agents learn of the reason only by the text."""
+    return outcome.failed and (outcome.error_type is kind or plane_name in AGENT)
+
+
+def test_invalid_arguments_name_the_place(plane: Plane, plane_name: str) -> None:
+    outcome = plane.call("draw", {"shape": {"name": "x", "points": [{"x": "wide"}]}})
+    assert failed(outcome, ToolErrorType.INVALID_ARGS, plane_name)
+    assert "shape.points.0.x" in outcome.text
+    assert failed(plane.call("add", {"by": 1, "of": 2}), ToolErrorType.INVALID_ARGS, plane_name)
+    assert plane.call("add", {"by": 1}).data == 1
+
+
+def test_unknown_tools_are_told_apart(plane: Plane) -> None:
+    outcome = plane.call("nope")
+    assert outcome.failed
+    assert outcome.error_type is ToolErrorType.TOOL_NOT_FOUND
+    assert "nope" in outcome.text
+
+
+def test_invariant_8_an_exception_shows_neither_path_nor_traceback(plane: Plane, plane_name: str) -> None:
+    outcome = plane.call("fails")
+    assert failed(outcome, ToolErrorType.EXECUTION_ERROR, plane_name)
+    assert "/srv" not in outcome.text
+    assert "Traceback" not in outcome.text
+    assert "incident" in outcome.text
+
+
+def test_invariant_8_a_tools_own_message_is_shown_as_it_is(plane: Plane, plane_name: str) -> None:
+    outcome = plane.call("refuses")
+    assert failed(outcome, ToolErrorType.EXECUTION_ERROR, plane_name)
+    assert outcome.text == "the door at /north/gate is locked"
+
+
+def test_nan_is_an_error_that_names_the_field(plane: Plane, plane_name: str) -> None:
+    outcome = plane.call("nan")
+    assert failed(outcome, ToolErrorType.EXECUTION_ERROR, plane_name)
+    assert "result.score" in outcome.text
+
+
+def test_a_deadline_stops_the_tool_and_not_the_episode(plane: Plane, plane_name: str) -> None:
+    outcome = plane.call("late")
+    assert failed(outcome, ToolErrorType.TIMEOUT, plane_name)
+    assert plane.call("add").data == 1
+
+
+def test_a_constructor_argument_changes_the_schema(open_plane: Callable[..., Plane]) -> None:
+    def names(plane: Plane) -> list[str]:
+        (greet,) = [tool for tool in plane.list() if tool.name == "greet"]
+        values: list[str] = greet.input_schema["properties"]["name"]["enum"]
+        return values
+
+    assert names(open_plane()) == ["ada", "bob"]
+    other = open_plane(names=("eve", "dan"))
+    assert names(other) == ["eve", "dan"]
+    assert other.call("greet", {"name": "eve"}).text == "hello eve"
+    assert other.call("greet", {"name": "ada"}).failed
+
+
+def test_invariant_6_sqlite_opened_in_the_constructor_works(open_plane: Callable[..., Plane]) -> None:
+    plane = open_plane(Ledger)
+    assert plane.call("book", {"amount": 5}).data == 5
+    assert plane.call("book", {"amount": -2}).data == 3
+
+
+def test_a_handed_in_server_has_its_middleware_everywhere(open_plane: Callable[..., Plane]) -> None:
+    plane = open_plane(WithServer)
+    assert {tool.name for tool in plane.list()} == {"upper", "note", "lower"}
+    assert plane.call("upper", {"text": "Ab"}).text == "AB!"
+    assert plane.call("lower", {"text": "Ab"}).text == "ab!"
+    assert plane.call("note", {"text": "hm"}).text == "hm!"
+    assert plane.call("missing").error_type is ToolErrorType.TOOL_NOT_FOUND
+    assert plane.call("upper", {"text": 3}).failed
+
+
+@pytest.mark.planes(without=ONLY_AGENTS)
+def test_a_handed_in_server_has_its_resources_and_prompts(open_plane: Callable[..., Plane]) -> None:
+    plane = open_plane(WithServer)
+    client, loop = plane.client, plane.loop  # type: ignore[attr-defined]
+    assert [str(r.uri) for r in loop.run(client.list_resources())] == ["test://motto"]
+    assert loop.run(client.read_resource("test://motto"))[0].text == "to and fro"
+    assert [p.name for p in loop.run(client.list_prompts())] == ["advise"]
+    message = loop.run(client.get_prompt("advise", {"topic": "tea"})).messages[0]
+    assert message.content.text == "Advise on tea."
+
+
+@pytest.mark.planes(without=NO_REWARDS)
+def test_invariant_5_rewards_are_made_inside(plane: Plane) -> None:
+    outcome = plane.call("add")
+    assert outcome.reward == 0.5
+    assert outcome.info["reward"] == {"ok": 1.0}
+    assert outcome.info["return"] == 0.5
+    assert plane.call("look").reward is None
+    assert plane.call("fails").reward == -1.0
+    assert plane.call("nope").reward == -1.0
+    assert plane.call("add", {"by": "x"}).reward == -1.0
+
+
+@pytest.mark.planes(without=NO_REWARDS)
+def test_finish_ends_the_episode_and_adds_its_reward(open_plane: Callable[..., Plane]) -> None:
+    plane = open_plane(target=3)
+    assert plane.call("add").done is False
+    last = plane.call("add", {"by": 5})
+    assert last.done is True
+    assert last.reward == 10.5
+    assert last.info["reason"] == "target"
+    with pytest.raises(EpisodeDone):
+        plane.call("add")
+    plane.reset(start=1)
+    assert plane.call("add").data == 2
+
+
+@pytest.mark.planes(without=NO_REWARDS)
+def test_a_terminal_tool_ends_the_episode_when_it_returned(plane: Plane) -> None:
+    assert plane.call("submit", {}).done is False
+    assert plane.call("submit", {"answer": "42"}).done is True
+    with pytest.raises(EpisodeDone):
+        plane.call("submit", {"answer": "43"})
+
+
+@pytest.mark.planes(without=dict.fromkeys(CONTROL, "about sessions that nobody orchestrates (DESIGN 1a)"))
+def test_a_world_in_use_never_ends(open_plane: Callable[..., Plane]) -> None:
+    plane = open_plane(target=2)
+    assert plane.call("add", {"by": 5}).data == 5
+    assert plane.call("submit", {"answer": "x"}).text == "handed in x"
+    assert plane.call("add").data == 6
+    assert OVER not in plane.call("add").text
+
+
+def test_invariant_2_reserved_names_are_no_tools(plane: Plane) -> None:
+    for name in ("reset", "step", "state", "close"):
+        assert name not in [tool.name for tool in plane.list()]
+        assert plane.call(name).error_type is ToolErrorType.TOOL_NOT_FOUND
+
+
+def test_every_plane_is_there() -> None:
+    assert len(ALL) == 7
