@@ -110,7 +110,7 @@ class MCPEnvironment:
 
     # -- what an author overrides
 
-    def reset(self, seed: int | None = None, episode_id: str | None = None, **options: Any) -> Any:
+    def reset(self, seed: int | None = None, episode_id: str | None = None, *args: Any, **options: Any) -> Any:
         """Begin an episode.
 
         Override it as ``reset(self, seed=None, episode_id=None, ...)``, sync or async; it may return an `Observation`.
@@ -437,6 +437,10 @@ def _call_body(
     return body(env, *args, **given, **options)
 
 
+def _no_options(self: MCPEnvironment, seed: int | None = None, episode_id: str | None = None) -> None:
+    """The reset of an environment that does not override it."""
+
+
 def _around_close(body: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(body)
     def close(self: MCPEnvironment) -> Any:
@@ -468,6 +472,6 @@ def _around_state(body: property) -> property:
 
 MCPEnvironment._reset_body = MCPEnvironment.reset
 MCPEnvironment._close_body = MCPEnvironment.close
-MCPEnvironment._reset_options = ResetOptions(MCPEnvironment.reset)
+MCPEnvironment._reset_options = ResetOptions(_no_options)
 MCPEnvironment.reset = _around_reset(MCPEnvironment._reset_body)  # type: ignore[method-assign]
 MCPEnvironment.close = _around_close(MCPEnvironment._close_body)  # type: ignore[method-assign]

@@ -44,10 +44,10 @@ class EchoEnvironment(MCPEnvironment):
         statistics(): messages and words echoed so far. Production only.
 
     Observation:
-        Of a reset: `Observation` with ``metadata.task``, one line that says what earns reward. Of a step: that of the tool.
+        Of a reset: `Observation` with ``metadata.task``, one line that says what earns reward. Of a step: the tool's.
 
     Reward:
-        Per step, 0.1 for each word of the echoed message, at most 1.0: [0.0, 1.0]. None (not scored) for every other call.
+        Per step, 0.1 for each word of the echoed message, at most 1.0: [0.0, 1.0]. None (not scored) for other calls.
 
     Start:
         Nothing was echoed. The seed has no effect.

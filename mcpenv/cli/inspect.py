@@ -198,7 +198,7 @@ def _heading(page: Page, title: str) -> None:
 def _show_tool(page: Page, tool: Mapping[str, Any]) -> None:
     schema = tool["input_schema"]
     modes = tool["modes"]
-    seen = "" if modes is None else f"  [{' and '.join(modes)}]"
+    seen = "" if modes is None else f"  [{modes[0] if len(modes) == 1 else 'both modes'}]"
     returned = f" -> {_returned(tool['output_schema'])}" if tool["output_schema"] else ""
     page.line((tool["name"], "bold cyan"), f"({_fields(schema, schema)}){returned}", (seen, "dim"), indent=2)
     if tool["description"]:

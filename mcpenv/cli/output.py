@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -38,11 +39,13 @@ class Page:
             self.line(line, indent=indent if line.strip() else 0)
 
     def prose(self, text: str, indent: int = 0) -> None:
-        """Text that a terminal may break between words."""
-        if self._console.is_terminal:
-            self._console.print(Padding(Text(text), (0, 0, 0, indent)))
-        else:
+        """Text that a terminal may break between words, each line at its own indentation."""
+        if not self._console.is_terminal:
             self.block(text, indent)
+            return
+        for line in text.split("\n"):
+            own = len(line) - len(line.lstrip())
+            self._console.print(Padding(Text(line.strip()), (0, 0, 0, indent + own)))
 
 
 def report(message: str) -> None:
@@ -62,9 +65,16 @@ def print_json(value: Any) -> None:
 
 @contextmanager
 def author_output() -> Iterator[None]:
-    """What an environment's code prints goes to stderr: stdout is for results, or for the protocol."""
-    with redirect_stdout(sys.stderr):
-        yield
+    """What an environment's code and its child processes print goes to stderr: stdout is for results or the protocol."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def quiet_logs(debug: bool) -> None:

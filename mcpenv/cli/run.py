@@ -26,8 +26,6 @@ from .output import Page, author_output, note
 RELOADED = "WATCHFILES_CHANGES"
 """Set by watchfiles for the process it starts: a JSON list, empty at the first start."""
 
-INTERRUPTED = 130
-
 _DEFAULTS = ServerConfig()
 
 
@@ -116,7 +114,7 @@ def _introduce_http(stream: TextIO, target: Target, config: ServerConfig, host: 
     _print_pasted(page, Server(target.name, url=f"http://{address}/mcp"))
     page.line("Anonymous stateless MCP clients share one instance of the environment.")
     if simulation:
-        page.line("Without a token, an agent on this machine can reach the control plane (/ws, /reset, /step, /state).")
+        page.line("Without a token, an agent on this machine can reach the control plane.")
     page.line(("Ctrl-C stops the server.", "dim"))
 
 
@@ -166,7 +164,7 @@ def _run_reloading(target: str) -> int:
     logging.getLogger("watchfiles").setLevel(logging.ERROR)
     note(f"Watching {watched} for changes.")
     run_process(watched, target=text, target_type="command", watch_filter=PythonFilter(), callback=_tell_changes)
-    return INTERRUPTED
+    return 0
 
 
 def _tell_changes(changes: set[tuple[Change, str]]) -> None:

@@ -1,4 +1,4 @@
-"""Sample arguments: made from a tool's input schema, right ones and wrong ones, for the contract kit."""
+"""Sample arguments, right ones and wrong ones, made from a tool's input schema."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UNKNOWN_ARGUMENT = "mcpenv_no_such_argument"
 
 
 def arguments_for(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """Arguments that fit the schema, required ones only; None if none can be made (a pattern, a type without bounds)."""
+    """Arguments that fit the schema, required ones only; None if none can be made (a pattern, an odd type)."""
     try:
         arguments = _value_for(schema, schema, 0)
         jsonschema.validate(arguments, schema)

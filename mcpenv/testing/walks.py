@@ -1,4 +1,4 @@
-"""Walks: the same calls on an instance that runs as it does on a server, and what came of each, for the contract kit."""
+"""Walks: the same calls on an instance that runs as on a server, and what came of each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -20,12 +20,13 @@ from mcpenv_client.records import Plane
 from mcpenv_client.tools import Mode, ToolFailure
 from mcpenv_client.values import to_plain
 
-from . import shim
-from .environment import MCPEnvironment
-from .workers import OwnThread
+from .. import shim
+from ..environment import MCPEnvironment
+from ..workers import OwnThread
 
 _STANDARD_LIBRARY = os.path.dirname(os.__file__)
-_FRAMEWORK = os.path.dirname(os.path.abspath(__file__))
+_KIT = os.path.dirname(os.path.abspath(__file__))
+_FRAMEWORK = os.path.dirname(_KIT)
 
 
 @dataclass(slots=True)
@@ -219,7 +220,7 @@ class _Watch:
             if self._over.is_set():
                 return
             self._loop.call_soon_threadsafe(answer.set)
-            # The second wait: code that held the GIL kept this thread from looking, too, and the loop may be free by now.
+            # Twice: code that held the GIL kept this thread from looking, too, and the loop may be free by now.
             if not answer.wait(self._limit_s) and not answer.wait(self._limit_s / 10):
                 self.blocked_at = _place_of(sys._current_frames().get(self._watched))
             self._over.wait(self._limit_s / 10)
@@ -233,33 +234,28 @@ def said(problem: BaseException | ToolFailure) -> str:
         stage = problem.data.get("stage")
         return f"{stage} raised {said(problem.__cause__)}" if stage else said(problem.__cause__)
     text = f"{type(problem).__name__}: {problem}".removesuffix(": ")
-    frames = [frame for frame, _ in traceback.walk_tb(problem.__traceback__)]
-    own = [frame for frame in frames if _is_authors(frame)]
-    return f"{text} ({_spelled(own[-1], problem)})" if own else text
+    own = [summary for summary in traceback.extract_tb(problem.__traceback__) if _is_authors(summary.filename)]
+    return f"{text} ({_spelled(own[-1].filename, own[-1].lineno or 0, own[-1].name)})" if own else text
 
 
-def _spelled(frame: FrameType, problem: BaseException) -> str:
-    line = next((n for f, n in traceback.walk_tb(problem.__traceback__) if f is frame), frame.f_lineno)
-    return f"{os.path.basename(frame.f_code.co_filename)}:{line} in {frame.f_code.co_name}"
+def _spelled(file: str, line: int, function: str) -> str:
+    return f"{os.path.basename(file)}:{line} in {function}"
 
 
 def _place_of(frame: FrameType | None) -> str:
     here = frame
-    while here is not None and not _is_authors(here):
+    while here is not None and not _is_authors(here.f_code.co_filename):
         here = here.f_back
     here = here or frame
     return (
-        "an unknown place"
-        if here is None
-        else f"{os.path.basename(here.f_code.co_filename)}:{here.f_lineno} in {here.f_code.co_name}"
+        "at an unknown place" if here is None else _spelled(here.f_code.co_filename, here.f_lineno, here.f_code.co_name)
     )
 
 
-def _is_authors(frame: FrameType) -> bool:
-    file = os.path.abspath(frame.f_code.co_filename)
-    return (
-        os.path.dirname(file) != _FRAMEWORK and not file.startswith(_STANDARD_LIBRARY) and "site-packages" not in file
-    )
+def _is_authors(file: str) -> bool:
+    file = os.path.abspath(file)
+    ours = os.path.dirname(file) in (_FRAMEWORK, _KIT)
+    return not ours and not file.startswith(_STANDARD_LIBRARY) and "site-packages" not in file
 
 
 __all__ = ["Served", "Trace", "said"]

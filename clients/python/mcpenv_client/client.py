@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Generic
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from .actions import Action, CallToolAction, ListToolsAction
-from .connection import Connection, ConnectionOptions, http_base
-from .errors import InvalidMessage, ListingFailed, SessionLost
+from .connection import Connection, ConnectionOptions, http_base, is_loopback, refusal, without_password
+from .errors import ConnectionFailed, InvalidMessage, ListingFailed, SessionLost
 from .observations import AnyObservation, CallToolObservation, ListToolsObservation, Observation
 from .records import StepResult
 from .state import State
 from .sync import SyncEnvClient
 from .tools import Tool
-from .values import decode, revive
-from .wire import FrameType, describe_faults, encode_action, encode_frame, faults, parse_observation
+from .type_arguments import type_arguments
+from .values import decode, revive, to_plain, without_computed
+from .wire import FrameType, Reply, describe_faults, encode_action, encode_frame, faults, parse_observation
 
-ActT = TypeVar("ActT")
-ObsT = TypeVar("ObsT")
-StateT = TypeVar("StateT")
+if TYPE_CHECKING:
+    from typing_extensions import Self, TypeVar
+
+    ActT = TypeVar("ActT", default=Action | Mapping[str, Any])
+    ObsT = TypeVar("ObsT", default=Observation)
+    StateT = TypeVar("StateT", default=State)
+else:
+    from typing import TypeVar
+
+    ActT = TypeVar("ActT")
+    ObsT = TypeVar("ObsT")
+    StateT = TypeVar("StateT")
 
 _REPLY_MARGIN_S = 30.0
 
@@ -75,24 +85,29 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         self._connection: Connection | None = None
         self._connecting = asyncio.Lock()
         self._closed = False
+        self._classes: tuple[type[Observation], type[BaseModel]] | None = None
 
     # -- the session
 
     async def connect(self) -> None:
         """Open the session; does nothing if it is open. After a loss this begins a new session."""
         async with self._connecting:
-            if self._connection is None or self._connection.lost is not None:
+            if self._connection is not None and self._connection.ended:
+                self._connection.abandon()
+                self._connection = None
+            if self._connection is None:
                 self._connection = await Connection.open(self.base_url, self._options)
-                self._closed = False
+            self._closed = False
 
     async def close(self) -> None:
-        """End the session and close the socket. Safe to call twice."""
-        self._closed = True
-        connection, self._connection = self._connection, None
+        """End the session and close the socket; a call under way ends with `SessionLost`. Safe to call twice."""
+        async with self._connecting:
+            self._closed = True
+            connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close(encode_frame(FrameType.CLOSE))
 
-    async def __aenter__(self) -> Any:
+    async def __aenter__(self) -> Self:
         await self.connect()
         return self
 
@@ -116,14 +131,14 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             timeout_s: seconds to wait for the reply, instead of ``message_timeout_s``.
             options: the environment's own reset options; unknown ones are refused.
         """
-        data = dict(options)
+        data = to_plain(options, "options")
         if seed is not None:
             data["seed"] = seed
         if episode_id is not None:
             data["episode_id"] = episode_id
         text = encode_frame(FrameType.RESET, data)
         await self.connect()
-        return self._parse_result((await self._exchange(text, timeout_s)).data)
+        return self._parse_result((await self._exchange(text, "observation", timeout_s)).data)
 
     async def step(self, action: ActT, *, timeout_s: float | None = None) -> StepResult[ObsT]:
         """Take one step. A tool's failure is data (``result.error``); only refusals raise.
@@ -135,17 +150,13 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         Raises:
             EpisodeDone: the episode is over.
         """
-        payload = self._step_payload(action)
-        text = encode_frame(FrameType.STEP, payload, timeout_s=timeout_s)
-        wait_s = None if timeout_s is None else timeout_s + _REPLY_MARGIN_S
-        return self._parse_result((await self._exchange(text, wait_s)).data)
+        return await self._step(self._step_payload(action), timeout_s)
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any] | None = None, *, timeout_s: float | None = None
     ) -> StepResult[ObsT]:
         """Call one tool: a step."""
-        action: Any = CallToolAction(tool_name=name, arguments=arguments or {})
-        return await self.step(action, timeout_s=timeout_s)
+        return await self._step(encode_action(CallToolAction(tool_name=name, arguments=arguments or {})), timeout_s)
 
     async def list_tools(self) -> list[Tool]:
         """The tools of this session's environment. No step.
@@ -153,15 +164,19 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         Raises:
             ListingFailed: the server answered with something else than a listing.
         """
-        reply = await self._exchange(encode_frame(FrameType.STEP, encode_action(ListToolsAction())), None)
+        text = encode_frame(FrameType.STEP, encode_action(ListToolsAction()))
+        reply = await self._exchange(text, "observation", None)
         observation = reply.data.get("observation")
-        if not isinstance(observation, dict) or "tools" not in observation:
+        if not isinstance(observation, dict) or not isinstance(observation.get("tools"), list):
             raise ListingFailed(self.base_url, "the reply has no tools")
-        return [Tool.model_validate(tool) for tool in observation["tools"]]
+        try:
+            return [Tool.model_validate(tool) for tool in observation["tools"]]
+        except ValidationError as error:
+            raise ListingFailed(self.base_url, describe_faults(error)) from error
 
     async def state(self) -> StateT:
         """The environment's state."""
-        return self._parse_state((await self._exchange(encode_frame(FrameType.STATE), None)).data)
+        return self._parse_state((await self._exchange(encode_frame(FrameType.STATE), "state", None)).data)
 
     # -- the server
 
@@ -195,87 +210,131 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
 
     def _parse_state(self, payload: dict[str, Any]) -> StateT:
         """A state from the ``data`` of a state frame."""
-        cls: Any = self._type_argument(2, State)
-        return revive(cls, payload)
+        cls: Any = self._types()[1]
+        try:
+            state: StateT = revive(cls, without_computed(cls, payload))
+        except ValidationError as error:
+            raise _unlike("state", cls, error) from error
+        return state
 
     def _parse_observation(self, payload: dict[str, Any]) -> Observation:
-        body = payload.get("observation") or {}
-        cls = self._type_argument(1, AnyObservation)
-        if "tool_name" in body and ("result" in body or "error" in body):
-            cls = cls if issubclass(cls, CallToolObservation) else CallToolObservation
-        elif isinstance(body.get("tools"), list) and "tools" not in cls.model_fields:
-            cls = ListToolsObservation
+        body = payload.get("observation")
+        if not isinstance(body, dict):
+            raise InvalidMessage("the server answered without an observation")
+        own = self._types()[0]
+        cls = _class_for(body, own)
         try:
             return parse_observation(payload, cls)
         except ValidationError as error:
-            if not set(body) - {"metadata"}:
-                # A reset without an observation of its own answers the base class, whatever steps answer.
-                return parse_observation(payload, Observation)
-            raise InvalidMessage(
-                f"the observation is no {cls.__name__}: {describe_faults(error)}", errors=faults(error)
-            ) from error
+            if not body.keys() - {"metadata"}:
+                # What a reset without an observation of its own answers, whatever steps answer.
+                cls = Observation
+            elif own is AnyObservation and cls is not AnyObservation:
+                # Another environment's idea of such names.
+                cls = AnyObservation
+            else:
+                raise _unlike("observation", cls, error) from error
+        try:
+            return parse_observation(payload, cls)
+        except ValidationError as error:
+            raise _unlike("observation", cls, error) from error
 
-    def _type_argument(self, index: int, default: type[Any]) -> type[Any]:
-        """The class given for a type parameter, by ``EnvClient[...]`` or by a subclass of it."""
-        origins = [getattr(self, "__orig_class__", None)]
-        for cls in type(self).__mro__:
-            origins.extend(getattr(cls, "__orig_bases__", ()))
-        for origin in origins:
-            if isinstance(get_origin(origin), type) and issubclass(get_origin(origin), EnvClient):
-                argument = get_args(origin)[index]
-                if isinstance(argument, type) and argument is not Any:
-                    return argument
-        return default
+    def _types(self) -> tuple[type[Observation], type[BaseModel]]:
+        """The classes of observations and states, named by ``EnvClient[...]`` or by a subclass of it."""
+        if self._classes is None:
+            _, observation, state = type_arguments(self, EnvClient)
+            self._classes = (
+                _subclass(observation, Observation, AnyObservation),
+                _subclass(state, BaseModel, State),
+            )
+        return self._classes
 
     # -- plumbing
 
-    async def _exchange(self, text: str, timeout_s: float | None) -> Any:
-        if self._connection is None:
+    async def _step(self, payload: dict[str, Any], timeout_s: float | None) -> StepResult[ObsT]:
+        text = encode_frame(FrameType.STEP, payload, timeout_s=timeout_s)
+        wait_s = None if timeout_s is None else timeout_s + _REPLY_MARGIN_S
+        return self._parse_result((await self._exchange(text, "observation", wait_s)).data)
+
+    async def _exchange(self, text: str, answer: str, timeout_s: float | None) -> Reply:
+        connection = self._connection
+        if connection is None:
             if self._closed:
                 raise SessionLost("the client was closed; reset() begins a new session")
             await self.connect()
-        assert self._connection is not None
-        return await self._connection.exchange(text, timeout_s)
+            connection = self._connection
+        if connection is None:  # closed while this call connected
+            raise SessionLost("the client was closed")
+        return await connection.exchange(text, answer, timeout_s)
 
     async def _get(self, path: str) -> dict[str, Any]:
         import httpx  # loaded on first use: a third of this package's import time
 
-        from .errors import ConnectionFailed, from_wire
-
         url = self.base_url + path
+        shown = without_password(url)
+        options = self._options
         try:
             async with httpx.AsyncClient(
-                timeout=self._options.connect_timeout_s, headers=list(self._options.headers)
+                timeout=options.connect_timeout_s, headers=list(options.headers), trust_env=not is_loopback(url)
             ) as http:
                 response = await http.get(url)
         except httpx.HTTPError as error:
-            raise ConnectionFailed(url, str(error) or type(error).__name__) from error
+            raise ConnectionFailed(shown, str(error) or type(error).__name__) from error
+        if not response.is_success:
+            raise refusal(shown, response.status_code, response.content)
         try:
             body = decode(response.content)
         except ValueError as error:
-            raise ConnectionFailed(url, f"HTTP {response.status_code}, no JSON") from error
-        if response.is_error:
-            raise from_wire(body if isinstance(body, dict) else {})
+            raise InvalidMessage(f"{shown} answered no JSON: {error}") from error
+        if not isinstance(body, dict):
+            raise InvalidMessage(f"{shown} answered no JSON object")
         return body
 
 
 class GenericEnvClient(EnvClient[dict[str, Any], dict[str, Any], dict[str, Any]]):
     """A client without classes: actions, observations and states are dicts in the form of the wire."""
 
-    def _step_payload(self, action: dict[str, Any]) -> dict[str, Any]:
-        return encode_action(action)
-
     def _parse_result(self, payload: dict[str, Any]) -> StepResult[dict[str, Any]]:
-        terminated, truncated = bool(payload.get("terminated")), bool(payload.get("truncated"))
-        done = bool(payload.get("done"))
+        observation = payload.get("observation")
+        if not isinstance(observation, dict):
+            raise InvalidMessage("the server answered without an observation")
         return StepResult(
-            observation=payload.get("observation") or {},
+            observation=observation,
             reward=payload.get("reward"),
-            terminated=terminated or (done and not truncated),
-            truncated=truncated,
-            done=done,
+            terminated=bool(payload.get("terminated")),
+            truncated=bool(payload.get("truncated")),
+            done=bool(payload.get("done")),
             info=payload.get("info") or {},
         )
 
     def _parse_state(self, payload: dict[str, Any]) -> dict[str, Any]:
         return payload
+
+
+def _class_for(body: dict[str, Any], own: type[Observation]) -> type[Observation]:
+    """The class of an observation: the client's own, unless it is a tool's or a listing and the own is not."""
+    if "tool_name" in body and ("result" in body or "error" in body) and "tool_name" not in own.model_fields:
+        return CallToolObservation
+    if isinstance(body.get("tools"), list) and "tools" not in own.model_fields:
+        return ListToolsObservation
+    return own
+
+
+def _subclass(given: Any, base: type[Any], default: type[Any]) -> type[Any]:
+    """The class given for a type parameter; ``default`` if none was.
+
+    Raises:
+        TypeError: it cannot be read from JSON here.
+    """
+    if given is Any or given is base or isinstance(given, TypeVar):
+        return default
+    if isinstance(given, type) and issubclass(given, base):
+        return given
+    raise TypeError(
+        f"EnvClient[...]: {given!r} is no subclass of {base.__name__}; "
+        "GenericEnvClient gives dicts, _parse_result and _parse_state anything else"
+    )
+
+
+def _unlike(what: str, cls: type[Any], error: ValidationError) -> InvalidMessage:
+    return InvalidMessage(f"the {what} is no {cls.__name__}: {describe_faults(error)}", errors=faults(error))

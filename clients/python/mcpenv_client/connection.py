@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ipaddress
+import os
 import sys
+import warnings
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
+from websockets.protocol import State
 
-from .errors import ConnectionFailed, SessionLost, UnsupportedVersion, from_wire
+from .errors import (
+    CapacityReached,
+    ConnectionFailed,
+    FactoryError,
+    InvalidJSON,
+    InvalidMessage,
+    McpenvError,
+    SessionError,
+    SessionLost,
+    Unauthorized,
+    UnsupportedVersion,
+    from_wire,
+)
+from .values import decode
 from .wire import PROTOCOL_VERSION, Reply, decode_reply
+
+_ENDS_THE_SESSION = (CapacityReached, FactoryError, SessionError, Unauthorized, UnsupportedVersion)
+"""After these the server closes the socket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,23 +48,75 @@ class ConnectionOptions:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def http_base(base_url: str) -> str:
-    """``base_url`` as http(s), without a trailing slash or ``/ws``.
+def http_base(base_url: str, route: str = "/ws") -> str:
+    """``base_url`` as http(s), without a trailing slash or ``route``.
 
     Raises:
         ValueError: not an http, https, ws or wss URL with a host.
     """
-    parts = urlsplit(base_url)
-    scheme = {"ws": "http", "wss": "https", "http": "http", "https": "https"}.get(parts.scheme)
-    if scheme is None or not parts.hostname:
+    try:
+        parts = urlsplit(base_url)
+        scheme = {"ws": "http", "wss": "https", "http": "http", "https": "https"}.get(parts.scheme)
+        usable = scheme is not None and bool(parts.hostname) and parts.port != 0
+    except ValueError as error:
+        raise ValueError(f"base_url {base_url!r}: {error}") from error
+    if not usable:
         raise ValueError(f"base_url {base_url!r} is not an http(s):// or ws(s):// URL")
-    path = parts.path.rstrip("/").removesuffix("/ws").rstrip("/")
+    path = parts.path.rstrip("/").removesuffix(route).rstrip("/")
     return urlunsplit((scheme, parts.netloc, path, "", ""))
 
 
 def ws_url(base_url: str) -> str:
     """The address of the control socket under ``base_url``."""
     return "ws" + http_base(base_url).removeprefix("http") + f"/ws?protocol={PROTOCOL_VERSION}"
+
+
+def without_password(url: str) -> str:
+    """``url`` as it may stand in a message."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def is_loopback(url: str) -> bool:
+    """Whether the host is this machine, which no proxy reaches."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Owner:
+    """The event loop and the process that a connection belongs to. Nobody else can use it."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._process = os.getpid()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the loop still runs, here; from any thread."""
+        return self._process == os.getpid() and not self._loop.is_closed()
+
+    def why_not(self) -> str | None:
+        """Why the connection is lost to the caller, or None if it is not.
+
+        Raises:
+            RuntimeError: the caller runs in another event loop while the owner's still runs.
+        """
+        if self._process != os.getpid():
+            return "the session belongs to the process that this one was forked from"
+        if self._loop.is_closed():
+            return "the event loop in which the session was opened has ended"
+        if asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError("a client is used in two event loops at once; make one client for each")
+        return None
+
+    def call_soon(self, callback: Any) -> None:
+        """Call in the owner's loop if it still runs here, from any thread."""
+        if self._process == os.getpid():
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and its sockets with it
+                self._loop.call_soon_threadsafe(callback)
 
 
 class Connection:
@@ -56,6 +130,7 @@ class Connection:
         self._socket = socket
         self._url = url
         self._options = options
+        self._owner = Owner()
         self._turn = asyncio.Lock()
         self._lost: str | None = None
         self.protocol: str | None = None
@@ -66,8 +141,11 @@ class Connection:
 
         Raises:
             ConnectionFailed: refused, unreachable, no WebSocket there, or not within ``connect_timeout_s``.
+            WireError: the server refused the handshake and said why.
         """
         url = ws_url(base_url)
+        shown = without_password(url)
+        direct: dict[str, Any] = {"proxy": None} if is_loopback(url) else {}
         try:
             socket = await connect(
                 url,
@@ -77,72 +155,146 @@ class Connection:
                 max_size=options.max_message_bytes,
                 additional_headers=list(options.headers),
                 compression=None,
+                **direct,
             )
         except (TimeoutError, asyncio.TimeoutError) as error:
-            raise ConnectionFailed(url, f"no answer within {options.connect_timeout_s:g} s") from error
-        except (OSError, InvalidHandshake, InvalidURI) as error:
-            raise ConnectionFailed(url, str(error)) from error
-        return cls(socket, url, options)
+            raise ConnectionFailed(shown, f"no answer within {options.connect_timeout_s:g} s") from error
+        except InvalidStatus as error:
+            raise refusal(shown, error.response.status_code, error.response.body) from error
+        except (OSError, InvalidHandshake, InvalidURI, ImportError) as error:  # ImportError: a SOCKS proxy
+            raise ConnectionFailed(shown, str(error) or type(error).__name__) from error
+        return cls(socket, shown, options)
 
     @property
-    def lost(self) -> str | None:
-        """Why the session is gone, or None while the socket is good."""
-        return self._lost
+    def ended(self) -> bool:
+        """Whether nothing more can be asked here."""
+        return self._reason() is not None or self._socket.state is not State.OPEN
 
-    async def exchange(self, text: str, timeout_s: float | None = None) -> Reply:
+    async def exchange(self, text: str, answer: str, timeout_s: float | None = None) -> Reply:
         """Send one frame and wait for its reply, at most ``timeout_s`` (default ``message_timeout_s``) seconds.
+
+        Args:
+            text: the frame.
+            answer: the type of the reply.
+            timeout_s: seconds.
 
         Raises:
             SessionLost: the socket ended, or no reply came in time.
-            WireError: the reply is an error frame.
+            WireError: the reply is an error frame, or none of this protocol.
         """
-        limit = self._options.message_timeout_s if timeout_s is None else timeout_s
+        limit_s = self._options.message_timeout_s if timeout_s is None else timeout_s
+        self._refuse_if_lost()
         async with self._turn:
-            if self._lost is not None:
-                raise SessionLost(self._lost)
-            answered = False
+            self._refuse_if_lost()
             try:
-                raw = await self._send_and_receive(text, limit)
-                answered = True
+                raw = await self._send_and_receive(text, limit_s)
             except (TimeoutError, asyncio.TimeoutError) as error:
-                raise self._lose(f"no reply from {self._url} within {limit:g} s") from error
+                raise self._lose(f"no reply from {self._url} within {limit_s:g} s") from error
             except ConnectionClosed as error:
                 raise self._lose(f"the connection to {self._url} ended: {error}") from error
-            finally:
-                if not answered and self._lost is None:
-                    self._lose("a call was cancelled before its reply came")
-                if not answered:
-                    self._socket.transport.abort()
-            reply = decode_reply(raw)
-        if reply.protocol is not None:
-            self.protocol = reply.protocol
-        if reply.type == "error":
-            error = from_wire(reply.data)
-            if isinstance(error, UnsupportedVersion):
-                self._lose(error.message)
-            raise error
-        return reply
+            except BaseException:
+                self._lose("a call was cancelled before its reply came")
+                raise
+            return self._read(raw, answer)
+
+    async def close(self, farewell: str) -> None:
+        """Say ``farewell`` if nobody waits for a reply, and close the socket. Safe to call twice.
+
+        A call under way ends with `SessionLost`.
+        """
+        if self._reason() is not None:
+            return
+        silent = not self._turn.locked() and self._socket.state is State.OPEN
+        self._lost = "the client was closed"
+        if silent:
+            with contextlib.suppress(ConnectionClosed):
+                await self._socket.send(farewell)
+        await self._socket.close()
+
+    def abandon(self) -> None:
+        """Drop the socket without a word, from any thread."""
+        if self._lost is None:
+            self._lost = "the client was closed"
+        self._owner.call_soon(self._socket.transport.abort)
+
+    def __del__(self) -> None:
+        # Nobody can close it any more, and the server would hold its environment as long as pings are answered.
+        if self._lost is None and self._socket.state is State.OPEN and self._owner.alive:
+            warnings.warn(f"a client of {self._url} was not closed", ResourceWarning, source=self, stacklevel=1)
+            self.abandon()
 
     async def _send_and_receive(self, text: str, limit_s: float) -> str | bytes:
         if sys.version_info < (3, 11):
-            await self._socket.send(text)
-            return await asyncio.wait_for(self._socket.recv(), limit_s)
+            return await asyncio.wait_for(self._send_then_receive(text), limit_s)
         async with asyncio.timeout(limit_s):
-            await self._socket.send(text)
-            return await self._socket.recv()
+            return await self._send_then_receive(text)
 
-    async def close(self, farewell: str | None = None) -> None:
-        """Say ``farewell`` if the socket is good, and close it. Safe to call twice."""
-        if self._lost is None and farewell is not None:
-            try:
-                async with self._turn:
-                    await self._socket.send(farewell)
-            except ConnectionClosed:
-                pass
-        self._lose("the client was closed")
-        await self._socket.close()
+    async def _send_then_receive(self, text: str) -> str | bytes:
+        try:
+            await self._socket.send(text)
+        except ConnectionClosed:
+            # The server may have said why before it closed (no capacity, say): that is still to be read.
+            last = await self._socket.recv()
+            if decode_reply(last).type != "error":
+                raise
+            return last
+        return await self._socket.recv()
+
+    def _read(self, raw: str | bytes, answer: str) -> Reply:
+        try:
+            reply = decode_reply(raw)
+            if reply.type not in (answer, "error"):
+                raise InvalidMessage(f"the server answered with a frame of type {reply.type[:60]!r}, not {answer!r}")
+        except (InvalidJSON, InvalidMessage) as error:
+            self._lose(error.message)
+            raise
+        if reply.protocol is not None:
+            self.protocol = reply.protocol
+        if reply.type == "error":
+            refused = from_wire(reply.data)
+            if isinstance(refused, _ENDS_THE_SESSION):
+                self._lose(refused.message)
+            raise refused
+        return reply
+
+    def _reason(self) -> str | None:
+        if self._lost is None:
+            self._lost = self._owner.why_not()
+        return self._lost
+
+    def _refuse_if_lost(self) -> None:
+        why = self._reason()
+        if why is not None:
+            raise SessionLost(why)
 
     def _lose(self, why: str) -> SessionLost:
+        """Nothing more can be asked here."""
         if self._lost is None:
             self._lost = why
-        return SessionLost(why)
+        self._socket.transport.abort()
+        return SessionLost(self._lost)
+
+
+def refusal(url: str, status: int, body: bytes | None) -> McpenvError:
+    """The error for a request that a server refused: of its code if the body names one."""
+    try:
+        data = decode(body or b"")
+    except ValueError:
+        data = None
+    if isinstance(data, dict) and isinstance(data.get("code"), str):
+        return from_wire(data)
+    if status == 401:
+        return Unauthorized(f"{url} asks for a credential (HTTP 401)")
+    return ConnectionFailed(url, f"HTTP {status}")
+
+
+__all__ = [
+    "Connection",
+    "ConnectionOptions",
+    "Owner",
+    "http_base",
+    "is_loopback",
+    "refusal",
+    "without_password",
+    "ws_url",
+]

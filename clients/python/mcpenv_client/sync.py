@@ -1,4 +1,4 @@
-"""The blocking form of `EnvClient`: the same methods, delegated. One thread serves all of a process."""
+"""The blocking form of the clients: the same methods, delegated. One thread serves all of a process."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from .client import EnvClient
     from .records import StepResult
     from .tools import Tool
@@ -26,69 +28,86 @@ class _Loop:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._pid: int | None = None
+        self._thread: threading.Thread | None = None
+        self._of_parents: list[asyncio.AbstractEventLoop] = []
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """The coroutine's result. Ctrl-C in the caller cancels it.
+        """The coroutine's result. What interrupts the caller (Ctrl-C, say) cancels it.
 
         Raises:
             RuntimeError: called on the shared thread itself, which would wait for itself.
         """
         loop = self._running()
-        if threading.get_ident() == self._thread.ident:
+        if threading.current_thread() is self._thread:
             coroutine.close()
             raise RuntimeError("a sync client was used inside a coroutine of its own loop; use the async client there")
         future = asyncio.run_coroutine_threadsafe(coroutine, loop)
         try:
             return future.result()
-        except KeyboardInterrupt:
-            future.cancel()
+        except BaseException:
+            future.cancel()  # does nothing if it is the coroutine that raised
             raise
+
+    def after_fork(self) -> None:
+        """In a child process: the thread is gone, and the lock may have been held; begin anew at the next use."""
+        self._lock = threading.Lock()
+        if self._loop is not None:
+            # Kept, because collecting it would close sockets that the parent still uses.
+            self._of_parents.append(self._loop)
+        self._loop = self._thread = None
 
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
-            if self._loop is None or self._pid != os.getpid():
-                # After a fork the thread is gone; the child begins one of its own.
+            if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                self._pid = os.getpid()
                 self._thread = threading.Thread(target=self._loop.run_forever, name="mcpenv-client", daemon=True)
                 self._thread.start()
             return self._loop
 
 
 _LOOP = _Loop()
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_LOOP.after_fork)
 
 
-class SyncEnvClient(Generic[ObsT, StateT]):
-    """`EnvClient` with blocking methods; safe to use from any thread, one call at a time each.
+class BlockingClient:
+    """An async client with blocking methods; safe to use from any thread.
 
-    Every coroutine method of the wrapped client, also those a subclass adds, is here under its name.
+    Every method of the wrapped client, also those that a subclass adds, is here under its name.
     """
 
-    def __init__(self, client: EnvClient[Any, ObsT, StateT]) -> None:
+    def __init__(self, client: Any) -> None:
         self._client = client
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_client":  # not initialized: copy and pickle ask
+            raise AttributeError(name)
         attribute = getattr(self._client, name)
-        if not inspect.iscoroutinefunction(attribute):
+        if not inspect.ismethod(attribute):
             return attribute
 
         @functools.wraps(attribute)
         def blocking(*args: Any, **kwargs: Any) -> Any:
-            return _LOOP.run(attribute(*args, **kwargs))
+            result = attribute(*args, **kwargs)
+            return _LOOP.run(result) if inspect.iscoroutine(result) else result
 
         self.__dict__[name] = blocking
         return blocking
 
-    def __enter__(self) -> SyncEnvClient[ObsT, StateT]:
+    def __enter__(self) -> Self:
         _LOOP.run(self._client.connect())
         return self
 
     def __exit__(self, *exc: object) -> None:
         _LOOP.run(self._client.close())
 
+
+class SyncEnvClient(BlockingClient, Generic[ObsT, StateT]):
+    """`EnvClient` with blocking methods: what `EnvClient.sync` gives."""
+
     if TYPE_CHECKING:
 
+        def __init__(self, client: EnvClient[Any, ObsT, StateT]) -> None: ...
         def connect(self) -> None: ...
         def close(self) -> None: ...
         def reset(

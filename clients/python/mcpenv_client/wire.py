@@ -255,8 +255,9 @@ def _types_of(cls: type[Action]) -> list[str]:
     field = cls.model_fields.get("type")
     if field is None:
         return [cls.__name__]
-    names = [name for name in (field.default, *get_args(field.annotation)) if isinstance(name, str)]
-    return [str.__str__(name) for name in dict.fromkeys(names)] or [cls.__name__]
+    given = (field.default, *get_args(field.annotation))
+    names = [name.value if isinstance(name, Enum) else name for name in given]
+    return list(dict.fromkeys(name for name in names if isinstance(name, str))) or [cls.__name__]
 
 
 def encode_action(action: Action | Mapping[str, Any]) -> dict[str, Any]:
@@ -371,9 +372,9 @@ def parse_observation(payload: Mapping[str, Any], cls: type[Observation]) -> Obs
     """
     body = dict(payload["observation"])
     for name in ("reward", "done", "terminated", "truncated", "info"):
-        if name in payload:
+        if payload.get(name) is not None:
             body[name] = payload[name]
-    if "metadata" not in body and "metadata" in payload:
+    if "metadata" not in body and payload.get("metadata") is not None:
         body["metadata"] = payload["metadata"]
     # The contract's own classes have no bytes or dates: plain data is what they hold.
     return cls.model_validate(body) if cls in _PLAIN_CLASSES else revive(cls, body)

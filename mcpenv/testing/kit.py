@@ -1,0 +1,158 @@
+"""The two ways to run the checks: a call, and a class of pytest tests."""
+
+from __future__ import annotations
+
+import inspect
+import unittest
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from mcpenv_client.actions import Action
+
+from ..environment import MCPEnvironment
+from .contract import CHECKS, GROUND, Contract
+from .findings import ContractViolation, ContractWarning, Finding, Report, Verdict
+from .subject import Subject
+
+
+def check_environment(
+    factory: Callable[[], MCPEnvironment],
+    *,
+    examples: Mapping[str, Mapping[str, Any]] | None = None,
+    actions: Sequence[Action] = (),
+    reset_options: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    deterministic: bool = True,
+    block_limit_s: float = 0.5,
+    call_timeout_s: float = 30.0,
+) -> Report:
+    """Run every check on an environment.
+
+    Args:
+        factory: the class, or a callable without arguments that makes an instance.
+        examples: tool name to arguments that work. Tools without are called with arguments made from their schema.
+        actions: own actions to take, after the tools.
+        reset_options: for environments whose ``reset`` needs some.
+        seed: for every reset.
+        deterministic: False for worlds in which no two episodes are equal (a live site); that check is then skipped.
+        block_limit_s: seconds for which async code may keep the event loop to itself.
+        call_timeout_s: seconds that each call may take.
+
+    Raises:
+        ContractViolation: a check failed. The text names all that did and what to do; ``report`` has the rest.
+    """
+    subject = Subject(
+        factory,
+        {tool: dict(arguments) for tool, arguments in (examples or {}).items()},
+        tuple(actions),
+        dict(reset_options or {}),
+        seed,
+        deterministic,
+        block_limit_s,
+        call_timeout_s,
+    )
+    contract, report = Contract(subject), Report(subject.name)
+    for check in CHECKS:
+        ground = next((finding for finding in report.of(Verdict.FAILED) if finding.check in GROUND), None)
+        if ground is not None:
+            report.findings.append(Finding(check, Verdict.SKIPPED, f"not tried, because {ground.check} failed"))
+        else:
+            report.findings.append(contract.find(check))
+    failed = report.of(Verdict.FAILED)
+    if failed:
+        text = "\n".join(f"- {finding.check}: {finding.reason}" for finding in failed)
+        raise ContractViolation(f"{subject.name} breaks its contract:\n{text}", report)
+    return report
+
+
+class EnvironmentContract:
+    """The checks as pytest tests. Subclass it; set ``factory``, and what else `check_environment` takes, in the class.
+
+    A warning of the kit is a `ContractWarning`.
+    """
+
+    factory: ClassVar[Any]
+    examples: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    actions: ClassVar[Sequence[Action]] = ()
+    reset_options: ClassVar[Mapping[str, Any]] = {}
+    seed: ClassVar[int] = 0
+    deterministic: ClassVar[bool] = True
+    block_limit_s: ClassVar[float] = 0.5
+    call_timeout_s: ClassVar[float] = 30.0
+
+    _contract: ClassVar[Contract]
+
+    def test_constructor(self) -> None:
+        """See `Contract.constructor`, and so for the others."""
+        self._check("constructor")
+
+    def test_reset(self) -> None:  # noqa: D102
+        self._check("reset")
+
+    def test_state(self) -> None:  # noqa: D102
+        self._check("state")
+
+    def test_close(self) -> None:  # noqa: D102
+        self._check("close")
+
+    def test_end(self) -> None:  # noqa: D102
+        self._check("end")
+
+    def test_names(self) -> None:  # noqa: D102
+        self._check("names")
+
+    def test_schemas(self) -> None:  # noqa: D102
+        self._check("schemas")
+
+    def test_descriptions(self) -> None:  # noqa: D102
+        self._check("descriptions")
+
+    def test_calls(self) -> None:  # noqa: D102
+        self._check("calls")
+
+    def test_bad_calls(self) -> None:  # noqa: D102
+        self._check("bad_calls")
+
+    def test_rewards(self) -> None:  # noqa: D102
+        self._check("rewards")
+
+    def test_determinism(self) -> None:  # noqa: D102
+        self._check("determinism")
+
+    def test_threads(self) -> None:  # noqa: D102
+        self._check("threads")
+
+    def test_event_loop(self) -> None:  # noqa: D102
+        self._check("event_loop")
+
+    def test_sharing(self) -> None:  # noqa: D102
+        self._check("sharing")
+
+    def _check(self, name: str) -> None:
+        finding = self._contract_of_class().find(name)
+        if finding.verdict is Verdict.FAILED:
+            raise ContractViolation(finding.reason)
+        if finding.verdict is Verdict.SKIPPED:
+            raise unittest.SkipTest(finding.reason)
+        if finding.verdict is Verdict.WARNING:
+            warnings.warn(finding.reason, ContractWarning, stacklevel=3)
+
+    @classmethod
+    def _contract_of_class(cls) -> Contract:
+        """One for all the tests, because what one check walked through serves the others."""
+        if "_contract" not in cls.__dict__:
+            factory = inspect.getattr_static(cls, "factory")  # a plain function must not become a method
+            cls._contract = Contract(
+                Subject(
+                    factory.__func__ if isinstance(factory, staticmethod) else factory,
+                    {tool: dict(arguments) for tool, arguments in cls.examples.items()},
+                    tuple(cls.actions),
+                    dict(cls.reset_options),
+                    cls.seed,
+                    cls.deterministic,
+                    cls.block_limit_s,
+                    cls.call_timeout_s,
+                )
+            )
+        return cls._contract

@@ -1,0 +1,154 @@
+"""The subject of a contract: an environment, how it may be used, and what it did when it was walked through."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+from mcpenv_client.actions import Action, CallToolAction
+from mcpenv_client.errors import WireError
+from mcpenv_client.tools import Mode, Tool
+
+from ..environment import MCPEnvironment
+from ..loops import Home
+from ..workers import OwnThread
+from .findings import ContractViolation
+from .sample_arguments import arguments_for
+from .walks import Served, Trace, said
+
+T = TypeVar("T")
+
+
+class Subject:
+    """The environment that is checked. Arguments as `check_environment`'s."""
+
+    def __init__(
+        self,
+        factory: Callable[[], MCPEnvironment],
+        examples: dict[str, dict[str, Any]],
+        actions: tuple[Action, ...],
+        reset_options: dict[str, Any],
+        seed: int,
+        deterministic: bool,
+        block_limit_s: float,
+        call_timeout_s: float,
+    ) -> None:
+        self._factory = factory
+        self.name = getattr(factory, "__name__", type(factory).__name__)
+        self.examples = examples
+        self.actions = actions
+        self.reset_options = reset_options
+        self.seed = seed
+        self.deterministic = deterministic
+        self.block_limit_s = block_limit_s
+        self.call_timeout_s = call_timeout_s
+
+    def make(self) -> MCPEnvironment:
+        """A new instance.
+
+        Raises:
+            ContractViolation: there is none.
+        """
+        try:
+            env = self._factory()
+        except Exception as error:
+            raise ContractViolation(
+                f"{self.name}() failed: {said(error)}. Give every constructor argument a default, or pass a factory "
+                "that fills them in"
+            ) from error
+        if not isinstance(env, MCPEnvironment):
+            raise ContractViolation(f"{self.name}() gave a {type(env).__name__}, not an MCPEnvironment")
+        return env
+
+    @contextmanager
+    def instance(self) -> Iterator[MCPEnvironment]:
+        """A new instance for use in process, closed in the end."""
+        env = self.make()
+        try:
+            yield env
+        finally:
+            with suppress(WireError):  # the check of close is about that
+                env.close()
+
+    def reset(self, env: MCPEnvironment) -> Any:
+        """Reset an instance with the subject's seed and options."""
+        return env.reset(self.seed, **self.reset_options)
+
+    @functools.cached_property
+    def tools(self) -> dict[Mode, list[Tool]]:
+        """The tools of each mode, as they are listed after a reset."""
+        return {mode: run(self._list_tools(mode)) for mode in Mode}
+
+    @property
+    def all_tools(self) -> list[Tool]:
+        """The tools of both modes; those of both come twice."""
+        return [tool for mode in Mode for tool in self.tools[mode]]
+
+    def arguments(self, tool: Tool) -> dict[str, Any] | None:
+        """The example for a tool, or else arguments made from its schema; None if none can be made."""
+        return self.examples[tool.name] if tool.name in self.examples else arguments_for(tool.input_schema)
+
+    @functools.cached_property
+    def walk(self) -> list[Trace]:
+        """A reset, every tool of simulation, every own action, state and close, in one thread."""
+        return self.walk_anew(Mode.SIMULATION)
+
+    @functools.cached_property
+    def production_walk(self) -> list[Trace]:
+        """The same in production: no own actions."""
+        return self.walk_anew(Mode.PRODUCTION)
+
+    def walk_anew(self, mode: Mode, threads: int = 1) -> list[Trace]:
+        """The same calls once more, on a new instance, with sync code in so many threads by turns."""
+        return run(self._walk_through(mode, self._script(mode), threads))
+
+    def served(self, mode: Mode, threads: int = 1) -> Served:
+        """An instance to be, as on a server."""
+        return Served(
+            mode,
+            tuple(OwnThread() for _ in range(threads)),
+            seed=self.seed,
+            reset_options=self.reset_options,
+            call_timeout_s=self.call_timeout_s,
+            block_limit_s=self.block_limit_s,
+        )
+
+    async def _list_tools(self, mode: Mode) -> list[Tool]:
+        served = self.served(mode)
+        try:
+            await served.open(self.make)
+            await served.reset()  # tools may depend on it
+            tools = await served.execution.list_tools()
+            await served.close()
+            return tools
+        finally:
+            served.end_threads()
+
+    async def _walk_through(self, mode: Mode, script: list[tuple[str, Action]], threads: int) -> list[Trace]:
+        served = self.served(mode, threads)
+        try:
+            await served.open(self.make)
+            traces = [await served.reset()]
+            for label, action in script:
+                if traces[-1].ended:
+                    traces.append(await served.reset())
+                traces.append(await served.step(action, label))
+            return [*traces, await served.state(), await served.close()]
+        finally:
+            served.end_threads()
+
+    def _script(self, mode: Mode) -> list[tuple[str, Action]]:
+        script: list[tuple[str, Action]] = []
+        for tool in self.tools[mode]:
+            arguments = self.arguments(tool)
+            if arguments is not None:
+                script.append((tool.name, CallToolAction(tool_name=tool.name, arguments=arguments)))
+        own = [(type(action).__name__, action) for action in self.actions]
+        return script + own if mode is Mode.SIMULATION else script
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine, also inside a running event loop."""
+    return Home().drive(coroutine)
