@@ -14,6 +14,7 @@ from fastmcp.exceptions import ToolError
 from fastmcp.prompts.base import Prompt
 from fastmcp.resources.base import Resource
 from fastmcp.resources.template import ResourceTemplate
+from fastmcp.server.dependencies import fastmcp_request_ctx
 from fastmcp.server.providers import Provider
 from fastmcp.tools.base import InputRequiredToolResult
 from fastmcp.tools.base import Tool as Component
@@ -21,7 +22,7 @@ from fastmcp.tools.base import ToolResult as FastMCPResult
 from fastmcp.utilities.components import FastMCPComponent
 from fastmcp.utilities.versions import VersionSpec
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, ToolAnnotations
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, ToolAnnotations, ToolListChangedNotification
 
 from mcpenv_client.errors import EpisodeDone, SessionLost, WireError
 from mcpenv_client.records import Plane
@@ -98,7 +99,10 @@ class AgentServer(FastMCP):
             return await super().call_tool(name, arguments, version=version)
         try:
             execution = await self._finder.to_call()
+            listed = execution.tools.version
             record = await execution.call_tool(name, arguments or {}, plane=Plane.AGENT)
+            if execution.tools.version != listed:
+                await _announce_change()
         except InputRequired as asked:
             return InputRequiredToolResult(asked.result)
         except EpisodeDone:
@@ -165,6 +169,13 @@ class _Environments(Provider):
             return nothing
         await handed_in.enter()
         return await question(handed_in)
+
+
+async def _announce_change() -> None:
+    """Tell the client whose call changed the tools to list them again."""
+    request = fastmcp_request_ctx.get()
+    if request is not None:
+        await request.session.send_notification(ToolListChangedNotification(), related_request_id=request.request_id)
 
 
 def _listed(spec: Tool) -> Component:

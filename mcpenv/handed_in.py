@@ -17,6 +17,8 @@ from fastmcp import FastMCP
 from fastmcp.exceptions import DisabledError, NotFoundError, ToolError
 from fastmcp.exceptions import ValidationError as FastMCPValidationError
 from fastmcp.server.dependencies import FastMCPRequestContext, fastmcp_request_ctx
+from fastmcp.server.middleware import Middleware
+from fastmcp.server.middleware.dereference import DereferenceRefsMiddleware
 from fastmcp.server.providers import FastMCPProvider, Provider
 from fastmcp.tools.base import InputRequiredToolResult
 from fastmcp.tools.base import Tool as Component
@@ -84,9 +86,9 @@ class HandedIn:
         self, execution: Execution, name: str, arguments: dict[str, Any], own: OwnCall
     ) -> ToolResult | ToolFailure | InputRequiredResult:
         """Call a tool through the server's middleware; failures are data."""
-        if name in RESERVED_NAMES:
-            return _unknown(name)
         await self.enter()
+        if name in RESERVED_NAMES or (self._hides and name not in {t.name for t in await self.list_tools(execution)}):
+            return _unknown(name)
         try:
             with self._serve(execution, own), self._requested(execution, own.logs):
                 result = await self.server.call_tool(name, arguments)
@@ -109,6 +111,14 @@ class HandedIn:
             return from_fastmcp(result)
         except NotSerializable as error:
             return unusable_result(name, str(error))
+
+    @property
+    def _hides(self) -> bool:
+        """Whether middleware may leave tools out of listings; FastMCP would call them all the same."""
+        return any(
+            type(each).on_list_tools is not Middleware.on_list_tools and not isinstance(each, DereferenceRefsMiddleware)
+            for each in self.server.middleware
+        )
 
     async def enter(self) -> None:
         """Hold the server's lifespan: entered and left in one task, as its authors may rely on."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 from fastmcp.server.dependencies import without_injected_parameters
@@ -209,8 +210,10 @@ def _innermost(fn: Callable[..., Any]) -> Any:
 
 def _plain_function(fn: Any) -> bool:
     """A function whose code object tells its parameters: not decorated, no signature of its own."""
-    return inspect.isfunction(fn) and not ({"__wrapped__", "__signature__"} & fn.__dict__.keys())
+    return isinstance(fn, FunctionType) and not hasattr(fn, "__wrapped__") and not hasattr(fn, "__signature__")
 
 
 def _same_options(one: ToolOptions, other: ToolOptions) -> bool:
+    if not one.fastmcp and not other.fastmcp:
+        return one == other
     return all(same(getattr(one, f.name), getattr(other, f.name)) for f in dataclasses.fields(ToolOptions))

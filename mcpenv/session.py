@@ -322,8 +322,8 @@ class SessionPool:
         except McpenvError as error:
             logger.error("closing an environment failed: %s", error)
         finally:
-            if not execution.author.stuck:
-                execution.author.runner.close()
+            # A thread of its own ends after what is queued, also when its code cannot be stopped now.
+            execution.author.runner.close()
 
     async def _reap(self) -> None:
         """End sessions that nobody uses, never one with a call under way."""

@@ -25,6 +25,7 @@ from typing import Any
 from fastmcp import FastMCP
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+from pydantic_core import from_json
 
 from mcpenv_client.wire import faults
 
@@ -172,12 +173,14 @@ class _Place:
 
 def _find(target: str) -> _Place:
     location, attribute = _split(target)
-    path = Path(location).expanduser()
+    if not location:
+        raise TargetError(repr(target), "names no environment; the folder you are in is '.'")
     try:
+        path = Path(location).expanduser()
         is_folder, is_file = path.is_dir(), path.is_file()
         has_module = is_folder and (path / MODULE_FILE).is_file()
-    except OSError as error:
-        raise TargetError(target, error.strerror or type(error).__name__) from error
+    except (OSError, RuntimeError) as error:  # a name too long, a ~user that is not there
+        raise TargetError(target, getattr(error, "strerror", None) or str(error)) from error
     if has_module:
         return _of_file(target, _absolute(path) / MODULE_FILE, _absolute(path), attribute)
     if path.suffix == ".py" and is_file:
@@ -250,9 +253,11 @@ def _slug(name: str) -> str:
 
 def _module_spec(place: _Place, module: ModuleType) -> str:
     """A module that was found in the working directory only is named by its file."""
-    file = getattr(module, "__file__", None)
-    if file and _import_name(_absolute(Path(file)))[1] == Path.cwd():
-        return f"{_absolute(Path(file))}:{place.attribute}"
+    if getattr(module, "__file__", None):
+        file = _absolute(Path(str(module.__file__)))
+        depth = place.module.count(".") + (file.name == "__init__.py")
+        if depth < len(file.parents) and file.parents[depth] == Path.cwd():
+            return f"{file}:{place.attribute}"
     return f"{place.module}:{place.attribute}"
 
 
@@ -486,13 +491,16 @@ def _value(annotation: Any, text: str) -> Any:
     if base is str or (isinstance(base, type) and issubclass(base, PurePath)):
         return adapter.validate_python(text)
     try:
-        return adapter.validate_json(text)
+        value = from_json(text)
+    except ValueError:
+        return adapter.validate_python(text)
+    try:
+        return adapter.validate_python(value)
     except ValidationError as as_json:
         try:
             return adapter.validate_python(text)
-        except ValidationError as as_text:
-            is_json = all(fault["type"] != "json_invalid" for fault in as_json.errors(include_url=False))
-            raise as_json if is_json else as_text from None
+        except ValidationError:
+            raise as_json from None
 
 
 def _adapter(annotation: Any) -> TypeAdapter[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -59,6 +60,8 @@ class Toolbox:
         for mode in modes:
             self._by_mode[mode][name] = tool
         self.version += 1
+        if len(modes) == 1:
+            self._compare(name)
 
     def remove(self, name: str) -> bool:
         """Take a tool out of both modes; whether there was one."""
@@ -77,6 +80,12 @@ class Toolbox:
     def get_any(self, name: str) -> BoundTool | None:
         """A tool of this name in whichever mode."""
         return self._by_mode[Mode.SIMULATION].get(name) or self._by_mode[Mode.PRODUCTION].get(name)
+
+    def _compare(self, name: str) -> None:
+        """Warn of a tool whose two modes differ for the agent: what it learns in one does not hold in the other."""
+        first, *rest = [tools[name].kind.spec for tools in self._by_mode.values() if name in tools]
+        if any(spec.input_schema != first.input_schema for spec in rest):
+            warnings.warn(f"tool {name!r} takes other arguments in simulation than in production", stacklevel=4)
 
     def clear(self) -> None:
         """Forget all tools, and with them the closures that hold the instance."""

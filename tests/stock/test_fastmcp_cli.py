@@ -28,5 +28,6 @@ def test_fastmcp_call_reports_an_unknown_tool(server: str) -> None:
 def test_fastmcp_lists_and_calls_over_stdio() -> None:
     listed = printed(run(script("fastmcp"), "list", "--command", STDIO, "--json"))
     assert [tool["name"] for tool in listed["tools"]] == list(SIMULATION_TOOLS)
-    result = printed(run(script("fastmcp"), "call", "--command", STDIO, "echo_message", "message=hello", "--json"))
+    call = ["--target", "echo_message", "--input-json", '{"message": "hello"}', "--json"]
+    result = printed(run(script("fastmcp"), "call", "--command", STDIO, *call))
     assert result["content"] == [{"type": "text", "text": "hello"}]

@@ -39,8 +39,9 @@ _REPLY_MARGIN_S = 30.0
 class EnvClient(Generic[ActT, ObsT, StateT]):
     """A client of one environment session, async first; `sync` gives the blocking form.
 
-    One client is one session with its own environment instance. Calls from several tasks take turns in order of arrival.
-    A caller that is cancelled while it waits loses the session, because its reply can no longer be told apart.
+    One client is one session with its own environment instance. Calls from several tasks take turns, in the order in
+    which they came. A caller that is cancelled while it waits for its reply loses the session, because nobody can say
+    what became of the message.
 
     Typing: subclass and override ``_step_payload``, ``_parse_result``, ``_parse_state``, or name the classes as
     ``EnvClient[MyAction, MyObservation, MyState](url)``. Without either, tool observations are `CallToolObservation`

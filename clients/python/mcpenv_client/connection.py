@@ -275,10 +275,10 @@ class Connection:
         return SessionLost(self._lost)
 
 
-def refusal(url: str, status: int, body: bytes | None) -> McpenvError:
+def refusal(url: str, status: int, body: bytes | bytearray | None) -> McpenvError:
     """The error for a request that a server refused: of its code if the body names one."""
     try:
-        data = decode(body or b"")
+        data = decode(bytes(body or b""))
     except ValueError:
         data = None
     if isinstance(data, dict) and isinstance(data.get("code"), str):

@@ -115,7 +115,7 @@ class CallToolObservation(Observation):
 
     tool_name: str
     result: ToolResult | None = None
-    error: ToolFailure | None = None  # type: ignore[assignment]
+    error: ToolFailure | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
 
     @property
     def text(self) -> str:

@@ -9,7 +9,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -130,7 +129,7 @@ class _Stored:
         Raises:
             NotSerializable: naming the field.
         """
-        data: dict[str, Any] = to_plain(_adapter(type(self)).dump_python(self), type(self).__name__.lower())
+        data: dict[str, Any] = to_plain(_adapter(type(self)).dump_python(self), type(self).__name__)
         return data
 
     @classmethod
@@ -140,12 +139,19 @@ class _Stored:
         Raises:
             pydantic.ValidationError: the data does not fit.
         """
-        return _adapter(cls).validate_json(encode(data))
+        record: Self = _adapter(cls).validate_json(encode(data))
+        return record
 
 
-@cache
+_ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
+
+
 def _adapter(cls: type[Any]) -> TypeAdapter[Any]:
-    return TypeAdapter(cls)
+    """Built at the first use: few programs that import this read records."""
+    adapter = _ADAPTERS.get(cls)
+    if adapter is None:
+        adapter = _ADAPTERS[cls] = TypeAdapter(cls)
+    return adapter
 
 
 @dataclass(slots=True)

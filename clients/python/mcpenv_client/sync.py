@@ -106,12 +106,18 @@ class SyncEnvClient(BlockingClient, Generic[ObsT, StateT]):
     """`EnvClient` with blocking methods: what `EnvClient.sync` gives."""
 
     if TYPE_CHECKING:
+        # ruff: noqa: D102 - the methods are `EnvClient`'s
 
         def __init__(self, client: EnvClient[Any, ObsT, StateT]) -> None: ...
         def connect(self) -> None: ...
         def close(self) -> None: ...
         def reset(
-            self, seed: int | None = None, episode_id: str | None = None, *, timeout_s: float | None = None, **options: Any
+            self,
+            seed: int | None = None,
+            episode_id: str | None = None,
+            *,
+            timeout_s: float | None = None,
+            **options: Any,
         ) -> StepResult[ObsT]: ...
         def step(self, action: Any, *, timeout_s: float | None = None) -> StepResult[ObsT]: ...
         def call_tool(

@@ -5,7 +5,12 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
+
+from .values import to_plain
+
+PLAIN: Any = object()
+"""The validation context of data that came as JSON."""
 
 
 class Mode(str, Enum):
@@ -65,7 +70,7 @@ class ToolFailure(BaseModel):
 
 
 class ToolResult(BaseModel):
-    """What a tool returned.
+    """What a tool returned: plain JSON data, whatever it is made from.
 
     Attributes:
         content: MCP content blocks as JSON objects under their MCP names (``{"type": "text", "text": ...}``,
@@ -75,6 +80,9 @@ class ToolResult(BaseModel):
             that MCP wraps around values that are not objects. None if there is no structured content.
         is_error: the tool returned a result that says it failed.
         meta: MCP's ``_meta`` of the result, or None.
+
+    Raises:
+        NotSerializable: a value has no JSON form.
     """
 
     content: list[dict[str, Any]] = Field(default_factory=list)
@@ -82,6 +90,11 @@ class ToolResult(BaseModel):
     data: Any = None
     is_error: bool = False
     meta: dict[str, Any] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain(cls, data: Any, info: ValidationInfo) -> Any:
+        return data if info.context is PLAIN else to_plain(data, "result")
 
     @property
     def text(self) -> str:

@@ -42,11 +42,23 @@ def encode(value: Any, what: str = "value") -> bytes:
         NotSerializable: naming the field under ``what``.
     """
     try:
-        # Plain data first: a model writes its own NaN as null (pydantic's default), which nobody would notice.
+        # A model would write its own NaN as null (pydantic's default), which nobody would notice.
         data = _jsonable(value)
-        text = to_json(data, inf_nan_mode="constants")
     except _UNSERIALIZABLE as error:
         raise _blame(value, what) from error
+    return encode_plain(data, what)
+
+
+def encode_plain(data: Any, what: str = "value") -> bytes:
+    """JSON text of plain data: `encode` without its first half. No model or dataclass may be in it.
+
+    Raises:
+        NotSerializable: naming the field under ``what``.
+    """
+    try:
+        text = to_json(data, inf_nan_mode="constants")
+    except _UNSERIALIZABLE as error:
+        raise _blame(data, what) from error
     if b"NaN" in text or b"Infinity" in text:
         # These bytes may stand inside a string; only a walk over the values tells.
         refuse_non_finite(data, what)
@@ -176,7 +188,8 @@ def _reason(value: Any) -> str:
     if isinstance(value, BaseModel) and value.model_config.get("ser_json_bytes") != "base64":
         for field, part in _parts(value, name):
             if isinstance(part, bytes):
-                return f'{field} is bytes; give {name} a model_config with ser_json_bytes="base64", val_json_bytes="base64"'
+                wanted = 'model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")'
+                return f"{field} is bytes, which {name} writes as UTF-8; give it {wanted}"
     return f"a {name} has no JSON form"
 
 

@@ -19,7 +19,8 @@ from pydantic import ValidationError
 from .actions import Action, CallToolAction, ListToolsAction
 from .errors import EpisodeDone, InvalidJSON, InvalidMessage, SessionLost, UnknownType, UnsupportedVersion, WireError
 from .observations import AnyObservation, CallToolObservation, ListToolsObservation, Observation
-from .values import decode, encode, revive, to_plain, without_computed
+from .tools import PLAIN
+from .values import decode, encode_plain, revive, to_plain, without_computed
 
 PROTOCOL_VERSION = "1.0"
 """major.minor; a server refuses another major (`UNSUPPORTED_VERSION`)."""
@@ -157,7 +158,8 @@ def _request_id(value: Any) -> str | None:
     if value is None or (isinstance(value, str) and 0 < len(value) <= MAX_REQUEST_ID):
         return value
     raise InvalidMessage(
-        f"request_id is a string of 1 to {MAX_REQUEST_ID} characters", errors=[_fault("request_id", "not such a string")]
+        f"request_id is a string of 1 to {MAX_REQUEST_ID} characters",
+        errors=[_fault("request_id", "not such a string")],
     )
 
 
@@ -183,7 +185,7 @@ def encode_frame(
     request_id: str | None = None,
     timeout_s: float | None = None,
 ) -> str:
-    """The text of a client's frame.
+    """The text of a client's frame; ``data`` is plain, as `encode_action` and `to_plain` make it.
 
     Raises:
         NotSerializable: naming the field.
@@ -195,7 +197,7 @@ def encode_frame(
         frame["request_id"] = request_id
     if timeout_s is not None:
         frame["timeout_s"] = timeout_s
-    return encode(frame, kind.value).decode()
+    return encode_plain(frame, kind.value).decode()
 
 
 class ActionTypes:
@@ -267,11 +269,12 @@ def encode_action(action: Action | Mapping[str, Any]) -> dict[str, Any]:
         NotSerializable: naming the field.
     """
     if type(action) is CallToolAction:
-        data = {"type": "call_tool", "tool_name": action.tool_name, "arguments": to_plain(action.arguments, "arguments")}
+        arguments = to_plain(action.arguments, "arguments")
+        call: dict[str, Any] = {"type": "call_tool", "tool_name": action.tool_name, "arguments": arguments}
         if action.metadata:
-            data["metadata"] = to_plain(action.metadata, "metadata")
-        return data
-    data = to_plain(action if isinstance(action, Action) else dict(action), "action")
+            call["metadata"] = to_plain(action.metadata, "metadata")
+        return call
+    data: dict[str, Any] = to_plain(action if isinstance(action, Action) else dict(action), "action")
     if isinstance(action, Action):
         if not data.get("metadata"):
             data.pop("metadata", None)
@@ -280,7 +283,7 @@ def encode_action(action: Action | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def observation_data(observation: Observation) -> dict[str, Any]:
-    """The ``data`` of an observation frame, also the body of an HTTP reply.
+    """The ``data`` of an observation frame, also the body of an HTTP reply: plain JSON data.
 
     Raises:
         NotSerializable: naming the field.
@@ -289,6 +292,7 @@ def observation_data(observation: Observation) -> dict[str, Any]:
     metadata, info = observation.metadata, observation.info
     if type(observation) is CallToolObservation:
         result, error = observation.result, observation.error
+        metadata, info = _plain_fields(metadata, "metadata"), _plain_fields(info, "info")
         body = {
             "metadata": metadata,
             "tool_name": observation.tool_name,
@@ -297,7 +301,8 @@ def observation_data(observation: Observation) -> dict[str, Any]:
         }
     else:
         body = to_plain(observation, "observation")
-        for name in ("reward", "done", "terminated", "truncated", "info"):
+        metadata, info = body.get("metadata"), body.pop("info", None)
+        for name in ("reward", "done", "terminated", "truncated"):
             body.pop(name, None)
     data: dict[str, Any] = {
         "observation": body,
@@ -315,8 +320,19 @@ def observation_data(observation: Observation) -> dict[str, Any]:
     return data
 
 
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+
+
+def _plain_fields(fields: dict[str, Any], what: str) -> dict[str, Any]:
+    """``fields`` as plain data; the framework's own, which are nearly all, are that already."""
+    if all(type(value) in _SCALARS for value in fields.values()):
+        return fields
+    plain: dict[str, Any] = to_plain(fields, what)
+    return plain
+
+
 def encode_reply(kind: str, data: dict[str, Any], request_id: str | None = None) -> str:
-    """The text of a server's frame: ``observation``, ``state`` or ``error``.
+    """The text of a server's frame: ``observation``, ``state`` or ``error``; ``data`` is plain.
 
     Raises:
         NotSerializable: naming the field.
@@ -324,7 +340,7 @@ def encode_reply(kind: str, data: dict[str, Any], request_id: str | None = None)
     frame: dict[str, Any] = {"type": kind, "data": data}
     if request_id is not None:
         frame["request_id"] = request_id
-    return encode(frame, kind).decode()
+    return encode_plain(frame, kind).decode()
 
 
 @dataclass(slots=True)
@@ -351,7 +367,7 @@ def decode_reply(text: str | bytes) -> Reply:
         raise InvalidMessage("the server sent a frame without a type")
     data = frame.get("data")
     if not isinstance(data, dict):
-        raise InvalidMessage(f"the server sent a frame of type {_brief(frame['type'])} whose data is {_json_kind(data)}")
+        raise InvalidMessage(f"data of the server's {_brief(frame['type'])} frame is {_json_kind(data)}")
     request_id, protocol = frame.get("request_id"), frame.get("protocol")
     return Reply(
         frame["type"],
@@ -377,7 +393,7 @@ def parse_observation(payload: Mapping[str, Any], cls: type[Observation]) -> Obs
     if "metadata" not in body and payload.get("metadata") is not None:
         body["metadata"] = payload["metadata"]
     # The contract's own classes have no bytes or dates: plain data is what they hold.
-    return cls.model_validate(body) if cls in _PLAIN_CLASSES else revive(cls, body)
+    return cls.model_validate(body, context=PLAIN) if cls in _PLAIN_CLASSES else revive(cls, body)
 
 
 def check_version(asked: str) -> None:
@@ -395,8 +411,8 @@ def check_version(asked: str) -> None:
 def faults(error: ValidationError) -> list[dict[str, Any]]:
     """Pydantic's errors as plain data: ``loc``, ``msg``, ``type``; no input values, no URLs."""
     return [
-        {"loc": [str(part) if not isinstance(part, int) else part for part in e["loc"]], "msg": e["msg"], "type": e["type"]}
-        for e in error.errors(include_url=False, include_context=False, include_input=False)
+        {"loc": list(fault["loc"]), "msg": fault["msg"], "type": fault["type"]}
+        for fault in error.errors(include_url=False, include_context=False, include_input=False)
     ]
 
 
