@@ -1,5 +1,7 @@
 """Step the echo environment in this process: list its tools, call them, and see what an unknown one gives.
 
+Run it::
+
     python examples/echo_mcp_demo.py
 """
 
@@ -9,7 +11,7 @@ from pathlib import Path
 from mcpenv import CallToolAction, CallToolObservation, ListToolsAction, ListToolsObservation
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "envs" / "echo_mcp"))
-from environment import EchoEnvironment  # noqa: E402
+from environment import EchoEnvironment
 
 with EchoEnvironment() as env:
     env.reset()
@@ -40,4 +42,4 @@ with EchoEnvironment() as env:
 
     observation = env.step(CallToolAction(tool_name="say_goodbye"))
     assert observation.done and env.state.step_count == 5
-    print("say_goodbye:", observation.text, "return:", observation.info["return"])
+    print(f"say_goodbye: {observation.text} Return {observation.info['return']:.1f}")

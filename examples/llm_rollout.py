@@ -1,5 +1,7 @@
 """A model plays: any OpenAI-compatible endpoint acts in an environment through its tools.
 
+Run it::
+
     python examples/llm_rollout.py --base-url http://127.0.0.1:11434/v1 --model qwen3
     python examples/llm_rollout.py --base-url https://api.openai.com/v1 --model gpt-5-mini   # OPENAI_API_KEY
 
@@ -23,7 +25,7 @@ def rollout(env: Any, model: httpx.Client, name: str, seed: int, max_turns: int 
     task = getattr(first, "observation", first).metadata["task"]
     tools = [tool.to_openai() for tool in env.list_tools()]
     messages: list[dict[str, Any]] = [{"role": "user", "content": task}]
-    score = 0.0
+    score: float = 0.0
     for _ in range(max_turns):
         request = {"model": name, "messages": messages, "tools": tools}
         reply = model.post("chat/completions", json=request).raise_for_status().json()["choices"][0]["message"]

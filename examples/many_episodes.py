@@ -1,5 +1,7 @@
 """Sixty-four episodes at once against one server, each a session of its own.
 
+Run it::
+
     python examples/many_episodes.py                         # starts a server of its own
     python examples/many_episodes.py http://127.0.0.1:8000   # mcpenv run examples/write_an_environment.py
 """

@@ -1,5 +1,7 @@
 """Use the tools with the ``mcp`` package's own client, in both protocol eras. It knows nothing of mcpenv.
 
+Run it::
+
     python examples/plain_mcp_client.py                             # starts a server of its own
     python examples/plain_mcp_client.py http://127.0.0.1:8000/mcp   # mcpenv run envs/echo_mcp
 """

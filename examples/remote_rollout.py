@@ -1,5 +1,7 @@
 """One rollout function, unchanged on an environment in this process and on a server.
 
+Run it::
+
     python examples/remote_rollout.py                         # starts a server of its own
     python examples/remote_rollout.py http://127.0.0.1:8000   # mcpenv run examples/write_an_environment.py
 """
@@ -32,7 +34,7 @@ with ExitStack() as stack:
     url = sys.argv[1] if len(sys.argv) > 1 else stack.enter_context(served(GUESS_NUMBER))
     here = stack.enter_context(GuessNumber())
     there = stack.enter_context(EnvClient(url).sync())
-    for seed in range(3):
+    for seed in (1, 2, 3):
         score, answers = rollout(there, seed)
         print(f"seed {seed}: return {score}, {' '.join(answers)}")
         assert (score, answers) == rollout(here, seed)

@@ -1,5 +1,7 @@
 """Write an environment: one class, tools as functions, a reward, an end. Then check it with the contract kit.
 
+Run it::
+
     python examples/write_an_environment.py
     mcpenv run examples/write_an_environment.py     # the same class, served
 """

@@ -7,16 +7,48 @@ import inspect
 import logging
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
+from mcpenv_client.actions import Action
 from mcpenv_client.errors import OperationTimeout
+from mcpenv_client.records import ToolCall, ToolOutcome
+from mcpenv_client.state import State
 
 from .deadline import Deadline
 from .failures import environment_failure
+from .reset_options import ResetOptions
 from .step import current, inside
 from .workers import INLINE, THREADS, Abandoned, Runner
 
 logger = logging.getLogger("mcpenv")
+
+
+class Author(Protocol):
+    """What the core needs of an environment: what its author wrote and set."""
+
+    THREAD_AFFINE: ClassVar[bool]
+    CONCURRENT_CALLS: ClassVar[bool]
+    _score_is_async: ClassVar[bool]
+    _reset_options: ClassVar[ResetOptions]
+    max_steps: int | None
+    max_kept_steps: int
+
+    @property
+    def state(self) -> State:
+        """The author's state, completed."""
+        ...
+
+    def score(self, call: ToolCall, outcome: ToolOutcome) -> Any:
+        """The author's score."""
+        ...
+
+    def act(self, action: Action) -> Any:
+        """The author's handling of own actions."""
+        ...
+
+    def _author_reset(self, seed: int | None, episode_id: str | None, options: dict[str, Any]) -> Callable[[], Any]: ...
+
+    def _author_close(self) -> Callable[[], Any]: ...
 
 
 class AuthorCode:

@@ -373,9 +373,6 @@ class MCPEnvironment:
         self._execution.tools.add(BoundTool(kind, fn), modes)
         return fn
 
-    def _check_reset_options(self, seed: int | None, options: dict[str, Any]) -> None:
-        self._reset_options.check(options)
-
     def _author_reset(self, seed: int | None, episode_id: str | None, options: dict[str, Any]) -> Callable[[], Any]:
         arguments = self._reset_options.arguments(seed, episode_id, options)
         return functools.partial(type(self)._reset_body, self, **arguments)

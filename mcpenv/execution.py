@@ -12,7 +12,7 @@ import inspect
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastmcp import FastMCP
 from fastmcp.server.context import set_context
@@ -22,13 +22,13 @@ from mcp_types import InputRequiredResult
 from mcpenv_client.actions import Action
 from mcpenv_client.errors import ExecutionError, WireError
 from mcpenv_client.observations import Observation
-from mcpenv_client.records import LogEntry, Plane, Reward, StepRecord, ToolCall, ToolOutcome
+from mcpenv_client.records import Plane, Reward, StepRecord, ToolCall, ToolOutcome
 from mcpenv_client.state import State
-from mcpenv_client.tools import Mode, Tool, ToolErrorType, ToolFailure, ToolResult
+from mcpenv_client.tools import Mode, Tool, ToolErrorType, ToolFailure
 from mcpenv_client.values import to_plain
 from mcpenv_client.wire import EpisodeState, Event, action_type, next_state
 
-from .author import AuthorCode
+from .author import Author, AuthorCode
 from .context import EnvironmentContext
 from .deadline import Deadline
 from .episode import Episode
@@ -36,14 +36,12 @@ from .errors import Misuse
 from .failures import environment_failure
 from .handed_in import HandedIn
 from .loops import Home, drive_plain
+from .own_call import OwnCall
 from .rewards import Finish, reward_of, total
 from .step import Step, current, inside
-from .tool_run import NOT_SCORED, InputRequired, TimedOut, ToolRun, asked_for_input
-from .toolbox import BoundTool, Toolbox
+from .tool_run import NOT_SCORED, InputRequired, Site, TimedOut, ToolRun, asked_for_input
+from .toolbox import BoundTool, Toolbox, Visible
 from .turn import Turn
-
-if TYPE_CHECKING:
-    from .environment import MCPEnvironment
 
 Run = Callable[[Step], Awaitable[tuple[ToolOutcome, Any]]]
 
@@ -60,7 +58,7 @@ class Execution:
         last_active: when something last ended here (``time.monotonic``, seconds).
     """
 
-    def __init__(self, env: MCPEnvironment) -> None:
+    def __init__(self, env: Author) -> None:
         self.env = env
         self.mode = Mode.SIMULATION
         self.tools = Toolbox()
@@ -93,17 +91,12 @@ class Execution:
         await self._turn.take()
         self._turn.give()
 
-    @property
-    def scores_sync(self) -> bool:
-        """Whether there are scores to make, by a plain function."""
-        return self.episode.orchestrated and not self.env._score_is_async
-
     # -- tools
 
     async def list_tools(self) -> list[Tool]:
         """The tools that this mode sees. Takes no turn: allowed in any state, also during a step."""
         if self.handed_in is not None:
-            return await self.handed_in.list_tools(self)
+            return await self.handed_in.list_tools(self._visible)
         return [tool.kind.spec for tool in self.tools.listed(self.mode)]
 
     # -- steps
@@ -334,7 +327,7 @@ class Execution:
         *,
         implicit: bool,
     ) -> Observation:
-        self.env._check_reset_options(seed, options)
+        self.env._reset_options.check(options)
         self.episode.open(seed, episode_id, dict(options), implicit)
         observation = await self.author.stage(
             "reset", lambda: self.author.call(self.env._author_reset(seed, episode_id, options)), timeout_s
@@ -419,17 +412,18 @@ class Execution:
             return lambda step: self._run_through(step, timeout_s)
         if tool is None:
             return _not_found
-        return lambda step: ToolRun(self, step, tool, timeout_s, scores=True).run(step.call.arguments)
+        score = self.env.score if self.episode.orchestrated and not self.env._score_is_async else None
+        return lambda step: ToolRun(self._site(score), step, tool, timeout_s).run(step.call.arguments)
 
     async def _run_through(self, step: Step, timeout_s: float | None) -> tuple[ToolOutcome, Any]:
         """A call that goes through the handed-in server and its middleware."""
         assert self.handed_in is not None
         clock, limit = time.perf_counter(), self.author.limit(timeout_s)
         context = EnvironmentContext(self.server, self.session_id, step.call.step, self.episode.kept, step.logs)
-        own = OwnCall(self, step, timeout_s)
+        own = OwnCall(self._site(None), self._visible, step, timeout_s)
         with set_context(context), Deadline(limit) as deadline:
             try:
-                outcome = await self.handed_in.call_tool(self, step.call.name, step.call.arguments, own)
+                outcome = await self.handed_in.call_tool(self._visible, step.call.name, step.call.arguments, own)
             except asyncio.CancelledError:
                 if deadline.caused_it():
                     raise TimedOut(step.call.name, limit) from None
@@ -441,6 +435,14 @@ class Execution:
             return ToolOutcome(error=outcome, duration_s=duration_s), NOT_SCORED
         value = own.value if own.ran else outcome.data
         return ToolOutcome(outcome, None, value, duration_s), NOT_SCORED
+
+    def _site(self, score: Callable[[ToolCall, ToolOutcome], Any] | None) -> Site:
+        loopless = self.home if self.without_loop else None
+        return Site(self.author, self.session_id, self.episode.kept, self.server, score, loopless)
+
+    @property
+    def _visible(self) -> Visible:
+        return Visible(self.tools, self.mode, self.session_id)
 
     def _run_of_action(self, action: Action, timeout_s: float | None) -> Run:
         async def run(step: Step) -> tuple[ToolOutcome, Any]:
@@ -465,46 +467,9 @@ class Execution:
         self.episode.kept.clear()
 
 
-class OwnCall:
-    """An own tool's call on its way through a handed-in server.
-
-    Attributes:
-        ran: whether the tool itself was reached (middleware may answer in its place).
-        value: what it returned.
-    """
-
-    def __init__(self, execution: Execution, step: Step, timeout_s: float | None) -> None:
-        self._execution = execution
-        self._step = step
-        self._timeout_s = timeout_s
-        self.ran = False
-        self.value: Any = None
-
-    @property
-    def logs(self) -> list[LogEntry]:
-        """Where messages of this call go."""
-        return self._step.logs
-
-    async def run(self, name: str, arguments: dict[str, Any]) -> ToolResult | ToolFailure | InputRequiredResult:
-        """Run the own tool of that name."""
-        tool = self._execution.tools.get(self._execution.mode, name)
-        if tool is None:
-            return ToolFailure(error_type=ToolErrorType.TOOL_NOT_FOUND, message=f"Unknown tool: {name!r}")
-        try:
-            outcome, _ = await ToolRun(self._execution, self._step, tool, self._timeout_s, scores=False).run(arguments)
-        except InputRequired as asked:
-            return asked.result
-        except TimedOut as late:
-            return ToolFailure(error_type=ToolErrorType.TIMEOUT, message=str(late))
-        self.ran, self.value = True, outcome.value
-        answer = outcome.error or outcome.result
-        assert answer is not None
-        return answer
-
-
 async def _not_found(step: Step) -> tuple[ToolOutcome, Any]:
     failure = ToolFailure(error_type=ToolErrorType.TOOL_NOT_FOUND, message=f"Unknown tool: {step.call.name!r}")
     return ToolOutcome(error=failure), NOT_SCORED
 
 
-__all__ = ["Execution", "InputRequired", "OwnCall"]
+__all__ = ["Execution", "InputRequired"]

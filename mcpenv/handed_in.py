@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from fastmcp import FastMCP
 from fastmcp.exceptions import DisabledError, NotFoundError, ToolError
@@ -30,22 +30,39 @@ from pydantic import PrivateAttr, ValidationError
 from mcpenv_client.errors import NotSerializable
 from mcpenv_client.records import LogEntry
 from mcpenv_client.tools import Tool, ToolErrorType, ToolFailure, ToolResult
+from mcpenv_client.wire import describe_faults
 
 from .failures import execution_failure, unusable_result
 from .kinds import RESERVED_NAMES, spec_of
 from .loops import NoLoop
 from .results import from_fastmcp, to_fastmcp
-
-if TYPE_CHECKING:
-    from .execution import Execution, OwnCall
+from .toolbox import Visible
 
 logger = logging.getLogger("mcpenv")
 
 _held: set[asyncio.Task[None]] = set()
 """Lifespans under way; a loop holds its tasks weakly."""
 
-_serving: ContextVar[Execution | None] = ContextVar("mcpenv_handed_in_serving", default=None)
-_call: ContextVar[OwnCall | None] = ContextVar("mcpenv_handed_in_call", default=None)
+_serving: ContextVar[Visible | None] = ContextVar("mcpenv_handed_in_serving", default=None)
+
+
+class Call(Protocol):
+    """A step's call on its way through the server.
+
+    Attributes:
+        logs: where its messages go.
+        number: the step's number.
+    """
+
+    logs: list[LogEntry]
+    number: int
+
+    async def run(self, name: str, arguments: dict[str, Any]) -> ToolResult | ToolFailure | InputRequiredResult:
+        """Run the environment's own tool of that name."""
+        ...
+
+
+_call: ContextVar[Call | None] = ContextVar("mcpenv_handed_in_call", default=None)
 
 
 class HandedIn:
@@ -66,13 +83,13 @@ class HandedIn:
         if not any(isinstance(provider, _OwnTools) for provider in server.providers):
             server.add_provider(_OwnTools())
 
-    async def list_tools(self, execution: Execution) -> list[Tool]:
+    async def list_tools(self, own: Visible) -> list[Tool]:
         """The server's tools and the environment's own, as its middleware lists them.
 
         A tool with one of the orchestrator's names that came later (mounted, proxied, renamed) is left out.
         """
         await self.enter()
-        with self._serve(execution, None), self._requested(execution, []):
+        with self._serve(own, None), self._requested(own, 0, []):
             components = await self.server.list_tools()
         specs: dict[str, Tool] = {}
         for component in components:
@@ -83,14 +100,14 @@ class HandedIn:
         return list(specs.values())
 
     async def call_tool(
-        self, execution: Execution, name: str, arguments: dict[str, Any], own: OwnCall
+        self, own: Visible, name: str, arguments: dict[str, Any], call: Call
     ) -> ToolResult | ToolFailure | InputRequiredResult:
         """Call a tool through the server's middleware; failures are data."""
         await self.enter()
-        if name in RESERVED_NAMES or (self._hides and name not in {t.name for t in await self.list_tools(execution)}):
+        if name in RESERVED_NAMES or (self._hides and name not in {t.name for t in await self.list_tools(own)}):
             return _unknown(name)
         try:
-            with self._serve(execution, own), self._requested(execution, own.logs):
+            with self._serve(own, call), self._requested(own, call.number, call.logs):
                 result = await self.server.call_tool(name, arguments)
         except (NotFoundError, DisabledError):
             return _unknown(name)
@@ -98,7 +115,7 @@ class HandedIn:
             return failed.failure
         except (FastMCPValidationError, ValidationError) as error:
             cause = error.__cause__ if isinstance(error.__cause__, ValidationError) else error
-            said = _describe(cause) if isinstance(cause, ValidationError) else str(error)
+            said = describe_faults(cause) if isinstance(cause, ValidationError) else str(error)
             return ToolFailure(error_type=ToolErrorType.INVALID_ARGS, message=f"{name}: invalid arguments: {said}")
         except ToolError as error:
             if error.__cause__ is not None and _made_by_fastmcp(error):
@@ -159,27 +176,27 @@ class HandedIn:
             await stop.wait()
 
     @contextmanager
-    def _serve(self, execution: Execution, own: OwnCall | None) -> Iterator[None]:
-        serving, call = _serving.set(execution), _call.set(own)
+    def _serve(self, own: Visible, call: Call | None) -> Iterator[None]:
+        serving, calling = _serving.set(own), _call.set(call)
         try:
             yield
         finally:
-            _call.reset(call)
+            _call.reset(calling)
             _serving.reset(serving)
 
     @contextmanager
-    def _requested(self, execution: Execution, logs: list[LogEntry]) -> Iterator[None]:
+    def _requested(self, own: Visible, number: int, logs: list[LogEntry]) -> Iterator[None]:
         """Give plain `Context` objects a session to talk to: the MCP client's, or the step's record."""
         request = fastmcp_request_ctx.get()
         if request is not None:
             connection = getattr(request.session, "_connection", None)
             if connection is not None:
                 # A 2026-07-28 connection is new for every call; state belongs to the environment.
-                connection.state.setdefault("_fastmcp_state_prefix", execution.session_id)
+                connection.state.setdefault("_fastmcp_state_prefix", own.session_id)
             yield
             return
-        session = _RecordSession(execution.session_id, logs)
-        request_id = f"step-{execution.episode.step_count}"
+        session = _RecordSession(own.session_id, logs)
+        request_id = f"step-{number}"
         stand_in: Any = FastMCPRequestContext(
             session=session,  # type: ignore[arg-type]
             request_id=request_id,
@@ -250,10 +267,10 @@ class _OwnTool(Component):
     """An own tool of the environment that is being served, as a component of the handed-in server."""
 
     async def run(self, arguments: dict[str, Any]) -> FastMCPResult:
-        own = _call.get()
-        if own is None:
+        call = _call.get()
+        if call is None:
             raise ToolError(f"{self.name} can be called only as a step of its environment")
-        outcome = await own.run(self.name, arguments)
+        outcome = await call.run(self.name, arguments)
         if isinstance(outcome, InputRequiredResult):
             return InputRequiredToolResult(outcome)
         if isinstance(outcome, ToolFailure):
@@ -267,14 +284,11 @@ class _OwnTools(Provider):
     """The own tools of whichever environment uses the server just now."""
 
     async def _list_tools(self) -> Sequence[Component]:
-        execution = _serving.get()
-        if execution is None:
-            return []
-        return [_component(tool.kind.component) for tool in execution.tools.listed(execution.mode)]
+        return [_component(tool.kind.component) for tool in _serving.get() or ()]
 
     async def _get_tool(self, name: str, version: VersionSpec | None = None) -> Component | None:
-        execution = _serving.get()
-        tool = None if execution is None else execution.tools.get(execution.mode, name)
+        own = _serving.get()
+        tool = None if own is None else own.get(name)
         return None if tool is None else _component(tool.kind.component)
 
 
@@ -303,9 +317,3 @@ def _made_by_fastmcp(error: BaseException) -> bool:
 
 def _unknown(name: str) -> ToolFailure:
     return ToolFailure(error_type=ToolErrorType.TOOL_NOT_FOUND, message=f"Unknown tool: {name!r}")
-
-
-def _describe(error: ValidationError) -> str:
-    from mcpenv_client.wire import describe_faults
-
-    return describe_faults(error)

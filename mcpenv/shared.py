@@ -7,12 +7,9 @@ import logging
 import threading
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .loops import Home
-
-if TYPE_CHECKING:
-    from .environment import MCPEnvironment
 
 logger = logging.getLogger("mcpenv")
 
@@ -30,7 +27,7 @@ class _InProcess:
         self._home = Home()
         self._entered: dict[type, tuple[Any, AbstractAsyncContextManager[Any]]] = {}
 
-    def value(self, cls: type[MCPEnvironment]) -> Any:
+    def value(self, cls: type[Any]) -> Any:
         with self._mutex:
             if cls not in self._entered:
                 manager = cls.lifespan()

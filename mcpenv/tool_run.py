@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
+from fastmcp import FastMCP
 from fastmcp.exceptions import ToolError
 from fastmcp.server.context import set_context
 from fastmcp.server.dependencies import resolve_dependencies
@@ -15,19 +18,18 @@ from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY, InputRequiredResult
 from pydantic import ValidationError
 
 from mcpenv_client.errors import NotSerializable
-from mcpenv_client.records import Plane, ToolOutcome
+from mcpenv_client.records import Plane, ToolCall, ToolOutcome
 from mcpenv_client.tools import ToolErrorType, ToolFailure
 from mcpenv_client.wire import describe_faults
 
+from .author import AuthorCode
 from .context import EnvironmentContext
 from .deadline import Deadline
 from .failures import environment_failure, execution_failure, unusable_result
+from .loops import Home
 from .results import result_of
 from .step import Step
 from .toolbox import BoundTool
-
-if TYPE_CHECKING:
-    from .execution import Execution
 
 NOT_SCORED: Any = object()
 """In place of a score that was not made where the tool ran."""
@@ -48,23 +50,36 @@ class TimedOut(Exception):
         super().__init__(f"{name}: no result within {limit_s:g} s")
 
 
-class ToolRun:
-    """A call of an own tool. Await `run` once.
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a tool of an environment runs.
 
-    Args:
-        scores: whether a sync score may follow the sync tool in its thread.
+    Attributes:
+        session_id: names the instance for tools that keep state.
+        kept: what its tools keep until the next reset.
+        server: the FastMCP server that contexts belong to, if the author handed one in.
+        score: the score to make in the thread of a sync tool; None if there is none to make there.
+        loopless: no event loop drives the step; what turns out to be awaitable runs on this home.
     """
 
-    __slots__ = ("_clock", "_execution", "_limit", "_scores", "_step", "_tool")
+    author: AuthorCode
+    session_id: str
+    kept: dict[str, Any]
+    server: FastMCP | None
+    score: Callable[[ToolCall, ToolOutcome], Any] | None
+    loopless: Home | None
 
-    def __init__(
-        self, execution: Execution, step: Step, tool: BoundTool, timeout_s: float | None, *, scores: bool
-    ) -> None:
-        self._execution = execution
+
+class ToolRun:
+    """A call of an own tool. Await `run` once."""
+
+    __slots__ = ("_clock", "_limit", "_site", "_step", "_tool")
+
+    def __init__(self, site: Site, step: Step, tool: BoundTool, timeout_s: float | None) -> None:
+        self._site = site
         self._step = step
         self._tool = tool
-        self._limit = execution.author.limit(timeout_s, tool.kind.options.timeout_s)
-        self._scores = scores and execution.scores_sync
+        self._limit = site.author.limit(timeout_s, tool.kind.options.timeout_s)
         self._clock = 0.0
 
     async def run(self, arguments: dict[str, Any]) -> tuple[ToolOutcome, Any]:
@@ -74,16 +89,14 @@ class ToolRun:
             TimedOut: the deadline passed.
             InputRequired, MCPError: the call is no step; the MCP client must be asked.
         """
-        kind, execution, step = self._tool.kind, self._execution, self._step
+        kind, site, step = self._tool.kind, self._site, self._step
         self._clock = time.perf_counter()
         try:
             args, kwargs = kind.validate(arguments)
         except ValidationError as error:
             message = f"{kind.name}: invalid arguments: {describe_faults(error)}"
             return ToolOutcome(error=ToolFailure(error_type=ToolErrorType.INVALID_ARGS, message=message)), NOT_SCORED
-        context = EnvironmentContext(
-            execution.server, execution.session_id, step.call.step, execution.episode.kept, step.logs
-        )
+        context = EnvironmentContext(site.server, site.session_id, step.call.step, site.kept, step.logs)
         with set_context(context), Deadline(self._limit) as deadline:
             try:
                 if kind.injected:
@@ -112,7 +125,7 @@ class ToolRun:
         if tool.kind.is_async:
             awaited = tool.fn(*args, **kwargs)
         else:
-            outcome, scored = await self._execution.author.hand_over(self._limit, self._run_sync, args, kwargs)
+            outcome, scored = await self._site.author.hand_over(self._limit, self._run_sync, args, kwargs)
             if outcome is not None:
                 return outcome, scored
             awaited = scored  # a sync function that gave an awaitable
@@ -126,15 +139,15 @@ class ToolRun:
 
     def _run_sync(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ToolOutcome | None, Any]:
         """In the caller's thread, or in a worker: the sync tool, and a sync score after it."""
-        execution, tool = self._execution, self._tool
+        site, tool = self._site, self._tool
         try:
             value = tool.fn(*args, **kwargs)
             if inspect.isgenerator(value):
                 value = list(value)
-            elif inspect.isawaitable(value) and execution.without_loop:
-                value = execution.home.drive(_awaited(value))
+            elif inspect.isawaitable(value) and site.loopless is not None:
+                value = site.loopless.drive(_awaited(value))
         except (KeyboardInterrupt, GeneratorExit) as error:
-            if execution.author.runner.inline:
+            if site.author.runner.inline:
                 raise
             outcome = self._failed(error)
         except BaseException as error:  # noqa: BLE001 - the tool's boundary
@@ -143,12 +156,12 @@ class ToolRun:
             if inspect.isawaitable(value) or inspect.isasyncgen(value):
                 return None, value
             outcome = self._returned(value)
-        if not self._scores:
+        if site.score is None:
             return outcome, NOT_SCORED
         try:
-            scored = execution.env.score(self._step.call, outcome)
-            if inspect.isawaitable(scored) and execution.without_loop:
-                scored = execution.home.drive(_awaited(scored))
+            scored = site.score(self._step.call, outcome)
+            if inspect.isawaitable(scored) and site.loopless is not None:
+                scored = site.loopless.drive(_awaited(scored))
             return outcome, scored
         except Exception as error:
             raise environment_failure("score", error) from error

@@ -93,4 +93,24 @@ class Toolbox:
             tools.clear()
 
 
-__all__ = ["BOTH_MODES", "BoundTool", "Toolbox", "modes_of"]
+@dataclasses.dataclass(frozen=True, slots=True)
+class Visible:
+    """The own tools that one instance shows in one mode.
+
+    Attributes:
+        session_id: names the instance for tools that keep state.
+    """
+
+    toolbox: Toolbox
+    mode: Mode
+    session_id: str
+
+    def get(self, name: str) -> BoundTool | None:
+        """The tool of that name."""
+        return self.toolbox.get(self.mode, name)
+
+    def __iter__(self) -> Iterator[BoundTool]:
+        return self.toolbox.listed(self.mode)
+
+
+__all__ = ["BOTH_MODES", "BoundTool", "Toolbox", "Visible", "modes_of"]

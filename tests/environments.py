@@ -30,7 +30,7 @@ PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000a49444154789c6300010000050001"
     "0d0a2db40000000049454e44ae426082"
 )
-TEN_WORDS = "one two three four five six seven eight nine ten"
+TOTAL = {"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}
 
 
 class Size(enum.Enum):
@@ -185,7 +185,9 @@ class EverythingEnvironment(MCPEnvironment):
 
         @self.tool
         def unions(
-            value: int | str | None, pet: Annotated[Cat | Dog, Field(discriminator="kind")], options: Options | None = None
+            value: int | str | None,
+            pet: Annotated[Cat | Dog, Field(discriminator="kind")],
+            options: Options | None = None,
         ) -> str:
             """Unions, tagged ones and typed dicts."""
             return f"{type(value).__name__} {type(pet).__name__} {options}"
@@ -205,7 +207,9 @@ class EverythingEnvironment(MCPEnvironment):
             return f"{count} {ratio} {name}"
 
         @self.tool
-        def odd_types(day: date, when: datetime, span: timedelta, amount: Decimal, key: UUID, data: bytes) -> dict[str, Any]:
+        def odd_types(
+            day: date, when: datetime, span: timedelta, amount: Decimal, key: UUID, data: bytes
+        ) -> dict[str, Any]:
             """Types that JSON does not have."""
             kinds = [type(value).__name__ for value in (day, when, span, amount, key, data)]
             return {"kinds": kinds, "next": day + timedelta(days=1), "data": data}
@@ -267,7 +271,9 @@ class EverythingEnvironment(MCPEnvironment):
                 TextContent(type="text", text="after"),
             ]
 
-        @self.tool(output_schema={"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]})
+        @self.tool(
+            output_schema={"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}
+        )
         def structured(numbers: list[int]) -> FastMCPResult:
             """Content and structured content, told apart."""
             return FastMCPResult(content=f"{len(numbers)} numbers", structured_content={"total": sum(numbers)})

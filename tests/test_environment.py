@@ -12,6 +12,7 @@ from fastmcp import Client
 from mcpenv import (
     Action,
     CallToolAction,
+    CallToolObservation,
     EpisodeDone,
     ExecutionError,
     ListToolsAction,
@@ -66,36 +67,37 @@ def test_a_reset_without_a_body_gives_an_observation() -> None:
 
 def test_seed_and_episode_id_reach_the_body_only_where_it_takes_them() -> None:
     class Bare(Plain):
-        def reset(self) -> None:
+        def reset(self) -> Any:  # type: ignore[override]
             self.seen = "called"
 
     class Seeded(Plain):
-        def reset(self, *, seed: int | None = None) -> None:
+        def reset(self, *, seed: int | None = None) -> Any:  # type: ignore[override]
             self.seen = seed
 
     class Any_(Plain):
-        def reset(self, **options: Any) -> None:
+        def reset(self, **options: Any) -> Any:  # type: ignore[override]
             self.seen = options
 
     bare, seeded, takes_any = Bare(), Seeded(), Any_()
-    for env in (bare, seeded, takes_any):
+    every: tuple[MCPEnvironment, ...] = (bare, seeded, takes_any)
+    for env in every:
         assert env.reset(7, "ep").info["episode_id"] == "ep"
     assert (bare.seen, seeded.seen, takes_any.seen) == ("called", 7, {"seed": 7, "episode_id": "ep"})
 
 
 def test_unknown_and_missing_reset_options_are_refused_before_anything_happens() -> None:
     class Levelled(Plain):
-        def reset(self, seed: int | None = None, *, level: int, hard: bool = False) -> None:
+        def reset(self, *, level: int, hard: bool = False) -> Any:  # type: ignore[override]
             self.level = level
 
     env = Levelled()
     env.reset(level=1)
     episode = env.episode_id
     with pytest.raises(InvalidMessage) as unknown:
-        env.reset(level=2, colour="red")
+        env.reset(level=2, colour="red")  # type: ignore[call-arg]
     assert unknown.value.errors[0]["loc"] == ["colour"]
     with pytest.raises(InvalidMessage) as missing:
-        env.reset()
+        env.reset()  # type: ignore[call-arg]
     assert missing.value.errors[0] == {"loc": ["level"], "msg": "Field required", "type": "missing"}
     assert (env.episode_id, env.level) == (episode, 1)
     env.reset(level=2, hard=True)
@@ -105,7 +107,7 @@ def test_unknown_and_missing_reset_options_are_refused_before_anything_happens()
 
 def test_an_environment_that_takes_any_option_refuses_none() -> None:
     class Open(Plain):
-        def reset(self, seed: int | None = None, **options: Any) -> Observation:
+        def reset(self, seed: int | None = None, episode_id: str | None = None, **options: Any) -> Observation:
             return Observation(metadata=options)
 
     assert Open().reset(colour="red", size=3).metadata == {"colour": "red", "size": 3}
@@ -113,11 +115,12 @@ def test_an_environment_that_takes_any_option_refuses_none() -> None:
 
 def test_an_async_reset_is_awaited_by_the_blocking_call_too() -> None:
     class Slow(Plain):
-        async def reset(self, seed: int | None = None) -> Observation:
+        async def reset(self, seed: int | None = None, episode_id: str | None = None) -> Any:
             await asyncio.sleep(0)
             return Observation(metadata={"seed": seed})
 
-    assert Slow().reset(4).metadata == {"seed": 4}
+    env: MCPEnvironment = Slow()
+    assert env.reset(4).metadata == {"seed": 4}
     assert asyncio.run(Slow().reset_async(5)).metadata == {"seed": 5}
 
 
@@ -135,21 +138,22 @@ def test_super_reset_is_optional_and_harmless() -> None:
             return Observation(metadata={"derived": below.metadata})
 
     class Async(Plain):
-        async def reset(self, seed: int | None = None, episode_id: str | None = None) -> None:
+        async def reset(self, seed: int | None = None, episode_id: str | None = None) -> Any:
             await super().reset(seed=seed)
 
     env = Derived()
     observation = env.reset(9)
     assert observation.metadata == {"derived": {"base": 9}} and env.resets == 1
     assert observation.info["episode_id"] == env.episode_id
-    assert Async().reset(1).info["episode_id"]
+    other: MCPEnvironment = Async()
+    assert other.reset(1).info["episode_id"]
 
 
 def test_a_reset_that_raises_leaves_the_environment_new() -> None:
     class Broken(Plain):
         broken = True
 
-        def reset(self, seed: int | None = None) -> None:
+        def reset(self, seed: int | None = None, episode_id: str | None = None) -> Any:
             if self.broken:
                 raise KeyError("secret")
 
@@ -164,7 +168,7 @@ def test_a_reset_that_raises_leaves_the_environment_new() -> None:
 
 def test_a_reset_that_returns_something_else_is_an_error_of_the_environment() -> None:
     class Wrong(Plain):
-        def reset(self, seed: int | None = None) -> Any:
+        def reset(self, seed: int | None = None, episode_id: str | None = None) -> Any:
             return {"observation": 1}
 
     with pytest.raises(ExecutionError):
@@ -173,11 +177,11 @@ def test_a_reset_that_returns_something_else_is_an_error_of_the_environment() ->
 
 def test_a_reset_may_end_the_episode_at_once() -> None:
     class Over(Plain):
-        def reset(self, seed: int | None = None) -> Observation:
-            return Observation(done=True, reward=1)
+        def reset(self, seed: int | None = None, episode_id: str | None = None) -> Observation:
+            return Observation.model_validate({"done": True, "reward": 1})
 
     class Finished(Plain):
-        def reset(self, seed: int | None = None) -> None:
+        def reset(self, seed: int | None = None, episode_id: str | None = None) -> Any:
             self.finish(0.25, truncated=True, reason="nothing to do")
 
     over, finished = Over(), Finished()
@@ -194,7 +198,7 @@ def test_a_first_step_resets_with_defaults_and_says_so_once() -> None:
     env = CounterEnvironment()
     env.count = 50
     first, second = env.call_tool("add"), env.call_tool("add")
-    assert first.result is not None and first.result.data == 1
+    assert isinstance(first, CallToolObservation) and first.result is not None and first.result.data == 1
     assert first.info["reset"] == "implicit" and "reset" not in second.info
     assert first.info["episode_id"] == env.episode_id
     assert env.trajectory is not None and env.trajectory.implicit_reset
@@ -202,7 +206,8 @@ def test_a_first_step_resets_with_defaults_and_says_so_once() -> None:
 
 def test_an_environment_whose_reset_needs_options_is_not_reset_by_a_step() -> None:
     class Levelled(Plain):
-        def reset(self, *, level: int) -> None: ...
+        def reset(self, *, level: int) -> Any:  # type: ignore[override]
+            return None
 
     env = Levelled()
     with pytest.raises(InvalidMessage):
@@ -233,7 +238,7 @@ def test_every_call_is_a_step_whatever_comes_of_it() -> None:
                 return ""
 
         def score(self, call: ToolCall, outcome: ToolOutcome) -> float:
-            scored.append((call.step, call.name, outcome.error and outcome.error.error_type.value))
+            scored.append((call.step, call.name, outcome.error.error_type.value if outcome.error else None))
             return 1.0
 
     env = Env()
@@ -543,7 +548,7 @@ def test_finish_with_a_reward_that_is_no_finite_number_fails_the_step_loudly(kin
                 """End it, and hide what went wrong."""
                 try:
                     self.finish(float("nan"))
-                except Exception:
+                except ExecutionError:
                     return "fine"
                 return "finer"
 
@@ -594,7 +599,7 @@ class Board(MCPEnvironment):
     def __init__(self) -> None:
         self.position = 0
 
-    def act(self, action: Action) -> Moved:
+    def act(self, action: Action) -> Any:
         assert isinstance(action, Move)
         self.position += action.by
         if self.position > 5:
@@ -614,7 +619,10 @@ def test_own_actions_go_to_act_and_are_steps() -> None:
     last = board.step(Move(by=4))
     assert last.reward == 1.75 and last.terminated
     assert board.trajectory is not None
-    assert [step.call for step in board.trajectory.steps] == [ToolCall("move", {"by": 2}, 1), ToolCall("move", {"by": 4}, 2)]
+    assert [step.call for step in board.trajectory.steps] == [
+        ToolCall("move", {"by": 2}, 1),
+        ToolCall("move", {"by": 4}, 2),
+    ]
     with pytest.raises(EpisodeDone):
         board.step(Move(by=1))
 
@@ -838,7 +846,7 @@ def test_a_timeout_that_the_tool_itself_raises_is_its_failure_and_no_deadline() 
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["the tool's own", "the caller's"])
-def test_a_sync_tool_past_its_deadline_is_left_behind_and_the_session_is_lost(own: bool) -> None:
+def test_a_sync_tool_past_its_deadline_is_left_behind_with_its_environment(own: bool) -> None:
     release, left = threading.Event(), threading.Event()
     closed: list[str] = []
 
@@ -864,9 +872,10 @@ def test_a_sync_tool_past_its_deadline_is_left_behind_and_the_session_is_lost(ow
     observation = env.call_tool("stuck", timeout_s=None if own else 0.05)
     assert observation.error is not None and observation.error.error_type is ToolErrorType.TIMEOUT
     assert observation.truncated and observation.reward is None
-    for go_on in (lambda: env.call_tool("say"), env.reset):
-        with pytest.raises(SessionLost):
-            go_on()
+    with pytest.raises(EpisodeDone):
+        env.call_tool("say")
+    with pytest.raises(ExecutionError, match="begin with a new one"):
+        env.reset()
     assert env.list_tools()
     env.close()
     assert closed == []

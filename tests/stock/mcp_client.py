@@ -1,7 +1,7 @@
 """The ``mcp`` package's own client as a program of its own: lists, calls, and prints what it saw as one JSON object.
 
-    python mcp_client.py legacy http://127.0.0.1:8000/mcp
-    python mcp_client.py auto -- mcpenv run envs/echo_mcp --transport stdio
+python mcp_client.py legacy http://127.0.0.1:8000/mcp
+python mcp_client.py auto -- mcpenv run envs/echo_mcp --transport stdio
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Claude Desktop starts commands and speaks MCP on their standard streams; so does the client here, with its commands."""
+"""Claude Desktop starts commands and speaks MCP on their standard streams. The client here starts the same commands."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field, field_validator, model_validator
 
-from .errors import NotSerializable
 from .tools import Tool, ToolFailure, ToolResult
 from .values import refuse_non_finite, without_computed
 
@@ -38,6 +37,9 @@ class Observation(BaseModel):
             of rewards so far), ``reset`` ("implicit" where a first step reset the environment).
 
     ``done`` is derived (either of the two); ``done=True`` alone means terminated.
+
+    Raises:
+        NotSerializable: the reward is NaN or infinite.
     """
 
     model_config = ConfigDict(
@@ -91,10 +93,7 @@ class Observation(BaseModel):
     @field_validator("reward", mode="after")
     @classmethod
     def _finite(cls, reward: float | None) -> float | None:
-        try:
-            refuse_non_finite(reward, "reward")
-        except NotSerializable as error:
-            raise ValueError(error.reason) from error
+        refuse_non_finite(reward, "reward")
         return reward
 
     @computed_field  # type: ignore[prop-decorator]

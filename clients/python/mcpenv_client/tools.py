@@ -94,7 +94,7 @@ class ToolResult(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _plain(cls, data: Any, info: ValidationInfo) -> Any:
-        return data if info.context is PLAIN else to_plain(data, "result")
+        return to_plain(data, "result") if info.context is not PLAIN and isinstance(data, dict) else data
 
     @property
     def text(self) -> str:

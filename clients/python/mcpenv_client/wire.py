@@ -292,7 +292,10 @@ def observation_data(observation: Observation) -> dict[str, Any]:
     metadata, info = observation.metadata, observation.info
     if type(observation) is CallToolObservation:
         result, error = observation.result, observation.error
-        metadata, info = _plain_fields(metadata, "metadata"), _plain_fields(info, "info")
+        if metadata:
+            metadata = _plain_fields(metadata, "metadata")
+        if info:
+            info = _plain_fields(info, "info")
         body = {
             "metadata": metadata,
             "tool_name": observation.tool_name,
@@ -301,7 +304,7 @@ def observation_data(observation: Observation) -> dict[str, Any]:
         }
     else:
         body = to_plain(observation, "observation")
-        metadata, info = body.get("metadata"), body.pop("info", None)
+        metadata, info = body.get("metadata", {}), body.pop("info", {})
         for name in ("reward", "done", "terminated", "truncated"):
             body.pop(name, None)
     data: dict[str, Any] = {
@@ -325,10 +328,11 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 def _plain_fields(fields: dict[str, Any], what: str) -> dict[str, Any]:
     """``fields`` as plain data; the framework's own, which are nearly all, are that already."""
-    if all(type(value) in _SCALARS for value in fields.values()):
-        return fields
-    plain: dict[str, Any] = to_plain(fields, what)
-    return plain
+    for value in fields.values():
+        if type(value) not in _SCALARS:
+            plain: dict[str, Any] = to_plain(fields, what)
+            return plain
+    return fields
 
 
 def encode_reply(kind: str, data: dict[str, Any], request_id: str | None = None) -> str:

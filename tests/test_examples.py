@@ -1,0 +1,137 @@
+"""Every file of ``examples/`` runs to its end as a program of its own, silent on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+sys.path.insert(0, str(EXAMPLES))
+from serving import ECHO_MCP, GUESS_NUMBER, served  # noqa: E402
+
+HELPERS = {"serving"}
+NEEDS_A_MODEL = {"llm_rollout"}
+ALONE = sorted({path.stem for path in EXAMPLES.glob("*.py")} - HELPERS - NEEDS_A_MODEL)
+
+TIMEOUT_S = 120
+
+
+def run_example(name: str, *arguments: str) -> str:
+    """What an example printed. It must end well and say nothing on stderr."""
+    ended = subprocess.run(
+        [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments],
+        cwd=EXAMPLES.parent,
+        env={**os.environ, "OPENAI_API_KEY": "secret"},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stderr == ""
+    return ended.stdout
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_an_example_ends_well_and_prints_a_few_lines(name: str) -> None:
+    assert 0 < len(run_example(name).splitlines()) <= 40
+
+
+@pytest.mark.parametrize("name", ["remote_rollout", "many_episodes"])
+def test_an_example_uses_the_server_that_it_is_given(name: str) -> None:
+    with served(GUESS_NUMBER) as url:
+        assert run_example(name, url)
+
+
+def test_the_mcp_client_example_uses_the_server_that_it_is_given() -> None:
+    with served(ECHO_MCP) as url:
+        assert "2025-11-25: echo_message, echo_with_length, say_goodbye" in run_example(
+            "plain_mcp_client", f"{url}/mcp"
+        )
+
+
+def test_a_model_plays_in_process() -> None:
+    with scripted_model() as base_url:
+        said = run_example("llm_rollout", "--base-url", base_url, "--model", "scripted")
+    assert said.splitlines()[-1] == "return: 0.9"  # a hint for 0.1, and the number found
+
+
+def test_a_model_plays_on_a_server() -> None:
+    with served(GUESS_NUMBER) as url, scripted_model() as base_url:
+        said = run_example("llm_rollout", "--base-url", base_url, "--model", "scripted", "--env", url)
+    assert said.splitlines()[-1] == "return: 0.9"
+
+
+# -- a model
+
+
+@contextmanager
+def scripted_model() -> Iterator[str]:
+    """The base URL of an OpenAI-compatible endpoint whose model asks for a hint and then halves what is left."""
+    app = Starlette(routes=[Route("/v1/chat/completions", _complete, methods=["POST"])])
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()  # from here on connections wait until they are accepted
+        server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="warning"))
+        thread = Thread(target=server.run, args=([listening],))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+async def _complete(request: Request) -> JSONResponse:
+    body = await request.json()
+    refused = _refuse(request.headers.get("authorization"), body)
+    if refused is not None:
+        return JSONResponse({"error": {"message": refused}}, status_code=400)
+    message = {"role": "assistant", "content": None, "tool_calls": _next_calls(body["messages"])}
+    return JSONResponse({"choices": [{"index": 0, "finish_reason": "tool_calls", "message": message}]})
+
+
+def _refuse(authorization: str | None, body: dict[str, Any]) -> str | None:
+    """What an endpoint would find wrong with the request."""
+    if authorization != "Bearer secret" or body["model"] != "scripted":
+        return "who are you?"
+    if body["messages"][0] != {"role": "user", "content": "Guess a number from 1 to 100."}:
+        return "the task is missing"
+    functions = {tool["function"]["name"]: tool["function"]["parameters"] for tool in body["tools"]}
+    if functions["guess"]["properties"] != {"number": {"type": "integer"}} or "hint" not in functions:
+        return "the tools are not as listed"
+    asked = [call["id"] for message in body["messages"] for call in message.get("tool_calls") or ()]
+    answered = [message["tool_call_id"] for message in body["messages"] if message["role"] == "tool"]
+    return None if asked == answered else "a call without its answer"
+
+
+def _next_calls(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A hint and the first guess in one turn, then a guess a turn."""
+    answers = {message["tool_call_id"]: message["content"] for message in messages if message["role"] == "tool"}
+    calls = [call for message in messages for call in message.get("tool_calls") or ()]
+    low, high = 1, 100
+    for call in calls:
+        if call["function"]["name"] == "guess":
+            number = json.loads(call["function"]["arguments"])["number"]
+            low, high = (number + 1, high) if answers[call["id"]] == "higher" else (low, number - 1)
+    guess = _call(len(calls) + 1, "guess", json.dumps({"number": (low + high) // 2}))
+    return [guess] if calls else [_call(0, "hint", ""), guess]
+
+
+def _call(number: int, name: str, arguments: str) -> dict[str, Any]:
+    return {"id": f"call-{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
