@@ -163,7 +163,25 @@ class MCPEnvironment:
     # -- what an author calls
 
     @overload
-    def tool(self, fn: F, /) -> F: ...
+    def tool(
+        self,
+        fn: F,
+        /,
+        *,
+        mode: Mode | str | None = None,
+        name: str | None = None,
+        description: str | None = None,
+        timeout_s: float | None = None,
+        terminal: bool = False,
+        concurrent: bool = False,
+        title: str | None = None,
+        version: str | int | None = None,
+        icons: list[Icon] | None = None,
+        tags: set[str] | None = None,
+        annotations: ToolAnnotations | dict[str, Any] | None = None,
+        output_schema: dict[str, Any] | None = _NOT_GIVEN,
+        meta: dict[str, Any] | None = None,
+    ) -> F: ...
     @overload
     def tool(
         self,

@@ -197,7 +197,7 @@ class Execution:
             ExecutionError: the author's reset raised; the environment is NEW.
             OperationTimeout: it passed its deadline.
         """
-        await self._take_turn()
+        await self._take_turn(event=Event.RESET)
         try:
             return await self._reset(seed, episode_id, options or {}, timeout_s, implicit=False)
         finally:
@@ -273,7 +273,7 @@ class Execution:
 
     # -- inside
 
-    async def _take_turn(self, shared: bool = False) -> None:
+    async def _take_turn(self, shared: bool = False, event: Event = Event.STEP) -> None:
         if inside(self):
             raise Misuse(
                 "this environment is in the middle of a step: its own tools and reset cannot step, reset or close it; "
@@ -285,7 +285,7 @@ class Execution:
                 self._turn.give(shared)
         if self.author.stuck:
             if self.episode.state is not EpisodeState.NEW:
-                next_state(self.episode.state, Event.STEP)
+                next_state(self.episode.state, event)
             raise ExecutionError(
                 "a tool that could not be stopped still runs in this environment; begin with a new one"
             )
@@ -438,7 +438,7 @@ class Execution:
 
     def _site(self, score: Callable[[ToolCall, ToolOutcome], Any] | None) -> Site:
         loopless = self.home if self.without_loop else None
-        return Site(self.author, self.session_id, self.episode.kept, self.server, score, loopless)
+        return Site(self.author, self.mode, self.session_id, self.episode.kept, self.server, score, loopless)
 
     @property
     def _visible(self) -> Visible:

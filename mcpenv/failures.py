@@ -1,26 +1,25 @@
-"""How an exception becomes a failure: by its type and by whose code raised it, never by its text.
+"""How an exception becomes a failure: by its type, never by its text.
 
-What an agent may read is the tool's own message: a `ToolError`'s text as it is; of another exception its text if the
-tool's own code raised it, without file paths; otherwise only its type. All but a `ToolError` name an incident, under
-which the traceback stands in the log.
+What an agent may read is the tool's own message. A `ToolError` is meant for it and passes as it is. Of any other
+exception the text passes in simulation, without file paths; in production only its incident, under which the traceback
+stands in the log.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import re
 import secrets
-from collections.abc import Callable
-from types import TracebackType
-from typing import Any
 
 from fastmcp.exceptions import ToolError
 
 from mcpenv_client.errors import ExecutionError, FactoryError, WireError
-from mcpenv_client.tools import ToolErrorType, ToolFailure
+from mcpenv_client.tools import Mode, ToolErrorType, ToolFailure
 
 logger = logging.getLogger("mcpenv")
+
+MAX_MESSAGE = 2000
+"""Characters of an exception's text that a client may read."""
 
 _PATH = re.compile(r"(?<![\w:/.])(?:[A-Za-z]:)?(?:[\\/][^\s\\/'\",;:()<>]+){2,}[\\/]?")
 
@@ -30,15 +29,14 @@ def new_incident() -> str:
     return secrets.token_hex(4)
 
 
-def execution_failure(name: str, error: BaseException, fn: Callable[..., Any] | None) -> ToolFailure:
-    """The failure of a tool that raised ``error``; logs the traceback of what the agent may not read."""
+def execution_failure(name: str, error: BaseException, mode: Mode) -> ToolFailure:
+    """The failure of a tool that raised ``error``; logs the traceback of all but a `ToolError`."""
     if isinstance(error, ToolError):
         return ToolFailure(error_type=ToolErrorType.EXECUTION_ERROR, message=str(error) or "The tool failed.")
     incident = new_incident()
     logger.error("incident %s: tool %r raised %s", incident, name, type(error).__name__, exc_info=error)
-    said = _own_words(error, fn)
-    text = f"{type(error).__name__}: {said}" if said else type(error).__name__
-    return ToolFailure(error_type=ToolErrorType.EXECUTION_ERROR, message=f"{text} (incident {incident})")
+    said = "The tool failed" if mode is Mode.PRODUCTION else own_words(error)
+    return ToolFailure(error_type=ToolErrorType.EXECUTION_ERROR, message=f"{said} (incident {incident})")
 
 
 def unusable_result(name: str, reason: str) -> ToolFailure:
@@ -74,25 +72,9 @@ def factory_failure(name: str, error: BaseException) -> WireError:
     )
 
 
-def _own_words(error: BaseException, fn: Callable[..., Any] | None) -> str:
-    """The exception's text if the tool's own code raised it, without file paths; else an empty string."""
-    if isinstance(error, OSError):
-        return error.strerror or ""
-    home = _folder_of(fn)
-    if home is None or not _raised_in(error.__traceback__, home):
-        return ""
-    return _PATH.sub("<path>", " ".join(str(error).split()))[:2000]
-
-
-def _folder_of(fn: Callable[..., Any] | None) -> str | None:
-    while fn is not None and not hasattr(fn, "__code__"):
-        fn = getattr(fn, "__wrapped__", None) or getattr(fn, "func", None) or type(fn).__dict__.get("__call__")
-    return None if fn is None else os.path.dirname(fn.__code__.co_filename)
-
-
-def _raised_in(traceback: TracebackType | None, folder: str) -> bool:
-    if traceback is None:
-        return False
-    while traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    return os.path.dirname(traceback.tb_frame.f_code.co_filename) == folder
+def own_words(error: BaseException) -> str:
+    """The type and the text of an exception, without file paths."""
+    # The text of an OSError names the file; strerror says only what is wrong with it.
+    text = error.strerror or "" if isinstance(error, OSError) else str(error)
+    said = _PATH.sub("<path>", " ".join(text.split()))[:MAX_MESSAGE]
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__

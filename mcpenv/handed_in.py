@@ -119,9 +119,8 @@ class HandedIn:
             return ToolFailure(error_type=ToolErrorType.INVALID_ARGS, message=f"{name}: invalid arguments: {said}")
         except ToolError as error:
             if error.__cause__ is not None and _made_by_fastmcp(error):
-                component = await self.server.get_tool(name)
-                return execution_failure(name, error.__cause__, getattr(component, "fn", None))
-            return execution_failure(name, error, None)
+                return execution_failure(name, error.__cause__, own.mode)
+            return execution_failure(name, error, own.mode)
         if isinstance(result, InputRequiredToolResult):
             return result.input_required
         try:

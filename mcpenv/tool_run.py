@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from mcpenv_client.errors import NotSerializable
 from mcpenv_client.records import Plane, ToolCall, ToolOutcome
-from mcpenv_client.tools import ToolErrorType, ToolFailure
+from mcpenv_client.tools import Mode, ToolErrorType, ToolFailure
 from mcpenv_client.wire import describe_faults
 
 from .author import AuthorCode
@@ -63,6 +63,7 @@ class Site:
     """
 
     author: AuthorCode
+    mode: Mode
     session_id: str
     kept: dict[str, Any]
     server: FastMCP | None
@@ -175,13 +176,13 @@ class ToolRun:
         except NotSerializable as error:
             failure = unusable_result(kind.name, str(error))
         except (ToolError, ValidationError, TypeError, ValueError) as error:
-            failure = execution_failure(kind.name, error, self._tool.fn)
+            failure = execution_failure(kind.name, error, self._site.mode)
         return ToolOutcome(error=failure, duration_s=duration_s)
 
     def _failed(self, error: BaseException) -> ToolOutcome:
         if isinstance(error, MCPError) and error.error.code == MISSING_REQUIRED_CLIENT_CAPABILITY:
             raise error  # the MCP client must see it as it is: the request cannot be served at all
-        failure = execution_failure(self._tool.kind.name, error, self._tool.fn)
+        failure = execution_failure(self._tool.kind.name, error, self._site.mode)
         return ToolOutcome(error=failure, duration_s=time.perf_counter() - self._clock)
 
 

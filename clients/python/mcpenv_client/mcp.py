@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Coroutine, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import ValidationError
@@ -18,7 +19,7 @@ try:
     from mcp.client.client import Client
     from mcp.client.streamable_http import streamable_http_client
     from mcp.shared.exceptions import MCPError
-    from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, CallToolResult
+    from mcp_types import CONNECTION_CLOSED, CallToolResult
     from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 except ImportError as error:
     raise ImportError(
@@ -42,6 +43,7 @@ from .errors import (
 )
 from .sync import BlockingClient
 from .tools import Mode, Tool, ToolResult
+from .values import to_plain
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -52,8 +54,13 @@ T = TypeVar("T")
 
 Protocol = Literal["auto", "2025-11-25", "2026-07-28"]
 
-_MODES: dict[str, str] = {"auto": "auto", "2025-11-25": "legacy", "2026-07-28": "auto"}
+_HANDSHAKE = "2025-11-25"
+_ERAS = {"auto": "auto", _HANDSHAKE: "legacy", "2026-07-28": "auto"}
+"""How the mcp client is asked for them. To pin the newest would skip the question whether there is a server at all."""
+
 _MAX_PAGES = 1000
+_LAST_WORDS_S = 1.0
+_UNAUTHORIZED = 401
 _RESERVED = "io.modelcontextprotocol/"
 """Prefix of the protocol's own keys in ``_meta``: the server's name and the like, no part of a tool's result."""
 
@@ -73,6 +80,7 @@ class MCPToolClient:
         headers: of every request: ``{"Authorization": "Bearer ..."}``.
         connect_timeout_s: seconds to connect, and to close.
         message_timeout_s: seconds to wait for a listing or a result.
+        max_message_bytes: the largest result to accept.
 
     Raises (all methods):
         ConnectionFailed: no connection could be made, or no MCP server is there.
@@ -90,18 +98,17 @@ class MCPToolClient:
         headers: Mapping[str, str] | None = None,
         connect_timeout_s: float = 10.0,
         message_timeout_s: float = 330.0,
+        max_message_bytes: int = 100 * 1024 * 1024,
     ) -> None:
         if mode == Mode.SIMULATION:
             raise ValueError("MCPToolClient has no episodes; for mode='simulation' use EnvClient")
         if mode != Mode.PRODUCTION:
             raise ValueError(f"unknown mode {mode!r}; MCPToolClient is for mode='production'")
-        if protocol not in _MODES:
-            raise ValueError(f"unknown protocol {protocol!r}; one of {', '.join(_MODES)}")
+        if protocol not in _ERAS:
+            raise ValueError(f"unknown protocol {protocol!r}; one of {', '.join(_ERAS)}")
         self.url = http_base(base_url, "/mcp") + "/mcp"
         self._protocol = protocol
-        self._headers = dict(headers or {})
-        self._connect_timeout_s = connect_timeout_s
-        self._message_timeout_s = message_timeout_s
+        self._options = _Options(connect_timeout_s, message_timeout_s, max_message_bytes, dict(headers or {}))
         self._connecting = asyncio.Lock()
         self._session: _Session | None = None
         self._closed = False
@@ -112,11 +119,11 @@ class MCPToolClient:
         """Open the session; does nothing if it is open. After a loss this begins a new one."""
         async with self._connecting:
             if self._session is not None and self._session.ended:
-                await self._session.close(self._connect_timeout_s)
+                await self._session.close(self._options.connect_timeout_s)
                 self._session = None
             if self._session is None:
-                session = _Session(self.url, self._protocol, self._headers, self._connect_timeout_s)
-                await session.open(self._connect_timeout_s)
+                session = _Session(self.url, self._protocol, self._options)
+                await session.open()
                 self._session = session
             self._closed = False
 
@@ -126,7 +133,7 @@ class MCPToolClient:
             self._closed = True
             session, self._session = self._session, None
         if session is not None:
-            await session.close(self._connect_timeout_s)
+            await session.close(self._options.connect_timeout_s)
 
     async def __aenter__(self) -> Self:
         await self.connect()
@@ -158,9 +165,8 @@ class MCPToolClient:
         cursor: str | None = None
         try:
             for _ in range(_MAX_PAGES):
-                page = await session.ask(
-                    session.client.list_tools(cursor=cursor, cache_mode="refresh"), "tools/list", self._message_timeout_s
-                )
+                listing = session.client.list_tools(cursor=cursor, cache_mode="refresh")
+                page = await session.ask(listing, "tools/list", self._options.message_timeout_s)
                 tools.extend(_tool(listed) for listed in page.tools)
                 cursor = page.next_cursor
                 if cursor is None:
@@ -190,12 +196,14 @@ class MCPToolClient:
             OperationTimeout: no result came in time; the call was cancelled.
         """
         session = await self._open()
-        limit_s = self._message_timeout_s if timeout_s is None else timeout_s
-        call = session.client.call_tool(name, arguments or {}, read_timeout_seconds=limit_s)
+        limit_s = self._options.message_timeout_s if timeout_s is None else timeout_s
+        call = session.client.call_tool(name, to_plain(arguments or {}, "arguments"))
         try:
             result = _result(await session.ask(call, name, limit_s))
-        except MCPError as refused:
-            result = _refused(refused.error.message)
+        except MCPError as error:
+            result = _refused(error.error.message)
+        except RuntimeError as error:  # of mcp: the result does not fit the tool's output schema
+            result = _refused(str(error))
         except ValidationError as error:
             raise InvalidMessage(f"{name}: the server's result is none of MCP") from error
         if result.is_error and raise_on_error:
@@ -234,17 +242,28 @@ class SyncMCPToolClient(BlockingClient):
         ) -> ToolResult: ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Options:
+    connect_timeout_s: float
+    message_timeout_s: float
+    max_message_bytes: int
+    headers: dict[str, str]
+
+
 class _Session:
-    """One `mcp` client in a task of its own: it must be left in the task that entered it, whoever closes it."""
+    """One `mcp` client in a task of its own: it must be left in the task that entered it, whoever closes it.
+
+    Attributes:
+        client: once `open` returned.
+    """
 
     client: Client
 
-    def __init__(self, url: str, protocol: str, headers: dict[str, str], connect_timeout_s: float) -> None:
+    def __init__(self, url: str, protocol: str, options: _Options) -> None:
         self._url = url
+        self._shown = without_password(url)
         self._protocol = protocol
-        self._headers = headers
-        # No limit on reading: each request has its own, and a tool may be silent for long.
-        self._timeout = httpx2.Timeout(connect_timeout_s, read=None)
+        self._options = options
         self._owner = Owner()
         self._stop = asyncio.Event()
         self._lost: str | None = None
@@ -256,30 +275,30 @@ class _Session:
         """Whether nothing more can be asked here."""
         return self._why() is not None
 
-    async def open(self, timeout_s: float) -> None:
+    async def open(self) -> None:
         """Connect.
 
         Raises:
             ConnectionFailed, Unauthorized, UnsupportedVersion: as `MCPToolClient` does.
         """
-        shown = without_password(self._url)
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._run(ready), name="mcpenv-client mcp session")
+        limit_s = self._options.connect_timeout_s
         try:
-            await asyncio.wait_for(asyncio.shield(ready), timeout_s)
+            await asyncio.wait_for(asyncio.shield(ready), limit_s)
         except (TimeoutError, asyncio.TimeoutError) as error:
             await self.close(0)
-            raise ConnectionFailed(shown, f"no answer within {timeout_s:g} s") from error
+            raise ConnectionFailed(self._shown, f"no answer within {limit_s:g} s") from error
         except asyncio.CancelledError:
             await self.close(0)
             raise
         except McpenvError:
             raise
-        except Exception as error:  # noqa: BLE001 - the boundary to mcp and httpx2, which raise what they like
-            if self._status == 401:
-                raise Unauthorized(f"{shown} asks for a credential (HTTP 401)") from error
+        except Exception as error:  # the boundary to mcp and httpx2
+            if self._status == _UNAUTHORIZED:
+                raise self._unauthorized() from error
             status = "" if self._status is None else f"HTTP {self._status}: "
-            raise ConnectionFailed(shown, f"{status}{error or type(error).__name__}") from error
+            raise ConnectionFailed(self._shown, f"{status}{error or type(error).__name__}") from error
 
     async def ask(self, request: Coroutine[Any, Any, T], what: str, limit_s: float) -> T:
         """Await a request of `client`.
@@ -287,6 +306,7 @@ class _Session:
         Raises:
             OperationTimeout: no answer within ``limit_s`` seconds.
             SessionLost: the connection ended.
+            Unauthorized: the credential is no longer good.
             MCPError: the server refused.
         """
         try:
@@ -294,10 +314,14 @@ class _Session:
         except (TimeoutError, asyncio.TimeoutError) as error:
             raise OperationTimeout(f"{what}: no answer within {limit_s:g} s") from error
         except MCPError as error:
-            if error.code == REQUEST_TIMEOUT:
-                raise OperationTimeout(f"{what}: no answer within {limit_s:g} s") from error
-            if error.code == CONNECTION_CLOSED:
-                raise self._lose() from error
+            if error.code == CONNECTION_CLOSED and self._task is not None:
+                # The session's own task knows why, as soon as it is over.
+                await asyncio.wait({self._task}, timeout=_LAST_WORDS_S)
+                self._lost = self._lost or f"the connection to {self._shown} ended"
+            if self._status == _UNAUTHORIZED:
+                raise self._unauthorized() from error
+            if self._lost is not None:
+                raise SessionLost(self._lost) from error
             raise
 
     def refuse_if_lost(self) -> None:
@@ -316,40 +340,100 @@ class _Session:
         done, _ = await asyncio.wait({self._task}, timeout=timeout_s)
         if not done:
             self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait({self._task})
 
     async def _run(self, ready: asyncio.Future[None]) -> None:
         try:
             async with self._entered() as client:
                 self.client = client
-                ready.set_result(None)
+                if not ready.done():
+                    ready.set_result(None)
                 await self._stop.wait()
-        except BaseException as error:  # noqa: BLE001 - told to whoever opens the session, or to the next caller
+        except asyncio.CancelledError:
+            self._lost = self._lost or "the event loop is ending"
+            ready.cancel()
+            raise
+        except Exception as error:  # told to whoever opens the session, or to the next caller
             cause = _innermost(error)
             if not ready.done():
-                ready.set_exception(cause if isinstance(cause, Exception) else SessionLost("cancelled"))
-            elif self._lost is None:
-                self._lost = f"the connection to {without_password(self._url)} ended: {cause or type(cause).__name__}"
-            if isinstance(error, asyncio.CancelledError) and self._cancelled_from_outside():
-                raise
+                ready.set_exception(cause)
+            self._lost = self._lost or f"the connection to {self._shown} ended: {cause or type(cause).__name__}"
 
     @asynccontextmanager
     async def _entered(self) -> AsyncIterator[Client]:
+        options = self._options
         async with httpx2.AsyncClient(
-            headers=self._headers,
-            timeout=self._timeout,
+            headers=options.headers,
+            # No limit on reading: each request has its own, and a tool may be silent for long.
+            timeout=httpx2.Timeout(options.connect_timeout_s, read=None),
             trust_env=not is_loopback(self._url),
             event_hooks={"response": [self._note_status]},
         ) as http:
-            transport = streamable_http_client(self._url, http_client=http)
-            async with Client(transport, mode=_MODES[self._protocol]) as client:
+            transport = streamable_http_client(
+                self._url, http_client=http, max_sse_event_size=options.max_message_bytes
+            )
+            async with Client(transport, mode=_ERAS[self._protocol]) as client:
                 version = client.protocol_version
                 handshake = version in HANDSHAKE_PROTOCOL_VERSIONS
-                if self._protocol != "auto" and handshake != (_MODES[self._protocol] == "legacy"):
+                if self._protocol != "auto" and handshake != (self._protocol == _HANDSHAKE):
                     raise UnsupportedVersion(f"the server speaks MCP {version}, not {self._protocol}")
                 yield client
 
     async def _note_status(self, response: httpx2.Response) -> None:
+        """Mcp turns statuses into errors that do not name them."""
         if response.status_code >= 400:
             self._status = response.status_code
+        if response.status_code == 404 and "mcp-session-id" in response.request.headers:
+            self._lost = self._lost or f"{self._shown} knows the session no more (HTTP 404)"
+
+    def _unauthorized(self) -> Unauthorized:
+        return Unauthorized(f"{self._shown} asks for a credential, or for another one (HTTP 401)")
+
+    def _why(self) -> str | None:
+        if self._lost is None:
+            self._lost = self._owner.why_not()
+        return self._lost
+
+
+def _tool(listed: Any) -> Tool:
+    said = listed.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return Tool(
+        name=said["name"],
+        title=said.get("title"),
+        description=said.get("description", ""),
+        input_schema=said["inputSchema"],
+        output_schema=said.get("outputSchema"),
+        annotations=said.get("annotations"),
+        meta=_meta(said.get("_meta")),
+    )
+
+
+def _result(called: CallToolResult) -> ToolResult:
+    """The result as `EnvClient` gives it for the same tool."""
+    structured, meta = called.structured_content, _meta(called.meta)
+    wrapped = isinstance(structured, dict) and bool((meta or {}).get("fastmcp", {}).get("wrap_result"))
+    return ToolResult(
+        content=[block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in called.content],
+        structured_content=structured,
+        data=structured["result"] if wrapped else structured,
+        is_error=bool(called.is_error),
+        meta=meta,
+    )
+
+
+def _refused(message: str) -> ToolResult:
+    """A refusal of the server (no such tool, say) in the form of a tool's own error."""
+    return ToolResult(content=[{"type": "text", "text": message}], is_error=True)
+
+
+def _meta(meta: Any) -> dict[str, Any] | None:
+    """``_meta`` without the protocol's own keys; None if nothing is left."""
+    kept = {name: value for name, value in (meta or {}).items() if not name.startswith(_RESERVED)}
+    return kept or None
+
+
+def _innermost(error: Exception) -> Exception:
+    """What really happened: task groups wrap it, and each other."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
