@@ -7,6 +7,7 @@ episodes stay behind it.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from fastmcp import FastMCP
@@ -48,6 +49,18 @@ class Lister(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a call goes.
+
+    Attributes:
+        episode_id: the only episode that it is meant for; None: whichever runs.
+    """
+
+    execution: Execution
+    episode_id: str | None = None
+
+
 class Finder(Protocol):
     """Finds the execution that the current MCP request belongs to."""
 
@@ -59,7 +72,7 @@ class Finder(Protocol):
         """
         ...
 
-    async def to_call(self) -> Execution:
+    async def to_call(self) -> Target:
         """The request's own execution, made now if it must be.
 
         Raises:
@@ -98,10 +111,13 @@ class AgentServer(FastMCP):
         if run_middleware and self.middleware:
             return await super().call_tool(name, arguments, version=version)
         try:
-            execution = await self._finder.to_call()
-            listed = execution.tools.version
-            record = await execution.call_tool(name, arguments or {}, plane=Plane.AGENT)
-            if execution.tools.version != listed:
+            target = await self._finder.to_call()
+            tools = target.execution.tools
+            listed = tools.version
+            record = await target.execution.call_tool(
+                name, arguments or {}, plane=Plane.AGENT, episode_id=target.episode_id
+            )
+            if tools.version != listed:
                 await _announce_change()
         except InputRequired as asked:
             return InputRequiredToolResult(asked.result)
@@ -190,4 +206,4 @@ def _listed(spec: Tool) -> Component:
     )
 
 
-__all__ = ["OVER", "AgentServer", "Finder", "Lister"]
+__all__ = ["OVER", "AgentServer", "Finder", "Lister", "Target"]

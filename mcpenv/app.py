@@ -76,8 +76,10 @@ class EnvServer:
     def routes(self) -> list[BaseRoute]:
         """Every route of this mode. Guarded, so that no web page on another site reaches them."""
         control = ControlRoutes(self.pool, self.source, self.config, self._description)
+        simulation = self.config.mode is Mode.SIMULATION
         routes: list[BaseRoute] = [
             Route("/mcp", self._guard(self._mcp)),
+            *([Route("/episodes/{handle}/mcp", self._guard(self._mcp))] if simulation else []),
             self._route("/health", control.health),
             self._route("/ready", control.ready),
             self._route("/metadata", control.metadata),
@@ -85,8 +87,13 @@ class EnvServer:
             self._route("/openapi.json", control.openapi),
             self._route("/docs", control.docs),
         ]
-        if self.config.mode is Mode.SIMULATION:
-            socket = ControlSocket(self.pool, max_message_bytes=self.config.max_message_bytes)
+        if simulation:
+            socket = ControlSocket(
+                self.pool,
+                max_message_bytes=self.config.max_message_bytes,
+                public_url=self.config.public_url,
+                trusted_proxies=self.config.trusted_proxies,
+            )
             routes += [
                 WebSocketRoute("/ws", self._guard(socket)),
                 self._route("/reset", control.reset, "POST"),
@@ -138,13 +145,14 @@ class EnvServer:
         self.pool = SessionPool(self.source, config)
         self.agent_server = AgentServer(
             self.source.name,
-            RequestSessions(self.pool, self.source),
+            RequestSessions(self.pool, self.source, require_handle=config.require_handle),
             instructions=self.source.description or None,
             version=self.source.version,
         )
         self._description = Description(self.source, config, self._readme)
         self._mcp = MCPEndpoint(
             self.agent_server,
+            handles=self.pool.handles,
             on_session_end=lambda session_id: self.pool.close_soon(connection_key(session_id)),
             session_timeout_s=config.session_timeout_s,
             max_body_bytes=config.max_message_bytes,

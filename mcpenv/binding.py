@@ -5,8 +5,10 @@ from __future__ import annotations
 from fastmcp.server.dependencies import fastmcp_request_ctx
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from .agent_server import Lister
-from .execution import Execution
+from mcpenv_client.errors import EpisodeDone, Unauthorized
+
+from .agent_server import Lister, Target
+from .handles import Handle
 from .session import Origin, Session, SessionPool
 from .source import EnvironmentSource
 
@@ -14,19 +16,29 @@ SERVICE = "service"
 """The session of all anonymous stateless clients."""
 
 
+HANDLE = "mcpenv.handle"
+"""Where the endpoint keeps the request's `Handle` in the ASGI scope."""
+
+
 class RequestSessions:
     """Finds the session of the MCP request that is being served; the `Finder` of the server's agent plane."""
 
-    def __init__(self, pool: SessionPool, source: EnvironmentSource) -> None:
+    def __init__(self, pool: SessionPool, source: EnvironmentSource, *, require_handle: bool) -> None:
         self._pool = pool
         self._source = source
+        self._require_handle = require_handle
 
     async def to_list(self) -> Lister:
         """The session's own instance if it exists, else the prototype, else a new session.
 
         Raises:
             CapacityReached, FactoryError: no session can be made.
+            Unauthorized: a handle is needed.
         """
+        handle = self._handle()
+        if handle is not None:
+            return handle.execution or self._source.prototype or handle
+        self._refuse_without_handle()
         session = self._pool.find(self._key()[0])
         if session is not None:
             return session.execution
@@ -34,17 +46,44 @@ class RequestSessions:
             return self._source.prototype
         return (await self._session()).execution
 
-    async def to_call(self) -> Execution:
-        """The session's instance, made at its first call.
+    async def to_call(self) -> Target:
+        """The session's instance, made at its first call; for a handle, the instance of its episode.
 
         Raises:
+            EpisodeDone: the handle's episode is past.
             CapacityReached, FactoryError: no session can be made.
+            Unauthorized: a handle is needed.
         """
-        return (await self._session()).execution
+        handle = self._handle()
+        if handle is not None:
+            execution = handle.current
+            if execution is None:
+                raise EpisodeDone("The episode is over.")
+            return Target(execution, handle.episode_id)
+        self._refuse_without_handle()
+        return Target((await self._session()).execution, None)
 
     async def _session(self) -> Session:
         key, origin = self._key()
         return await self._pool.get_or_open(key, origin)
+
+    def _handle(self) -> Handle | None:
+        context = fastmcp_request_ctx.get()
+        if context is None or context.request is None:
+            return None
+        handle: Handle | None = context.request.scope.get(HANDLE)
+        if handle is not None and context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            connection = context.request.headers.get("mcp-session-id")
+            if connection is not None:
+                handle.connections.add(connection)
+        return handle
+
+    def _refuse_without_handle(self) -> None:
+        if self._require_handle:
+            raise Unauthorized(
+                "this server serves agents only on an episode's own address (info.mcp_url of a reset); ask whoever "
+                "runs the episode for it"
+            )
 
     def _key(self) -> tuple[str, Origin]:
         context = fastmcp_request_ctx.get()

@@ -24,6 +24,11 @@ class ServerConfig:
         max_concurrent_envs: sessions at a time; None: 1, or 1,024 where the environment supports several.
         step_timeout_s: longest step.
         session_timeout_s: idle time after which a session without an open socket ends.
+        queue_timeout_s: how long a client waits its turn when every slot is taken.
+        resume_grace_s: how long a session whose socket was lost waits for its client to come back; 0: not at all.
+        require_handle: MCP clients need the handle of an episode; plain ``/mcp`` says how to get one.
+        public_url: the server's base URL for others, where it is not what they connect to.
+        trusted_proxies: addresses of proxies whose ``X-Forwarded-*`` are believed.
         max_message_bytes: largest frame or request body.
         ping_interval_s: time between keep-alive pings on ``/ws``.
         allowed_hosts: further ``Host`` names to answer to, beside loopback ones.
@@ -36,6 +41,11 @@ class ServerConfig:
     max_concurrent_envs: int | None = None
     step_timeout_s: float = 300.0
     session_timeout_s: float = 1800.0
+    queue_timeout_s: float = 30.0
+    resume_grace_s: float = 0.0
+    require_handle: bool = False
+    public_url: str | None = None
+    trusted_proxies: tuple[str, ...] = ()
     max_message_bytes: int = 4 * 1024 * 1024
     ping_interval_s: float = 20.0
     allowed_hosts: tuple[str, ...] = ()

@@ -25,6 +25,7 @@ from .config import ServerConfig
 from .describe import Description
 from .failures import new_incident
 from .openapi import document, page
+from .public_url import base_url_of
 from .session import Origin, Session, SessionPool
 from .source import EnvironmentSource
 
@@ -97,8 +98,10 @@ class ControlRoutes:
         timeout_s = timeout_of(body.pop("timeout_s", None))
         if session_id is not None:
             session = self._claim(session_id)
+            session.base_url = self._base_url(request)
             return {**observation_data(await session.reset(body, timeout_s)), "session_id": session.id}
         session = await self._pool.open(Origin.HTTP)
+        session.base_url = self._base_url(request)
         try:
             data = observation_data(await session.reset(body, timeout_s))
         except BaseException:
@@ -138,6 +141,9 @@ class ControlRoutes:
             return _plain_state(await session.state())
         finally:
             await self._pool.close(session)
+
+    def _base_url(self, request: Request) -> str:
+        return self._config.public_url or base_url_of(request.scope, self._config.trusted_proxies)
 
     def _claim(self, session_id: str) -> Session:
         session = self._pool.get(session_id)

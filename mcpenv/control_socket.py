@@ -1,10 +1,16 @@
-"""``/ws``: one socket, one session, one episode after the other. The thin shell around the wire protocol."""
+"""``/ws``: one socket, one session, one episode after the other. The thin shell around the wire protocol.
+
+``reset``, ``step``, ``state`` and ``close`` run in order of arrival; ``wait``, ``trajectory`` and ``cancel`` are
+served at once, also during a step. Answers to frames without a ``request_id`` keep the order of the frames.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
@@ -17,9 +23,11 @@ from mcpenv_client.errors import (
     InvalidMessage,
     McpenvError,
     NotSerializable,
+    OperationCancelled,
+    Unauthorized,
     WireError,
 )
-from mcpenv_client.values import to_plain
+from mcpenv_client.values import encode, to_plain
 from mcpenv_client.wire import (
     PROTOCOL_VERSION,
     Frame,
@@ -29,19 +37,26 @@ from mcpenv_client.wire import (
     encode_reply,
     observation_data,
     request_id_of,
+    timeout_of,
 )
 
 from .failures import new_incident
-from .session import Origin, Session, SessionPool
+from .public_url import base_url_of
+from .replies import Answer, is_final
+from .session import Credential, Session, SessionPool
+from .shim import latest
 
 logger = logging.getLogger("mcpenv")
 
 T = TypeVar("T")
 
 WATCH_AFTER_S = 0.02
-"""A frame whose answer takes longer is watched for its client's leaving; quick ones pay nothing for it."""
+"""A frame whose answer takes longer is watched for what else its client sends; quick ones pay nothing for it."""
 
-NORMAL, GOING_AWAY, FAILED, TRY_AGAIN = 1000, 1001, 1011, 1013
+MAX_BACKLOG = 256
+"""Frames that may wait behind one under way; then the socket is not read."""
+
+NORMAL, FAILED, TRY_AGAIN, UNAUTHORIZED, EVICTED = 1000, 1011, 1013, 4401, 4409
 
 
 class ControlSocket:
@@ -49,132 +64,124 @@ class ControlSocket:
 
     Args:
         max_message_bytes: the largest frame; the server's own limit should be larger, because it ends the connection.
+        public_url: the server's address for others, if it is not what clients connect to.
     """
 
-    def __init__(self, pool: SessionPool, *, max_message_bytes: int) -> None:
+    def __init__(
+        self,
+        pool: SessionPool,
+        *,
+        max_message_bytes: int,
+        public_url: str | None = None,
+        trusted_proxies: tuple[str, ...] = (),
+    ) -> None:
         self._pool = pool
         self._max_message_bytes = max_message_bytes
+        self._public_url = public_url
+        self._trusted_proxies = trusted_proxies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one socket."""
         if (await receive())["type"] != "websocket.connect":
             return
-        await send({"type": "websocket.accept"})
-        socket = _Socket(receive, send)
-        asked = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("protocol")
+        await send({"type": "websocket.accept", "subprotocol": _subprotocol(scope)})
+        conversation = _Conversation(self._pool, receive, send, self._max_message_bytes)
+        query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         try:
-            if asked:
-                check_version(asked[0])
-                socket.protocol = PROTOCOL_VERSION
-            session = await socket.unless_gone(self._pool.open(Origin.SOCKET))
+            if "protocol" in query:
+                check_version(query["protocol"][0])
+                conversation.protocol = PROTOCOL_VERSION
+            credential = _credential(scope)
+            opening = self._pool.open_socket(credential, resume="resume" in query)
+            session = await conversation.unless_gone(opening)
         except _Gone:
             return
         except WireError as error:
-            await socket.reply("error", error.to_wire(), None)
-            await socket.close(TRY_AGAIN if isinstance(error, CapacityReached) else FAILED)
+            await conversation.refuse(error)
             return
-        try:
-            await self._serve(socket, session)
-            await socket.close(NORMAL)
-        except _Gone:
-            pass
-        finally:
-            await asyncio.shield(asyncio.ensure_future(self._pool.close(session)))
-
-    async def _serve(self, socket: _Socket, session: Session) -> None:
-        """Answer frames in order of arrival until ``close``."""
-        while True:
-            text = await socket.next_text()
-            request_id: str | None = None
-            try:
-                if text is None:
-                    raise InvalidJSON("a binary frame; frames are JSON text")
-                if len(text) > self._max_message_bytes:
-                    raise InvalidMessage(f"a frame of {len(text)} bytes; at most {self._max_message_bytes} are taken")
-                frame = decode_frame(text)
-                request_id = frame.request_id
-                if frame.type is FrameType.CLOSE:
-                    return
-                await socket.unless_gone(self._answer(socket, session, frame))
-            except _Gone:
-                raise
-            except NotSerializable as error:
-                logger.error("a reply has no JSON form: %s", error)
-                await socket.reply(
-                    "error", ExecutionError(f"the reply has no JSON form: {error}").to_wire(), request_id
-                )
-            except WireError as error:
-                if request_id is None and text is not None and len(text) <= self._max_message_bytes:
-                    request_id = request_id_of(text)
-                await socket.reply("error", error.to_wire(), request_id)
-            except McpenvError as error:
-                await socket.reply("error", ExecutionError(str(error)).to_wire(), request_id)
-            except Exception:
-                incident = new_incident()
-                logger.exception("incident %s: a frame could not be answered", incident)
-                failed = ExecutionError(f"internal error (incident {incident})", incident=incident)
-                await socket.reply("error", failed.to_wire(), request_id)
-
-    async def _answer(self, socket: _Socket, session: Session, frame: Frame) -> None:
-        if frame.type is FrameType.STEP:
-            observation = await session.step(frame.data, frame.timeout_s)
-            await socket.reply("observation", observation_data(observation), frame.request_id)
-        elif frame.type is FrameType.RESET:
-            observation = await session.reset(frame.data, frame.timeout_s)
-            await socket.reply("observation", observation_data(observation), frame.request_id)
-        else:
-            state = await session.state(frame.timeout_s)
-            await socket.reply("state", to_plain(state, "state"), frame.request_id)
+        session.base_url = self._public_url or base_url_of(scope, self._trusted_proxies)
+        await conversation.hold(session)
 
 
 class _Gone(Exception):
-    """The client has left."""
+    """The client has left, or another socket has taken the session over."""
 
 
-class _Socket:
-    """Frames in and out, and a watch for the client's leaving while an answer is being made.
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """The place of an answer among those that keep the order of their frames."""
+
+    text: str | None = None
+
+
+@dataclass(slots=True)
+class _Arrival:
+    """A frame, or what is wrong with it."""
+
+    frame: Frame | None
+    error: WireError | None
+    request_id: str | None
+    slot: _Slot | None
+
+
+class _Conversation:
+    """What one socket says and hears.
 
     Attributes:
         protocol: told to the client in the first reply, if it asked.
     """
 
-    def __init__(self, receive: Receive, send: Send) -> None:
+    def __init__(self, pool: SessionPool, receive: Receive, send: Send, max_message_bytes: int) -> None:
+        self._pool = pool
         self._receive = receive
         self._send = send
-        self._pending: asyncio.Task[Message] | None = None
+        self._max_message_bytes = max_message_bytes
+        self._session: Session | None = None
+        self._pending: asyncio.Task[None] | None = None
+        self._arrived: deque[_Arrival] = deque()
+        self._slots: deque[_Slot] = deque()
+        self._urgent: set[asyncio.Task[None]] = set()
+        self._left = False
+        self._evicted = False
+        self._task: asyncio.Task[Any] | None = None
+        self._waiting_for: asyncio.Task[Any] | None = None
         self.protocol: str | None = None
 
-    async def next_text(self) -> str | None:
-        """The next frame's text, None for a binary frame.
-
-        Raises:
-            _Gone: the client has left.
-        """
-        pending, self._pending = self._pending, None
-        message = await (pending if pending is not None else self._receive())
-        if message["type"] == "websocket.disconnect":
-            raise _Gone
-        text: str | None = message.get("text")
-        return text
-
-    async def reply(self, kind: str, data: dict[str, object], request_id: str | None) -> None:
-        """Send a frame."""
-        text = encode_reply(kind, data, request_id)
-        if self.protocol is not None:
-            text = f'{text[:-1]},"protocol":"{self.protocol}"}}'
-            self.protocol = None
+    async def hold(self, session: Session) -> None:
+        """Serve the session until either side ends."""
+        self._session = session
+        self._task = asyncio.current_task()
+        session.attach(self)
         try:
-            await self._send({"type": "websocket.send", "text": text})
-        except (OSError, RuntimeError) as error:
-            # The server says so in its own way: the connection ended before the answer was ready.
-            raise _Gone from error
+            await self._serve(session)
+            await self._close(NORMAL)
+        except _Gone:
+            pass
+        except asyncio.CancelledError:
+            if not self._evicted or self._task is None or self._task.uncancel() > 0:
+                raise
+            await self._close(EVICTED)
+        finally:
+            for task in (*self._urgent, self._pending):
+                if task is not None:
+                    task.cancel()
+            if not self._evicted:
+                await asyncio.shield(asyncio.ensure_future(self._pool.release(session, lost=self._left)))
 
-    async def close(self, code: int) -> None:
-        """Close from this side."""
+    def evict(self) -> None:
+        """Another socket has come for the session."""
+        self._evicted = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def refuse(self, error: WireError) -> None:
+        """Say why there is no session, and close."""
+        codes = {CapacityReached: TRY_AGAIN, Unauthorized: UNAUTHORIZED}
         try:
-            await self._send({"type": "websocket.close", "code": code})
-        except (OSError, RuntimeError) as error:
-            raise _Gone from error
+            await self._say(encode_reply("error", error.to_wire()))
+            await self._close(codes.get(type(error), FAILED))
+        except _Gone:
+            return
 
     async def unless_gone(self, answer: Coroutine[Any, Any, T]) -> T:
         """Await ``answer``; if the client leaves meanwhile, cancel it.
@@ -182,32 +189,236 @@ class _Socket:
         Raises:
             _Gone: the client has left.
         """
-        loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         assert task is not None
-        left = False
-
-        def look(pending: asyncio.Task[Message]) -> None:
-            nonlocal left
-            if not pending.cancelled() and pending.exception() is None:
-                left = pending.result()["type"] == "websocket.disconnect" and not over
-                if left:
-                    task.cancel()
-
-        def begin() -> None:
-            # What this receives is kept as the next frame, unless it is the client's leaving.
-            self._pending = loop.create_task(self._receive())  # type: ignore[arg-type]
-            self._pending.add_done_callback(look)
-
-        over = False
-        timer = loop.call_later(WATCH_AFTER_S, begin) if self._pending is None else None
+        self._waiting_for = task
+        timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._listen) if self._pending is None else None
         try:
             return await answer
         except asyncio.CancelledError:
-            if not left or task.uncancel() > 0:
+            if not self._left or task.uncancel() > 0:
                 raise
             raise _Gone from None
         finally:
-            over = True
+            self._waiting_for = None
             if timer is not None:
                 timer.cancel()
+
+    # -- in order of arrival
+
+    async def _serve(self, session: Session) -> None:
+        while True:
+            arrival = await self._next()
+            frame = arrival.frame
+            if frame is not None and frame.type is FrameType.CLOSE:
+                return
+            if frame is not None and frame.type.urgent:
+                self._serve_at_once(arrival)
+                continue
+            if arrival.error is not None:
+                await self._reply(arrival, encode_reply("error", arrival.error.to_wire(), arrival.request_id))
+                continue
+            assert frame is not None
+            if frame.request_id is not None and frame.type is not FrameType.STATE:
+                answer = await self.unless_gone(self._once(session, frame))
+            else:
+                answer = await self.unless_gone(_answer(session, frame))
+            await self._reply(arrival, answer.text)
+
+    async def _once(self, session: Session, frame: Frame) -> Answer:
+        assert frame.request_id is not None
+        body = encode([frame.type.value, frame.data, frame.timeout_s])
+        try:
+            return await session.replies.once(frame.request_id, body, lambda: _answer_or_cancelled(session, frame))
+        except WireError as error:
+            return Answer(encode_reply("error", error.to_wire(), frame.request_id))
+
+    # -- at once
+
+    def _serve_at_once(self, arrival: _Arrival) -> None:
+        task = asyncio.ensure_future(self._answer_at_once(arrival))
+        self._urgent.add(task)
+        task.add_done_callback(self._urgent.discard)
+
+    async def _answer_at_once(self, arrival: _Arrival) -> None:
+        frame, session = arrival.frame, self._session
+        assert frame is not None
+        assert session is not None
+        try:
+            if frame.type is FrameType.WAIT:
+                await session.execution.wait(timeout_of(frame.data.get("timeout_s")))
+                text = encode_reply("observation", observation_data(latest(session.execution)), frame.request_id)
+            elif frame.type is FrameType.TRAJECTORY:
+                text = encode_reply("trajectory", _trajectory(session), frame.request_id)
+            else:
+                text = encode_reply("cancel", {"cancelled": _cancel(session, frame)}, frame.request_id)
+        except McpenvError as error:
+            text = encode_reply("error", _wire_error(error).to_wire(), frame.request_id)
+        except Exception as error:  # noqa: BLE001 - the wire's boundary; logged there
+            text = encode_reply("error", _internal(error).to_wire(), frame.request_id)
+        try:
+            await self._reply(arrival, text)
+        except _Gone:
+            return
+
+    # -- frames in
+
+    async def _next(self) -> _Arrival:
+        while not self._arrived:
+            if self._left:
+                raise _Gone
+            if self._pending is not None:
+                await asyncio.wait({self._pending})
+            else:
+                self._hear(await self._receive())
+        return self._arrived.popleft()
+
+    def _listen(self) -> None:
+        """Hear frames while another is being answered."""
+        if self._pending is None or self._pending.done():
+            self._pending = asyncio.ensure_future(self._hear_on())
+
+    async def _hear_on(self) -> None:
+        try:
+            while not self._left and len(self._arrived) < MAX_BACKLOG:
+                before = len(self._arrived)
+                self._hear(await self._receive())
+                if self._left:
+                    if self._waiting_for is not None:
+                        self._waiting_for.cancel()
+                    return
+                if len(self._arrived) > before and self._arrived[-1].frame is not None:
+                    frame = self._arrived[-1].frame
+                    if frame.type.urgent:
+                        self._serve_at_once(self._arrived.pop())
+                if self._waiting_for is None:
+                    return
+        finally:
+            self._pending = None
+
+    def _hear(self, message: Message) -> None:
+        if message["type"] == "websocket.disconnect":
+            self._left = True
+            return
+        text = message.get("text")
+        frame: Frame | None = None
+        error: WireError | None = None
+        request_id: str | None = None
+        try:
+            if text is None:
+                raise InvalidJSON("a binary frame; frames are JSON text")
+            if len(text) > self._max_message_bytes:
+                raise InvalidMessage(f"a frame of {len(text)} bytes; at most {self._max_message_bytes} are taken")
+            frame = decode_frame(text)
+            request_id = frame.request_id
+        except WireError as refused:
+            error = refused
+            if text is not None and len(text) <= self._max_message_bytes:
+                request_id = request_id_of(text)
+        slot: _Slot | None = None
+        if request_id is None:
+            slot = _Slot()
+            self._slots.append(slot)
+        self._arrived.append(_Arrival(frame, error, request_id, slot))
+
+    # -- frames out
+
+    async def _reply(self, arrival: _Arrival, text: str) -> None:
+        slot = arrival.slot
+        if slot is None:
+            await self._say(text)
+            return
+        slot.text = text
+        while self._slots and self._slots[0].text is not None:
+            await self._say(self._slots.popleft().text or "")
+
+    async def _say(self, text: str) -> None:
+        if self.protocol is not None:
+            text = f'{text[:-1]},"protocol":"{self.protocol}"}}'
+            self.protocol = None
+        try:
+            await self._send({"type": "websocket.send", "text": text})
+        except (OSError, RuntimeError) as error:
+            # The server says so in its own way: the connection ended before the answer was ready.
+            self._left = True
+            raise _Gone from error
+
+    async def _close(self, code: int) -> None:
+        try:
+            await self._send({"type": "websocket.close", "code": code})
+        except (OSError, RuntimeError) as error:
+            raise _Gone from error
+
+
+async def _answer(session: Session, frame: Frame) -> Answer:
+    """Do what a reset, step or state frame asks; a refusal is an answer too."""
+    try:
+        if frame.type is FrameType.STEP:
+            data = observation_data(await session.step(frame.data, frame.timeout_s))
+            return Answer(encode_reply("observation", data, frame.request_id))
+        if frame.type is FrameType.RESET:
+            data = observation_data(await session.reset(frame.data, frame.timeout_s))
+            return Answer(encode_reply("observation", data, frame.request_id))
+        state = to_plain(await session.state(frame.timeout_s), "state")
+        return Answer(encode_reply("state", state, frame.request_id))
+    except McpenvError as error:
+        refused = _wire_error(error)
+        return Answer(encode_reply("error", refused.to_wire(), frame.request_id), final=is_final(refused))
+    except Exception as error:  # noqa: BLE001 - the wire's boundary; logged there
+        return Answer(encode_reply("error", _internal(error).to_wire(), frame.request_id))
+
+
+async def _answer_or_cancelled(session: Session, frame: Frame) -> Answer:
+    """In a task of its own: what cancels it asks for an answer that says so."""
+    try:
+        return await _answer(session, frame)
+    except asyncio.CancelledError:
+        cancelled = OperationCancelled(f"the {frame.type.value} was cancelled")
+        return Answer(encode_reply("error", cancelled.to_wire(), frame.request_id))
+
+
+def _cancel(session: Session, frame: Frame) -> bool:
+    target = frame.data.get("request_id")
+    if not isinstance(target, str):
+        raise InvalidMessage(
+            "cancel needs data.request_id",
+            errors=[{"loc": ["data", "request_id"], "msg": "not a string", "type": "str"}],
+        )
+    running = session.replies.running(target)
+    return running is not None and running.cancel()
+
+
+def _trajectory(session: Session) -> dict[str, Any]:
+    trajectory = session.execution.episode.trajectory
+    if trajectory is None:
+        raise InvalidMessage("there is no episode yet; reset first")
+    return trajectory.to_plain()
+
+
+def _wire_error(error: McpenvError) -> WireError:
+    if isinstance(error, WireError):
+        return error
+    if isinstance(error, NotSerializable):
+        logger.error("a reply has no JSON form: %s", error)
+        return ExecutionError(f"the reply has no JSON form: {error}")
+    return ExecutionError(str(error))
+
+
+def _internal(error: Exception) -> WireError:
+    incident = new_incident()
+    logger.error("incident %s: a frame could not be answered", incident, exc_info=error)
+    return ExecutionError(f"internal error (incident {incident})", incident=incident)
+
+
+def _credential(scope: Scope) -> Credential | None:
+    """The session id and secret that a client chose so that it can come back."""
+    headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+    session_id, token = headers.get(b"mcpenv-session-id"), headers.get(b"mcpenv-session-token")
+    if session_id is None and token is None:
+        return None
+    return Credential.of(session_id, token)
+
+
+def _subprotocol(scope: Scope) -> str | None:
+    """Browsers cannot set headers: they name the protocol, and beside it their token, as subprotocols."""
+    return "mcpenv" if "mcpenv" in scope.get("subprotocols", ()) else None

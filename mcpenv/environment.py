@@ -21,7 +21,7 @@ from mcpenv_client.tools import Mode, Tool
 from mcpenv_client.wire import ActionTypes, action_type
 
 from . import shim
-from .agent_server import AgentServer
+from .agent_server import AgentServer, Target
 from .errors import InvalidTool
 from .execution import Execution
 from .handed_in import HandedIn
@@ -419,8 +419,8 @@ class _Only:
     async def to_list(self) -> Execution:
         return self._execution
 
-    async def to_call(self) -> Execution:
-        return self._execution
+    async def to_call(self) -> Target:
+        return Target(self._execution)
 
 
 def _around_reset(body: Callable[..., Any]) -> Callable[..., Any]:

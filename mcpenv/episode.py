@@ -11,6 +11,7 @@ from mcpenv_client.records import StepRecord, Trajectory
 from mcpenv_client.wire import EpisodeState, Event, next_state
 
 from .rewards import Finish
+from .watch import Ending, Watchers
 
 
 class Episode:
@@ -24,10 +25,22 @@ class Episode:
         step_count: steps of this episode so far.
         trajectory: its record.
         kept: what tools kept by ``ctx.set_state``; a reset begins with nothing.
+        first: the observation of the reset.
+        watchers: who waits for the end.
         reset_finish: what ``finish(...)`` inside reset said.
     """
 
-    __slots__ = ("id", "kept", "orchestrated", "reset_finish", "state", "step_count", "trajectory")
+    __slots__ = (
+        "first",
+        "id",
+        "kept",
+        "orchestrated",
+        "reset_finish",
+        "state",
+        "step_count",
+        "trajectory",
+        "watchers",
+    )
 
     def __init__(self) -> None:
         self.orchestrated = True
@@ -37,11 +50,14 @@ class Episode:
         self.trajectory: Trajectory | None = None
         self.kept: dict[str, Any] = {}
         self.reset_finish: Finish | None = None
+        self.first: Observation | None = None
+        self.watchers = Watchers()
 
     def open(self, seed: int | None, episode_id: str | None, options: dict[str, Any], implicit: bool) -> None:
         """Before the author's reset: a new id, count 0, state NEW until it has returned."""
         self.state = next_state(self.state, Event.RESET_FAILED)
         self._stop_clock("reset")
+        self.watchers.tell(Ending.SUPERSEDED)
         self.id = episode_id or secrets.token_hex(16)
         self.step_count = 0
         self.kept = {}
@@ -61,8 +77,10 @@ class Episode:
             observation = observation.model_copy(update=update)
             if observation.done:
                 self._end(observation.terminated, observation.truncated, said.reason if said else None)
-            return observation
-        return observation.model_copy(update=update)
+        else:
+            observation = observation.model_copy(update=update)
+        self.first = observation
+        return observation
 
     def count_step(self) -> None:
         """One more step.
@@ -116,6 +134,7 @@ class Episode:
         """No more of anything."""
         self.state = next_state(self.state, Event.CLOSE)
         self._stop_clock("closed")
+        self.watchers.tell(Ending.CLOSED)
 
     def info(self, record: StepRecord | None) -> dict[str, Any]:
         """The framework's part of an observation; empty where there are no episodes."""
@@ -138,6 +157,7 @@ class Episode:
         assert self.trajectory is not None
         self.trajectory.terminated, self.trajectory.truncated = terminated, truncated
         self._stop_clock(reason)
+        self.watchers.tell(Ending.DONE)
 
     def _stop_clock(self, reason: str | None) -> None:
         if self.trajectory is not None and self.trajectory.ended_at is None:

@@ -20,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import InputRequiredResult
 
 from mcpenv_client.actions import Action
-from mcpenv_client.errors import ExecutionError, WireError
+from mcpenv_client.errors import EpisodeDone, ExecutionError, SessionLost, WireError
 from mcpenv_client.observations import Observation
 from mcpenv_client.records import Plane, Reward, StepRecord, ToolCall, ToolOutcome
 from mcpenv_client.state import State
@@ -42,6 +42,7 @@ from .step import Step, current, inside
 from .tool_run import NOT_SCORED, InputRequired, Site, TimedOut, ToolRun, asked_for_input
 from .toolbox import BoundTool, Toolbox, Visible
 from .turn import Turn
+from .watch import Ending
 
 Run = Callable[[Step], Awaitable[tuple[ToolOutcome, Any]]]
 
@@ -109,8 +110,17 @@ class Execution:
         plane: Plane = Plane.PROCESS,
         principal: str | None = None,
         timeout_s: float | None = None,
+        episode_id: str | None = None,
     ) -> StepRecord:
         """Call a tool: one step, whatever comes of it. A tool's failure is data in the record.
+
+        Args:
+            name: the tool.
+            arguments: the JSON as sent.
+            plane: where the call came from.
+            principal: who asks, if that is known.
+            timeout_s: seconds that the tool may take.
+            episode_id: the only episode that the call is meant for; a reset may come before its turn.
 
         Cancelling stops an async tool. A sync one cannot be stopped: the episode is truncated, and the instance does
         nothing more.
@@ -124,6 +134,8 @@ class Execution:
         shared = self._shares_turn(tool)
         await self._take_turn(shared)
         try:
+            if episode_id is not None and episode_id != self.episode.id:
+                raise EpisodeDone("The episode is over.")
             return await self._call_in_turn(tool, name, arguments, plane, principal, timeout_s)
         finally:
             self._give_turn(shared)
@@ -202,6 +214,23 @@ class Execution:
             return await self._reset(seed, episode_id, options or {}, timeout_s, implicit=False)
         finally:
             self._give_turn()
+
+    async def wait(self, timeout_s: float | None = None) -> bool:
+        """Return when the running episode is over (True), or after ``timeout_s`` seconds (False). Takes no turn.
+
+        Raises:
+            SessionLost: a reset began another episode, or the environment was closed.
+        """
+        if self.episode.state is EpisodeState.DONE:
+            return True
+        if self.closed:
+            raise SessionLost("the environment is closed")
+        ending = await self.episode.watchers.ending(timeout_s)
+        if ending is Ending.SUPERSEDED:
+            raise SessionLost("a reset began another episode")
+        if ending is Ending.CLOSED:
+            raise SessionLost("the environment was closed")
+        return ending is Ending.DONE
 
     async def read_state(self, *, timeout_s: float | None = None) -> State:
         """The author's `state`, in turn with the steps.

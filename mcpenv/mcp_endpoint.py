@@ -14,7 +14,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from fastmcp import FastMCP
 from fastmcp.server.http import StarletteWithLifespan
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
+
+from .binding import HANDLE
+from .handles import Handles
 
 WATCH_AFTER_S = 0.05
 """A call that takes longer is watched for its client's leaving; quick calls pay nothing for it."""
@@ -28,6 +32,7 @@ class MCPEndpoint:
 
     Args:
         server: the agent plane.
+        handles: the episodes' addresses; a request by one carries it in its scope.
         on_session_end: told the ``Mcp-Session-Id`` that a client has ended with DELETE.
         session_timeout_s: idle seconds after which a handshake session's transport ends.
         max_body_bytes: the largest request.
@@ -37,12 +42,14 @@ class MCPEndpoint:
         self,
         server: FastMCP,
         *,
+        handles: Handles,
         on_session_end: Callable[[str], None],
         session_timeout_s: float,
         max_body_bytes: int,
     ) -> None:
         self._streaming = server.http_app(path="/mcp", session_idle_timeout=session_timeout_s)
         self._plain = server.http_app(path="/mcp", json_response=True, session_idle_timeout=session_timeout_s)
+        self._handles = handles
         self._on_session_end = on_session_end
         self._max_body_bytes = max_body_bytes
 
@@ -56,6 +63,13 @@ class MCPEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
+        value = scope.get("path_params", {}).get("handle")
+        if value is not None:
+            handle = self._handles.find(value)
+            if handle is None:
+                await JSONResponse({"message": "no such episode", "code": "SESSION_LOST"}, 404)(scope, receive, send)
+                return
+            scope = {**scope, HANDLE: handle}
         # The two apps have their route at /mcp; where this endpoint itself is mounted is no concern of theirs.
         scope = {**scope, "path": "/mcp", "raw_path": b"/mcp", "root_path": ""}
         headers = dict(scope["headers"])

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
+import re
 import secrets
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
-from mcpenv_client.errors import CapacityReached, McpenvError, SessionLost
+from mcpenv_client.errors import CapacityReached, InvalidMessage, McpenvError, SessionLost, Unauthorized
 from mcpenv_client.observations import Observation
 from mcpenv_client.records import Plane
 from mcpenv_client.state import State
@@ -20,9 +24,13 @@ from . import shim
 from .config import MANY_SESSIONS, ServerConfig
 from .errors import ConfigurationError
 from .execution import Execution
+from .handles import Handle, Handles
+from .replies import Replies
 from .source import EnvironmentSource
 
 logger = logging.getLogger("mcpenv")
+
+_SESSION_ID = re.compile(r"[A-Za-z0-9_-]{16,128}")
 
 RETRY_AFTER_S = 5.0
 """When a refused client is told to ask again, in seconds."""
@@ -46,28 +54,94 @@ class Origin(Enum):
         return self in (Origin.SOCKET, Origin.HTTP)
 
 
+class Socket(Protocol):
+    """What holds a session on behalf of an orchestrator."""
+
+    def evict(self) -> None:
+        """Another socket has come for the session."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """The id and the secret that a client chose for its session, so that it can come back after losing its socket."""
+
+    session_id: str
+    token: str
+
+    @classmethod
+    def of(cls, session_id: str | None, token: str | None) -> Credential:
+        """Check what a client sent.
+
+        Raises:
+            InvalidMessage: not an id of 16 to 128 URL-safe characters and a token of 16 to 256.
+        """
+        if session_id is None or token is None or not _SESSION_ID.fullmatch(session_id):
+            raise InvalidMessage("to resume, send a session id of 16 to 128 URL-safe characters, and a token")
+        if not 16 <= len(token) <= 256:
+            raise InvalidMessage("a session token has 16 to 256 characters")
+        return cls(session_id, token)
+
+
 class Session:
     """One environment instance at work for somebody.
 
     Attributes:
         id: how the session is addressed.
         execution: the instance at work; another after a reset that had to leave a stuck one behind.
+        replies: the answers to requests that carry an id.
+        base_url: the server's address as its orchestrator sees it, for the URL of the episode's handle.
+        handle: the running episode's handle.
         held: an open socket holds it: never idle.
         claimed: somebody came back with its id (HTTP).
     """
 
-    __slots__ = ("_pool", "claimed", "closed", "created_at", "execution", "held", "id", "last_used", "origin")
+    __slots__ = (
+        "_pool",
+        "_socket",
+        "base_url",
+        "claimed",
+        "closed",
+        "created_at",
+        "credential",
+        "execution",
+        "grace",
+        "handle",
+        "held",
+        "id",
+        "last_used",
+        "origin",
+        "replies",
+    )
 
-    def __init__(self, pool: SessionPool, session_id: str, origin: Origin, execution: Execution) -> None:
+    def __init__(
+        self, pool: SessionPool, session_id: str, origin: Origin, execution: Execution, credential: Credential | None
+    ) -> None:
         self._pool = pool
+        self._socket: Socket | None = None
         self.id = session_id
         self.origin = origin
         self.execution = execution
+        self.credential = credential
+        self.replies = Replies()
+        self.base_url = ""
+        self.handle: Handle | None = None
         self.held = origin is Origin.SOCKET
+        self.grace: asyncio.TimerHandle | None = None
         self.claimed = False
         self.closed = False
         self.created_at = time.time()
         self.last_used = time.monotonic()
+
+    def attach(self, socket: Socket) -> None:
+        """A socket holds the session from now on; the one before is evicted."""
+        if self.grace is not None:
+            self.grace.cancel()
+            self.grace = None
+        before, self._socket = self._socket, socket
+        self.held = True
+        if before is not None:
+            before.evict()
 
     @property
     def idle_s(self) -> float:
@@ -85,7 +159,11 @@ class Session:
         seed, episode_id, options = self.execution.env._reset_options.from_wire(data)
         if self.execution.author.stuck:
             self.execution = await self._pool.replace(self)
-        return await self.execution.reset(seed, episode_id, options, timeout_s=timeout_s)
+        self._pool.retire_handle(self)
+        observation = await self.execution.reset(seed, episode_id, options, timeout_s=timeout_s)
+        self.handle = self._pool.handles.mint(self.execution)
+        observation.info["mcp_url"] = f"{self.base_url}/episodes/{self.handle.value}/mcp"
+        return observation
 
     async def step(self, data: Mapping[str, Any], timeout_s: float | None = None) -> Observation:
         """Step with the ``data`` of a step frame.
@@ -115,8 +193,10 @@ class SessionPool:
         self._opening: dict[str, asyncio.Task[Session]] = {}
         self._reserved = 0
         self._quarantined = 0
+        self._queue: deque[asyncio.Future[None]] = deque()
         self._closing: set[asyncio.Task[None]] = set()
         self.actions = source.actions
+        self.handles = Handles()
         self.draining = False
 
     @property
@@ -170,6 +250,7 @@ class SessionPool:
         finally:
             self.draining = True
             reaper.cancel()
+            self.handles.close()
             for opening in list(self._opening.values()):
                 opening.cancel()
             await asyncio.gather(*(self.close(session) for session in list(self._sessions.values())))
@@ -237,10 +318,63 @@ class SessionPool:
         if session.closed:
             return
         session.closed = True
+        if session.grace is not None:
+            session.grace.cancel()
+        running = session.replies.cancel_all()
+        if running:
+            await asyncio.wait(running)
+        self.retire_handle(session)
         try:
             await self._close_execution(session.execution)
         finally:
             self._sessions.pop(session.id, None)
+            self._wake_next()
+
+    async def open_socket(self, credential: Credential | None, *, resume: bool) -> Session:
+        """The session for a socket: a new one, or the one that its client lost.
+
+        Args:
+            credential: what the client chose, None if it does not mean to come back.
+            resume: the client had a session; a new one would not be it.
+
+        Raises:
+            SessionLost: there is nothing to resume.
+            Unauthorized: the id is somebody else's.
+            CapacityReached, FactoryError, ExecutionError: as `open`.
+        """
+        if credential is None:
+            if resume:
+                raise InvalidMessage("to resume, send the session's id and token")
+            return await self._open(secrets.token_urlsafe(24), Origin.SOCKET)
+        session = self._sessions.get(credential.session_id)
+        if session is not None and not session.closed:
+            mine = session.credential
+            if mine is None or not hmac.compare_digest(mine.token.encode(), credential.token.encode()):
+                raise Unauthorized("this session cannot be resumed with that token")
+            return session
+        if resume:
+            raise SessionLost("there is no session to resume: it was closed, or its grace is over")
+        return await self._open(credential.session_id, Origin.SOCKET, credential)
+
+    async def release(self, session: Session, *, lost: bool) -> None:
+        """The socket that held the session has ended.
+
+        Args:
+            lost: it was lost; a client that chose a credential has `resume_grace_s` to come back.
+        """
+        grace_s = self._config.resume_grace_s
+        if not lost or session.credential is None or grace_s <= 0 or self.draining or session.closed:
+            await self.close(session)
+            return
+        session.held = False
+        session.last_used = time.monotonic()
+        session.grace = asyncio.get_running_loop().call_later(grace_s, self.close_soon, session.id)
+
+    def retire_handle(self, session: Session) -> None:
+        """The session's episode is past."""
+        handle, session.handle = session.handle, None
+        if handle is not None:
+            self.handles.retire(handle)
 
     def close_soon(self, session_id: str) -> None:
         """Close the session of that id, if there is one, without waiting."""
@@ -261,14 +395,16 @@ class SessionPool:
         await self._close_execution(left)
         return execution
 
-    async def _open(self, session_id: str, origin: Origin) -> Session:
-        await self._make_room(origin)
-        self._reserved += 1
+    async def _open(self, session_id: str, origin: Origin, credential: Credential | None = None) -> Session:
+        await self._take_slot(origin)
         try:
             execution = await self._make(origin)
-        finally:
+        except BaseException:
             self._reserved -= 1
-        session = Session(self, session_id, origin, execution)
+            self._wake_next()
+            raise
+        session = Session(self, session_id, origin, execution, credential)
+        self._reserved -= 1
         self._sessions[session_id] = session
         return session
 
@@ -277,14 +413,46 @@ class SessionPool:
         execution.author.on_stuck = self._count_stuck
         return execution
 
-    async def _make_room(self, origin: Origin) -> None:
+    async def _take_slot(self, origin: Origin) -> None:
+        """Reserve a slot; when there is none, wait in line for at most ``queue_timeout_s``."""
         if not self.ready:
             raise self._refusal("this server takes no new sessions now")
+        if not self._queue and await self._make_room(origin):
+            self._reserved += 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(turn)
+        try:
+            async with asyncio.timeout(self._config.queue_timeout_s):
+                await turn
+        except TimeoutError as error:
+            if turn.done() and not turn.cancelled():
+                return  # the slot came at the last moment
+            raise self._refusal(f"all {self.max_sessions} sessions are in use") from error
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._reserved -= 1
+                self._wake_next()
+            raise
+        finally:
+            if turn in self._queue:
+                self._queue.remove(turn)
+
+    async def _make_room(self, origin: Origin) -> bool:
         while self.active_sessions >= self.max_sessions:
             victim = self._who_gives_way(origin)
             if victim is None:
-                raise self._refusal(f"all {self.max_sessions} sessions are in use")
+                return False
             await self.close(victim)
+        return True
+
+    def _wake_next(self) -> None:
+        """Give a free slot to whoever waits longest."""
+        while self._queue and self.active_sessions < self.max_sessions:
+            turn = self._queue.popleft()
+            if not turn.done():
+                self._reserved += 1
+                turn.set_result(None)
 
     def _who_gives_way(self, origin: Origin) -> Session | None:
         """A session that nobody misses: ``/reset`` by a client that never came back; with one slot, an idle agent's."""
@@ -299,7 +467,10 @@ class SessionPool:
 
     def _refusal(self, why: str) -> CapacityReached:
         return CapacityReached(
-            why, active_sessions=self.active_sessions, max_sessions=self.max_sessions, retry_after_s=RETRY_AFTER_S
+            why,
+            active_sessions=self.active_sessions,
+            max_sessions=self.max_sessions,
+            retry_after_s=RETRY_AFTER_S,
         )
 
     def _count_stuck(self) -> Callable[[], None]:

@@ -24,7 +24,27 @@ async def step(
         return observation_of(execution, record)
     if isinstance(action, ListToolsAction):
         return ListToolsObservation(tools=await execution.list_tools())
-    record, observation = await execution.act(action, plane=plane, principal=principal, timeout_s=timeout_s)
+    record, _ = await execution.act(action, plane=plane, principal=principal, timeout_s=timeout_s)
+    return observation_of(execution, record)
+
+
+def latest(execution: Execution) -> Observation:
+    """The last observation of the running episode, whoever took the step: what ``wait`` answers."""
+    trajectory, first = execution.episode.trajectory, execution.episode.first
+    if trajectory is not None and trajectory.steps:
+        return observation_of(execution, trajectory.steps[-1])
+    return first if first is not None else Observation(info=execution.episode.info(None))
+
+
+def observation_of(execution: Execution, record: StepRecord) -> Observation:
+    """The observation of a step."""
+    own = record.outcome.value
+    if isinstance(own, Observation) and record.outcome.result is None:
+        return _own_observation(execution, record, own)
+    return _tool_observation(execution, record)
+
+
+def _own_observation(execution: Execution, record: StepRecord, observation: Observation) -> Observation:
     return observation.model_copy(
         update={
             "reward": None if record.reward is None else record.reward.value,
@@ -35,8 +55,7 @@ async def step(
     )
 
 
-def observation_of(execution: Execution, record: StepRecord) -> CallToolObservation:
-    """The observation of a tool call."""
+def _tool_observation(execution: Execution, record: StepRecord) -> CallToolObservation:
     return CallToolObservation.model_construct(
         reward=None if record.reward is None else record.reward.value,
         terminated=record.terminated,

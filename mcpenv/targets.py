@@ -14,23 +14,18 @@ import inspect
 import os
 import re
 import sys
-import typing
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from fastmcp import FastMCP
-from pydantic import ConfigDict, TypeAdapter, ValidationError
-from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
-from pydantic_core import from_json
-
-from mcpenv_client.wire import faults
 
 from .environment import MCPEnvironment
 from .errors import TargetError
+from .target_settings import bind
 
 ENTRY_POINTS = "mcpenv.environments"
 """Entry-point group by which installed packages offer environments."""
@@ -98,7 +93,7 @@ def load_target(target: str, settings: Sequence[str] = ()) -> Target:
     folder = place.file.parent if place.file is not None else Path(file).parent if file else None
     made = _pick(place, module)
     environment_class = made if isinstance(made, type) else None
-    bound = _bind(target, made, settings)
+    bound = bind(target, made, settings)
     return Target(
         name=place.name,
         factory=functools.partial(made, **bound) if bound else made,
@@ -425,97 +420,3 @@ def _classes(module: ModuleType) -> dict[str, type[MCPEnvironment]]:
 
 def _called(place: _Place) -> str:
     return place.file.name if place.file is not None else f"module {place.module}"
-
-
-# -- settings
-
-
-def _bind(target: str, made: Any, settings: Iterable[str]) -> dict[str, Any]:
-    """Keyword arguments from ``name=value`` texts.
-
-    Raises:
-        TargetError: an unknown name, a value that does not fit, or a required argument without value.
-    """
-    parameters, takes_any = _parameters(made)
-    bound: dict[str, Any] = {}
-    for setting in settings:
-        name, equals, text = setting.partition("=")
-        if not equals or not name:
-            raise TargetError(target, f"--set {setting}: write name=value")
-        if name not in parameters and not takes_any:
-            known = ", ".join(parameters) or "none"
-            raise TargetError(target, f"--set {setting}: there is no setting {name!r} (there are: {known})")
-        annotation = parameters[name].annotation if name in parameters else Any
-        try:
-            bound[name] = _value(Any if annotation is inspect.Parameter.empty else annotation, text)
-        except ValidationError as error:
-            said = "; ".join(dict.fromkeys(_fault(fault) for fault in faults(error)))
-            raise TargetError(target, f"--set {setting}: {said}") from error
-    missing = [name for name, p in parameters.items() if p.default is p.empty and name not in bound]
-    if missing:
-        raise TargetError(target, f"needs {' '.join(f'--set {name}=VALUE' for name in missing)}")
-    return bound
-
-
-def _parameters(made: Any) -> tuple[dict[str, inspect.Parameter], bool]:
-    """The named parameters of a constructor or factory with their hints resolved, and whether it takes any others."""
-    function: Any = inspect.getattr_static(made, "__init__") if isinstance(made, type) else made
-    if function is MCPEnvironment.__init__:
-        return {}, False
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return {}, True
-    if isinstance(made, type):
-        parameters = parameters[1:]
-    try:
-        hints = typing.get_type_hints(function, include_extras=True)
-    except (NameError, TypeError, AttributeError):
-        hints = {}  # names that only a type checker sees: such values are JSON or plain text
-    named = {
-        p.name: p.replace(annotation=hints.get(p.name, Any))
-        for p in parameters
-        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-    }
-    return named, any(p.kind is p.VAR_KEYWORD for p in parameters)
-
-
-def _value(annotation: Any, text: str) -> Any:
-    """``text`` as the annotation wants it: as JSON where that fits, else as plain text; for text only as it is.
-
-    Raises:
-        ValidationError: it fits neither way.
-    """
-    adapter = _adapter(annotation)
-    base = annotation.__origin__ if typing.get_origin(annotation) is typing.Annotated else annotation
-    if base is str or (isinstance(base, type) and issubclass(base, PurePath)):
-        return adapter.validate_python(text)
-    try:
-        value = from_json(text)
-    except ValueError:
-        return adapter.validate_python(text)
-    try:
-        return adapter.validate_python(value)
-    except ValidationError as as_json:
-        try:
-            return adapter.validate_python(text)
-        except ValidationError:
-            raise as_json from None
-
-
-def _adapter(annotation: Any) -> TypeAdapter[Any]:
-    try:
-        return TypeAdapter(annotation)
-    except PydanticSchemaGenerationError:
-        pass
-    except (PydanticUserError, NameError, TypeError):
-        return TypeAdapter(Any)
-    try:
-        return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
-    except (PydanticUserError, NameError, TypeError):
-        return TypeAdapter(Any)
-
-
-def _fault(fault: Mapping[str, Any]) -> str:
-    where = ".".join(str(part) for part in fault["loc"])
-    return f"{where}: {fault['msg']}" if where else str(fault["msg"])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import stat
-import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcpenv import ConfigurationError
-from mcpenv.hosts import HOSTS, PASTED, Place, Server, add_to_json, add_to_toml, compact_json
+from mcpenv.cli import execute
+from mcpenv.host_files import add_to_json, add_to_toml
+from mcpenv.hosts import HOSTS, PASTED, Place, Server, compact_json
 
 URL = "http://127.0.0.1:8000/mcp"
 OVER_HTTP = Server("echo", url=URL)
@@ -61,21 +64,39 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
+@dataclass
+class Done:
+    """What a command line came to."""
+
+    status: int
+    out: str
+    err: str
+
+
+Connect = Callable[..., Done]
+
+
 @pytest.fixture
-def connect(folder: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs ``mcpenv connect`` in the working directory, with a user's folder of its own."""
+def connect(folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Connect]:
+    """``mcpenv connect`` in the working directory, with a user's folder of its own."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(folder.parent / "home"))
+    for name in ("CODEX_HOME", "XDG_CONFIG_HOME", "APPDATA", "MCPENV_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    modules = set(sys.modules)
+    loggers = [logging.getLogger(name) for name in ("mcpenv", "mcp", "fastmcp", "httpx", "httpx2", "asyncio")]
+    logs = [(logger, logger.handlers, logger.propagate, logger.level) for logger in loggers]
 
-    def run(*arguments: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
-        environ = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in ("CODEX_HOME", "XDG_CONFIG_HOME", "APPDATA", "MCPENV_MODE")
-        }
-        environ |= {"HOME": str(folder.parent / "home"), "PATH": path or environ["PATH"]}
-        command = [sys.executable, "-m", "mcpenv", "connect", *arguments]
-        return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=60)
+    def run(*arguments: str) -> Done:
+        return Done(execute(["connect", *arguments]), *capfd.readouterr())
 
-    return run
+    yield run
+    for logger, handlers, propagate, level in logs:
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
+    for name in {name for name in sys.modules if name.startswith("environment")} - modules:
+        del sys.modules[name]
 
 
 # -- files
@@ -255,7 +276,7 @@ def extend(text: str, force: bool = False) -> str:
         "\n\n",
         '# mine\nmodel = "o3" # fast\n',
         'model = "o3"',
-        '[mcp_servers.other]\ncommand = "x"\n\n[mcp_servers.other.env]\nKEY = "é"\n\n[[rules]]\na = 1\n\n[[rules]]\na = 2\n',
+        '[mcp_servers.other]\ncommand = "x"\n\n[mcp_servers.other.env]\nKEY = "é"\n\n[[rules]]\na = 1\n[[rules]]\n',
         'text = """\n[mcp_servers.echo]\nurl = "not a table"\n"""\n',
     ],
 )
@@ -363,12 +384,10 @@ def test_a_folder_in_the_files_place_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", list(HOSTS))
-def test_a_target_is_printed_as_a_command_that_works_from_anywhere(
-    key: str, folder: Path, connect: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_a_target_is_printed_as_a_command_that_works_from_anywhere(key: str, folder: Path, connect: Connect) -> None:
     done = connect(key, "counter", "--set", "start=5", "--json")
-    assert (done.returncode, done.stderr) == (0, "")
-    document = json.loads(done.stdout)
+    assert (done.status, done.err) == (0, "")
+    document = json.loads(done.out)
     assert document["name"] == "counter"
     assert document["command"] == [
         sys.executable,
@@ -379,10 +398,10 @@ def test_a_target_is_printed_as_a_command_that_works_from_anywhere(
     assert not list((folder.parent / "home").iterdir())
 
 
-def test_what_is_printed_can_be_pasted(folder: Path, connect: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_what_is_printed_can_be_pasted(folder: Path, connect: Connect) -> None:
     done = connect("cursor", "counter")
-    assert done.returncode == 0
-    head, snippet, end = done.stdout.split("\n\n")
+    assert done.status == 0
+    head, snippet, end = done.out.split("\n\n")
     assert head.endswith(str(folder.parent / "home" / ".cursor" / "mcp.json"))
     assert json.loads(snippet)["mcpServers"]["counter"]["command"] == sys.executable
     assert end == "Add --write to install it.\n"
@@ -397,12 +416,10 @@ async def _started_by(entry: dict[str, Any], cwd: Path) -> tuple[list[str], Any]
 
 
 @pytest.mark.parametrize("key", ["claude-desktop", "vscode", "codex"])
-def test_what_is_installed_starts_the_environment(
-    key: str, folder: Path, connect: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_what_is_installed_starts_the_environment(key: str, folder: Path, connect: Connect) -> None:
     done = connect(key, "counter", "--set", "start=5", "--write", "--json")
-    assert done.returncode == 0, done.stderr
-    file = Path(json.loads(done.stdout)["file"])
+    assert done.status == 0, done.err
+    file = Path(json.loads(done.out)["file"])
     assert file.is_relative_to(folder if key == "vscode" else folder.parent / "home")
     text = file.read_text(encoding="utf-8")
     entry = (tomllib.loads(text) if key == "codex" else json.loads(text))[HOSTS[key].servers_key]["counter"]
@@ -410,23 +427,21 @@ def test_what_is_installed_starts_the_environment(
     assert asyncio.run(_started_by(entry, folder.parent)) == (["add"], 7)
 
 
-def test_a_url_is_installed_with_its_endpoint(
-    folder: Path, connect: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_a_url_is_installed_with_its_endpoint(folder: Path, connect: Connect) -> None:
     file = folder / "mcp.json"
     done = connect("cursor", "http://127.0.0.1:8000", "--write", "--config", str(file))
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.status, done.err) == (0, "")
     assert json.loads(file.read_text(encoding="utf-8")) == {"mcpServers": {"mcpenv": {"url": URL}}}
-    assert connect("cursor", URL, "--write", "--config", str(file)).stdout.startswith("Cursor has mcpenv already")
+    assert connect("cursor", URL, "--write", "--config", str(file)).out.startswith("Cursor has mcpenv already")
     refused = connect("cursor", "http://127.0.0.1:9000/mcp", "--write", "--config", str(file))
-    assert refused.returncode == 2
-    assert refused.stderr == (
+    assert refused.status == 2
+    assert refused.err == (
         f"error: {file} was left as it is: it has another server 'mcpenv'; "
         "choose another --name, or replace it with --force\n"
     )
     forced = connect("cursor", "http://127.0.0.1:9000/mcp", "--write", "--config", str(file), "--force")
-    assert forced.returncode == 0
-    assert "mcp.json.bak" in forced.stdout
+    assert forced.status == 0
+    assert "mcp.json.bak" in forced.out
     assert ":9000" in file.read_text(encoding="utf-8")
 
 
@@ -449,40 +464,37 @@ def claude(tmp_path: Path) -> Path:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the stand-in for claude is a shell script")
 def test_claude_code_is_told_by_its_own_command(
-    folder: Path, claude: Path, connect: Callable[..., subprocess.CompletedProcess[str]]
+    folder: Path, claude: Path, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = f"{claude.parent}{os.pathsep}{os.environ['PATH']}"
-    done = connect("claude-code", "counter", "--write", path=path)
-    assert (done.returncode, done.stderr) == (0, "")
+    monkeypatch.setenv("PATH", f"{claude.parent}{os.pathsep}{os.environ['PATH']}")
+    done = connect("claude-code", "counter", "--write")
+    assert (done.status, done.err) == (0, "")
     expected = ["mcp", "add", "counter", "--", sys.executable, "-m", "mcpenv", "run", str(folder / "counter")]
     expected += ["--transport", "stdio", "--mode", "production"]
     log = folder.parent / "log"
     assert log.read_text(encoding="utf-8").split("\n")[:-1] == expected
     log.unlink()
-    assert connect("claude-code", URL, "--write", "--force", path=path).returncode == 0
+    assert connect("claude-code", URL, "--write", "--force").status == 0
     removed, added = ["mcp", "remove", "mcpenv"], ["mcp", "add", "--transport", "http", "mcpenv", URL]
     assert log.read_text(encoding="utf-8").split("\n")[:-1] == removed + added
-    refused = connect("claude-code", "counter", "--write", "--name", "taken", path=path)
-    assert refused.returncode == 2
-    assert refused.stderr == "error: claude mcp add: MCP server taken already exists\n"
+    refused = connect("claude-code", "counter", "--write", "--name", "taken")
+    assert refused.status == 2
+    assert refused.err == "error: claude mcp add: MCP server taken already exists\n"
 
 
 @pytest.mark.skipif(
     sys.platform == "win32" or Path("/usr/local/bin/claude").exists(), reason="claude is where it is looked for"
 )
-def test_without_claude_code_the_command_to_run_is_said(
-    connect: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
-    done = connect("claude-code", URL, "--write", path=os.defpath)
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: Claude Code's command, claude, is not here")
-    assert f"claude mcp add --transport http mcpenv {URL}" in done.stderr
+def test_without_claude_code_the_command_to_run_is_said(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", os.defpath)
+    done = connect("claude-code", URL, "--write")
+    assert done.status == 2
+    assert done.err.startswith("error: Claude Code's command, claude, is not here")
+    assert f"claude mcp add --transport http mcpenv {URL}" in done.err
 
 
-def test_a_project_file_of_claude_code_may_be_named(
-    folder: Path, connect: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
-    assert connect("claude-code", URL, "--config", ".mcp.json", "--write").returncode == 0
+def test_a_project_file_of_claude_code_may_be_named(folder: Path, connect: Connect) -> None:
+    assert connect("claude-code", URL, "--config", ".mcp.json", "--write").status == 0
     text = (folder / ".mcp.json").read_text(encoding="utf-8")
     assert json.loads(text) == {"mcpServers": {"mcpenv": {"type": "http", "url": URL}}}
 
@@ -500,11 +512,9 @@ def test_a_project_file_of_claude_code_may_be_named(
         (("inspector", URL, "--config", "x.json"), "Inspector keeps no configuration; run: npx -y"),
     ],
 )
-def test_what_cannot_be_connected_is_one_line(
-    arguments: tuple[str, ...], said: str, connect: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
+def test_what_cannot_be_connected_is_one_line(arguments: tuple[str, ...], said: str, connect: Connect) -> None:
     done = connect(*arguments)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith(f"error: {said}")
-    assert done.stderr.count("\n") == 1
+    assert done.status == 2
+    assert done.out == ""
+    assert done.err.startswith(f"error: {said}")
+    assert done.err.count("\n") == 1

@@ -234,7 +234,7 @@ def test_what_is_not_there_is_said(target: str, said: str) -> None:
 
 
 def test_an_empty_target_is_refused() -> None:
-    with pytest.raises(TargetError, match="^'': names no environment; the folder you are in is '.'$"):
+    with pytest.raises(TargetError, match=r"^'': names no environment; the folder you are in is '\.'$"):
         load_target("")
 
 

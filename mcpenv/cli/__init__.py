@@ -16,7 +16,7 @@ from cyclopts import App, CycloptsError
 from mcpenv import StartupError, __version__
 from mcpenv_client.errors import ConnectionFailed, ListingFailed, McpenvError
 
-from .output import report, settle_streams
+from .output import report, settle_streams, short_warnings
 
 FAILED = 1
 REFUSED = 2
@@ -56,7 +56,8 @@ def execute(arguments: Sequence[str]) -> int:
         return INTERRUPTED
     debug = bool(bound.arguments.get("debug"))
     try:
-        status = command(*bound.args, **bound.kwargs)
+        with short_warnings():
+            status = command(*bound.args, **bound.kwargs)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -11,13 +11,14 @@ from cyclopts import Parameter
 from mcp import MCPError
 from mcp_types import CallToolResult
 
-from mcpenv_client.errors import ConnectionFailed, ExecutionError
+from mcpenv_client.errors import ConnectionFailed
 from mcpenv_client.observations import CallToolObservation
 from mcpenv_client.tools import Mode, Tool, ToolErrorType, ToolFailure, ToolResult
 
 from ..config import mode_from
 from ..errors import ConfigurationError
-from ..targets import Target, describe, load_target
+from ..targets import Target, load_target
+from .instance import instance
 from .output import author_output, note, print_json, quiet_logs, report
 from .remote import connected, is_url, list_tools
 
@@ -143,27 +144,11 @@ def _find(tools: Sequence[Tool], name: str, where: str) -> Tool:
 
 
 def _call_target(target: Target, mode: Mode, name: str, given: Given, timeout_s: float | None) -> CallToolObservation:
-    env = target.make()
-    try:
-        execution = env._execution
-        execution.mode = mode
-        # Production has no episodes: nothing is scored and nothing ends.
-        execution.episode.orchestrated = mode is Mode.SIMULATION
-        if env.DYNAMIC_TOOLS:
-            env.reset()
+    with instance(target, mode) as env:
         arguments = _arguments(given, _find(env.list_tools(), name, f"in {mode.value} mode"))
         observation = env.call_tool(name, arguments, timeout_s=timeout_s)
         assert isinstance(observation, CallToolObservation)
         return observation
-    except ExecutionError as error:
-        if error.__cause__ is None:
-            raise
-        stage = error.data.get("stage", "code")
-        raise ExecutionError(
-            f"the environment's {stage} raised {describe(error.__cause__, target.folder)}"
-        ) from error.__cause__
-    finally:
-        env.close()
 
 
 async def _call_server(url: str, name: str, given: Given, timeout_s: float | None) -> CallToolObservation:
@@ -186,13 +171,15 @@ def _failed(name: str, message: str, result: ToolResult | None = None) -> CallTo
 
 def _result(result: CallToolResult) -> ToolResult:
     structured = result.structured_content
-    wrapped = bool(result.meta and result.meta.get("fastmcp", {}).get("wrap_result"))
+    # What the protocol itself notes there is no part of the tool's result.
+    meta = {key: value for key, value in (result.meta or {}).items() if not key.startswith("io.modelcontextprotocol/")}
+    wrapped = bool(meta.get("fastmcp", {}).get("wrap_result"))
     return ToolResult(
         content=[block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content],
         structured_content=structured,
         data=structured["result"] if wrapped and structured is not None else structured,
         is_error=bool(result.is_error),
-        meta=result.meta,
+        meta=meta or None,
     )
 
 

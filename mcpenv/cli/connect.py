@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from cyclopts import Parameter
-from fastmcp.cli.install.claude_code import find_claude_command
-from fastmcp.cli.install.shared import run_cli_command
 
 from ..errors import ConfigurationError
-from ..hosts import CLAUDE_CODE, HOSTS, Host, Installed, Place, Server
+from ..host_files import Installed
+from ..hosts import CLAUDE_CODE, HOSTS, Host, Place, Server
 from ..targets import load_target
 from .output import Page, author_output, print_json, quiet_logs
 from .remote import is_url, mcp_url
@@ -88,18 +86,10 @@ def _install(host: Host, server: Server, file: Path | None, snippet: str, force:
         return host.install(server, file, force=force)
     if host is not CLAUDE_CODE:
         raise ConfigurationError(f"{host.title} keeps no configuration; run: {snippet}")
-    assert host.command is not None
-    claude = find_claude_command()
-    if claude is None:
-        raise ConfigurationError(f"Claude Code's command, claude, is not here; where it is, run: {snippet}")
-    if force:
-        # It fails where there is nothing to remove.
-        subprocess.run([claude, "mcp", "remove", server.name], capture_output=True, check=False)
-    try:
-        run_cli_command([claude, *host.command(server)[1:]])
-    except subprocess.CalledProcessError as error:
-        said = (error.stderr or error.stdout or "").strip() or f"exit status {error.returncode}"
-        raise ConfigurationError(f"claude mcp add: {said}") from error
+    # FastMCP's installers bring its whole command line, a second of loading that only this needs.
+    from .claude_code import add
+
+    add(server, snippet, force=force)
     return Installed(None, changed=True)
 
 

@@ -23,6 +23,7 @@ from ..environment import MCPEnvironment
 from ..errors import ConfigurationError
 from ..source import EnvironmentSource
 from ..targets import Target, load_target
+from .instance import instance
 from .output import Page, author_output, print_json, quiet_logs
 from .remote import connected, description, is_url, list_tools
 
@@ -67,18 +68,13 @@ def inspect(
 
 def _of_target(target: Target, modes: Sequence[Mode]) -> dict[str, Any]:
     """The document of an environment's code, from an instance that is made and closed."""
-    env = target.make()
-    try:
-        if env.DYNAMIC_TOOLS:
-            env.reset()
+    with instance(target, modes[0]) as env:
         execution = env._execution
         by_mode: dict[Mode, list[Tool]] = {}
         for mode in modes:
             execution.mode = mode
             by_mode[mode] = env.list_tools()
         rest = execution.home.drive(_components(env)) if execution.handed_in is not None else _no_components()
-    finally:
-        env.close()
     source = EnvironmentSource(target.factory, ServerConfig())
     source.environment_class = type(env)
     described = Description(source, ServerConfig(), target.readme)

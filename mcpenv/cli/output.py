@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, TextIO
@@ -21,6 +22,19 @@ def settle_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+@contextmanager
+def short_warnings() -> Iterator[None]:
+    """Python's warnings as one line each."""
+    usual = warnings.formatwarning
+    warnings.formatwarning = lambda message, category, filename, lineno, line=None: (
+        f"warning: {message} ({filename}:{lineno})\n"
+    )
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
 
 
 class Page:
@@ -65,7 +79,7 @@ def print_json(value: Any) -> None:
 
 @contextmanager
 def author_output() -> Iterator[None]:
-    """What an environment's code and its child processes print goes to stderr: stdout is for results or the protocol."""
+    """What an environment and its child processes print goes to stderr: stdout is for results, or the protocol."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
@@ -79,16 +93,18 @@ def author_output() -> Iterator[None]:
 
 def quiet_logs(debug: bool) -> None:
     """For commands that serve nobody: warnings as one line each; records and tracebacks only with ``debug``."""
+    handler = logging.StreamHandler()
     if debug:
-        logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)
-        logging.getLogger("mcpenv").setLevel(logging.DEBUG)
-        return
-    warnings = logging.StreamHandler()
-    warnings.setFormatter(logging.Formatter("warning: %(message)s"))
-    # Errors name an incident and carry a traceback; the command says itself what failed.
-    warnings.addFilter(lambda record: record.levelno == logging.WARNING)
-    ours = logging.getLogger("mcpenv")
-    ours.handlers, ours.propagate = [warnings], False
+        handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    else:
+        handler.setFormatter(logging.Formatter("warning: %(message)s"))
+        # Errors name an incident and carry a traceback; the command says itself what failed.
+        handler.addFilter(lambda record: record.levelno == logging.WARNING)
+    _send(logging.getLogger("mcpenv"), handler, logging.DEBUG if debug else logging.WARNING)
     for name in ("mcp", "fastmcp", "httpx", "httpx2", "asyncio"):
-        theirs = logging.getLogger(name)
-        theirs.handlers, theirs.propagate = [logging.NullHandler()], False
+        _send(logging.getLogger(name), handler if debug else logging.NullHandler(), logging.INFO)
+
+
+def _send(logger: logging.Logger, handler: logging.Handler, level: int) -> None:
+    logger.handlers, logger.propagate = [handler], False
+    logger.setLevel(level)

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from mcpenv_client.actions import Action, CallToolAction
-from mcpenv_client.errors import WireError
+from mcpenv_client.errors import InvalidMessage, WireError
 from mcpenv_client.tools import Mode, Tool
 
 from ..environment import MCPEnvironment
@@ -77,14 +77,20 @@ class Subject:
         return env.reset(self.seed, **self.reset_options)
 
     @functools.cached_property
+    def modes(self) -> tuple[Mode, ...]:
+        """The modes in which it can be used: production resets with defaults, which needs that there are some."""
+        refused = isinstance(run(self._reset_in_production()).error, InvalidMessage)
+        return (Mode.SIMULATION,) if refused else tuple(Mode)
+
+    @functools.cached_property
     def tools(self) -> dict[Mode, list[Tool]]:
         """The tools of each mode, as they are listed after a reset."""
-        return {mode: run(self._list_tools(mode)) for mode in Mode}
+        return {mode: run(self._list_tools(mode)) for mode in self.modes}
 
     @property
     def all_tools(self) -> list[Tool]:
-        """The tools of both modes; those of both come twice."""
-        return [tool for mode in Mode for tool in self.tools[mode]]
+        """The tools of all modes; those of both come twice."""
+        return [tool for mode in self.modes for tool in self.tools[mode]]
 
     def arguments(self, tool: Tool) -> dict[str, Any] | None:
         """The example for a tool, or else arguments made from its schema; None if none can be made."""
@@ -98,7 +104,7 @@ class Subject:
     @functools.cached_property
     def production_walk(self) -> list[Trace]:
         """The same in production: no own actions."""
-        return self.walk_anew(Mode.PRODUCTION)
+        return self.walk_anew(Mode.PRODUCTION) if Mode.PRODUCTION in self.modes else []
 
     def walk_anew(self, mode: Mode, threads: int = 1) -> list[Trace]:
         """The same calls once more, on a new instance, with sync code in so many threads by turns."""
@@ -114,6 +120,16 @@ class Subject:
             call_timeout_s=self.call_timeout_s,
             block_limit_s=self.block_limit_s,
         )
+
+    async def _reset_in_production(self) -> Trace:
+        served = self.served(Mode.PRODUCTION)
+        try:
+            await served.open(self.make)
+            trace = await served.reset()
+            await served.close()
+            return trace
+        finally:
+            served.end_threads()
 
     async def _list_tools(self, mode: Mode) -> list[Tool]:
         served = self.served(mode)

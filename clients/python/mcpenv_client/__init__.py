@@ -1,12 +1,13 @@
 """mcpenv_client: the contract of mcpenv, and a light client for its control plane.
 
-Needs pydantic, websockets and httpx only; imports neither ``mcpenv`` nor ``mcp``. The MCP client is
-`mcpenv_client.mcp` (``pip install "mcpenv-client[mcp]"``).
+Needs pydantic, websockets and httpx only; imports neither ``mcpenv`` nor ``mcp``. `MCPToolClient`, the client of the
+agent plane, is in `mcpenv_client.mcp`, which is imported on use (``pip install "mcpenv-client[mcp]"``).
 """
 
 from __future__ import annotations
 
 from importlib.metadata import version as _version
+from typing import TYPE_CHECKING, Any
 
 from .actions import Action, CallToolAction, ListToolsAction
 from .client import EnvClient, GenericEnvClient
@@ -24,6 +25,7 @@ from .errors import (
     NotSerializable,
     OperationCancelled,
     OperationTimeout,
+    ReplyGone,
     SessionError,
     SessionLost,
     ToolCallFailed,
@@ -38,6 +40,9 @@ from .state import State
 from .sync import SyncEnvClient
 from .tools import Mode, Tool, ToolErrorType, ToolFailure, ToolResult
 from .wire import PROTOCOL_VERSION, EpisodeState
+
+if TYPE_CHECKING:
+    from .mcp import MCPToolClient as MCPToolClient
 
 __version__ = _version("mcpenv-client")
 
@@ -87,6 +92,7 @@ __all__ = [
     "OperationCancelled",
     "SessionLost",
     "Unauthorized",
+    "ReplyGone",
     "UnsupportedVersion",
     "ConnectionFailed",
     "NotSerializable",
@@ -96,3 +102,11 @@ __all__ = [
     "PROTOCOL_VERSION",
     "__version__",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "MCPToolClient":
+        from .mcp import MCPToolClient  # needs the extra
+
+        return MCPToolClient
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -49,7 +49,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
 
     Args:
         base_url: ``http(s)://`` or ``ws(s)://`` address of the server.
-        connect_timeout_s: seconds to connect.
+        connect_timeout_s: seconds to connect, and to close.
         message_timeout_s: seconds to wait for a reply; more than the server's step deadline (300 by default), so that
             the server, which knows what happened, is the one to give up first.
         ping_interval_s, ping_timeout_s: seconds between keep-alive pings and to wait for their pongs; None: no pings.

@@ -150,6 +150,7 @@ class Connection:
             socket = await connect(
                 url,
                 open_timeout=options.connect_timeout_s,
+                close_timeout=options.connect_timeout_s,
                 ping_interval=options.ping_interval_s,
                 ping_timeout=options.ping_timeout_s,
                 max_size=options.max_message_bytes,

@@ -14,6 +14,7 @@ McpenvError
 │   ├── OperationCancelled         CANCELLED
 │   ├── SessionLost                SESSION_LOST, also when the socket ends or a reply does not come in time
 │   ├── Unauthorized               UNAUTHORIZED
+│   ├── ReplyGone                  REPLY_GONE, the request ran once, its answer is no longer kept
 │   └── UnsupportedVersion         UNSUPPORTED_VERSION
 ├── ConnectionFailed               no connection could be made
 ├── NotSerializable                a value has no JSON form; ``path`` names the field
@@ -43,6 +44,7 @@ class ErrorCode(str, Enum):
     SESSION_LOST = "SESSION_LOST"
     UNAUTHORIZED = "UNAUTHORIZED"
     UNSUPPORTED_VERSION = "UNSUPPORTED_VERSION"
+    REPLY_GONE = "REPLY_GONE"
 
 
 class McpenvError(Exception):
@@ -178,6 +180,13 @@ class Unauthorized(WireError):
     http_status = 401
 
 
+class ReplyGone(WireError):
+    """A request of that id ran, exactly once; the server no longer has its answer."""
+
+    code = ErrorCode.REPLY_GONE
+    http_status = 410
+
+
 class UnsupportedVersion(WireError):
     """The other end speaks another major version of the protocol."""
 
@@ -248,6 +257,7 @@ _BY_CODE: dict[str, type[WireError]] = {
         OperationCancelled,
         SessionLost,
         Unauthorized,
+        ReplyGone,
         UnsupportedVersion,
     )
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import warnings
 from collections.abc import Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ except ImportError as error:
     ) from error
 
 if sys.version_info < (3, 11):
-    from exceptiongroup import BaseExceptionGroup
+    from exceptiongroup import ExceptionGroup
 
 from .connection import Owner, http_base, is_loopback, without_password
 from .errors import (
@@ -89,6 +90,8 @@ class MCPToolClient:
         SessionLost: the connection ended.
     """
 
+    _session: _Session | None = None
+
     def __init__(
         self,
         base_url: str,
@@ -110,7 +113,6 @@ class MCPToolClient:
         self._protocol = protocol
         self._options = _Options(connect_timeout_s, message_timeout_s, max_message_bytes, dict(headers or {}))
         self._connecting = asyncio.Lock()
-        self._session: _Session | None = None
         self._closed = False
 
     # -- the session
@@ -159,11 +161,12 @@ class MCPToolClient:
         Raises:
             ListingFailed: the listing failed (``__cause__`` says why). An empty list means that there are no tools.
         """
-        session = await self._open()
         shown = without_password(self.url)
         tools: list[Tool] = []
         cursor: str | None = None
+        session = await self._open()
         try:
+            session.refuse_if_lost()
             for _ in range(_MAX_PAGES):
                 listing = session.client.list_tools(cursor=cursor, cache_mode="refresh")
                 page = await session.ask(listing, "tools/list", self._options.message_timeout_s)
@@ -196,6 +199,7 @@ class MCPToolClient:
             OperationTimeout: no result came in time; the call was cancelled.
         """
         session = await self._open()
+        session.refuse_if_lost()
         limit_s = self._options.message_timeout_s if timeout_s is None else timeout_s
         call = session.client.call_tool(name, to_plain(arguments or {}, "arguments"))
         try:
@@ -217,8 +221,13 @@ class MCPToolClient:
             await self.connect()
         if self._session is None:  # closed while this call connected
             raise SessionLost("the client was closed")
-        self._session.refuse_if_lost()
         return self._session
+
+    def __del__(self) -> None:
+        # Nobody can close it any more, and the session's task would keep it open.
+        if self._session is not None and not self._session.over:
+            warnings.warn(f"a client of {self._session.url} was not closed", ResourceWarning, source=self, stacklevel=1)
+            self._session.leave_soon()
 
 
 class SyncMCPToolClient(BlockingClient):
@@ -254,6 +263,7 @@ class _Session:
     """One `mcp` client in a task of its own: it must be left in the task that entered it, whoever closes it.
 
     Attributes:
+        url: as it may stand in a message.
         client: once `open` returned.
     """
 
@@ -261,7 +271,7 @@ class _Session:
 
     def __init__(self, url: str, protocol: str, options: _Options) -> None:
         self._url = url
-        self._shown = without_password(url)
+        self.url = without_password(url)
         self._protocol = protocol
         self._options = options
         self._owner = Owner()
@@ -274,6 +284,15 @@ class _Session:
     def ended(self) -> bool:
         """Whether nothing more can be asked here."""
         return self._why() is not None
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to close; from any thread."""
+        return self._task is None or self._task.done() or not self._owner.alive
+
+    def leave_soon(self) -> None:
+        """Leave the session without waiting for it, from any thread."""
+        self._owner.call_soon(self._stop.set)
 
     async def open(self) -> None:
         """Connect.
@@ -288,7 +307,7 @@ class _Session:
             await asyncio.wait_for(asyncio.shield(ready), limit_s)
         except (TimeoutError, asyncio.TimeoutError) as error:
             await self.close(0)
-            raise ConnectionFailed(self._shown, f"no answer within {limit_s:g} s") from error
+            raise ConnectionFailed(self.url, f"no answer within {limit_s:g} s") from error
         except asyncio.CancelledError:
             await self.close(0)
             raise
@@ -298,7 +317,7 @@ class _Session:
             if self._status == _UNAUTHORIZED:
                 raise self._unauthorized() from error
             status = "" if self._status is None else f"HTTP {self._status}: "
-            raise ConnectionFailed(self._shown, f"{status}{error or type(error).__name__}") from error
+            raise ConnectionFailed(self.url, f"{status}{error or type(error).__name__}") from error
 
     async def ask(self, request: Coroutine[Any, Any, T], what: str, limit_s: float) -> T:
         """Await a request of `client`.
@@ -317,7 +336,7 @@ class _Session:
             if error.code == CONNECTION_CLOSED and self._task is not None:
                 # The session's own task knows why, as soon as it is over.
                 await asyncio.wait({self._task}, timeout=_LAST_WORDS_S)
-                self._lost = self._lost or f"the connection to {self._shown} ended"
+                self._lost = self._lost or f"the connection to {self.url} ended"
             if self._status == _UNAUTHORIZED:
                 raise self._unauthorized() from error
             if self._lost is not None:
@@ -334,7 +353,7 @@ class _Session:
         """Leave the session, within ``timeout_s`` seconds. Safe to call twice."""
         if self._why() is None:
             self._lost = "the client was closed"
-        if self._task is None or not self._owner.alive:
+        if self._task is None or self.over:
             return
         self._stop.set()
         done, _ = await asyncio.wait({self._task}, timeout=timeout_s)
@@ -353,11 +372,11 @@ class _Session:
             self._lost = self._lost or "the event loop is ending"
             ready.cancel()
             raise
-        except Exception as error:  # told to whoever opens the session, or to the next caller
+        except Exception as error:  # noqa: BLE001 - told to whoever opens the session, or to the next caller
             cause = _innermost(error)
             if not ready.done():
                 ready.set_exception(cause)
-            self._lost = self._lost or f"the connection to {self._shown} ended: {cause or type(cause).__name__}"
+            self._lost = self._lost or f"the connection to {self.url} ended: {cause or type(cause).__name__}"
 
     @asynccontextmanager
     async def _entered(self) -> AsyncIterator[Client]:
@@ -384,10 +403,10 @@ class _Session:
         if response.status_code >= 400:
             self._status = response.status_code
         if response.status_code == 404 and "mcp-session-id" in response.request.headers:
-            self._lost = self._lost or f"{self._shown} knows the session no more (HTTP 404)"
+            self._lost = self._lost or f"{self.url} knows the session no more (HTTP 404)"
 
     def _unauthorized(self) -> Unauthorized:
-        return Unauthorized(f"{self._shown} asks for a credential, or for another one (HTTP 401)")
+        return Unauthorized(f"{self.url} asks for a credential, or for another one (HTTP 401)")
 
     def _why(self) -> str | None:
         if self._lost is None:
@@ -434,6 +453,6 @@ def _meta(meta: Any) -> dict[str, Any] | None:
 
 def _innermost(error: Exception) -> Exception:
     """What really happened: task groups wrap it, and each other."""
-    while isinstance(error, BaseExceptionGroup):
+    while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error

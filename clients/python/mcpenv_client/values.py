@@ -41,12 +41,7 @@ def encode(value: Any, what: str = "value") -> bytes:
     Raises:
         NotSerializable: naming the field under ``what``.
     """
-    try:
-        # A model would write its own NaN as null (pydantic's default), which nobody would notice.
-        data = _jsonable(value)
-    except _UNSERIALIZABLE as error:
-        raise _blame(value, what) from error
-    return encode_plain(data, what)
+    return encode_plain(to_plain(value, what), what)
 
 
 def encode_plain(data: Any, what: str = "value") -> bytes:
@@ -67,17 +62,27 @@ def encode_plain(data: Any, what: str = "value") -> bytes:
     return text
 
 
-def to_plain(value: Any, what: str = "value") -> Any:
+def to_plain(value: Any, what: str = "value", *, exclude: set[str] | None = None) -> Any:
     """``value`` as plain JSON data (dicts, lists, strings, numbers, booleans, None).
+
+    Args:
+        value: anything.
+        what: its name, for errors.
+        exclude: fields to leave out, if it is a model.
 
     Raises:
         NotSerializable: naming the field under ``what``.
     """
     try:
-        data = _jsonable(value)
+        data = to_jsonable_python(value, exclude=exclude, bytes_mode="base64", inf_nan_mode="constants", fallback=plain)
+        text = to_json(data, inf_nan_mode="constants")
     except _UNSERIALIZABLE as error:
         raise _blame(value, what) from error
-    refuse_non_finite(data, what)
+    if b"NaN" in text or b"Infinity" in text:
+        refuse_non_finite(data, what)
+    if b"null" in text:
+        # Models write NaN as null where their own settings say so, and pydantic's defaults do.
+        refuse_non_finite(value, what)
     return data
 
 
@@ -87,7 +92,10 @@ def decode(text: str | bytes) -> Any:
     Raises:
         ValueError: the text is not JSON, or holds NaN, infinity or a number too large for a float (1e999).
     """
-    data = from_json(text, allow_inf_nan=False)
+    try:
+        data = from_json(text, allow_inf_nan=False)
+    except TypeError as error:  # a str with a lone surrogate
+        raise ValueError("not valid Unicode text") from error
     # The reader takes 1e999 for infinity, whatever it was told.
     if b"Infinity" in to_json(data, inf_nan_mode="constants"):
         try:
@@ -105,7 +113,7 @@ def revive(cls: type[M], data: Any) -> M:
     Raises:
         pydantic.ValidationError: the data does not fit.
     """
-    return cls.model_validate_json(encode(data))
+    return cls.model_validate_json(encode_plain(data))
 
 
 def without_computed(cls: type[BaseModel], data: dict[str, Any], keep: str = "") -> dict[str, Any]:
@@ -136,10 +144,6 @@ def _refuse_non_finite(value: Any, path: str, depth: int) -> None:
             for key in value:
                 if isinstance(key, float) and not math.isfinite(key):
                     raise NotSerializable(path, f"the key {key} has no JSON form")
-
-
-def _jsonable(value: Any) -> Any:
-    return to_jsonable_python(value, bytes_mode="base64", inf_nan_mode="constants", fallback=plain)
 
 
 def _parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -195,7 +199,7 @@ def _reason(value: Any) -> str:
 
 def _encodable(value: Any) -> bool:
     try:
-        to_json(_jsonable(value), inf_nan_mode="constants")
+        to_json(value, bytes_mode="base64", inf_nan_mode="constants", fallback=plain)
     except _UNSERIALIZABLE:
         return False
     return True

@@ -81,20 +81,29 @@ def next_state(state: EpisodeState, event: Event) -> EpisodeState:
     following = TRANSITIONS[state].get(event)
     if following is not None:
         return following
+    refusal = f"{event.value} is not possible in state {state.value}"
     if state is EpisodeState.CLOSED:
-        raise SessionLost(f"{event.value}: the environment is closed")
+        raise SessionLost(f"{refusal}: the environment is closed")
     if state is EpisodeState.DONE:
-        raise EpisodeDone("The episode is over. Reset to begin another.")
-    raise InvalidMessage(f"{event.value} is not possible in state {state.value}")
+        raise EpisodeDone(f"{refusal}: the episode is over, reset to begin another")
+    raise InvalidMessage(refusal)
 
 
 class FrameType(str, Enum):
-    """Frames that a client may send. ``wait``, ``cancel``, ``trajectory`` and ``mcp`` are not served yet."""
+    """Frames that a client may send. (OpenEnv's ``mcp`` is not served yet.)"""
 
     RESET = "reset"
     STEP = "step"
     STATE = "state"
     CLOSE = "close"
+    WAIT = "wait"
+    TRAJECTORY = "trajectory"
+    CANCEL = "cancel"
+
+    @property
+    def urgent(self) -> bool:
+        """Whether it is served at once, also during a step."""
+        return self in (FrameType.WAIT, FrameType.TRAJECTORY, FrameType.CANCEL)
 
 
 _FRAME_TYPES = {member.value: member for member in FrameType}
@@ -282,6 +291,9 @@ def encode_action(action: Action | Mapping[str, Any]) -> dict[str, Any]:
     return data
 
 
+_BESIDE_THE_BODY = {"reward", "done", "terminated", "truncated", "info"}
+
+
 def observation_data(observation: Observation) -> dict[str, Any]:
     """The ``data`` of an observation frame, also the body of an HTTP reply: plain JSON data.
 
@@ -303,10 +315,8 @@ def observation_data(observation: Observation) -> dict[str, Any]:
             "error": None if error is None else {"error_type": error.error_type.value, "message": error.message},
         }
     else:
-        body = to_plain(observation, "observation")
-        metadata, info = body.get("metadata", {}), body.pop("info", {})
-        for name in ("reward", "done", "terminated", "truncated"):
-            body.pop(name, None)
+        body = to_plain(observation, "observation", exclude=_BESIDE_THE_BODY)
+        metadata, info = body.get("metadata", {}), to_plain(info, "info")
     data: dict[str, Any] = {
         "observation": body,
         "reward": observation.reward,

@@ -1,0 +1,42 @@
+"""An instance of an environment's code, made and ended for one command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mcpenv_client.errors import ExecutionError
+from mcpenv_client.tools import Mode
+
+from ..environment import MCPEnvironment
+from ..shared import IN_PROCESS
+from ..targets import Target, describe
+
+
+@contextmanager
+def instance(target: Target, mode: Mode) -> Iterator[MCPEnvironment]:
+    """An instance as a client of ``mode`` would have it; closed at the end, its class's lifespan too.
+
+    Raises:
+        TargetError: it cannot be made.
+        ExecutionError: the author's code failed; the text says more than clients may read.
+    """
+    try:
+        env = target.make()
+        try:
+            execution = env._execution
+            execution.mode = mode
+            # Production has no episodes: nothing is scored and nothing ends.
+            execution.episode.orchestrated = mode is Mode.SIMULATION
+            if env.DYNAMIC_TOOLS:
+                env.reset()
+            yield env
+        finally:
+            env.close()
+    except ExecutionError as error:
+        if error.__cause__ is None:
+            raise
+        said = f"the environment's {error.data.get('stage', 'code')} raised {describe(error.__cause__, target.folder)}"
+        raise ExecutionError(said) from error.__cause__
+    finally:
+        IN_PROCESS.leave()

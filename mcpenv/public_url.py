@@ -1,0 +1,35 @@
+"""The address under which clients reach this server, for the URLs that it hands out."""
+
+from __future__ import annotations
+
+from starlette.types import Scope
+
+_SCHEMES = {"ws": "http", "wss": "https", "http": "http", "https": "https"}
+
+
+def base_url_of(scope: Scope, trusted_proxies: tuple[str, ...]) -> str:
+    """The base URL as the client of this request sees it.
+
+    Args:
+        trusted_proxies: addresses of proxies whose ``X-Forwarded-`` headers are believed ("*": all).
+    """
+    headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+    scheme = _SCHEMES[scope["scheme"]]
+    host = headers.get(b"host") or _listening(scope)
+    path = str(scope.get("app_root_path") or scope.get("root_path") or "")
+    client = scope.get("client")
+    if "*" in trusted_proxies or (client and client[0] in trusted_proxies):
+        scheme = _first(headers.get(b"x-forwarded-proto")) or scheme
+        host = _first(headers.get(b"x-forwarded-host")) or host
+        path = _first(headers.get(b"x-forwarded-prefix")) or path
+    return f"{_SCHEMES.get(scheme, scheme)}://{host}{path.rstrip('/')}"
+
+
+def _first(value: str | None) -> str:
+    """The first of several: what the proxy nearest to the client wrote."""
+    return (value or "").split(",")[0].strip()
+
+
+def _listening(scope: Scope) -> str:
+    host, port = scope.get("server") or ("127.0.0.1", None)
+    return str(host) if port is None else f"{host}:{port}"

@@ -1,0 +1,145 @@
+"""Small WebSocket servers for the client's tests: real sockets, no mcpenv."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import socket
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeVar
+
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+
+from mcpenv_client.wire import FrameType, decode_frame, encode_reply
+
+Handler = Callable[[ServerConnection], Awaitable[None]]
+T = TypeVar("T")
+
+LIMIT_S = 30.0
+"""No test waits longer for anything."""
+
+
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A coroutine as a test, in an event loop of its own."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        async def bounded() -> None:
+            await asyncio.wait_for(test(*args, **kwargs), LIMIT_S)
+
+        asyncio.run(bounded())
+
+    return run
+
+
+@asynccontextmanager
+async def server(handler: Handler, **options: Any) -> AsyncIterator[str]:
+    """The http address of a server that runs ``handler`` for each connection."""
+    async with serve(handler, "127.0.0.1", 0, compression=None, **options) as running:
+        port = next(iter(running.sockets)).getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def server_in_thread(handler: Handler, **options: Any) -> Iterator[str]:
+    """The same in a thread, for blocking clients."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="test server", daemon=True)
+    thread.start()
+    running = server(handler, **options)
+
+    def call(coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(LIMIT_S)
+
+    try:
+        yield call(_entered(running))
+    finally:
+        call(_left(running))
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(LIMIT_S)
+        loop.close()
+
+
+async def _entered(manager: Any) -> str:
+    url: str = await manager.__aenter__()
+    return url
+
+
+async def _left(manager: Any) -> None:
+    await manager.__aexit__(None, None, None)
+
+
+def observation(body: dict[str, Any] | None = None, **data: Any) -> str:
+    """An observation frame."""
+    return encode_reply("observation", {"observation": body or {}, "reward": None, "done": False, **data})
+
+
+def said(text: str, **data: Any) -> str:
+    """An observation frame of a tool that returned ``text``."""
+    result = {"content": [{"type": "text", "text": text}], "structured_content": {"result": text}, "data": text}
+    return observation(
+        {"tool_name": "echo", "result": {**result, "is_error": False, "meta": None}, "error": None}, **data
+    )
+
+
+def refused(code: str, message: str = "no", **data: Any) -> str:
+    """An error frame."""
+    return encode_reply("error", {"message": message, "code": code, **data})
+
+
+class Echo:
+    """A server of one tool, ``echo``; it knows who called and in which order.
+
+    Attributes:
+        frames: the types of the frames that came.
+        echoed: what was echoed.
+        connections: sockets that were opened.
+        paths: what they asked for.
+    """
+
+    def __init__(self) -> None:
+        self.frames: list[str] = []
+        self.echoed: list[Any] = []
+        self.connections = 0
+        self.paths: list[str] = []
+        self.closed = 0
+
+    async def __call__(self, socket: ServerConnection) -> None:
+        self.connections += 1
+        assert socket.request is not None
+        self.paths.append(socket.request.path)
+        steps = 0
+        try:
+            async for text in socket:
+                frame = decode_frame(text)
+                self.frames.append(frame.type.value)
+                if frame.type is FrameType.CLOSE:
+                    break
+                if frame.type is FrameType.RESET:
+                    steps = 0
+                    info = {"episode_id": frame.data.get("episode_id") or f"episode-{self.connections}"}
+                    await socket.send(observation(info=info))
+                elif frame.type is FrameType.STATE:
+                    await socket.send(encode_reply("state", {"episode_id": "e", "step_count": steps}))
+                elif frame.data.get("type") == "list_tools":
+                    await socket.send(observation({"tools": [{"name": "echo", "description": "", "input_schema": {}}]}))
+                else:
+                    steps += 1
+                    word = frame.data["arguments"]["word"]
+                    self.echoed.append(word)
+                    await socket.send(said(word, reward=float(steps)))
+        except ConnectionClosed:
+            pass
+        finally:
+            self.closed += 1
+
+
+def free_port() -> int:
+    """A port on which nobody listens."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port

@@ -1,0 +1,105 @@
+"""What importing the client costs, and what it does not bring with it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mcpenv_client
+
+BUDGET_S = 0.35
+NOT_IMPORTED = ("mcpenv", "fastmcp", "mcp", "mcp_types", "starlette", "uvicorn", "httpx", "httpx2", "anyio", "numpy")
+
+
+def run(script: str) -> str:
+    """What a script prints in a Python of its own."""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.strip()
+
+
+def test_invariant_10_the_client_imports_nothing_of_a_server() -> None:
+    loaded = run("import sys, mcpenv_client; print(*(name for name in sys.modules if '.' not in name))").split()
+    assert not set(NOT_IMPORTED) & set(loaded)
+    assert {"pydantic", "websockets"} <= set(loaded)
+
+
+def test_invariant_10_every_module_but_mcp_does_without_mcp() -> None:
+    folder = Path(mcpenv_client.__file__).parent
+    names = sorted(path.stem for path in folder.glob("*.py") if path.stem not in ("__init__", "mcp"))
+    assert len(names) > 5
+    imports = "; ".join(f"import mcpenv_client.{name}" for name in names)
+    loaded = run(f"import sys; {imports}; print(*(name for name in sys.modules if '.' not in name))").split()
+    assert not set(NOT_IMPORTED) & set(loaded)
+
+
+WITHOUT = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("mcp", "mcp_types", "httpx2"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+import mcpenv_client
+for ask in ("from mcpenv_client.mcp import MCPToolClient", "mcpenv_client.MCPToolClient"):
+    try:
+        exec(ask)
+    except ImportError as error:
+        print(error)
+"""
+
+
+def test_invariant_10_the_mcp_client_names_its_extra_where_mcp_is_missing() -> None:
+    lines = run(WITHOUT).splitlines()
+    assert len(lines) == 2
+    assert all('pip install "mcpenv-client[mcp]"' in line for line in lines)
+
+
+def test_httpx_is_loaded_by_the_first_request_over_http_only() -> None:
+    script = """
+import asyncio, sys
+from mcpenv_client import ConnectionFailed, EnvClient
+client = EnvClient("http://127.0.0.1:9")
+try:
+    asyncio.run(client.connect())
+except ConnectionFailed:
+    print("httpx" in sys.modules)
+try:
+    asyncio.run(client.metadata())
+except ConnectionFailed:
+    print("httpx" in sys.modules)
+"""
+    assert run(script).split() == ["False", "True"]
+
+
+def test_importing_stays_within_its_budget() -> None:
+    # Processor time, and the best of some runs: other work on the machine is not what is measured.
+    script = "import time; begun = time.process_time(); import mcpenv_client; print(time.process_time() - begun)"
+    assert min(float(run(script)) for _ in range(5)) <= BUDGET_S
+
+
+def test_all_names_what_is_there_once() -> None:
+    assert len(set(mcpenv_client.__all__)) == len(mcpenv_client.__all__)
+    for name in mcpenv_client.__all__:
+        getattr(mcpenv_client, name)
+    public = {
+        name
+        for name, value in vars(mcpenv_client).items()
+        if str(getattr(value, "__module__", "")).startswith("mcpenv_client")
+    }
+    assert public - set(mcpenv_client.__all__) <= {"MCPToolClient"}
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert mcpenv_client.__version__ == importlib.metadata.version("mcpenv-client")
+
+
+def test_what_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="nothing"):
+        mcpenv_client.nothing

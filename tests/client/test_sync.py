@@ -1,0 +1,346 @@
+"""The blocking clients: one thread for all of them, usable from any thread, interruptible, safe to fork around."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from client_servers import Echo, free_port, in_loop, observation, refused, said, server_in_thread
+from websockets.asyncio.server import ServerConnection
+
+from mcpenv_client import (
+    CallToolAction,
+    ConnectionFailed,
+    EnvClient,
+    EpisodeDone,
+    GenericEnvClient,
+    SessionLost,
+)
+
+PROCESS_LIMIT_S = 60
+
+
+@pytest.fixture
+def echo() -> Echo:
+    return Echo()
+
+
+@pytest.fixture
+def url(echo: Echo) -> Iterator[str]:
+    with server_in_thread(echo) as address:
+        yield address
+
+
+STRICT = ("-X", "dev", "-W", "error::ResourceWarning")
+"""Options of a Python that says what was left open."""
+
+
+def run_script(script: str, url: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in a Python of its own."""
+    command = [sys.executable, *options, "-c", script, url]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PROCESS_LIMIT_S, check=False)
+
+
+def test_an_episode(url: str, echo: Echo) -> None:
+    with EnvClient(url).sync() as env:
+        assert env.reset(episode_id="mine").info == {"episode_id": "mine"}
+        result = env.step(CallToolAction(tool_name="echo", arguments={"word": "a"}))
+        assert (result.text, result.reward, result.done, result.error) == ("a", 1.0, False, None)
+        assert env.call_tool("echo", {"word": "b"}).reward == 2.0
+        assert [tool.name for tool in env.list_tools()] == ["echo"]
+        assert env.state().step_count == 2
+    assert echo.frames == ["reset", "step", "step", "step", "state", "close"]
+
+
+def test_every_method_of_the_client_is_there_and_blocks(url: str) -> None:
+    client = EnvClient(url)
+    sync = client.sync()
+    coroutines = [name for name, _ in inspect.getmembers(EnvClient, inspect.iscoroutinefunction) if name[0] != "_"]
+    assert {"connect", "close", "reset", "step", "call_tool", "list_tools", "state", "metadata", "schema"} <= {
+        *coroutines
+    }
+    for name in coroutines:
+        blocking = getattr(sync, name)
+        assert not inspect.iscoroutinefunction(blocking)
+        assert blocking.__doc__ == getattr(client, name).__doc__
+    assert sync.base_url == client.base_url
+    with pytest.raises(AttributeError):
+        sync.nothing
+    sync.close()
+
+
+class Longer(EnvClient[Any, Any, Any]):
+    greeting = "hello"
+
+    async def greet(self) -> str:
+        return (await self.call_tool("echo", {"word": self.greeting})).text
+
+    def shout(self) -> str:
+        return self.greeting.upper()
+
+    async def _hidden(self) -> int:
+        return 1
+
+
+def test_methods_that_a_subclass_adds_are_there_too(url: str) -> None:
+    with Longer(url).sync() as env:
+        assert (env.greet(), env.shout(), env.greeting, env._hidden()) == ("hello", "HELLO", "hello", 1)
+
+
+def test_errors_are_raised_in_the_caller(url: str) -> None:
+    sync = EnvClient(f"http://127.0.0.1:{free_port()}").sync()
+    with pytest.raises(ConnectionFailed):
+        sync.reset()
+
+    async def done(socket: ServerConnection) -> None:
+        async for _ in socket:
+            await socket.send(refused("EPISODE_DONE", "over"))
+
+    with server_in_thread(done) as address, EnvClient(address).sync() as env, pytest.raises(EpisodeDone, match="over"):
+        env.call_tool("t")
+
+
+def test_256_clients_share_one_thread(url: str, echo: Echo) -> None:
+    with EnvClient(url).sync() as first:
+        first.reset()
+        before = threading.active_count()
+        clients = [EnvClient(url).sync() for _ in range(256)]
+        for index, env in enumerate(clients):
+            env.reset()
+            assert env.call_tool("echo", {"word": f"{index}"}).text == f"{index}"
+        assert threading.active_count() == before
+        assert sum(thread.name == "mcpenv-client" for thread in threading.enumerate()) == 1
+        for env in clients:
+            env.close()
+    assert echo.connections == 257
+
+
+def test_many_threads_with_a_client_each(url: str) -> None:
+    def roll_out(index: int) -> list[str]:
+        with EnvClient(url).sync() as env:
+            env.reset()
+            return [env.call_tool("echo", {"word": f"{index}-{turn}"}).text for turn in range(10)]
+
+    with ThreadPoolExecutor(32) as pool:
+        assert list(pool.map(roll_out, range(64))) == [[f"{index}-{turn}" for turn in range(10)] for index in range(64)]
+
+
+def test_many_threads_with_one_client_take_turns(url: str, echo: Echo) -> None:
+    with EnvClient(url).sync() as env, ThreadPoolExecutor(16) as pool:
+        env.reset()
+        words = [f"w{index}" for index in range(200)]
+        texts = list(pool.map(lambda word: env.call_tool("echo", {"word": word}).text, words))
+    assert texts == words
+    assert sorted(echo.echoed) == sorted(words)
+
+
+@in_loop
+async def test_it_works_inside_a_running_event_loop() -> None:
+    with server_in_thread(Echo()) as url, EnvClient(url).sync() as env:  # as in a notebook
+        assert env.reset().info == {"episode_id": "episode-1"}
+        assert env.call_tool("echo", {"word": "x"}).text == "x"
+
+
+def test_inside_a_coroutine_of_its_own_loop_it_says_what_to_do(url: str) -> None:
+    class Inward(EnvClient[Any, Any, Any]):
+        async def inward(self) -> None:
+            self.sync().reset()
+
+    with Inward(url).sync() as env, pytest.raises(RuntimeError, match="use the async client"):
+        env.inward()
+
+
+def test_the_generic_client_is_blocking_too(url: str) -> None:
+    with GenericEnvClient(url).sync() as env:
+        assert env.reset().observation == {}
+        assert env.call_tool("echo", {"word": "x"}).observation["result"]["data"] == "x"
+        assert env.state() == {"episode_id": "e", "step_count": 1}
+
+
+def test_copying_does_not_loop_for_ever(url: str) -> None:
+    assert copy.copy(EnvClient(url).sync()).base_url == url
+
+
+def test_a_timeout_loses_the_session_and_reset_begins_another() -> None:
+    echo, first = Echo(), threading.Event()
+
+    async def first_hangs(socket: ServerConnection) -> None:
+        if first.is_set():
+            await echo(socket)
+        else:
+            first.set()
+            await socket.wait_closed()
+
+    with server_in_thread(first_hangs) as url, EnvClient(url, message_timeout_s=0.1).sync() as env:
+        with pytest.raises(SessionLost):
+            env.reset()
+        with pytest.raises(SessionLost):
+            env.call_tool("echo", {"word": "x"})
+        env.reset()
+        assert env.call_tool("echo", {"word": "x"}).text == "x"
+
+
+CTRL_C = """
+import sys
+from mcpenv_client import EnvClient, SessionLost
+env = EnvClient(sys.argv[1]).sync()
+env.reset()
+try:
+    env.call_tool("wait")
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+try:
+    env.call_tool("again")
+except SessionLost as lost:
+    print("lost", flush=True)
+env.reset()
+env.close()
+print("end", flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_ctrl_c_interrupts_a_call_and_loses_the_session() -> None:
+    asked, gone = threading.Event(), threading.Event()
+
+    async def wait(socket: ServerConnection) -> None:
+        async for text in socket:
+            if '"wait"' in str(text):
+                asked.set()
+                await socket.wait_closed()
+                gone.set()
+            else:
+                await socket.send(observation())
+
+    with server_in_thread(wait) as url:
+        command = [sys.executable, *STRICT, "-c", CTRL_C, url]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert asked.wait(PROCESS_LIMIT_S)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=PROCESS_LIMIT_S)
+        assert (out.split(), err, process.returncode) == (["interrupted", "lost", "end"], "", 0)
+        assert gone.wait(PROCESS_LIMIT_S)  # the server sees that its step is wanted no more
+
+
+FORK = """
+import os, sys, threading
+from mcpenv_client import EnvClient, SessionLost
+url = sys.argv[1]
+parent = EnvClient(url).sync()
+parent.reset()
+assert parent.call_tool("echo", {"word": "before"}).text == "before"
+pid = os.fork()
+if pid == 0:
+    try:
+        try:
+            parent.call_tool("echo", {"word": "stolen"})
+        except SessionLost as lost:
+            assert "process" in str(lost), lost
+        with EnvClient(url).sync() as own:
+            own.reset()
+            assert own.call_tool("echo", {"word": "child"}).text == "child"
+        assert parent.reset().info == {"episode_id": "episode-3"}  # a new session, asked for
+        parent.close()
+        assert sum(thread.name == "mcpenv-client" for thread in threading.enumerate()) == 1
+    except BaseException as error:
+        print("child:", repr(error), flush=True)
+        os._exit(1)
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+assert parent.call_tool("echo", {"word": "after"}).text == "after"
+parent.close()
+print("end", flush=True)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_has_a_loop_of_its_own_and_leaves_the_parents_session_alone(url: str, echo: Echo) -> None:
+    ran = run_script(FORK, url, *STRICT)
+    # Python 3.12 warns of forking with threads, which is what is tried here.
+    noise = [line for line in ran.stderr.splitlines() if "fork" not in line]
+    assert (ran.stdout.split(), noise, ran.returncode) == (["end"], [], 0), ran.stdout + ran.stderr
+    assert echo.echoed == ["before", "child", "after"]
+
+
+CLOSED = """
+import sys
+from mcpenv_client import EnvClient
+with EnvClient(sys.argv[1]).sync() as env:
+    env.reset()
+print("end")
+"""
+
+OPEN_AT_EXIT = """
+import sys
+from mcpenv_client import EnvClient
+env = EnvClient(sys.argv[1]).sync()
+env.reset()
+print("end")
+"""
+
+DROPPED = """
+import gc, sys, warnings
+warnings.simplefilter("always")
+from mcpenv_client import EnvClient
+env = EnvClient(sys.argv[1]).sync()
+env.reset()
+del env
+gc.collect()
+with EnvClient(sys.argv[1]).sync() as other:
+    while other.call_tool("echo", {"word": "closed?"}).reward < 1000 and other.state().step_count < 3:
+        pass
+print("end")
+"""
+
+
+def test_a_program_that_closes_its_clients_leaves_nothing_open(url: str) -> None:
+    ran = run_script(CLOSED, url, *STRICT)
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("end\n", "", 0)
+
+
+def test_a_program_that_closes_nothing_ends_all_the_same(url: str) -> None:
+    ran = run_script(OPEN_AT_EXIT, url)
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("end\n", "", 0)
+    assert "was not closed" in run_script(OPEN_AT_EXIT, url, *STRICT).stderr
+
+
+def test_a_dropped_client_is_named_and_its_session_ends(url: str, echo: Echo) -> None:
+    ran = run_script(DROPPED, url)
+    assert (ran.stdout, ran.returncode) == ("end\n", 0)
+    assert "was not closed" in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert echo.closed == echo.connections == 2
+
+
+def roll_out(env: Any, words: list[str]) -> list[tuple[str, Any, bool]]:
+    """The rollout of the design: the same on an environment and on a blocking client."""
+    env.reset()
+    seen = []
+    for word in words:
+        result = env.step(CallToolAction(tool_name="echo", arguments={"word": word}))
+        seen.append((result.text, result.reward, result.done))
+        assert result.error is None
+        assert isinstance(result.info, dict)
+        if result.done:
+            break
+    return seen
+
+
+def test_one_rollout_function_runs_on_a_blocking_client() -> None:
+    async def ending(socket: ServerConnection) -> None:
+        async for text in socket:
+            last = '"last"' in str(text)
+            step = '"step"' in str(text)
+            await socket.send(said("last" if last else "first", done=last, reward=1.0) if step else observation())
+
+    with server_in_thread(ending) as url, EnvClient(url).sync() as env:
+        assert roll_out(env, ["first", "last", "never"]) == [("first", 1.0, False), ("last", 1.0, True)]

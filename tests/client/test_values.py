@@ -1,0 +1,218 @@
+"""What has a JSON form crosses unchanged; what has none is refused by the name of its field."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import enum
+import json
+import math
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict
+from strategies import WIRE, Color, Part, given, json_values
+
+from mcpenv_client import NotSerializable
+from mcpenv_client.values import MAX_DEPTH, decode, encode, refuse_non_finite, revive, to_plain
+
+NAN, INF = math.nan, math.inf
+
+
+class Inner(BaseModel):
+    """Somebody's own model, with pydantic's defaults: NaN would become null, bytes UTF-8."""
+
+    x: float = 0.0
+    data: bytes = b""
+
+
+@dataclasses.dataclass
+class Pair:
+    left: Any = None
+    right: float = 0.0
+
+
+class Loose(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+def nested(depth: int, value: Any = 1) -> Any:
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def around_itself() -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    value["again"] = [value]
+    return value
+
+
+@given(json_values)
+def test_json_crosses_unchanged(value: Any) -> None:
+    assert decode(encode(value)) == value
+    assert decode(encode(to_plain(value))) == value
+
+
+@given(json_values)
+def test_what_is_written_is_what_the_standard_library_reads(value: Any) -> None:
+    assert json.loads(encode(value)) == value
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**400, 1.7976931348623157e308, 5e-324, -0.0, 0.1])
+def test_numbers_keep_every_digit(number: float) -> None:
+    again = decode(encode(number))
+    assert again == number
+    assert type(again) is type(number)
+    assert math.copysign(1, again) == math.copysign(1, number) if isinstance(number, float) else True
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (np.int64(3), 3),
+        (np.uint8(255), 255),
+        (np.float32(1.5), 1.5),
+        (np.float64(0.1), 0.1),
+        (np.bool_(True), True),
+        (np.str_("é"), "é"),
+        (np.array(7), 7),
+        (np.array([], dtype=float), []),
+        (np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
+        (np.array([True, False]), [True, False]),
+        ({"deep": [np.array([1.5]), {"x": np.int32(1)}]}, {"deep": [[1.5], {"x": 1}]}),
+        ({np.int64(1): "key"}, {"1": "key"}),
+        (b"\xff\xfe", "__4="),
+        (datetime.date(2024, 2, 29), "2024-02-29"),
+        (datetime.datetime(2024, 2, 29, 1, tzinfo=datetime.timezone.utc), "2024-02-29T01:00:00Z"),
+        (Color.NUMBER, 7),
+        ((1, (2,)), [1, [2]]),
+        (frozenset({1}), [1]),
+        (decimal.Decimal("0.10"), "0.10"),
+        (pathlib.Path("a"), "a"),
+        (Inner(x=1.5, data=b"text"), {"x": 1.5, "data": "text"}),
+        (Pair(left=Pair(), right=2.0), {"left": {"left": None, "right": 0.0}, "right": 2.0}),
+        ((n for n in (1, 2)), [1, 2]),
+    ],
+)
+def test_other_values_have_one_plain_form(value: Any, plain: Any) -> None:
+    assert decode(encode(to_plain(value))) == plain
+
+
+@given(st.lists(st.integers(-(2**31), 2**31 - 1)), st.lists(st.floats(allow_nan=False, allow_infinity=False)))
+def test_arrays_are_lists(whole: list[int], real: list[float]) -> None:
+    assert decode(encode({"a": np.array(whole, dtype=np.int64), "b": np.array(real)})) == {"a": whole, "b": real}
+
+
+@pytest.mark.parametrize("number", [NAN, INF, -INF, np.float64("nan"), np.float32("inf"), np.array(NAN)])
+@pytest.mark.parametrize("write", [encode, to_plain])
+def test_nan_and_infinity_are_refused_by_name_wherever_they_stand(write: Any, number: Any) -> None:
+    places: dict[str, Any] = {
+        "value": number,
+        "value.a": {"a": number},
+        "value.a[1].b": {"a": [0, {"b": number}]},
+        "value[0][2]": [np.array([0.0, 1.0, float(number)])],
+        "value.m.x": {"m": Inner(x=float(number))},
+        "value.list[0].x": {"list": [Inner(x=float(number))]},
+        "value.right": Pair(right=float(number)),
+        "value.left.right": Pair(left=Pair(right=float(number))),
+        "value.m.extra": {"m": Loose(extra=float(number))},  # type: ignore[call-arg]
+    }
+    for path, value in places.items():
+        with pytest.raises(NotSerializable) as refused:
+            write(value)
+        assert refused.value.path == path
+        assert refused.value.path in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", '{"NaN": "-Infinity"}', "a NaN b"])
+def test_the_words_are_no_numbers(text: str) -> None:
+    assert decode(encode({"a": text, text: 1})) == {"a": text, text: 1}
+
+
+@pytest.mark.parametrize(
+    "text", ["NaN", "[Infinity]", "-Infinity", "1e999", '{"a": -1e400}', "[1, 2", "", "'a'", "\ud800"]
+)
+def test_text_that_is_no_json_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError):
+        decode(text)
+
+
+def test_json_constants_inside_strings_are_read() -> None:
+    assert decode('["Infinity", "NaN", 1e308]') == ["Infinity", "NaN", 1e308]
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        ({"a": object()}, "value.a"),
+        ({"a": [1, {"b": lambda: 1}]}, "value.a[1].b"),
+        ({"a": "\ud800"}, "value.a"),
+        ({"a": {"\ud800": 1}}, "value.a"),
+        (["\udfff"], "value[0]"),
+        (Pair(left=object()), "value.left"),
+        ({"m": Loose(extra=object())}, "value.m.extra"),  # type: ignore[call-arg]
+        ({"m": Inner(data=b"\xff")}, "value.m"),
+    ],
+)
+def test_what_has_no_json_form_is_refused_by_name(value: Any, path: str) -> None:
+    with pytest.raises(NotSerializable) as refused:
+        encode(value)
+    assert refused.value.path == path
+    # The refusal itself can be sent.
+    assert decode(encode(str(refused.value)))
+
+
+def test_bytes_of_a_model_without_base64_say_what_to_do() -> None:
+    with pytest.raises(NotSerializable, match=r"Inner.data is bytes.*ser_json_bytes"):
+        encode({"m": Inner(data=b"\xff")})
+    assert revive(Part, to_plain(Part(data=b"\xff"))) == Part(data=b"\xff")
+
+
+@pytest.mark.parametrize("depth", [1, 50, MAX_DEPTH - 1, MAX_DEPTH])
+def test_deep_values_cross(depth: int) -> None:
+    assert decode(encode(nested(depth))) == nested(depth)
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 254, 255, 256, 900, 20_000])
+def test_deeper_values_are_refused_where_they_are_made(depth: int) -> None:
+    with pytest.raises(NotSerializable):
+        encode(nested(depth))
+
+
+@given(st.integers(1, 40), st.integers(0, 300))
+def test_wide_values_are_not_deep(depth: int, width: int) -> None:
+    value = {"rows": [nested(depth)] * width}
+    assert decode(encode(value)) == value
+
+
+@pytest.mark.parametrize("write", [encode, to_plain, lambda value: refuse_non_finite(value, "value")])
+def test_a_value_that_refers_to_itself_is_refused(write: Any) -> None:
+    with pytest.raises(NotSerializable, match="itself"):
+        write(around_itself())
+
+
+def test_a_key_that_is_not_finite_is_refused() -> None:
+    with pytest.raises(NotSerializable, match="key nan"):
+        refuse_non_finite({"a": {NAN: 1}}, "value")
+
+
+class Kind(str, enum.Enum):
+    ONE = "one"
+
+
+def test_revive_reads_what_to_plain_wrote() -> None:
+    class Thing(BaseModel):
+        model_config = WIRE
+
+        data: bytes
+        when: datetime.datetime
+        kind: Kind
+        pair: tuple[int, str]
+
+    thing = Thing(data=b"\x00\xff", when=datetime.datetime(2024, 1, 1, 2, 3, 4, 5), kind=Kind.ONE, pair=(10**30, "é"))
+    assert revive(Thing, decode(encode(to_plain(thing)))) == thing

@@ -1,0 +1,95 @@
+"""docs/ is true: its Python runs, its frames are what a server answers, its commands work, its links lead somewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosedOK
+from websockets.sync.client import connect
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+sys.path.insert(0, str(ROOT / "examples"))
+from serving import ECHO_MCP, served  # noqa: E402
+
+URL = "http://127.0.0.1:8000"
+ANYTHING = "…"
+TIMEOUT_S = 60
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The fenced blocks of a page in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A server of the echo environment."""
+    with served(ECHO_MCP) as address:
+        yield address
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.stem)
+def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, url: str, tmp_path: Path) -> None:
+    program = tmp_path / "page.py"
+    program.write_text("\n\n".join(blocks(page, "python")).replace(URL, url), encoding="utf-8")
+    ended = subprocess.run(
+        [sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_the_frames_of_the_wire_page_are_what_a_server_answers(url: str) -> None:
+    (conversation,) = blocks(ROOT / "docs" / "wire.md", "text")
+    lines = [(line[0], json.loads(line[2:])) for line in conversation.splitlines()]
+    assert len(lines) > 10
+    with connect(url.replace("http", "ws") + "/ws") as socket:
+        for side, frame in lines:
+            if side == ">":
+                socket.send(json.dumps(frame))
+            else:
+                assert agrees(json.loads(socket.recv(TIMEOUT_S)), frame)
+        with pytest.raises(ConnectionClosedOK):
+            socket.recv(TIMEOUT_S)
+
+
+def agrees(answered: Any, written: Any) -> bool:
+    """Whether an answer is the one on the page, where "…" stands for anything."""
+    if written == ANYTHING:
+        return True
+    if isinstance(written, dict) and isinstance(answered, dict):
+        return written.keys() == answered.keys() and all(agrees(answered[key], written[key]) for key in written)
+    return bool(answered == written)
+
+
+@pytest.mark.parametrize("command", [line for page in PAGES for b in blocks(page, "bash") for line in b.splitlines()])
+def test_a_command_works(command: str, url: str) -> None:
+    program, *arguments = command.replace(URL, url).split()
+    if program != "mcpenv":
+        pytest.fail(f"nobody runs {command!r}")
+    ended = subprocess.run(
+        [sys.executable, "-m", "mcpenv", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_a_page_links_to_is_there(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
