@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 import threading
@@ -75,12 +76,10 @@ def serve_stdio(env_factory: EnvFactory, config: ServerConfig, *, log_level: str
     configure_logging(log_level)
     server = EnvServer(env_factory, config=config)
 
-    async def main() -> None:
-        async with server.source.running(), server.pool.running():
-            await server.agent_server.run_stdio_async(show_banner=False, log_level=log_level)
-
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(main())
+        if runner.run(_serve_stdio(server, log_level)):
+            # A thread waits for the next line of stdin and cannot be stopped; everything else has ended.
+            os._exit(0)
 
 
 def configure_logging(level: str) -> None:
@@ -94,6 +93,22 @@ def configure_logging(level: str) -> None:
     logging.getLogger("fastmcp.server.context.to_client").setLevel(beneath)
     if beneath > logging.DEBUG:
         warnings.simplefilter("ignore", MCPDeprecationWarning)
+
+
+async def _serve_stdio(server: EnvServer, log_level: str) -> bool:
+    """Serve until stdin ends (False) or a signal comes (True)."""
+    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+    with contextlib.suppress(NotImplementedError):  # Windows
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stopped.set)
+    async with server.source.running(), server.pool.running():
+        serving = asyncio.ensure_future(server.agent_server.run_stdio_async(show_banner=False, log_level=log_level))
+        stopping = asyncio.ensure_future(stopped.wait())
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            stopping.cancel()
+            serving.result()
+    return stopped.is_set()
 
 
 @contextlib.contextmanager

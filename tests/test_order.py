@@ -150,25 +150,23 @@ def test_slow_code_ends_before_its_environment_is_closed(gated: type[Slow]) -> N
 
     class Closing(gated):  # type: ignore[misc,valid-type]
         closed_at: list[str] = []
+        inside = threading.Event()
 
         def close(self) -> None:
             self.closed_at.append("closed")
 
-    def call(url: str, entered: threading.Event) -> None:
+    def call(url: str) -> None:
         with EnvClient[Any, Any, Any](url).sync() as client:
             client.reset()
             Closing.block_in = "tool"
-            entered.set()
             answered.set_result(client.call_tool("wait").text)
-            Closing.closed_at.append("answered")
 
-    entered = threading.Event()
     with serving(Closing) as url:
-        caller = threading.Thread(target=call, args=(url, entered))
+        caller = threading.Thread(target=call, args=(url,))
         caller.start()
-        entered.wait()
+        assert Closing.inside.wait(20)
         opener = threading.Timer(0.2, lambda: setattr(Closing, "block_in", ""))
         opener.start()
-    caller.join()
-    assert answered.result() == "through"
+    assert answered.result(20) == "through"
+    caller.join(20)
     assert Closing.closed_at.count("closed") == 2  # the prototype's, and the session's

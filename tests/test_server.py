@@ -503,7 +503,6 @@ def test_invariant_8_exceptions_of_the_environment_have_a_code_and_an_incident(
             incident = raised.value.data["incident"]
             assert incident in str(raised.value)
             assert any(incident in record.message for record in caplog.records)
-        Own.where = ""
     assert any("secret at /srv" in (record.exc_text or "") for record in caplog.records)
 
 

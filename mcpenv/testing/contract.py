@@ -112,8 +112,8 @@ class Contract:
                 _step_once(env)
         if Mode.PRODUCTION not in self._subject.modes:
             raise ContractWarning(
-                "reset has options without a default, so that the environment serves no production and no plain /mcp, where "
-                "nobody chooses them: give them defaults"
+                "reset has options without a default, so that the environment serves neither production nor plain /mcp, "
+                "where nobody chooses them: give them defaults"
             )
 
     def state(self) -> None:

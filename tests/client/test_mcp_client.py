@@ -1,5 +1,7 @@
 """`MCPToolClient` against real FastMCP servers on uvicorn, in both eras of the protocol."""
 
+# ruff: noqa: E402 - what is not a dependency of the client may be missing
+
 from __future__ import annotations
 
 import asyncio
@@ -7,7 +9,7 @@ import gc
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from client_servers import LIMIT_S, free_port, in_loop
@@ -38,7 +40,8 @@ from mcpenv_client import (
 )
 from mcpenv_client.mcp import MCPToolClient, SyncMCPToolClient
 
-HANDSHAKE, MODERN = "2025-11-25", "2026-07-28"
+HANDSHAKE: Final = "2025-11-25"
+MODERN: Final = "2026-07-28"
 ERAS = [HANDSHAKE, MODERN]
 
 Receive = Callable[[], Awaitable[Any]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import sqlite3
+import threading
 import time
 from typing import Annotated, Any, Literal
 
@@ -266,6 +267,7 @@ class Slow(MCPEnvironment):
 
     SUPPORTS_CONCURRENT_SESSIONS = True
     block_in = ""
+    inside = threading.Event()
 
     def __init__(self) -> None:
         self._pause("constructor")
@@ -292,6 +294,7 @@ class Slow(MCPEnvironment):
     def _pause(self, where: str) -> None:
         deadline = time.monotonic() + 20
         while type(self).block_in == where:
+            self.inside.set()
             if time.monotonic() > deadline:
                 raise RuntimeError("the gate was never opened")
             time.sleep(0.002)
