@@ -202,6 +202,7 @@ def _listed(spec: Tool) -> Component:
         parameters=spec.input_schema,
         output_schema=spec.output_schema,
         annotations=None if spec.annotations is None else ToolAnnotations.model_validate(spec.annotations),
+        tags=set((spec.meta or {}).get("fastmcp", {}).get("tags", ())),
         meta=spec.meta,
     )
 

@@ -21,6 +21,36 @@ _OFFLINE = FastMCP("mcpenv")
 """The server of contexts that no MCP request brought along."""
 
 
+class RecordSession:
+    """A session without a client: messages go to the step's record, questions are refused."""
+
+    client_capabilities = None
+    client_params = None
+
+    def __init__(self, session_id: str, logs: list[LogEntry]) -> None:
+        self._fastmcp_state_prefix = session_id
+        self._logs = logs
+
+    async def send_log_message(self, level: str, data: Any, **kwargs: Any) -> None:
+        self._logs.append(LogEntry(level, str(getattr(data, "msg", data))))
+
+    async def send_progress_notification(
+        self,
+        progress_token: Any,
+        progress: float,
+        total: float | None = None,
+        message: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._logs.append(LogEntry("progress", message, progress, total))
+
+    async def send_notification(self, notification: Any, **kwargs: Any) -> None:
+        return None
+
+    async def elicit(self, **kwargs: Any) -> Any:
+        raise ToolError("This call did not come from an MCP client, so there is nobody to ask for input.")
+
+
 class EnvironmentContext(Context):
     """The context of one step."""
 
@@ -40,6 +70,12 @@ class EnvironmentContext(Context):
         return self._mcpenv_session_id
 
     @property
+    def _has_client(self) -> bool:
+        """Whether an MCP client is there, and not the stand-in that handed-in servers see."""
+        request = self.request_context
+        return request is not None and not isinstance(request.session, RecordSession)
+
+    @property
     def request_id(self) -> str:
         """The MCP request's id, or one made of the step."""
         if self.request_context is None:
@@ -55,13 +91,13 @@ class EnvironmentContext(Context):
     ) -> None:
         """Log to the step's record, and to the MCP client if there is one."""
         self._mcpenv_logs.append(LogEntry(level or "info", message))
-        if self.request_context is not None:
+        if self._has_client:
             await super().log(message, level, logger_name, extra)
 
     async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report to the step's record, and to the MCP client if it asked for progress."""
         self._mcpenv_logs.append(LogEntry("progress", message, progress, total))
-        if self.request_context is not None:
+        if self._has_client:
             await super().report_progress(progress, total, message)
 
     async def elicit(self, *args: Any, **kwargs: Any) -> Any:
@@ -70,7 +106,7 @@ class EnvironmentContext(Context):
         Raises:
             ToolError: there is no MCP client, or its era has no back-channel.
         """
-        if self.request_context is None:
+        if not self._has_client:
             raise ToolError("This call did not come from an MCP client, so there is nobody to ask for input.")
         return await super().elicit(*args, **kwargs)
 

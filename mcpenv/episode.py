@@ -25,6 +25,7 @@ class Episode:
         step_count: steps of this episode so far.
         trajectory: its record.
         kept: what tools kept by ``ctx.set_state``; a reset begins with nothing.
+        number: how many episodes were opened, so that what a handed-in server's tools keep can be told apart.
         first: the observation of the reset.
         watchers: who waits for the end.
         reset_finish: what ``finish(...)`` inside reset said.
@@ -34,6 +35,7 @@ class Episode:
         "first",
         "id",
         "kept",
+        "number",
         "orchestrated",
         "reset_finish",
         "state",
@@ -49,6 +51,7 @@ class Episode:
         self.step_count = 0
         self.trajectory: Trajectory | None = None
         self.kept: dict[str, Any] = {}
+        self.number = 0
         self.reset_finish: Finish | None = None
         self.first: Observation | None = None
         self.watchers = Watchers()
@@ -61,6 +64,7 @@ class Episode:
         self.id = episode_id or secrets.token_hex(16)
         self.step_count = 0
         self.kept = {}
+        self.number += 1
         self.reset_finish = None
         self.trajectory = Trajectory(self.id, seed, options, implicit_reset=implicit, started_at=time.time())
 

@@ -408,13 +408,17 @@ class Execution:
             return None
         try:
             return self.env.score(call, outcome)
-        except Exception as error:
+        except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
             raise environment_failure("score", error) from error
 
     async def _awaited(self, scored: Awaitable[Any]) -> Any:
         try:
             return await scored
-        except Exception as error:
+        except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
             raise environment_failure("score", error) from error
 
     def _reward(self, scored: Any, outcome: ToolOutcome, step: Step) -> Reward | None:
@@ -471,7 +475,7 @@ class Execution:
 
     @property
     def _visible(self) -> Visible:
-        return Visible(self.tools, self.mode, self.session_id)
+        return Visible(self.tools, self.mode, f"{self.session_id}-{self.episode.number}")
 
     def _run_of_action(self, action: Action, timeout_s: float | None) -> Run:
         async def run(step: Step) -> tuple[ToolOutcome, Any]:

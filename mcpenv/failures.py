@@ -32,7 +32,7 @@ def new_incident() -> str:
 def execution_failure(name: str, error: BaseException, mode: Mode) -> ToolFailure:
     """The failure of a tool that raised ``error``; logs the traceback of all but a `ToolError`."""
     if isinstance(error, ToolError):
-        return ToolFailure(error_type=ToolErrorType.EXECUTION_ERROR, message=str(error) or "The tool failed.")
+        return ToolFailure(error_type=ToolErrorType.EXECUTION_ERROR, message=_text_of(error) or "The tool failed.")
     incident = new_incident()
     logger.error("incident %s: tool %r raised %s", incident, name, type(error).__name__, exc_info=error)
     said = "The tool failed" if mode is Mode.PRODUCTION else own_words(error)
@@ -75,6 +75,13 @@ def factory_failure(name: str, error: BaseException) -> WireError:
 def own_words(error: BaseException) -> str:
     """The type and the text of an exception, without file paths."""
     # The text of an OSError names the file; strerror says only what is wrong with it.
-    text = error.strerror or "" if isinstance(error, OSError) else str(error)
+    text = error.strerror or "" if isinstance(error, OSError) else _text_of(error)
     said = _PATH.sub("<path>", " ".join(text.split()))[:MAX_MESSAGE]
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an exception whose text cannot be made is still an exception
+        return ""

@@ -32,6 +32,7 @@ from mcpenv_client.records import LogEntry
 from mcpenv_client.tools import Tool, ToolErrorType, ToolFailure, ToolResult
 from mcpenv_client.wire import describe_faults
 
+from .context import RecordSession
 from .failures import execution_failure, unusable_result
 from .kinds import RESERVED_NAMES, spec_of
 from .loops import NoLoop
@@ -191,10 +192,10 @@ class HandedIn:
             connection = getattr(request.session, "_connection", None)
             if connection is not None:
                 # A 2026-07-28 connection is new for every call; state belongs to the environment.
-                connection.state.setdefault("_fastmcp_state_prefix", own.session_id)
+                connection.state["_fastmcp_state_prefix"] = own.session_id
             yield
             return
-        session = _RecordSession(own.session_id, logs)
+        session = RecordSession(own.session_id, logs)
         request_id = f"step-{number}"
         stand_in: Any = FastMCPRequestContext(
             session=session,  # type: ignore[arg-type]
@@ -216,42 +217,12 @@ class HandedIn:
 class _RecordRequest:
     """What FastMCP's `Context` reads of a request that no MCP client sent."""
 
-    def __init__(self, request_id: str, session: _RecordSession) -> None:
+    def __init__(self, request_id: str, session: RecordSession) -> None:
         self.request_id = request_id
         self.session = session
         self.meta = {"progress_token": request_id}
         self.params = None
         self.method = "tools/call"
-
-
-class _RecordSession:
-    """A session without a client: messages go to the step's record, questions are refused."""
-
-    client_capabilities = None
-    client_params = None
-
-    def __init__(self, session_id: str, logs: list[LogEntry]) -> None:
-        self._fastmcp_state_prefix = session_id
-        self._logs = logs
-
-    async def send_log_message(self, level: str, data: Any, **kwargs: Any) -> None:
-        self._logs.append(LogEntry(level, str(getattr(data, "msg", data))))
-
-    async def send_progress_notification(
-        self,
-        progress_token: Any,
-        progress: float,
-        total: float | None = None,
-        message: str | None = None,
-        **kwargs: Any,
-    ) -> None:
-        self._logs.append(LogEntry("progress", message, progress, total))
-
-    async def send_notification(self, notification: Any, **kwargs: Any) -> None:
-        return None
-
-    async def elicit(self, **kwargs: Any) -> Any:
-        raise ToolError("This call did not come from an MCP client, so there is nobody to ask for input.")
 
 
 class _Failed(ToolError):

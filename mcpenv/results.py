@@ -5,17 +5,18 @@ FastMCP's ``convert_result`` decides. Plain values take a shorter way that a pro
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from typing import Any
 
 from fastmcp.tools.base import ToolResult as FastMCPResult
 from mcp_types import ContentBlock, TextContent
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from pydantic_core import PydanticSerializationError
 
 from mcpenv_client.errors import NotSerializable
 from mcpenv_client.tools import ToolResult
-from mcpenv_client.values import refuse_non_finite
+from mcpenv_client.values import refuse_non_finite, to_plain
 
 from .kinds import ToolKind
 
@@ -31,6 +32,8 @@ def result_of(kind: ToolKind, value: Any) -> ToolResult:
         fastmcp.exceptions.ToolError: the value does not fit the tool's output schema.
     """
     if type(value) is kind.plain_return:
+        if type(value) is str:
+            _refuse_surrogates(value)
         text = value if type(value) is str else ("true" if value else "false") if type(value) is bool else str(value)
         return ToolResult.model_construct(
             content=[{"type": "text", "text": text}],
@@ -39,8 +42,8 @@ def result_of(kind: ToolKind, value: Any) -> ToolResult:
             is_error=False,
             meta={"fastmcp": {"wrap_result": True}},
         )
-    if "numpy" in sys.modules:
-        value = _without_numpy(value)
+    if "numpy" in sys.modules and _holds_numpy(value):
+        value = to_plain(value, "result")
     refuse_non_finite(value, "result")
     try:
         return from_fastmcp(kind.component.convert_result(value))
@@ -57,6 +60,9 @@ def from_fastmcp(result: FastMCPResult) -> ToolResult:
     structured = result.structured_content
     refuse_non_finite(structured, "result")
     refuse_non_finite(result.meta, "result.meta")
+    for block in result.content:
+        if isinstance(block, TextContent):
+            _refuse_surrogates(block.text)
     wrapped = bool(result.meta and result.meta.get("fastmcp", {}).get("wrap_result"))
     return ToolResult.model_construct(
         content=[block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content],
@@ -81,12 +87,25 @@ def to_fastmcp(result: ToolResult) -> FastMCPResult:
     return converted
 
 
-def _without_numpy(value: Any) -> Any:
-    """``value`` with numpy scalars and arrays, also inside lists, tuples and dicts, as plain numbers and lists."""
-    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
-        return value.tolist()
-    if type(value) is list or type(value) is tuple:
-        return type(value)(_without_numpy(item) for item in value)
-    if type(value) is dict:
-        return {_without_numpy(key): _without_numpy(item) for key, item in value.items()}
-    return value
+def _refuse_surrogates(text: str) -> None:
+    """A lone surrogate has no UTF-8 form, so that no plane could send it."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise NotSerializable("result", "the text holds a lone surrogate, which has no UTF-8 form") from error
+
+
+def _holds_numpy(value: Any) -> bool:
+    """Whether there is a numpy scalar or array in ``value``; FastMCP would give its ``repr``, or fail."""
+    if type(value).__module__ == "numpy":
+        return hasattr(value, "tolist")
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(_holds_numpy(item) for item in value)
+    if isinstance(value, dict):
+        return any(_holds_numpy(key) or _holds_numpy(item) for key, item in value.items())
+    if isinstance(value, BaseModel):
+        return any(_holds_numpy(item) for item in vars(value).values())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return any(_holds_numpy(getattr(value, field.name, None)) for field in dataclasses.fields(value))
+    return False

@@ -16,6 +16,7 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 _SCALARS = (type(None), bool, int, float, complex, str, bytes)
@@ -44,9 +45,10 @@ def resolved_signature(fn: Callable[..., Any], scope: Callable[[], dict[str, Any
     """
     signature = inspect.signature(fn)
     function = function_of(fn)
-    local = False
+    names = _shadowing(function, scope)
+    local = bool(names)
     try:
-        hints = typing.get_type_hints(function, include_extras=True)
+        hints = typing.get_type_hints(function, localns=names or None, include_extras=True)
     except NameError:
         local = True
         closure = inspect.getclosurevars(function).nonlocals
@@ -59,6 +61,15 @@ def resolved_signature(fn: Callable[..., Any], scope: Callable[[], dict[str, Any
             parameters.append(parameter.replace(annotation=hints.get(name, parameter.annotation)))
     returns = signature.return_annotation
     return signature.replace(parameters=parameters, return_annotation=hints.get("return", returns)), local
+
+
+def _shadowing(function: Any, scope: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What hints written as text mean in the function around: its names go before the module's, as in any code."""
+    if not getattr(function, "__qualname__", "").rpartition(".")[0].endswith("<locals>"):
+        return {}
+    words = names_in(getattr(function, "__annotations__", {}))
+    around = {**scope(), **inspect.getclosurevars(function).nonlocals} if words else {}
+    return {word: around[word] for word in words if word in around}
 
 
 def names_in(hints: dict[str, Any]) -> tuple[str, ...]:
@@ -132,6 +143,8 @@ def same(one: Any, other: Any) -> bool:
         return one == other and all(isinstance(item, _SCALARS) for item in one | other)
     if isinstance(one, dict):
         return list(one) == list(other) and all(same(a, b) for a, b in zip(one.values(), other.values(), strict=True))
+    if isinstance(one, BaseModel):  # ToolAnnotations, Icon
+        return one.model_fields_set == other.model_fields_set and same(vars(one), vars(other))
     if isinstance(one, FieldInfo):
         return all(same(getattr(one, n), getattr(other, n)) for n in FieldInfo.__slots__ if not n.startswith("_"))
     if typing.get_origin(one) is not None:
@@ -162,7 +175,7 @@ def _same_value_object(one: Any, other: Any) -> bool:
     mine = [getattr(one, name, None) for name in names]
     theirs = [getattr(other, name, None) for name in names]
     return all(
-        a is b or (isinstance(a, (*_SCALARS, tuple, frozenset)) and same(a, b))
+        a is b or (isinstance(a, (*_SCALARS, tuple, frozenset, list, dict)) and same(a, b))
         for a, b in zip(mine, theirs, strict=True)
     )
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastmcp import FastMCP
-from fastmcp.exceptions import ToolError
 from fastmcp.server.context import set_context
 from fastmcp.server.dependencies import resolve_dependencies
 from mcp.shared.exceptions import MCPError
@@ -97,6 +96,8 @@ class ToolRun:
         except ValidationError as error:
             message = f"{kind.name}: invalid arguments: {describe_faults(error)}"
             return ToolOutcome(error=ToolFailure(error_type=ToolErrorType.INVALID_ARGS, message=message)), NOT_SCORED
+        except Exception as error:  # noqa: BLE001 - a validator of the author's: pydantic lets all but ValueError pass
+            return self._failed(error), NOT_SCORED
         context = EnvironmentContext(site.server, site.session_id, step.call.step, site.kept, step.logs)
         with set_context(context), Deadline(self._limit) as deadline:
             try:
@@ -131,7 +132,7 @@ class ToolRun:
                 return outcome, scored
             awaited = scored  # a sync function that gave an awaitable
         try:
-            value = [item async for item in awaited] if inspect.isasyncgen(awaited) else await awaited
+            value = await _awaited(awaited)
         except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001 - the tool's boundary: SystemExit of a tool ends no server
@@ -145,7 +146,7 @@ class ToolRun:
             value = tool.fn(*args, **kwargs)
             if inspect.isgenerator(value):
                 value = list(value)
-            elif inspect.isawaitable(value) and site.loopless is not None:
+            elif site.loopless is not None and (inspect.isawaitable(value) or inspect.isasyncgen(value)):
                 value = site.loopless.drive(_awaited(value))
         except (KeyboardInterrupt, GeneratorExit) as error:
             if site.author.runner.inline:
@@ -164,7 +165,9 @@ class ToolRun:
             if inspect.isawaitable(scored) and site.loopless is not None:
                 scored = site.loopless.drive(_awaited(scored))
             return outcome, scored
-        except Exception as error:
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
             raise environment_failure("score", error) from error
 
     def _returned(self, value: Any) -> ToolOutcome:
@@ -175,7 +178,7 @@ class ToolRun:
             return ToolOutcome(result_of(kind, value), None, value, duration_s)
         except NotSerializable as error:
             failure = unusable_result(kind.name, str(error))
-        except (ToolError, ValidationError, TypeError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - the result's boundary: serializers are the author's code too
             failure = execution_failure(kind.name, error, self._site.mode)
         return ToolOutcome(error=failure, duration_s=duration_s)
 
@@ -199,4 +202,4 @@ def asked_for_input(step: Step, asked: InputRequiredResult) -> ToolOutcome:
 
 
 async def _awaited(value: Any) -> Any:
-    return await value
+    return [item async for item in value] if inspect.isasyncgen(value) else await value

@@ -98,7 +98,7 @@ class Visible:
     """The own tools that one instance shows in one mode.
 
     Attributes:
-        session_id: names the instance for tools that keep state.
+        session_id: names the instance and its episode for tools that keep state.
     """
 
     toolbox: Toolbox

@@ -203,7 +203,7 @@ def test_what_a_validator_refuses_is_an_invalid_argument(hint: Any) -> None:
 
     def take(text: hint) -> str:
         """Take."""
-        return text
+        return str(text)
 
     take.__annotations__["text"] = hint
     env.tool(take)

@@ -404,11 +404,11 @@ def test_resources_and_prompts_are_served_beside_the_tools(env: Env, world: Worl
         async with Client(env.mcp) as client:
             assert {str(resource.uri) for resource in await client.list_resources()} == {"config://main"}
             assert [template.uri_template for template in await client.list_resource_templates()] == ["note://{name}"]
-            assert (await client.read_resource("config://main"))[0].text == "configured"  # type: ignore[union-attr]
-            assert (await client.read_resource("note://1"))[0].text == "note 1"  # type: ignore[union-attr]
+            assert (await client.read_resource("config://main"))[0].text == "configured"
+            assert (await client.read_resource("note://1"))[0].text == "note 1"
             assert [prompt.name for prompt in await client.list_prompts()] == ["hello"]
             prompt = await client.get_prompt("hello", {"name": "Ada"})
-            assert prompt.messages[0].content.text == "Hello, Ada."  # type: ignore[union-attr]
+            assert prompt.messages[0].content.text == "Hello, Ada."
             assert (await client.call_tool("weigh", {"size": 2})).data == "2 kg"
             assert (await client.call_tool("own", {"text": "z"})).data == "env z"
             refused = await client.call_tool("refuse", raise_on_error=False)

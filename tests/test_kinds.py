@@ -99,7 +99,7 @@ def made(kind: str, variant: int) -> Any:
         hint = type("Item", (BaseModel,), {"__annotations__": {f"field_{variant}": int}})
         default = None
     elif kind == "enum":
-        hint, default = enum.Enum("Suit", {"A": variant}), None  # type: ignore[misc]
+        hint, default = enum.Enum("Suit", {"A": variant}), None
     elif kind == "union":
         hint = Optional[int] if variant else int  # noqa: UP045
 
@@ -170,8 +170,8 @@ def test_two_functions_of_one_name_are_two_kinds() -> None:
                     return f"hard {move}"
             else:
 
-                @self.tool  # type: ignore[no-redef]
-                def play(move: int) -> str:
+                @self.tool
+                def play(move: int) -> str:  # type: ignore[misc]
                     """Play."""
                     return f"easy {move}"
 
@@ -346,7 +346,7 @@ def test_beyond_its_bound_a_cache_parses_for_the_instance_and_keeps_nothing() ->
             @self.tool
             def tool(value: Literal[number]) -> int:  # type: ignore[valid-type]
                 """Do it."""
-                return value
+                return int(value)
 
     for number in range(KindCache.MAX_PER_NAME + 3):
         env = Env(number)

@@ -5,6 +5,7 @@ import contextvars
 import gc
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from mcpenv.workers import INLINE, THREADS, Abandoned, OwnThread, Runner, Thread
 
 @pytest.fixture(params=["inline", "threads", "own thread"])
 def runner(request: pytest.FixtureRequest) -> Any:
-    runner: Runner = {"inline": lambda: INLINE, "threads": Threads, "own thread": OwnThread}[request.param]()
+    make: dict[str, Callable[[], Runner]] = {"inline": lambda: INLINE, "threads": Threads, "own thread": OwnThread}
+    runner = make[request.param]()
     yield runner
     runner.close()
 

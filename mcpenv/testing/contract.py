@@ -112,7 +112,7 @@ class Contract:
                 _step_once(env)
         if Mode.PRODUCTION not in self._subject.modes:
             raise ContractWarning(
-                "reset has options without a default, so that the environment serves neither production nor plain /mcp, "
+                "reset has options without a default, so that the environment cannot serve production or plain /mcp, "
                 "where nobody chooses them: give them defaults"
             )
 
