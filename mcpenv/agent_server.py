@@ -15,6 +15,7 @@ from fastmcp.exceptions import ToolError
 from fastmcp.prompts.base import Prompt
 from fastmcp.resources.base import Resource
 from fastmcp.resources.template import ResourceTemplate
+from fastmcp.server.auth import AuthProvider
 from fastmcp.server.dependencies import fastmcp_request_ctx
 from fastmcp.server.providers import Provider
 from fastmcp.tools.base import InputRequiredToolResult
@@ -55,10 +56,12 @@ class Target:
 
     Attributes:
         episode_id: the only episode that it is meant for; None: whichever runs.
+        principal: who is authenticated.
     """
 
     execution: Execution
     episode_id: str | None = None
+    principal: str | None = None
 
 
 class Finder(Protocol):
@@ -85,9 +88,15 @@ class AgentServer(FastMCP):
     """The FastMCP server of the agent plane. Its only provider asks the `Finder`; its calls go to the core."""
 
     def __init__(
-        self, name: str, finder: Finder, *, instructions: str | None = None, version: str | None = None
+        self,
+        name: str,
+        finder: Finder,
+        *,
+        instructions: str | None = None,
+        version: str | None = None,
+        auth: AuthProvider | None = None,
     ) -> None:
-        super().__init__(name, instructions=instructions, version=version, dereference_schemas=False)
+        super().__init__(name, instructions=instructions, version=version, auth=auth, dereference_schemas=False)
         # The default swallows a provider's error and lists nothing: a dead session would look like an empty one.
         self.provider_error_strategy = "raise"
         self._finder = finder
@@ -115,7 +124,7 @@ class AgentServer(FastMCP):
             tools = target.execution.tools
             listed = tools.version
             record = await target.execution.call_tool(
-                name, arguments or {}, plane=Plane.AGENT, episode_id=target.episode_id
+                name, arguments or {}, plane=Plane.AGENT, principal=target.principal, episode_id=target.episode_id
             )
             if tools.version != listed:
                 await _announce_change()

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+from fastmcp.server.auth import AuthProvider
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Route, WebSocketRoute, request_response
 from starlette.types import ASGIApp
@@ -18,10 +19,12 @@ from .binding import RequestSessions, connection_key
 from .config import ServerConfig, mode_from
 from .control_http import ControlRoutes, Handler
 from .control_socket import ControlSocket
+from .credentials import ControlGate
 from .describe import Description
 from .guard import Guard
 from .mcp_endpoint import MCPEndpoint
 from .session import SessionPool
+from .session_routes import SessionRoutes
 from .source import EnvFactory, EnvironmentSource
 
 
@@ -31,6 +34,7 @@ def create_app(
     mode: Mode | str | None = None,
     config: ServerConfig | None = None,
     readme: str | None = None,
+    auth: AuthProvider | None = None,
 ) -> Starlette:
     """A Starlette application that serves an environment.
 
@@ -39,12 +43,13 @@ def create_app(
         mode: "simulation" or "production"; default ``MCPENV_MODE``, or simulation.
         config: further settings; ``mode`` wins over its mode.
         readme: text for ``/metadata``.
+        auth: who may use the agent plane: any provider of FastMCP's, or `AgentTokens`.
 
     Raises:
         TypeError: an instance was given.
         ConfigurationError: an unknown mode.
     """
-    server = EnvServer(env_factory, mode=mode, config=config, readme=readme)
+    server = EnvServer(env_factory, mode=mode, config=config, readme=readme, auth=auth)
     return Starlette(routes=server.routes(), lifespan=server.lifespan)
 
 
@@ -64,8 +69,10 @@ class EnvServer:
         mode: Mode | str | None = None,
         config: ServerConfig | None = None,
         readme: str | None = None,
+        auth: AuthProvider | None = None,
     ) -> None:
         self._env_factory = env_factory
+        self._auth = auth
         self._readme = readme
         if config is None:
             config = ServerConfig(mode=mode_from(mode))
@@ -75,11 +82,11 @@ class EnvServer:
 
     def routes(self) -> list[BaseRoute]:
         """Every route of this mode. Guarded, so that no web page on another site reaches them."""
-        control = ControlRoutes(self.pool, self.source, self.config, self._description)
         simulation = self.config.mode is Mode.SIMULATION
+        control = ControlRoutes(self.pool, self.source, self.config, self._description)
+        sessions = SessionRoutes(self.pool, control)
         routes: list[BaseRoute] = [
             Route("/mcp", self._guard(self._mcp)),
-            *([Route("/episodes/{handle}/mcp", self._guard(self._mcp))] if simulation else []),
             self._route("/health", control.health),
             self._route("/ready", control.ready),
             self._route("/metadata", control.metadata),
@@ -88,18 +95,19 @@ class EnvServer:
             self._route("/docs", control.docs),
         ]
         if simulation:
-            socket = ControlSocket(
-                self.pool,
-                max_message_bytes=self.config.max_message_bytes,
-                public_url=self.config.public_url,
-                trusted_proxies=self.config.trusted_proxies,
-            )
             routes += [
-                WebSocketRoute("/ws", self._guard(socket)),
-                self._route("/reset", control.reset, "POST"),
-                self._route("/step", control.step, "POST"),
-                self._route("/state", control.state),
+                Route("/episodes/{handle}/mcp", self._guard(self._mcp)),
+                self._controlled("/reset", control.reset, "POST"),
+                self._controlled("/step", control.step, "POST"),
+                self._controlled("/state", control.state),
+                self._controlled("/sessions", sessions.sessions, "GET", "POST"),
+                self._controlled("/sessions/{session_id}", sessions.session, "GET", "DELETE"),
+                self._controlled("/capacity", sessions.capacity),
             ]
+        if simulation or self.config.control_token is not None:
+            routes.append(WebSocketRoute("/ws", self._guard(self._gate(self._socket))))
+        if self._auth is not None:
+            routes += self._auth.get_routes(mcp_path="/mcp")
         return routes
 
     def register_routes(self, app: Starlette, *, mode: Mode | str | None = None) -> None:
@@ -145,9 +153,10 @@ class EnvServer:
         self.pool = SessionPool(self.source, config)
         self.agent_server = AgentServer(
             self.source.name,
-            RequestSessions(self.pool, self.source, require_handle=config.require_handle),
+            RequestSessions(self.pool, self.source, config),
             instructions=self.source.description or None,
             version=self.source.version,
+            auth=self._auth,
         )
         self._description = Description(self.source, config, self._readme)
         self._mcp = MCPEndpoint(
@@ -157,6 +166,21 @@ class EnvServer:
             session_timeout_s=config.session_timeout_s,
             max_body_bytes=config.max_message_bytes,
         )
+
+    @property
+    def _socket(self) -> ControlSocket:
+        return ControlSocket(
+            self.pool,
+            max_message_bytes=self.config.max_message_bytes,
+            public_url=self.config.public_url,
+            trusted_proxies=self.config.trusted_proxies,
+        )
+
+    def _gate(self, app: ASGIApp) -> ControlGate:
+        return ControlGate(app, self.config.control_token)
+
+    def _controlled(self, path: str, handler: Handler, *methods: str) -> Route:
+        return Route(path, self._guard(self._gate(request_response(handler))), methods=list(methods or ("GET",)))
 
     def _route(self, path: str, handler: Handler, method: str = "GET") -> Route:
         return Route(path, self._guard(request_response(handler)), methods=[method])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from fastmcp.server.dependencies import fastmcp_request_ctx
+from fastmcp.server.dependencies import fastmcp_request_ctx, get_access_token
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from mcpenv_client.errors import EpisodeDone, Unauthorized
 
 from .agent_server import Lister, Target
+from .config import ServerConfig
 from .handles import Handle
 from .session import Origin, Session, SessionPool
 from .source import EnvironmentSource
@@ -23,10 +24,11 @@ HANDLE = "mcpenv.handle"
 class RequestSessions:
     """Finds the session of the MCP request that is being served; the `Finder` of the server's agent plane."""
 
-    def __init__(self, pool: SessionPool, source: EnvironmentSource, *, require_handle: bool) -> None:
+    def __init__(self, pool: SessionPool, source: EnvironmentSource, config: ServerConfig) -> None:
         self._pool = pool
         self._source = source
-        self._require_handle = require_handle
+        self._require_handle = config.require_handle
+        self._per_connection = config.session_scope == "connection"
 
     async def to_list(self) -> Lister:
         """The session's own instance if it exists, else the prototype, else a new session.
@@ -59,9 +61,10 @@ class RequestSessions:
             execution = handle.current
             if execution is None:
                 raise EpisodeDone("The episode is over.")
-            return Target(execution, handle.episode_id)
+            handle.used = True
+            return Target(execution, handle.episode_id, principal_of_request())
         self._refuse_without_handle()
-        return Target((await self._session()).execution, None)
+        return Target((await self._session()).execution, None, principal_of_request())
 
     async def _session(self) -> Session:
         key, origin = self._key()
@@ -87,13 +90,24 @@ class RequestSessions:
 
     def _key(self) -> tuple[str, Origin]:
         context = fastmcp_request_ctx.get()
+        principal = principal_of_request()
+        if principal is not None and not self._per_connection:
+            return f"principal:{principal}", Origin.PRINCIPAL
         if context is not None and context.request is not None:
             # Stateless requests may carry a stray header; only the transport of the handshake era has checked it.
             handshake = context.protocol_version not in MODERN_PROTOCOL_VERSIONS
             connection = context.request.headers.get("mcp-session-id") if handshake else None
             if connection is not None:
                 return connection_key(connection), Origin.CONNECTION
+        if principal is not None:
+            return f"principal:{principal}", Origin.PRINCIPAL
         return SERVICE, Origin.SERVICE
+
+
+def principal_of_request() -> str | None:
+    """Who is authenticated by the request's bearer token."""
+    token = get_access_token()
+    return None if token is None else (token.subject or token.client_id)
 
 
 def connection_key(mcp_session_id: str) -> str:

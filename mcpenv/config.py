@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 from mcpenv_client.tools import Mode
 
@@ -26,6 +27,8 @@ class ServerConfig:
         session_timeout_s: idle time after which a session without an open socket ends.
         queue_timeout_s: how long a client waits its turn when every slot is taken.
         resume_grace_s: how long a session whose socket was lost waits for its client to come back; 0: not at all.
+        control_token: what orchestrators present; None: nothing. In production it brings ``/ws``.
+        session_scope: what an authenticated agent's session is: one per "principal", or one per "connection".
         require_handle: MCP clients need the handle of an episode; plain ``/mcp`` says how to get one.
         public_url: the server's base URL for others, where it is not what they connect to.
         trusted_proxies: addresses of proxies whose ``X-Forwarded-*`` are believed.
@@ -43,6 +46,8 @@ class ServerConfig:
     session_timeout_s: float = 1800.0
     queue_timeout_s: float = 30.0
     resume_grace_s: float = 0.0
+    control_token: str | None = field(default=None, repr=False)
+    session_scope: Literal["principal", "connection"] = "principal"
     require_handle: bool = False
     public_url: str | None = None
     trusted_proxies: tuple[str, ...] = ()

@@ -32,6 +32,7 @@ class RecordSession:
         self._logs = logs
 
     async def send_log_message(self, level: str, data: Any, **kwargs: Any) -> None:
+        """Log to the record."""
         self._logs.append(LogEntry(level, str(getattr(data, "msg", data))))
 
     async def send_progress_notification(
@@ -42,12 +43,14 @@ class RecordSession:
         message: str | None = None,
         **kwargs: Any,
     ) -> None:
+        """Report to the record."""
         self._logs.append(LogEntry("progress", message, progress, total))
 
     async def send_notification(self, notification: Any, **kwargs: Any) -> None:
-        return None
+        """Nobody hears it."""
 
     async def elicit(self, **kwargs: Any) -> Any:
+        """There is nobody to ask."""
         raise ToolError("This call did not come from an MCP client, so there is nobody to ask for input.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -16,22 +17,25 @@ from mcpenv_client.errors import (
     InvalidMessage,
     McpenvError,
     NotSerializable,
+    OperationCancelled,
     WireError,
 )
 from mcpenv_client.values import decode, encode, to_plain
-from mcpenv_client.wire import observation_data, timeout_of
+from mcpenv_client.wire import MAX_REQUEST_ID, observation_data, timeout_of
 
 from .config import ServerConfig
 from .describe import Description
 from .failures import new_incident
 from .openapi import document, page
 from .public_url import base_url_of
+from .replies import Answer, Replies, is_final
 from .session import Origin, Session, SessionPool
 from .source import EnvironmentSource
 
 logger = logging.getLogger("mcpenv")
 
 Handler = Callable[[Request], Awaitable[Response]]
+BodyHandler = Callable[[dict[str, Any], Request], Awaitable[dict[str, Any]]]
 
 
 class ControlRoutes:
@@ -44,39 +48,40 @@ class ControlRoutes:
         self._source = source
         self._config = config
         self._description = description
+        self._replies = Replies()
 
     async def health(self, request: Request) -> Response:
         """The process answers."""
-        return _json({"status": "healthy"})
+        return plain_json({"status": "healthy"})
 
     async def ready(self, request: Request) -> Response:
         """New sessions are taken (200) or not (503)."""
         ready = self._pool.ready
-        return _json({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
+        return plain_json({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
 
     async def metadata(self, request: Request) -> Response:
         """What this server is."""
-        return _json(self._description.metadata())
+        return plain_json(self._description.metadata())
 
     async def schema(self, request: Request) -> Response:
         """JSON Schemas of actions, observations, state, tools and reset options."""
-        return await _answered(self._schema, request)
+        return await answered(self._schema, request)
 
     async def reset(self, request: Request) -> Response:
         """Begin an episode: in the session of ``session_id``, or in a new one whose id the reply has."""
-        return await _answered(self._reset, request)
+        return await self._exchange(self._reset, request)
 
     async def step(self, request: Request) -> Response:
         """Take a step: in the session of ``session_id``, or in a throw-away episode."""
-        return await _answered(self._step, request)
+        return await self._exchange(self._step, request)
 
     async def state(self, request: Request) -> Response:
         """The state: of the session of ``session_id``, or of a throw-away instance."""
-        return await _answered(self._state, request)
+        return await answered(self._state, request)
 
     async def openapi(self, request: Request) -> Response:
         """The description of these routes."""
-        return _json(document(self._description, self._config.mode))
+        return plain_json(document(self._description, self._config.mode))
 
     async def docs(self, request: Request) -> Response:
         """The same as a page."""
@@ -92,8 +97,25 @@ class ControlRoutes:
         finally:
             await self._pool.close(session)
 
-    async def _reset(self, request: Request) -> dict[str, Any]:
-        body = await self._body(request)
+    async def _exchange(self, make: BodyHandler, request: Request) -> Response:
+        """Answer a request with a body; with an ``Idempotency-Key``, once."""
+        key = request.headers.get("idempotency-key")
+        try:
+            body = await self.body(request)
+            if key is None:
+                return plain_json(await make(dict(body), request))
+            if not 0 < len(key) <= MAX_REQUEST_ID:
+                raise InvalidMessage(f"Idempotency-Key has 1 to {MAX_REQUEST_ID} characters")
+            session = self._pool.peek(str(body.get("session_id")))
+            replies = self._replies if session is None else session.replies
+            answer = await replies.once(
+                f"{request.url.path} {key}", encode(body), lambda: _answer(make(dict(body), request), request)
+            )
+            return Response(answer.text, answer.status, media_type="application/json")
+        except Exception as error:  # noqa: BLE001 - the wire's boundary
+            return refusal(wire_error(error, request))
+
+    async def _reset(self, body: dict[str, Any], request: Request) -> dict[str, Any]:
         session_id = _session_id(body.pop("session_id", None))
         timeout_s = timeout_of(body.pop("timeout_s", None))
         if session_id is not None:
@@ -109,8 +131,7 @@ class ControlRoutes:
             raise
         return {**data, "session_id": session.id}
 
-    async def _step(self, request: Request) -> dict[str, Any]:
-        body = await self._body(request)
+    async def _step(self, body: dict[str, Any], request: Request) -> dict[str, Any]:
         session_id = _session_id(body.pop("session_id", None))
         timeout_s = timeout_of(body.pop("timeout_s", None))
         action = body.pop("action", None)
@@ -119,11 +140,7 @@ class ControlRoutes:
                 "action is needed: a JSON object",
                 errors=[{"loc": ["action"], "msg": "Field required", "type": "missing"}],
             )
-        if body:
-            raise InvalidMessage(
-                f"unknown field: {', '.join(sorted(body))}",
-                errors=[{"loc": [n], "msg": "Extra inputs are not permitted", "type": "extra_forbidden"} for n in body],
-            )
+        _refuse_more(body)
         if session_id is not None:
             return observation_data(await self._claim(session_id).step(action, timeout_s))
         session = await self._pool.open(Origin.HTTP)
@@ -153,7 +170,12 @@ class ControlRoutes:
         session.claimed = True
         return session
 
-    async def _body(self, request: Request) -> dict[str, Any]:
+    async def body(self, request: Request) -> dict[str, Any]:
+        """The JSON object that a request brings; an empty one if it brings nothing.
+
+        Raises:
+            TooLarge, InvalidJSON, InvalidMessage: it is no such thing.
+        """
         parts: list[bytes] = []
         size = 0
         async for part in request.stream():
@@ -179,37 +201,64 @@ class TooLarge(InvalidMessage):
     http_status = 413
 
 
-async def _answered(make: Callable[[Request], Awaitable[dict[str, Any]]], request: Request) -> Response:
+async def answered(make: Callable[[Request], Awaitable[dict[str, Any]]], request: Request) -> Response:
     """The reply, or the refusal as a status and a body with its code."""
     try:
-        return _json(await make(request))
-    except NotSerializable as error:
+        return plain_json(await make(request))
+    except Exception as error:  # noqa: BLE001 - the wire's boundary
+        return refusal(wire_error(error, request))
+
+
+async def _answer(making: Awaitable[dict[str, Any]], request: Request) -> Answer:
+    """The same for a request that may be repeated."""
+    try:
+        return Answer(encode(await making, "reply").decode())
+    except asyncio.CancelledError:
+        cancelled = OperationCancelled("the request was cancelled")
+        return Answer(encode(cancelled.to_wire()).decode(), cancelled.http_status)
+    except Exception as error:  # noqa: BLE001 - the wire's boundary
+        refused = wire_error(error, request)
+        return Answer(encode(refused.to_wire()).decode(), refused.http_status, is_final(refused))
+
+
+def wire_error(error: Exception, request: Request) -> WireError:
+    """What the client may know of an error; the log has the rest."""
+    if isinstance(error, WireError):
+        return error
+    if isinstance(error, NotSerializable):
         logger.error("a reply has no JSON form: %s", error)
-        return _refusal(ExecutionError(f"the reply has no JSON form: {error}"))
-    except WireError as error:
-        return _refusal(error)
-    except McpenvError as error:
-        return _refusal(ExecutionError(str(error)))
-    except Exception:
-        incident = new_incident()
-        logger.exception("incident %s: %s could not be answered", incident, request.url.path)
-        return _refusal(ExecutionError(f"internal error (incident {incident})", incident=incident))
+        return ExecutionError(f"the reply has no JSON form: {error}")
+    if isinstance(error, McpenvError):
+        return ExecutionError(str(error))
+    incident = new_incident()
+    logger.error("incident %s: %s could not be answered", incident, request.url.path, exc_info=error)
+    return ExecutionError(f"internal error (incident {incident})", incident=incident)
 
 
-def _refusal(error: WireError) -> Response:
+def refusal(error: WireError) -> Response:
+    """A refusal as a status and a body."""
     headers = {}
     if isinstance(error, CapacityReached) and error.retry_after_s is not None:
         headers["Retry-After"] = f"{error.retry_after_s:.0f}"
-    return _json(error.to_wire(), error.http_status, headers)
+    return plain_json(error.to_wire(), error.http_status, headers)
 
 
-def _json(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def plain_json(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A JSON response."""
     return Response(encode(data, "reply"), status, headers, media_type="application/json")
 
 
 def _plain_state(state: Any) -> dict[str, Any]:
     data: dict[str, Any] = to_plain(state, "state")
     return data
+
+
+def _refuse_more(body: dict[str, Any]) -> None:
+    if body:
+        raise InvalidMessage(
+            f"unknown field: {', '.join(sorted(body))}",
+            errors=[{"loc": [n], "msg": "Extra inputs are not permitted", "type": "extra_forbidden"} for n in body],
+        )
 
 
 def _session_id(value: Any) -> str | None:

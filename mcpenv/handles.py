@@ -32,6 +32,7 @@ class Handle:
         execution: the instance at work; None once the episode is past and its instance may be closed.
         episode_id: the episode, of which the instance may have had others since.
         tools: what listings answer when the instance is gone.
+        used: an agent came by it.
         connections: handshake MCP sessions that came by this address; they end with it.
     """
 
@@ -40,6 +41,7 @@ class Handle:
     episode_id: str | None
     tools: list[Tool] = field(default_factory=list)
     connections: set[str] = field(default_factory=set)
+    used: bool = False
 
     handed_in: HandedIn | None = None
 

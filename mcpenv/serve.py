@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import uvicorn
+from fastmcp.server.auth import AuthProvider
 from fastmcp.utilities.logging import configure_logging as configure_fastmcp_logging
 from mcp import MCPDeprecationWarning
 from starlette.applications import Starlette
@@ -42,23 +43,31 @@ def serve_http(
     port: int = 8000,
     log_level: str = "info",
     readme: str | None = None,
+    auth: AuthProvider | None = None,
+    insecure: bool = False,
     on_started: Callable[[int], None] = lambda port: None,
 ) -> None:
     """Serve until a signal comes; then steps under way finish, environments are closed, and this returns.
 
     Args:
         port: 0 for any free one.
+        auth: who may use the agent plane.
+        insecure: serve other machines without credentials.
         on_started: called once with the port when the server answers.
 
     Raises:
         StartupError: the port is in use, the host is not loopback, the environment does not start.
     """
-    if not is_loopback(host):
+    missing = [
+        name for name, given in (("a control token", config.control_token), ("agent authentication", auth)) if not given
+    ]
+    if missing and not insecure and not is_loopback(host):
         raise ConfigurationError(
-            f"host {host} is not loopback; without credentials this server is for this machine only (use 127.0.0.1)"
+            f"host {host} is not loopback, and there is no {' and no '.join(missing)}: use 127.0.0.1, give "
+            "credentials, or say --insecure"
         )
     configure_logging(log_level)
-    server = EnvServer(env_factory, config=config, readme=readme)
+    server = EnvServer(env_factory, config=config, readme=readme, auth=auth)
     listening = _listen(host, port)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -113,14 +122,19 @@ async def _serve_stdio(server: EnvServer, log_level: str) -> bool:
 
 @contextlib.contextmanager
 def serving(
-    env_factory: EnvFactory, config: ServerConfig | None = None, *, mode: Mode | str | None = None, port: int = 0
+    env_factory: EnvFactory,
+    config: ServerConfig | None = None,
+    *,
+    mode: Mode | str | None = None,
+    port: int = 0,
+    auth: AuthProvider | None = None,
 ) -> Iterator[str]:
     """A server in a thread of this process, for tests and notebooks; gives its base URL.
 
     Raises:
         StartupError: as `serve_http`.
     """
-    server = EnvServer(env_factory, config=config, mode=mode)
+    server = EnvServer(env_factory, config=config, mode=mode, auth=auth)
     listening = _listen("127.0.0.1", port)
     started: Future[_Server] = Future()
 

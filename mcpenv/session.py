@@ -45,6 +45,8 @@ class Origin(Enum):
     """``POST /reset``."""
     CONNECTION = "connection"
     """A handshake MCP session."""
+    PRINCIPAL = "principal"
+    """An authenticated agent, whatever its connections."""
     SERVICE = "service"
     """All anonymous stateless MCP clients together, and stdio."""
 
@@ -103,6 +105,7 @@ class Session:
         "claimed",
         "closed",
         "created_at",
+        "created_monotonic",
         "credential",
         "execution",
         "grace",
@@ -131,7 +134,7 @@ class Session:
         self.claimed = False
         self.closed = False
         self.created_at = time.time()
-        self.last_used = time.monotonic()
+        self.created_monotonic = self.last_used = time.monotonic()
 
     def attach(self, socket: Socket) -> None:
         """A socket holds the session from now on; the one before is evicted."""
@@ -143,12 +146,23 @@ class Session:
         if before is not None:
             before.evict()
 
+    def evict(self) -> None:
+        """Whoever holds the session lets go of it."""
+        socket, self._socket = self._socket, None
+        if socket is not None:
+            socket.evict()
+
+    @property
+    def last_activity(self) -> float:
+        """When it was last used (``time.monotonic``, seconds)."""
+        return time.monotonic() if self.execution.busy else max(self.last_used, self.execution.last_active)
+
     @property
     def idle_s(self) -> float:
         """Seconds since it was last used; 0 while it is in use."""
         if self.held or self.execution.busy:
             return 0.0
-        return time.monotonic() - max(self.last_used, self.execution.last_active)
+        return time.monotonic() - self.last_activity
 
     async def reset(self, data: Mapping[str, Any], timeout_s: float | None = None) -> Observation:
         """Reset with the ``data`` of a reset frame. After a step that could not be stopped, on a new instance.
@@ -279,6 +293,24 @@ class SessionPool:
             raise SessionLost("no such session; it was closed, timed out, or never was")
         session.last_used = time.monotonic()
         return session
+
+    def peek(self, session_id: str) -> Session | None:
+        """The session of that id, if there is one; looking at it is no use of it."""
+        return self._sessions.get(session_id)
+
+    def sessions(self) -> list[Session]:
+        """All sessions, oldest first."""
+        return list(self._sessions.values())
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a slot."""
+        return len(self._queue)
+
+    async def end(self, session: Session) -> None:
+        """End a session on somebody's word: its socket is told, what it does is cancelled."""
+        session.evict()
+        await self.close(session)
 
     def find(self, session_id: str) -> Session | None:
         """The session of that id, if there is one."""

@@ -207,11 +207,36 @@ def test_an_environment_made_in_a_thread_that_ended_goes_on_elsewhere() -> None:
     env.close()
 
 
-def test_many_environments_of_a_thread_share_its_loop() -> None:
-    envs = [Meeting() for _ in range(20)]
+def test_environments_that_one_thread_made_do_not_wait_for_each_other_in_threads_of_their_own() -> None:
+    meeting = threading.Barrier(4)
+
+    class Meeter(MCPEnvironment):
+        def __init__(self) -> None:
+            @self.tool
+            async def meet() -> str:
+                """Wait for all the others."""
+                await asyncio.get_running_loop().run_in_executor(None, meeting.wait, 10)
+                await asyncio.get_running_loop().shutdown_default_executor()
+                return "met"
+
+    envs = [Meeter() for _ in range(4)]
+    for env in envs:
+        env.reset()
+    texts: list[str] = []
+    threads = [threading.Thread(target=lambda env=env: texts.append(env.call_tool("meet").text)) for env in envs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert texts == ["met"] * 4
+
+
+def test_many_environments_do_with_a_bounded_number_of_loops() -> None:
+    envs = [Meeting() for _ in range(150)]
     for env in envs:
         env.call_tool("here")
-    assert len({id(env.loops[0]) for env in envs}) == 1
+    assert len({id(env.loops[0]) for env in envs}) <= 70
+    assert envs[0].call_tool("here").text == envs[-1].call_tool("here").text == "here"
 
 
 SCRIPT = """

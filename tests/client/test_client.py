@@ -305,7 +305,7 @@ async def test_the_generic_client_gives_dicts() -> None:
         said_ = await client.call_tool("t")
         assert said_.observation["result"]["data"] == "hi"
         assert (said_.text, said_.error) == ("hi", None)
-        failed = await client.step(CallToolAction(tool_name="t"))  # type: ignore[arg-type]
+        failed = await client.step(CallToolAction(tool_name="t"))
         assert failed.error is not None
         assert failed.error.message == failed.text == "slow"
         assert (await client.call_tool("t")).error is None
@@ -632,7 +632,7 @@ async def test_a_frame_larger_than_allowed_loses_the_session() -> None:
 @in_loop
 async def test_a_dead_peer_is_found_by_pings() -> None:
     async def deaf(socket: ServerConnection) -> None:
-        socket.transport.pause_reading()  # type: ignore[attr-defined]
+        socket.transport.pause_reading()
         await socket.wait_closed()
 
     async with server(deaf, close_timeout=0.1) as url:

@@ -93,7 +93,7 @@ def test_all_names_what_is_there_once() -> None:
         for name, value in vars(mcpenv_client).items()
         if str(getattr(value, "__module__", "")).startswith("mcpenv_client")
     }
-    assert public - set(mcpenv_client.__all__) <= {"MCPToolClient"}
+    assert public - set(mcpenv_client.__all__) <= {"MCPToolClient", "__getattr__"}
 
 
 def test_the_version_is_that_of_the_distribution() -> None:
