@@ -28,6 +28,7 @@ class Author(Protocol):
 
     THREAD_AFFINE: ClassVar[bool]
     CONCURRENT_CALLS: ClassVar[bool]
+    SURVIVES_TIMEOUT: ClassVar[bool]
     _score_is_async: ClassVar[bool]
     _reset_options: ClassVar[ResetOptions]
     max_steps: int | None

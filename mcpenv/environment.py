@@ -53,6 +53,8 @@ class MCPEnvironment:
     """Run constructor, reset, sync tools, state, score and close in one thread (SQLite, sync Playwright)."""
     CONCURRENT_CALLS: ClassVar[bool] = False
     """Where nobody owns episodes (plain ``/mcp``, production): calls need not wait for each other."""
+    SURVIVES_TIMEOUT: ClassVar[bool] = False
+    """An async tool that was stopped at its deadline leaves a world that can go on; else the episode is truncated."""
     DYNAMIC_TOOLS: ClassVar[bool] = False
     """Tools depend on the instance: no prototype is made, a listing builds the session's own environment."""
     EXPOSED_NAME: ClassVar[str | None] = None

@@ -100,13 +100,20 @@ class Episode:
         self.step_count -= 1
 
     def add(
-        self, record: StepRecord, finish: Finish | None, *, terminal: bool, stuck: bool, limit: int | None, keep: int
+        self,
+        record: StepRecord,
+        finish: Finish | None,
+        *,
+        terminal: bool,
+        cut_short: str | None,
+        limit: int | None,
+        keep: int,
     ) -> None:
         """Decide whether this step ends the episode, and keep it.
 
         Args:
             terminal: the tool was declared to end the episode.
-            stuck: the instance cannot go on.
+            cut_short: why the world cannot go on, if it cannot.
             limit: ``max_steps``.
             keep: how many records to hold.
         """
@@ -119,8 +126,8 @@ class Episode:
             record.terminated = True
         elif isinstance(outcome.value, Observation) and outcome.value.done:
             record.terminated, record.truncated = outcome.value.terminated, outcome.value.truncated
-        if not record.done and stuck:
-            record.truncated, record.reason = True, "a tool could not be stopped"
+        if not record.done and cut_short is not None:
+            record.truncated, record.reason = True, cut_short
         if not record.done and limit is not None and self.step_count >= limit:
             record.truncated, record.reason = True, "max_steps"
         trajectory = self.trajectory

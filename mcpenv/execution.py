@@ -435,10 +435,17 @@ class Execution:
             record,
             step.finish,
             terminal=tool is not None and tool.kind.options.terminal,
-            stuck=self.author.stuck,
+            cut_short=self._cut_short(record.outcome),
             limit=self.env.max_steps,
             keep=self.env.max_kept_steps,
         )
+
+    def _cut_short(self, outcome: ToolOutcome) -> str | None:
+        """Why the world cannot go on after this step, if it cannot."""
+        if self.author.stuck:
+            return "a tool could not be stopped"
+        timed_out = outcome.error is not None and outcome.error.error_type is ToolErrorType.TIMEOUT
+        return "timeout" if timed_out and not self.env.SURVIVES_TIMEOUT else None
 
     def _run_of(self, tool: BoundTool | None, timeout_s: float | None) -> Run:
         if self.handed_in is not None:

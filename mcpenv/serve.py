@@ -176,6 +176,8 @@ async def _serve(server: EnvServer, listening: socket.socket, on_started: Callab
             ws_per_message_deflate=False,
             timeout_graceful_shutdown=int(config.shutdown_timeout_s) + 1,
             server_header=False,
+            # Whom to believe about X-Forwarded-* is a setting of ours.
+            proxy_headers=False,
         )
         await _Server(settings, server.pool, config.shutdown_timeout_s, on_started).serve(sockets=[listening])
 

@@ -224,9 +224,12 @@ def test_ctrl_c_interrupts_a_call_and_loses_the_session() -> None:
     with server_in_thread(wait) as url:
         command = [sys.executable, *STRICT, "-c", CTRL_C, url]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            assert asked.wait(PROCESS_LIMIT_S)
-            process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=PROCESS_LIMIT_S)
+            try:
+                assert asked.wait(PROCESS_LIMIT_S)
+                process.send_signal(signal.SIGINT)
+                out, err = process.communicate(timeout=PROCESS_LIMIT_S)
+            finally:
+                process.kill()
         assert (out.split(), err, process.returncode) == (["interrupted", "lost", "end"], "", 0)
         assert gone.wait(PROCESS_LIMIT_S)  # the server sees that its step is wanted no more
 

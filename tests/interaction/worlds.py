@@ -49,6 +49,7 @@ def a_dependency() -> str:
 class World(MCPEnvironment):
     """Every kind of tool."""
 
+    SURVIVES_TIMEOUT = True
     SUPPORTS_CONCURRENT_SESSIONS = True
 
     def __init__(self, target: int = 100, names: tuple[str, ...] = ("ada", "bob")) -> None:

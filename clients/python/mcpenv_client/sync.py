@@ -8,6 +8,7 @@ import inspect
 import os
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -20,6 +21,41 @@ if TYPE_CHECKING:
 ObsT = TypeVar("ObsT")
 StateT = TypeVar("StateT")
 T = TypeVar("T")
+
+
+class _Call(Generic[T]):
+    """A coroutine that runs in one thread while another waits for its result.
+
+    Attributes:
+        result: for the waiting thread.
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self.result: Future[T] = Future()
+        self._coroutine = coroutine
+        self._task: asyncio.Task[T] | None = None
+
+    def start(self) -> None:
+        """In the loop's thread: begin."""
+        self._task = asyncio.get_running_loop().create_task(self._coroutine)
+        self._task.add_done_callback(self._finish)
+
+    def cancel(self) -> None:
+        """In the loop's thread: nobody waits any more."""
+        if self._task is None:
+            self._coroutine.close()
+        else:
+            self._task.cancel()
+
+    def _finish(self, task: asyncio.Task[T]) -> None:
+        if task.cancelled():
+            self.result.cancel()
+            return
+        error = task.exception()
+        if error is None:
+            self.result.set_result(task.result())
+        else:
+            self.result.set_exception(error)
 
 
 class _Loop:
@@ -41,11 +77,14 @@ class _Loop:
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise RuntimeError("a sync client was used inside a coroutine of its own loop; use the async client there")
-        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        call = _Call(coroutine)
         try:
-            return future.result()
+            # Ctrl-C may come at any point here; asyncio.run_coroutine_threadsafe would leave the call running if it
+            # came before its future is in our hands.
+            loop.call_soon_threadsafe(call.start)
+            return call.result.result()
         except BaseException:
-            future.cancel()  # does nothing if it is the coroutine that raised
+            loop.call_soon_threadsafe(call.cancel)  # does nothing if it is the coroutine that raised
             raise
 
     def after_fork(self) -> None:
