@@ -82,13 +82,29 @@ class EnvServer:
 
     def routes(self) -> list[BaseRoute]:
         """Every route of this mode. Guarded, so that no web page on another site reaches them."""
+        return [*self.probe_routes(), *self.agent_routes(), *self.control_routes()]
+
+    def probe_routes(self) -> list[BaseRoute]:
+        """What every address answers."""
+        return [
+            self._route("/health", self._control.health),
+            self._route("/ready", self._control.ready),
+        ]
+
+    def agent_routes(self) -> list[BaseRoute]:
+        """The agent plane: tools and nothing else."""
+        routes: list[BaseRoute] = [Route("/mcp", self._guard(self._mcp))]
+        if self.config.mode is Mode.SIMULATION:
+            routes.append(Route("/episodes/{handle}/mcp", self._guard(self._mcp)))
+        if self._auth is not None:
+            routes += self._auth.get_routes(mcp_path="/mcp")
+        return routes
+
+    def control_routes(self) -> list[BaseRoute]:
+        """The control plane, for orchestrators, and what the server says of itself."""
         simulation = self.config.mode is Mode.SIMULATION
-        control = ControlRoutes(self.pool, self.source, self.config, self._description)
-        sessions = SessionRoutes(self.pool, control)
+        control, sessions = self._control, SessionRoutes(self.pool, self._control)
         routes: list[BaseRoute] = [
-            Route("/mcp", self._guard(self._mcp)),
-            self._route("/health", control.health),
-            self._route("/ready", control.ready),
             self._route("/metadata", control.metadata),
             self._route("/schema", control.schema),
             self._route("/openapi.json", control.openapi),
@@ -96,7 +112,6 @@ class EnvServer:
         ]
         if simulation:
             routes += [
-                Route("/episodes/{handle}/mcp", self._guard(self._mcp)),
                 self._controlled("/reset", control.reset, "POST"),
                 self._controlled("/step", control.step, "POST"),
                 self._controlled("/state", control.state),
@@ -106,8 +121,6 @@ class EnvServer:
             ]
         if simulation or self.config.control_token is not None:
             routes.append(WebSocketRoute("/ws", self._guard(self._gate(self._socket))))
-        if self._auth is not None:
-            routes += self._auth.get_routes(mcp_path="/mcp")
         return routes
 
     def register_routes(self, app: Starlette, *, mode: Mode | str | None = None) -> None:
@@ -158,7 +171,8 @@ class EnvServer:
             version=self.source.version,
             auth=self._auth,
         )
-        self._description = Description(self.source, config, self._readme)
+        description = Description(self.source, config, self._readme)
+        self._control = ControlRoutes(self.pool, self.source, config, description)
         self._mcp = MCPEndpoint(
             self.agent_server,
             handles=self.pool.handles,

@@ -40,6 +40,7 @@ from mcpenv_client.wire import (
     timeout_of,
 )
 
+from .execution import Execution
 from .failures import new_incident
 from .public_url import base_url_of
 from .replies import Answer, is_final
@@ -236,18 +237,21 @@ class _Conversation:
     # -- at once
 
     def _serve_at_once(self, arrival: _Arrival) -> None:
-        task = asyncio.ensure_future(self._answer_at_once(arrival))
+        assert self._session is not None
+        # What runs now is what it is about, also if a reset is served before this task begins.
+        execution = self._session.execution
+        task = asyncio.ensure_future(self._answer_at_once(arrival, execution, execution.episode.id))
         self._urgent.add(task)
         task.add_done_callback(self._urgent.discard)
 
-    async def _answer_at_once(self, arrival: _Arrival) -> None:
+    async def _answer_at_once(self, arrival: _Arrival, execution: Execution, episode_id: str | None) -> None:
         frame, session = arrival.frame, self._session
         assert frame is not None
         assert session is not None
         try:
             if frame.type is FrameType.WAIT:
-                await session.execution.wait(timeout_of(frame.data.get("timeout_s")))
-                text = encode_reply("observation", observation_data(latest(session.execution)), frame.request_id)
+                await execution.wait(timeout_of(frame.data.get("timeout_s")), episode_id=episode_id)
+                text = encode_reply("observation", observation_data(latest(execution)), frame.request_id)
             elif frame.type is FrameType.TRAJECTORY:
                 text = encode_reply("trajectory", _trajectory(session), frame.request_id)
             else:

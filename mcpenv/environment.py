@@ -463,7 +463,9 @@ def _around_close(body: Callable[..., Any]) -> Callable[..., Any]:
     def close(self: MCPEnvironment) -> Any:
         if current.get() is self._execution:
             return body(self)
-        return self._execution.home.drive(self.close_async())
+        self._execution.home.drive(self.close_async())
+        self._execution.home.leave()
+        return None
 
     return close
 

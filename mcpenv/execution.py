@@ -215,12 +215,18 @@ class Execution:
         finally:
             self._give_turn()
 
-    async def wait(self, timeout_s: float | None = None) -> bool:
+    async def wait(self, timeout_s: float | None = None, *, episode_id: str | None = None) -> bool:
         """Return when the running episode is over (True), or after ``timeout_s`` seconds (False). Takes no turn.
+
+        Args:
+            timeout_s: seconds, None for no limit.
+            episode_id: the episode that was running when somebody asked.
 
         Raises:
             SessionLost: a reset began another episode, or the environment was closed.
         """
+        if episode_id is not None and episode_id != self.episode.id:
+            raise SessionLost("a reset began another episode")
         if self.episode.state is EpisodeState.DONE:
             return True
         if self.closed:

@@ -1,15 +1,19 @@
 """Loops: how blocking methods such as ``env.step`` run coroutines, in scripts, in Jupyter and in threads.
 
-Each thread has private event loops, made at the first need and closed with the thread; an environment keeps to the loop
-that it first ran on, because clients and browsers are bound to theirs. Inside a running loop the private one is run
-nested, in its place, for the duration of the call.
+Each environment has a private event loop, taken at the first need, and keeps to it, because clients and browsers are
+bound to theirs. As long as there are enough, no two environments that live at the same time share one: threads that
+step different environments do not wait for each other. Inside a running loop the private one is run nested, in its
+place, for the duration of the call.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import threading
-from collections.abc import Coroutine
+from collections import deque
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -37,17 +41,17 @@ class NoLoop:
 
 
 class PrivateLoop:
-    """An event loop that runs one coroutine at a time for blocking callers."""
+    """An event loop that runs one coroutine at a time for blocking callers.
+
+    Attributes:
+        users: environments at home here.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.SelectorEventLoop()
         self._mutex = threading.Lock()
         self._runner: int | None = None
-
-    @property
-    def closed(self) -> bool:
-        """Whether its thread has ended."""
-        return self._loop.is_closed()
+        self.users = 0
 
     @property
     def running_here(self) -> bool:
@@ -59,7 +63,8 @@ class PrivateLoop:
         with self._mutex:
             self._runner = threading.get_ident()
             try:
-                return self._run(coroutine)
+                with NoLoop():
+                    return self._loop.run_until_complete(coroutine)
             finally:
                 self._runner = None
 
@@ -68,57 +73,95 @@ class PrivateLoop:
         if not self._loop.is_running() and not self._loop.is_closed():
             self._loop.close()
 
-    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        with NoLoop():
-            return self._loop.run_until_complete(coroutine)
 
+class _Loops:
+    """The private loops of the process, used again and again, and closed at exit."""
 
-class _ThreadLoops(threading.local):
-    """The loops of one thread: several only where environments are stepped from inside another's tools."""
+    MAX_OWN = 64
+    """Environments beyond share loops, and may wait for each other."""
 
     def __init__(self) -> None:
-        self.loops: list[PrivateLoop] = []
-        self.keeper = _Keeper(self.loops)
+        self._mutex = threading.Lock()
+        self._all: list[PrivateLoop] = []
+        self._free: list[PrivateLoop] = []
+        # Filled without the mutex: the collector may free a home in the very thread that holds it.
+        self._left: deque[PrivateLoop] = deque()
 
-    def idle(self) -> PrivateLoop:
-        for loop in self.loops:
-            if not loop.running_here and not loop.closed:
-                return loop
-        loop = PrivateLoop()
-        self.loops.append(loop)
+    def move_in(self, home: Home) -> PrivateLoop:
+        """The loop of a home, its own from now on."""
+        with self._mutex:
+            if home.loop is None:
+                home.loop = self._take(self.MAX_OWN)
+            return home.loop
+
+    def move_out(self, loop: PrivateLoop) -> None:
+        """A home needs its loop no longer."""
+        self._left.append(loop)
+
+    @contextmanager
+    def borrowed(self) -> Iterator[PrivateLoop]:
+        """A loop for one call inside another one."""
+        with self._mutex:
+            loop = self._take(None)
+        try:
+            yield loop
+        finally:
+            self.move_out(loop)
+
+    def close(self) -> None:
+        """Close those that nobody runs."""
+        for loop in self._all:
+            loop.close()
+
+    def _take(self, most: int | None) -> PrivateLoop:
+        while self._left:
+            left = self._left.popleft()
+            left.users -= 1
+            if left.users == 0:
+                self._free.append(left)
+        if self._free:
+            loop = self._free.pop()
+        elif most is None or len(self._all) < most:
+            loop = PrivateLoop()
+            self._all.append(loop)
+        else:
+            loop = min(self._all, key=lambda each: each.users)
+        loop.users += 1
         return loop
 
 
-class _Keeper:
-    """Closes a thread's loops when the thread's locals go."""
-
-    def __init__(self, loops: list[PrivateLoop]) -> None:
-        self._loops = loops
-
-    def __del__(self) -> None:
-        for loop in self._loops:
-            loop.close()
-
-
-_here = _ThreadLoops()
-
-
 class Home:
-    """The loop that one environment's coroutines run on when they are driven by blocking calls."""
+    """The loop that one environment's coroutines run on when they are driven by blocking calls.
 
-    __slots__ = ("_loop",)
+    Attributes:
+        loop: None until the first call.
+    """
+
+    __slots__ = ("loop",)
 
     def __init__(self) -> None:
-        self._loop: PrivateLoop | None = None
+        self.loop: PrivateLoop | None = None
 
     def drive(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end and return its result."""
-        loop = self._loop
-        if loop is None or loop.closed or loop.running_here:
-            loop = _here.idle()
-            if self._loop is None or self._loop.closed:
-                self._loop = loop
-        return loop.run(coroutine)
+        loop = self.loop or _LOOPS.move_in(self)
+        if not loop.running_here:
+            return loop.run(coroutine)
+        with _LOOPS.borrowed() as other:
+            return other.run(coroutine)
+
+    def leave(self) -> None:
+        """Give the loop to others; a later call moves in anew."""
+        loop, self.loop = self.loop, None
+        if loop is not None:
+            _LOOPS.move_out(loop)
+
+    def __del__(self) -> None:
+        self.leave()
+
+
+_LOOPS = _Loops()
+atexit.register(_LOOPS.close)
 
 
 def drive_plain(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import os
 import signal
 import socket
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 import uvicorn
@@ -19,6 +21,7 @@ from fastmcp.server.auth import AuthProvider
 from fastmcp.utilities.logging import configure_logging as configure_fastmcp_logging
 from mcp import MCPDeprecationWarning
 from starlette.applications import Starlette
+from starlette.routing import BaseRoute
 
 from mcpenv_client.tools import Mode
 
@@ -41,39 +44,50 @@ def serve_http(
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
+    control_host: str = "127.0.0.1",
+    control_port: int | None = None,
     log_level: str = "info",
     readme: str | None = None,
     auth: AuthProvider | None = None,
     insecure: bool = False,
-    on_started: Callable[[int], None] = lambda port: None,
+    on_started: Callable[[int, int], None] = lambda port, control_port: None,
 ) -> None:
     """Serve until a signal comes; then steps under way finish, environments are closed, and this returns.
 
     Args:
         port: 0 for any free one.
+        control_host, control_port: where the control plane is, at an address of its own; with port None it is beside
+            the agent plane.
         auth: who may use the agent plane.
         insecure: serve other machines without credentials.
-        on_started: called once with the port when the server answers.
+        on_started: called once with the port of the agent plane and that of the control plane when both answer.
 
     Raises:
-        StartupError: the port is in use, the host is not loopback, the environment does not start.
+        StartupError: a port is in use, a host is not loopback, the environment does not start.
     """
-    missing = [
-        name for name, given in (("a control token", config.control_token), ("agent authentication", auth)) if not given
-    ]
-    if missing and not insecure and not is_loopback(host):
+    split = control_port is not None
+    if not insecure:
+        token, agents = ("a control token", config.control_token), ("agent authentication", auth)
+        _refuse_exposed(host, *((agents,) if split else (token, agents)))
+        _refuse_exposed(control_host, *((token,) if split else ()))
+    if split and config.public_url is None and is_wildcard(host):
         raise ConfigurationError(
-            f"host {host} is not loopback, and there is no {' and no '.join(missing)}: use 127.0.0.1, give "
-            "credentials, or say --insecure"
+            f"host {host or '(empty)'} is no address that a client can use: with a control plane of its own, "
+            "mcp_url needs --public-url"
         )
     configure_logging(log_level)
-    server = EnvServer(env_factory, config=config, readme=readme, auth=auth)
-    listening = _listen(host, port)
-    try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(server, listening, lambda _: on_started(listening.getsockname()[1])))
-    finally:
-        listening.close()
+    with contextlib.ExitStack() as stack:
+        agent_door = control_door = stack.enter_context(_listen(host, port))
+        if control_port is not None:
+            control_door = stack.enter_context(_listen(control_host, control_port))
+            if config.public_url is None:
+                # Orchestrators ask at the control plane's address; what they hand to agents is the other one.
+                config = replace(config, public_url=f"http://{address_of(host, _port(agent_door))}")
+        server = EnvServer(env_factory, config=config, readme=readme, auth=auth)
+        runner = stack.enter_context(asyncio.Runner(loop_factory=_loop_factory()))
+        runner.run(
+            _serve(server, agent_door, control_door, lambda _: on_started(_port(agent_door), _port(control_door)))
+        )
 
 
 def serve_stdio(env_factory: EnvFactory, config: ServerConfig, *, log_level: str = "info") -> None:
@@ -136,12 +150,12 @@ def serving(
     """
     server = EnvServer(env_factory, config=config, mode=mode, auth=auth)
     listening = _listen("127.0.0.1", port)
-    started: Future[_Server] = Future()
+    started: Future[_Ending] = Future()
 
     def run() -> None:
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-                runner.run(_serve(server, listening, started.set_result))
+                runner.run(_serve(server, listening, listening, started.set_result))
         except BaseException as error:  # handed to whoever waits for the start
             if not started.done():
                 started.set_exception(error)
@@ -151,88 +165,140 @@ def serving(
     thread = threading.Thread(target=run, name="mcpenv-serving", daemon=True)
     thread.start()
     try:
-        uvicorn_server = started.result()
+        ending = started.result()
         try:
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+            yield f"http://127.0.0.1:{_port(listening)}"
         finally:
-            uvicorn_server.stop()
+            ending.stop()
     finally:
         thread.join()
         listening.close()
 
 
-async def _serve(server: EnvServer, listening: socket.socket, on_started: Callable[[_Server], None]) -> None:
+async def _serve(
+    server: EnvServer,
+    agent_door: socket.socket,
+    control_door: socket.socket,
+    on_started: Callable[[_Ending], None],
+) -> None:
+    """Serve both planes, at one address or at one each; they begin and end together.
+
+    Each door has a server with its own routes: what is not among them cannot be reached there, whatever is asked.
+    """
     async with server.running():
-        config = server.config
-        settings = uvicorn.Config(
-            Starlette(routes=server.routes()),
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            ws="websockets-sansio",
-            ws_max_size=config.max_message_bytes * FRAME_HEADROOM,
-            ws_ping_interval=config.ping_interval_s,
-            ws_ping_timeout=config.ping_interval_s,
-            ws_per_message_deflate=False,
-            timeout_graceful_shutdown=int(config.shutdown_timeout_s) + 1,
-            server_header=False,
-            # Whom to believe about X-Forwarded-* is a setting of ours.
-            proxy_headers=False,
-        )
-        await _Server(settings, server.pool, config.shutdown_timeout_s, on_started).serve(sockets=[listening])
+        if agent_door is control_door:
+            doors = [(server.routes(), agent_door)]
+        else:
+            doors = [
+                ([*server.probe_routes(), *server.agent_routes()], agent_door),
+                ([*server.probe_routes(), *server.control_routes()], control_door),
+            ]
+        servers = [_Server(_settings(routes, server.config)) for routes, _ in doors]
+        ending = _Ending(server.pool, server.config.shutdown_timeout_s, servers)
+
+        def answering() -> None:
+            if all(each.started for each in servers):
+                on_started(ending)
+
+        with ending.at_signals():
+            tasks = [
+                asyncio.ensure_future(each.serve_at(door, answering))
+                for each, (_, door) in zip(servers, doors, strict=True)
+            ]
+            try:
+                await asyncio.gather(*tasks)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
+
+
+def _settings(routes: list[BaseRoute], config: ServerConfig) -> uvicorn.Config:
+    return uvicorn.Config(
+        Starlette(routes=routes),
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        ws="websockets-sansio",
+        ws_max_size=config.max_message_bytes * FRAME_HEADROOM,
+        ws_ping_interval=config.ping_interval_s,
+        ws_ping_timeout=config.ping_interval_s,
+        ws_per_message_deflate=False,
+        timeout_graceful_shutdown=int(config.shutdown_timeout_s) + 1,
+        server_header=False,
+        # Whom to believe about X-Forwarded-* is a setting of ours.
+        proxy_headers=False,
+    )
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, with an orderly end: at a signal no new sessions, steps under way finish, then the connections close.
+    """uvicorn without its own end: it closes WebSockets in the middle of a step, and dies of the signal it caught."""
 
-    uvicorn by itself closes WebSockets in the middle of a step, and dies of the signal it caught.
-    """
-
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        pool: SessionPool,
-        shutdown_timeout_s: float,
-        on_started: Callable[[_Server], None],
-    ) -> None:
+    def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
-        self._pool = pool
-        self._shutdown_timeout_s = shutdown_timeout_s
-        self._on_started = on_started
-        self._loop = asyncio.get_running_loop()
-        self._draining: asyncio.Task[None] | None = None
+        self._on_answering: Callable[[], None] = lambda: None
+
+    async def serve_at(self, door: socket.socket, on_answering: Callable[[], None]) -> None:
+        """Serve at a bound socket until told to exit."""
+        self._on_answering = on_answering
+        await self.serve(sockets=[door])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept, and say so."""
         await super().startup(sockets)
-        self._on_started(self)
+        self._on_answering()
+
+    def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
+        """Signals are for all servers of the process together."""
+        return contextlib.nullcontext()
+
+
+class _Ending:
+    """The orderly end of all servers: at a signal no new sessions, steps under way finish, then connections close.
+
+    Args:
+        shutdown_timeout_s: how long the steps may take.
+    """
+
+    def __init__(self, pool: SessionPool, shutdown_timeout_s: float, servers: Sequence[uvicorn.Server]) -> None:
+        self._pool = pool
+        self._shutdown_timeout_s = shutdown_timeout_s
+        self._servers = servers
+        self._loop = asyncio.get_running_loop()
+        self._draining: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
         """What a signal does; from any thread."""
         self._loop.call_soon_threadsafe(self._signalled)
 
     @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
+    def at_signals(self) -> Iterator[None]:
         """Drain at the first signal, end at once at the second; the process then exits by itself."""
-        loop = asyncio.get_running_loop()
+        if threading.current_thread() is not threading.main_thread():
+            yield  # only the main thread gets signals
+            return
         caught = (signal.SIGINT, signal.SIGTERM)
         try:
             for number in caught:
-                loop.add_signal_handler(number, self._signalled)
-        except (NotImplementedError, RuntimeError, ValueError):
-            # Windows, or not the main thread: uvicorn's own way.
-            with super().capture_signals():
+                self._loop.add_signal_handler(number, self._signalled)
+        except NotImplementedError:  # Windows
+            usual = [signal.signal(number, lambda *_: self.stop()) for number in caught]
+            try:
                 yield
+            finally:
+                for number, handler in zip(caught, usual, strict=True):
+                    signal.signal(number, handler)
             return
         try:
             yield
         finally:
             for number in caught:
-                loop.remove_signal_handler(number)
+                self._loop.remove_signal_handler(number)
 
     def _signalled(self) -> None:
         if self._draining is not None:
-            self.force_exit = self.should_exit = True
+            for server in self._servers:
+                server.force_exit = server.should_exit = True
             return
         self._draining = asyncio.create_task(self._drain())
 
@@ -243,7 +309,40 @@ class _Server(uvicorn.Server):
                 await self._pool.wait_idle()
         except TimeoutError:
             logger.warning("steps under way did not finish within %g s", self._shutdown_timeout_s)
-        self.should_exit = True
+        for server in self._servers:
+            server.should_exit = True
+
+
+def address_of(host: str, port: int) -> str:
+    """Host and port as they stand in a URL."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _port(listening: socket.socket) -> int:
+    port: int = listening.getsockname()[1]
+    return port
+
+
+def _refuse_exposed(host: str, *needed: tuple[str, object]) -> None:
+    """Other machines reach only what is guarded.
+
+    Raises:
+        ConfigurationError: the host is not loopback, and a credential is not given.
+    """
+    missing = [name for name, given in needed if not given]
+    if missing and not is_loopback(host):
+        raise ConfigurationError(
+            f"host {host} is not loopback, and there is no {' and no '.join(missing)}: use 127.0.0.1, give "
+            "credentials, or say --insecure"
+        )
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether it stands for all addresses of this machine."""
+    try:
+        return host == "" or ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
 
 
 def _listen(host: str, port: int) -> socket.socket:

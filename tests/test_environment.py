@@ -775,10 +775,13 @@ def test_an_environment_is_a_context_manager() -> None:
 # -- deadlines
 
 
-def test_a_tool_past_its_deadline_is_a_timeout_and_an_async_one_is_cancelled() -> None:
+@pytest.mark.parametrize("survives", [False, True])
+def test_a_tool_past_its_deadline_is_a_timeout_and_an_async_one_is_cancelled(survives: bool) -> None:
     cancelled: list[str] = []
 
     class Env(MCPEnvironment):
+        SURVIVES_TIMEOUT = survives
+
         def __init__(self) -> None:
             @self.tool(timeout_s=0.01)
             async def slow() -> str:
@@ -805,9 +808,16 @@ def test_a_tool_past_its_deadline_is_a_timeout_and_an_async_one_is_cancelled() -
     env.reset()
     first = env.call_tool("slow")
     assert first.error is not None and first.error.error_type is ToolErrorType.TIMEOUT
-    assert cancelled == ["slow"] and not first.done
+    assert cancelled == ["slow"] and first.truncated is not survives and not first.terminated
+    if not survives:
+        assert first.info["reason"] == "timeout"
+        with pytest.raises(EpisodeDone):
+            env.call_tool("quick")
+        env.reset()
     second = env.call_tool("slow_if_asked", timeout_s=0.01)
     assert second.error is not None and second.error.error_type is ToolErrorType.TIMEOUT
+    if not survives:
+        env.reset()
     assert env.call_tool("quick", timeout_s=10).text == "quick"
 
 

@@ -28,7 +28,7 @@ HELPERS = {"serving"}
 NEEDS_A_MODEL = {"llm_rollout"}
 ALONE = sorted({path.stem for path in EXAMPLES.glob("*.py")} - HELPERS - NEEDS_A_MODEL)
 
-TIMEOUT_S = 120
+TIMEOUT_S = 100
 
 
 def run_example(name: str, *arguments: str) -> str:

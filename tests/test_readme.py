@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 import re
@@ -60,6 +61,7 @@ def run(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@functools.cache
 def snippet(host: str) -> str:
     """What ``mcpenv connect HOST`` says for the echo server at its usual address."""
     ended = run(f"mcpenv connect {host} {URL} --name echo_mcp --json", ROOT)

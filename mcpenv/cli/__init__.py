@@ -1,4 +1,4 @@
-"""The command line: ``mcpenv run | inspect | call | connect``.
+"""The command line: ``mcpenv run | inspect | call | connect | sessions``.
 
 Exit status: 0 success; 1 the environment's own code failed (a tool, a reset); 2 refused before it ran (usage, TARGET,
 configuration, connection); 130 Ctrl-C. A failure is one line on stderr; ``--debug`` adds the traceback.
@@ -37,6 +37,9 @@ app.command("mcpenv.cli.run:run", name="run", help="Serve an environment over HT
 app.command("mcpenv.cli.inspect:inspect", name="inspect", help="Show tools, schemas and modes.", sort_key=2)
 app.command("mcpenv.cli.call:call", name="call", help="Call one tool.", sort_key=3)
 app.command("mcpenv.cli.connect:connect", name="connect", help="Configure an MCP host to use it.", sort_key=4)
+app.command(
+    "mcpenv.cli.sessions:sessions", name="sessions", help="Show a server's sessions.", help_epilogue="", sort_key=5
+)
 
 
 def main() -> None:

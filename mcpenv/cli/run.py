@@ -8,6 +8,7 @@ import os
 import shlex
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TextIO
 
@@ -18,15 +19,18 @@ from mcpenv_client.tools import Mode
 
 from ..config import ServerConfig, mode_from
 from ..errors import ConfigurationError
+from ..guard import is_loopback
 from ..hosts import PASTED, Place, Server
-from ..serve import serve_http, serve_stdio
+from ..serve import address_of, is_wildcard, serve_http, serve_stdio
 from ..targets import Target, load_target, watched_path
+from .bearer import TOKEN, VARIABLE, with_bearer
 from .output import Page, author_output, note
+from .run_options import Addresses, Credentials, Limits, Sessions, config_from
+
+LOOPBACK = "127.0.0.1"
 
 RELOADED = "WATCHFILES_CHANGES"
 """Set by watchfiles for the process it starts: a JSON list, empty at the first start."""
-
-_DEFAULTS = ServerConfig()
 
 
 def run(
@@ -34,88 +38,135 @@ def run(
     /,
     *,
     mode: Literal["simulation", "production"] | None = None,
-    host: str = "127.0.0.1",
-    port: int = 8000,
     transport: Literal["http", "stdio"] = "http",
-    max_sessions: int | None = None,
-    step_timeout_s: float = _DEFAULTS.step_timeout_s,
-    session_timeout_s: float = _DEFAULTS.session_timeout_s,
-    reload: Annotated[bool, Parameter(negative=())] = False,
     settings: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
+    reload: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
     log_level: Literal["debug", "info", "warning", "error", "critical"] = "info",
-    debug: Annotated[bool, Parameter(negative=())] = False,
+    debug: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    addresses: Addresses = Addresses(),  # noqa: B008 - frozen
+    credentials: Credentials = Credentials(),  # noqa: B008
+    sessions: Sessions = Sessions(),  # noqa: B008
+    limits: Limits = Limits(),  # noqa: B008
 ) -> int:
     """Serve an environment over HTTP or stdio.
 
     Args:
         target: Folder with environment.py, .py file, folder:Class, module:Class, module:factory, or an installed name.
         mode: Who uses it: orchestrators (simulation) or live clients (production). Default: MCPENV_MODE, or simulation.
-        host: Address to listen on; a loopback one.
-        port: Port to listen on; 0 for any free one.
         transport: http for many clients, stdio for the one that starts this command.
-        max_sessions: Sessions at a time. Default: 1, or 1024 where the environment supports several.
-        step_timeout_s: Longest step, in seconds.
-        session_timeout_s: Seconds without use after which a session ends.
-        reload: Start again when a Python file of the environment changes.
         settings: name=value for the environment's constructor; may be given several times.
+        reload: Start again when a Python file of the environment changes.
         log_level: What is logged to stderr.
         debug: Show the traceback when something fails.
     """
-    config = ServerConfig(
-        mode=mode_from(mode),
-        max_concurrent_envs=max_sessions,
-        step_timeout_s=_positive("--step-timeout-s", step_timeout_s),
-        session_timeout_s=_positive("--session-timeout-s", session_timeout_s),
-    )
+    config = config_from(mode_from(mode), addresses, sessions, limits)
     if reload:
         if transport == "stdio":
             raise ConfigurationError("--reload needs --transport http: a client of stdio would lose its session")
         return _run_reloading(target)
+    # Before the author's code is loaded: it shall not find them in the environment.
+    config, auth = credentials.read(config)
     with author_output():
         loaded = load_target(target, settings or ())
     if transport == "stdio":
         _introduce_stdio(sys.stderr, loaded, config)
         serve_stdio(loaded.factory, config, log_level=log_level)
         return 0
+    introduction = _Introduction(loaded, config, addresses, agents_need_token=auth is not None)
     serve_http(
         loaded.factory,
         config,
-        host=host,
-        port=port,
+        host=addresses.host,
+        port=addresses.port,
+        control_host=addresses.control_host or LOOPBACK,
+        control_port=addresses.control_port,
         log_level=log_level,
         readme=loaded.readme,
-        on_started=functools.partial(_introduce_http, sys.stdout, loaded, config, host),
+        auth=auth,
+        insecure=credentials.insecure,
+        on_started=functools.partial(introduction.show, sys.stdout),
     )
     return 0
 
 
-def _positive(flag: str, seconds: float) -> float:
-    if seconds > 0:
-        return seconds
-    raise ConfigurationError(f"{flag} is {seconds:g}; it is a number of seconds, more than 0")
+# -- introductions
 
 
-def _introduce_http(stream: TextIO, target: Target, config: ServerConfig, host: str, port: int) -> None:
-    """Say where the server is and how to use it."""
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    page = Page(stream)
-    title = _title(target)
-    if os.environ.get(RELOADED, "[]") != "[]":
-        page.line((title, "bold"), f" reloaded, {config.mode.value} mode, http://{address}")
-        return
-    simulation = config.mode is Mode.SIMULATION
-    page.line((title, "bold"), f" in {config.mode.value} mode")
-    page.line()
-    page.line("MCP      ", (f"http://{address}/mcp", "cyan"), indent=2)
-    if simulation:
-        page.line("control  ", (f"ws://{address}/ws", "cyan"), indent=2)
-    page.line("docs     ", (f"http://{address}/docs", "cyan"), indent=2)
-    page.line()
-    _print_pasted(page, Server(target.name, url=f"http://{address}/mcp"))
-    page.line("Anonymous stateless MCP clients share one instance of the environment.")
-    if simulation:
-        page.line("Without a token, an agent on this machine can reach the control plane.")
-    page.line(("Ctrl-C stops the server.", "dim"))
+@dataclass(frozen=True)
+class _Introduction:
+    """What is said when a server answers: where it is and how to use it."""
+
+    target: Target
+    config: ServerConfig
+    addresses: Addresses
+    agents_need_token: bool
+
+    def show(self, stream: TextIO, port: int, control_port: int) -> None:
+        """Say it."""
+        page, config = Page(stream), self.config
+        here, control = self._here(self.addresses.host, port), self._control(port, control_port)
+        title = (_title(self.target), "bold")
+        if os.environ.get(RELOADED, "[]") != "[]":
+            page.line(title, f" reloaded, {config.mode.value} mode, http://{here}")
+            return
+        public = config.public_url or f"http://{here}"
+        page.line(title, f" in {config.mode.value} mode")
+        page.line()
+        mcp = "episodes/HANDLE/mcp" if config.require_handle else "mcp"
+        page.line("MCP      ", (f"http://{here}/{mcp}", "cyan"), indent=2)
+        if config.public_url is not None:
+            page.line("public   ", (f"{public}/{mcp}", "cyan"), indent=2)
+        if self._controlled:
+            page.line("control  ", (f"ws://{control}/ws", "cyan"), indent=2)
+        page.line("docs     ", (f"http://{control}/docs", "cyan"), indent=2)
+        page.line()
+        if config.require_handle:
+            page.line("Agents are served only at an episode's own address, info.mcp_url of a reset.")
+        else:
+            _print_pasted(page, Server(self.target.name, url=f"{public}/mcp"), bearer=self.agents_need_token)
+        for line in self._notes():
+            page.line(line)
+        page.line(("Ctrl-C stops the server.", "dim"))
+
+    def _notes(self) -> list[str | tuple[str, str]]:
+        config = self.config
+        notes: list[str | tuple[str, str]] = []
+        if self.agents_need_token:
+            notes.append(f"Put an agent's token where {TOKEN} stands, or in {VARIABLE}.")
+        elif not config.require_handle:
+            notes.append("Anonymous stateless MCP clients share one instance of the environment.")
+        if config.mode is Mode.SIMULATION and config.control_token is None:
+            notes.append("Without a token, an agent on this machine can reach the control plane.")
+        if self._exposed:
+            notes.append((f"Other machines reach {' and '.join(self._exposed)} without credentials.", "bold yellow"))
+        return notes
+
+    @property
+    def _controlled(self) -> bool:
+        return self.config.mode is Mode.SIMULATION or self.config.control_token is not None
+
+    @property
+    def _exposed(self) -> list[str]:
+        """What ``--insecure`` allows."""
+        apart = self.addresses.control_port is not None
+        control_host = (self.addresses.control_host or LOOPBACK) if apart else self.addresses.host
+        exposed = []
+        if not self.agents_need_token and not is_loopback(self.addresses.host):
+            exposed.append("the tools")
+        if self._controlled and self.config.control_token is None and not is_loopback(control_host):
+            exposed.append("the control plane")
+        return exposed
+
+    def _control(self, port: int, control_port: int) -> str:
+        if self.addresses.control_port is None:
+            return self._here(self.addresses.host, port)
+        return self._here(self.addresses.control_host or LOOPBACK, control_port)
+
+    def _here(self, host: str, port: int) -> str:
+        """An address as a client on this machine writes it."""
+        if is_wildcard(host):
+            host = "::1" if ":" in host else LOOPBACK
+        return address_of(host, port)
 
 
 def _introduce_stdio(stream: TextIO, target: Target, config: ServerConfig) -> None:
@@ -125,15 +176,15 @@ def _introduce_stdio(stream: TextIO, target: Target, config: ServerConfig) -> No
     if sys.stdin.isatty():
         page.line()
         server = Server.over_stdio(target.name, target.spec, ("--mode", config.mode.value))
-        _print_pasted(page, server)
+        _print_pasted(page, server, bearer=False)
         page.line(("Ctrl-D stops the server.", "dim"))
 
 
-def _print_pasted(page: Page, server: Server) -> None:
+def _print_pasted(page: Page, server: Server, *, bearer: bool) -> None:
     page.line("To use it from an MCP host, paste (or see: mcpenv connect --help)")
     page.line()
     place = Place.here()
-    for host in PASTED:
+    for host in map(with_bearer, PASTED) if bearer else PASTED:
         file = host.file(place)
         page.line((host.title, "bold"), (f"  {_shown(file, place)}" if file is not None else "", "dim"), indent=2)
         page.block(host.snippet(server), indent=4)

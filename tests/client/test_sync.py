@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import inspect
 import os
@@ -25,6 +26,7 @@ from mcpenv_client import (
     GenericEnvClient,
     SessionLost,
 )
+from mcpenv_client.sync import _LOOP
 
 PROCESS_LIMIT_S = 60
 
@@ -232,6 +234,69 @@ def test_ctrl_c_interrupts_a_call_and_loses_the_session() -> None:
                 process.kill()
         assert (out.split(), err, process.returncode) == (["interrupted", "lost", "end"], "", 0)
         assert gone.wait(PROCESS_LIMIT_S)  # the server sees that its step is wanted no more
+
+
+def test_an_interrupt_at_any_point_leaves_no_call_running() -> None:
+    code = _LOOP.run.__func__.__code__  # type: ignore[attr-defined]
+    _LOOP.run(asyncio.sleep(0))
+    running: dict[int, asyncio.Task[Any] | None] = {}
+
+    async def call(index: int) -> None:
+        running[index] = asyncio.current_task()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            del running[index]
+
+    def interrupt_at(point: int) -> Any:
+        """A trace function that raises at a point in `_Loop.run`, as a signal's handler may."""
+        seen = 0
+
+        def trace(frame: Any, event: str, argument: Any) -> Any:
+            nonlocal seen
+            if frame.f_code is code:
+                frame.f_trace_opcodes = True
+                seen += event in ("line", "opcode")  # Python 3.12 has no opcodes here
+                if event in ("line", "opcode") and seen == point:
+                    raise KeyboardInterrupt
+            return trace
+
+        return trace
+
+    def interrupted(point: int, ended: threading.Event) -> None:
+        coroutine = call(point)
+        sys.settrace(interrupt_at(point))
+        try:
+            _LOOP.run(coroutine)
+        except BaseException:  # noqa: BLE001 - whatever ended it
+            ended.set()
+        finally:
+            sys.settrace(None)
+        _LOOP.run(asyncio.sleep(0))
+        if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+            coroutine.close()
+
+    point = 0
+    while True:
+        point += 1
+        ended = threading.Event()
+        thread = threading.Thread(target=interrupted, args=(point, ended), daemon=True)
+        thread.start()
+        # The first point that is past everything before the wait: that call waits, as it should.
+        if not ended.wait(1.0):
+            break
+        thread.join(PROCESS_LIMIT_S)
+    assert point > 4
+    assert list(running) == [point]
+
+    async def stop_it() -> None:
+        task = running[point]
+        assert task is not None
+        task.cancel()
+
+    _LOOP.run(stop_it())
+    thread.join(PROCESS_LIMIT_S)
+    assert not running
 
 
 FORK = """

@@ -22,7 +22,7 @@ HANDSHAKE, STATELESS = "2025-11-25", "2026-07-28"
 ERAS = (("legacy", HANDSHAKE), (STATELESS, STATELESS), ("auto", STATELESS))
 """The ``mcp`` client's word for how to negotiate, and what comes of it."""
 
-TIMEOUT_S = 120
+TIMEOUT_S = 100
 
 Ended = subprocess.CompletedProcess[str]
 

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import random
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic
 
 from pydantic import BaseModel, ValidationError
 
 from .actions import Action, CallToolAction, ListToolsAction
-from .connection import Connection, ConnectionOptions, http_base, is_loopback, refusal, without_password
-from .errors import ConnectionFailed, InvalidMessage, ListingFailed, SessionLost
+from .connection import (
+    Connection,
+    ConnectionOptions,
+    Credential,
+    http_base,
+    is_loopback,
+    refusal,
+    without_password,
+)
+from .errors import CapacityReached, ConnectionFailed, InvalidMessage, ListingFailed, SessionLost
 from .observations import AnyObservation, CallToolObservation, ListToolsObservation, Observation
-from .records import StepResult
+from .records import StepResult, Trajectory
 from .state import State
 from .sync import SyncEnvClient
 from .tools import Tool
@@ -34,6 +45,7 @@ else:
     StateT = TypeVar("StateT")
 
 _REPLY_MARGIN_S = 30.0
+_LONGEST_WAIT_S = 60.0
 
 
 class EnvClient(Generic[ActT, ObsT, StateT]):
@@ -54,7 +66,12 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             the server, which knows what happened, is the one to give up first.
         ping_interval_s, ping_timeout_s: seconds between keep-alive pings and to wait for their pongs; None: no pings.
         max_message_bytes: the largest frame to accept.
-        headers: extra HTTP headers of the handshake.
+        headers: extra HTTP headers of the handshake, such as ``{"Authorization": "Bearer ..."}`` for a control token.
+        resume: come back by itself to a session whose socket was lost, and ask again what became of the message; the
+            server must allow it (``--resume-grace-s``). Nothing runs twice.
+        max_resumes: how often one message may be asked again.
+        capacity_timeout_s: seconds for which `reset` asks again, with growing random pauses, when every session of the
+            server is taken.
 
     Raises (all methods):
         ConnectionFailed: no connection could be made.
@@ -73,6 +90,9 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         ping_timeout_s: float | None = 20.0,
         max_message_bytes: int = 100 * 1024 * 1024,
         headers: Mapping[str, str] | None = None,
+        resume: bool = False,
+        max_resumes: int = 5,
+        capacity_timeout_s: float = 0.0,
     ) -> None:
         self.base_url = http_base(base_url)
         self._options = ConnectionOptions(
@@ -83,6 +103,11 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             max_message_bytes,
             tuple((headers or {}).items()),
         )
+        self._resume = resume
+        self._max_resumes = max_resumes
+        self._capacity_timeout_s = capacity_timeout_s
+        self._credential: Credential | None = None
+        self._requests = itertools.count(1)
         self._connection: Connection | None = None
         self._connecting = asyncio.Lock()
         self._closed = False
@@ -97,7 +122,8 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
                 self._connection.abandon()
                 self._connection = None
             if self._connection is None:
-                self._connection = await Connection.open(self.base_url, self._options)
+                self._credential = Credential() if self._resume else None
+                self._connection = await Connection.open(self.base_url, self._options, credential=self._credential)
             self._closed = False
 
     async def close(self) -> None:
@@ -137,27 +163,77 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             data["seed"] = seed
         if episode_id is not None:
             data["episode_id"] = episode_id
-        text = encode_frame(FrameType.RESET, data)
-        await self.connect()
-        return self._parse_result((await self._exchange(text, "observation", timeout_s)).data)
+        began, pause_s = time.monotonic(), 0.0
+        while True:
+            await self.connect()
+            try:
+                reply = await self._say(FrameType.RESET, data, "observation", wait_s=timeout_s)
+            except CapacityReached as full:
+                pause_s = _longer(max(pause_s, full.retry_after_s or 0.0))
+                if time.monotonic() + pause_s - began > self._capacity_timeout_s:
+                    raise
+                await asyncio.sleep(pause_s)
+            else:
+                return self._parse_result(reply.data)
 
-    async def step(self, action: ActT, *, timeout_s: float | None = None) -> StepResult[ObsT]:
+    async def step(
+        self, action: ActT, *, timeout_s: float | None = None, request_id: str | None = None
+    ) -> StepResult[ObsT]:
         """Take one step. A tool's failure is data (``result.error``); only refusals raise.
 
         Args:
             action: an `Action`, or a dict in the form of the wire.
             timeout_s: deadline of the step at the server, in seconds; never longer than the server's own.
+            request_id: a name for this step, by which `cancel` finds it. Used twice, the step runs once.
 
         Raises:
             EpisodeDone: the episode is over.
         """
-        return await self._step(self._step_payload(action), timeout_s)
+        return await self._step(self._step_payload(action), timeout_s, request_id)
 
     async def call_tool(
-        self, name: str, arguments: dict[str, Any] | None = None, *, timeout_s: float | None = None
+        self,
+        name: str,
+        arguments: dict[str, Any] | None = None,
+        *,
+        timeout_s: float | None = None,
+        request_id: str | None = None,
     ) -> StepResult[ObsT]:
         """Call one tool: a step."""
-        return await self._step(encode_action(CallToolAction(tool_name=name, arguments=arguments or {})), timeout_s)
+        action = CallToolAction(tool_name=name, arguments=arguments or {})
+        return await self._step(encode_action(action), timeout_s, request_id)
+
+    async def wait(self, timeout_s: float | None = None) -> StepResult[ObsT]:
+        """Wait until the episode is over, whoever acts on it; an agent at ``info["mcp_url"]``, say.
+
+        Takes no turn: other calls go on meanwhile.
+
+        Args:
+            timeout_s: seconds to wait at most; None: as long as it takes.
+
+        Returns:
+            The last observation, with its reward; ``info["return"]`` is the sum. ``done`` is False at the timeout.
+
+        Raises:
+            SessionLost: a reset began another episode, or the session ended.
+        """
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            left_s = _LONGEST_WAIT_S if end is None else max(end - time.monotonic(), 0.001)
+            data = {"timeout_s": min(left_s, _LONGEST_WAIT_S)}
+            reply = await self._say(FrameType.WAIT, data, "observation", wait_s=_LONGEST_WAIT_S + _REPLY_MARGIN_S)
+            result = self._parse_result(reply.data)
+            if result.done or (end is not None and time.monotonic() >= end):
+                return result
+
+    async def trajectory(self) -> Trajectory:
+        """The record of the running or last episode so far, steps of an agent included. Takes no turn."""
+        return Trajectory.from_plain((await self._say(FrameType.TRAJECTORY, {}, "trajectory")).data)
+
+    async def cancel(self, request_id: str) -> bool:
+        """Stop the step that was given this name; it raises `OperationCancelled`. Whether it was under way."""
+        reply = await self._say(FrameType.CANCEL, {"request_id": request_id}, "cancel")
+        return bool(reply.data.get("cancelled"))
 
     async def list_tools(self) -> list[Tool]:
         """The tools of this session's environment. No step.
@@ -252,12 +328,42 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
 
     # -- plumbing
 
-    async def _step(self, payload: dict[str, Any], timeout_s: float | None) -> StepResult[ObsT]:
-        text = encode_frame(FrameType.STEP, payload, timeout_s=timeout_s)
+    async def _step(self, payload: dict[str, Any], timeout_s: float | None, request_id: str | None) -> StepResult[ObsT]:
         wait_s = None if timeout_s is None else timeout_s + _REPLY_MARGIN_S
-        return self._parse_result((await self._exchange(text, "observation", wait_s)).data)
+        reply = await self._say(
+            FrameType.STEP, payload, "observation", timeout_s=timeout_s, wait_s=wait_s, request_id=request_id
+        )
+        return self._parse_result(reply.data)
+
+    async def _say(
+        self,
+        kind: FrameType,
+        data: dict[str, Any],
+        answer: str,
+        *,
+        timeout_s: float | None = None,
+        wait_s: float | None = None,
+        request_id: str | None = None,
+    ) -> Reply:
+        """Send a frame and give its reply; with ``resume``, over as many sockets as it takes."""
+        connection = await self._current()
+        if request_id is None and (self._resume or kind.urgent):
+            request_id = f"{kind.value}-{next(self._requests)}"
+        text = encode_frame(kind, data, request_id=request_id, timeout_s=timeout_s)
+        resumed = 0
+        while True:
+            try:
+                return await connection.exchange(text, answer, wait_s, request_id=request_id)
+            except SessionLost as lost:
+                if self._credential is None or not connection.interrupted or resumed >= self._max_resumes:
+                    raise
+                resumed += 1
+                connection = await self._resumed(connection, resumed, lost)
 
     async def _exchange(self, text: str, answer: str, timeout_s: float | None) -> Reply:
+        return await (await self._current()).exchange(text, answer, timeout_s)
+
+    async def _current(self) -> Connection:
         connection = self._connection
         if connection is None:
             if self._closed:
@@ -266,7 +372,25 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             connection = self._connection
         if connection is None:  # closed while this call connected
             raise SessionLost("the client was closed")
-        return await connection.exchange(text, answer, timeout_s)
+        return connection
+
+    async def _resumed(self, lost: Connection, attempt: int, why: SessionLost) -> Connection:
+        """Another socket of the same session; the message under way is asked again there."""
+        await asyncio.sleep(_longer(0.05 * 2**attempt))
+        async with self._connecting:
+            if self._connection is lost:
+                try:
+                    self._connection = await Connection.open(
+                        self.base_url, self._options, credential=self._credential, resume=True
+                    )
+                except ConnectionFailed:
+                    if attempt >= self._max_resumes:
+                        raise SessionLost(f"{why.message}; nobody knows what became of the last message") from why
+                    return lost
+            current = self._connection
+        if current is None:
+            raise SessionLost("the client was closed")
+        return current
 
     async def _get(self, path: str) -> dict[str, Any]:
         import httpx  # loaded on first use: a third of this package's import time
@@ -310,6 +434,11 @@ class GenericEnvClient(EnvClient[dict[str, Any], dict[str, Any], dict[str, Any]]
 
     def _parse_state(self, payload: dict[str, Any]) -> dict[str, Any]:
         return payload
+
+
+def _longer(pause_s: float) -> float:
+    """A random pause around this one, so that clients refused together do not come back together."""
+    return min(max(pause_s, 0.05), 10.0) * random.uniform(0.8, 1.6)
 
 
 def _class_for(body: dict[str, Any], own: type[Observation]) -> type[Observation]:

@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import ipaddress
 import os
+import secrets
 import sys
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -46,6 +47,18 @@ class ConnectionOptions:
     ping_timeout_s: float | None = 20.0
     max_message_bytes: int = 100 * 1024 * 1024
     headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Credential:
+    """By which a session can be resumed after its socket was lost: an id, and a secret."""
+
+    session_id: str = field(default_factory=lambda: secrets.token_urlsafe(18))
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
+
+    def headers(self) -> list[tuple[str, str]]:
+        """For the handshake."""
+        return [("Mcpenv-Session-Id", self.session_id), ("Mcpenv-Session-Token", self.token)]
 
 
 def http_base(base_url: str, route: str = "/ws") -> str:
@@ -123,7 +136,12 @@ class Connection:
     """One socket, one message under way at a time, in the order in which callers came.
 
     A message whose reply did not come (a timeout, a lost socket, a cancelled caller) leaves the socket in a state that
-    nobody can know, so the socket is closed and every later call is `SessionLost`.
+    nobody can know, so the socket is closed and every later call is `SessionLost`. Messages with a ``request_id`` are
+    told apart by it and take no turn.
+
+    Attributes:
+        protocol: the server's protocol version, once it has said it.
+        interrupted: it ended by accident: a session with a credential may be resumed.
     """
 
     def __init__(self, socket: ClientConnection, url: str, options: ConnectionOptions) -> None:
@@ -133,17 +151,28 @@ class Connection:
         self._owner = Owner()
         self._turn = asyncio.Lock()
         self._lost: str | None = None
+        self._expected: dict[str | None, list[asyncio.Future[Reply]]] = {}
+        self._reading: asyncio.Future[None] | None = None
         self.protocol: str | None = None
+        self.interrupted = False
 
     @classmethod
-    async def open(cls, base_url: str, options: ConnectionOptions) -> Connection:
+    async def open(
+        cls, base_url: str, options: ConnectionOptions, *, credential: Credential | None = None, resume: bool = False
+    ) -> Connection:
         """Connect.
+
+        Args:
+            base_url: the server.
+            options: how.
+            credential: by which the session can be resumed.
+            resume: the session is there; do not begin another.
 
         Raises:
             ConnectionFailed: refused, unreachable, no WebSocket there, or not within ``connect_timeout_s``.
             WireError: the server refused the handshake and said why.
         """
-        url = ws_url(base_url)
+        url = ws_url(base_url) + ("&resume=1" if resume else "")
         shown = without_password(url)
         direct: dict[str, Any] = {"proxy": None} if is_loopback(url) else {}
         try:
@@ -154,7 +183,7 @@ class Connection:
                 ping_interval=options.ping_interval_s,
                 ping_timeout=options.ping_timeout_s,
                 max_size=options.max_message_bytes,
-                additional_headers=list(options.headers),
+                additional_headers=[*options.headers, *(credential.headers() if credential is not None else ())],
                 compression=None,
                 **direct,
             )
@@ -171,13 +200,17 @@ class Connection:
         """Whether nothing more can be asked here."""
         return self._reason() is not None or self._socket.state is not State.OPEN
 
-    async def exchange(self, text: str, answer: str, timeout_s: float | None = None) -> Reply:
+    async def exchange(
+        self, text: str, answer: str, timeout_s: float | None = None, *, request_id: str | None = None
+    ) -> Reply:
         """Send one frame and wait for its reply, at most ``timeout_s`` (default ``message_timeout_s``) seconds.
 
         Args:
             text: the frame.
             answer: the type of the reply.
             timeout_s: seconds.
+            request_id: the frame's; its reply is told apart from others', so that it takes no turn, and a caller that
+                is cancelled loses nothing but its answer.
 
         Raises:
             SessionLost: the socket ended, or no reply came in time.
@@ -185,18 +218,11 @@ class Connection:
         """
         limit_s = self._options.message_timeout_s if timeout_s is None else timeout_s
         self._refuse_if_lost()
+        if request_id is not None:
+            return self._read(await self._ask(text, limit_s, request_id), answer)
         async with self._turn:
             self._refuse_if_lost()
-            try:
-                raw = await self._send_and_receive(text, limit_s)
-            except (TimeoutError, asyncio.TimeoutError) as error:
-                raise self._lose(f"no reply from {self._url} within {limit_s:g} s") from error
-            except ConnectionClosed as error:
-                raise self._lose(f"the connection to {self._url} ended: {error}") from error
-            except BaseException:
-                self._lose("a call was cancelled before its reply came")
-                raise
-            return self._read(raw, answer)
+            return self._read(await self._ask(text, limit_s, None), answer)
 
     async def close(self, farewell: str) -> None:
         """Say ``farewell`` if nobody waits for a reply, and close the socket. Safe to call twice.
@@ -224,31 +250,75 @@ class Connection:
             warnings.warn(f"a client of {self._url} was not closed", ResourceWarning, source=self, stacklevel=1)
             self.abandon()
 
-    async def _send_and_receive(self, text: str, limit_s: float) -> str | bytes:
-        if sys.version_info < (3, 11):
-            return await asyncio.wait_for(self._send_then_receive(text), limit_s)
-        async with asyncio.timeout(limit_s):
-            return await self._send_then_receive(text)
+    async def _ask(self, text: str, limit_s: float, request_id: str | None) -> Reply:
+        expected: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._expected.setdefault(request_id, []).append(expected)
+        try:
+            return await self._send_and_receive(text, expected, limit_s)
+        except (TimeoutError, asyncio.TimeoutError) as error:
+            self.interrupted = True
+            raise self._lose(f"no reply from {self._url} within {limit_s:g} s") from error
+        except ConnectionClosed as error:
+            self.interrupted = True
+            raise self._lose(f"the connection to {self._url} ended: {error}") from error
+        except (InvalidJSON, InvalidMessage) as error:
+            self._lose(error.message)
+            raise
+        except BaseException:
+            if request_id is None:
+                self._lose("a call was cancelled before its reply came")
+            raise
+        finally:
+            self._expected[request_id].remove(expected)
+            if not self._expected[request_id]:
+                del self._expected[request_id]
 
-    async def _send_then_receive(self, text: str) -> str | bytes:
+    async def _send_and_receive(self, text: str, expected: asyncio.Future[Reply], limit_s: float) -> Reply:
+        if sys.version_info < (3, 11):
+            return await asyncio.wait_for(self._send_then_receive(text, expected), limit_s)
+        async with asyncio.timeout(limit_s):
+            return await self._send_then_receive(text, expected)
+
+    async def _send_then_receive(self, text: str, expected: asyncio.Future[Reply]) -> Reply:
         try:
             await self._socket.send(text)
         except ConnectionClosed:
             # The server may have said why before it closed (no capacity, say): that is still to be read.
-            last = await self._socket.recv()
-            if decode_reply(last).type != "error":
+            last = decode_reply(await self._socket.recv())
+            if last.type != "error":
                 raise
             return last
-        return await self._socket.recv()
+        while not expected.done():
+            if self._reading is None:
+                await self._read_one()
+            else:
+                either: set[asyncio.Future[Any]] = {expected, self._reading}
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        return expected.result()
 
-    def _read(self, raw: str | bytes, answer: str) -> Reply:
+    async def _read_one(self) -> None:
+        """Receive one frame on behalf of all who wait, and give it to whom it answers."""
+        self._reading = reading = asyncio.get_running_loop().create_future()
         try:
-            reply = decode_reply(raw)
-            if reply.type not in (answer, "error"):
-                raise InvalidMessage(f"the server answered with a frame of type {reply.type[:60]!r}, not {answer!r}")
-        except (InvalidJSON, InvalidMessage) as error:
-            self._lose(error.message)
-            raise
+            self._give(decode_reply(await self._socket.recv()))
+        finally:
+            self._reading = None
+            reading.set_result(None)
+
+    def _give(self, reply: Reply) -> None:
+        whom = self._expected.get(reply.request_id, [])[:1]
+        if not whom and reply.request_id is None and reply.type == "error":
+            # Said of the session as a whole, before it closes.
+            whom = [each for expected in self._expected.values() for each in expected]
+        for each in whom:
+            if not each.done():
+                each.set_result(reply)
+
+    def _read(self, reply: Reply, answer: str) -> Reply:
+        if reply.type not in (answer, "error"):
+            said = f"the server answered with a frame of type {reply.type[:60]!r}, not {answer!r}"
+            self._lose(said)
+            raise InvalidMessage(said)
         if reply.protocol is not None:
             self.protocol = reply.protocol
         if reply.type == "error":
@@ -292,6 +362,7 @@ def refusal(url: str, status: int, body: bytes | bytearray | None) -> McpenvErro
 __all__ = [
     "Connection",
     "ConnectionOptions",
+    "Credential",
     "Owner",
     "http_base",
     "is_loopback",

@@ -1,0 +1,255 @@
+"""The options of ``mcpenv run`` in groups, and the settings that they come to."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from cyclopts import Group, Parameter
+from fastmcp.server.auth import AuthProvider
+
+from mcpenv_client.tools import Mode
+
+from ..agent_auth import Algorithm, agent_auth_from
+from ..config import ServerConfig
+from ..errors import ConfigurationError
+from .tokens import agent_tokens, control_token
+
+_DEFAULTS = ServerConfig()
+
+Several = Annotated[list[str] | None, Parameter(negative=())]
+Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
+Secret = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
+Secrets = Annotated[list[str] | None, Parameter(name="--agent-token", negative=(), allow_leading_hyphen=True)]
+
+_ADDRESSES = Group("Addresses", sort_key=10)
+_CREDENTIALS = Group(
+    "Credentials",
+    help="What is on the command line can be seen by everybody on this machine (ps): prefer a file or the environment.",
+    sort_key=11,
+)
+_SESSIONS = Group("Sessions", sort_key=12)
+_LIMITS = Group("Limits", sort_key=13)
+
+
+@Parameter(name="*", group=_ADDRESSES)
+@dataclass(frozen=True, kw_only=True)
+class Addresses:
+    """Where a server is.
+
+    Attributes:
+        host: Address to listen on; one that other machines reach needs credentials.
+        port: Port to listen on; 0 for any free one.
+        control_host: Address of the control plane, if it has a port of its own. Default: 127.0.0.1.
+        control_port: Port of a control plane apart from the agents'; 0 for any free one.
+        public_url: The server's URL for others, if it is not what they connect to; mcp_url begins with it.
+        allowed_hosts: Further Host names to answer to, separated by commas. The public URL's is one.
+        allowed_origins: Further browser origins to answer to, separated by commas.
+        trusted_proxies: Addresses of proxies whose X-Forwarded-* is believed, separated by commas; * for all.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    control_host: str | None = None
+    control_port: int | None = None
+    public_url: str | None = None
+    allowed_hosts: Several = None
+    allowed_origins: Several = None
+    trusted_proxies: Several = None
+
+    def check(self) -> None:
+        """Check what belongs together.
+
+        Raises:
+            ConfigurationError: the control plane has an address, but no port.
+        """
+        if self.control_host is not None and self.control_port is None:
+            raise ConfigurationError("--control-host needs --control-port: the control plane's own port")
+
+
+@Parameter(name="*", group=_CREDENTIALS)
+@dataclass(frozen=True, kw_only=True)
+class Credentials:
+    """Who may use a server.
+
+    Attributes:
+        control_token: What orchestrators present. Default: MCPENV_CONTROL_TOKEN.
+        control_token_file: File with that token.
+        agent_tokens: NAME=TOKEN of an agent; may be given several times. Default: MCPENV_AGENT_TOKENS,
+            name=token,name=token.
+        agent_tokens_file: File with one name=token a line.
+        agent_jwks_url: URL of the keys by which agents' JSON Web Tokens are signed.
+        agent_issuer: Issuer of those tokens.
+        agent_audience: Audience that they must be meant for.
+        agent_algorithm: Algorithm by which they are signed.
+        insecure: Serve other machines without credentials.
+    """
+
+    control_token: Secret = None
+    control_token_file: Path | None = None
+    agent_tokens: Secrets = None
+    agent_tokens_file: Path | None = None
+    agent_jwks_url: str | None = None
+    agent_issuer: str | None = None
+    agent_audience: str | None = None
+    agent_algorithm: Algorithm = "RS256"
+    insecure: Flag = False
+
+    def read(self, config: ServerConfig) -> tuple[ServerConfig, AuthProvider | None]:
+        """The settings with the control token, and agent authentication; None where there is none.
+
+        Raises:
+            ConfigurationError: a token cannot be read or used.
+        """
+        auth = agent_auth_from(
+            tokens=agent_tokens(self.agent_tokens or [], self.agent_tokens_file),
+            jwks_url=self.agent_jwks_url,
+            issuer=self.agent_issuer,
+            audience=self.agent_audience,
+            algorithm=self.agent_algorithm,
+        )
+        return replace(config, control_token=control_token(self.control_token, self.control_token_file)), auth
+
+
+@Parameter(name="*", group=_SESSIONS)
+@dataclass(frozen=True, kw_only=True)
+class Sessions:
+    """What sessions there are.
+
+    Attributes:
+        max_sessions: Sessions at a time. Default: 1, or 1024 where the environment supports several.
+        session_timeout_s: Seconds without use after which a session ends.
+        queue_timeout_s: Seconds that a client waits its turn when every session is taken.
+        resume_grace_s: Seconds that an orchestrator may take to come back after losing its socket.
+        session_scope: What an agent with a token has a session for: itself, or each of its connections.
+        require_handle: Serve agents only at an episode's own address, info.mcp_url of a reset.
+    """
+
+    max_sessions: int | None = None
+    session_timeout_s: float = _DEFAULTS.session_timeout_s
+    queue_timeout_s: float = _DEFAULTS.queue_timeout_s
+    resume_grace_s: float = _DEFAULTS.resume_grace_s
+    session_scope: Literal["principal", "connection"] = _DEFAULTS.session_scope
+    require_handle: Flag = False
+
+
+@Parameter(name="*", group=_LIMITS)
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How long and how much.
+
+    Attributes:
+        step_timeout_s: Longest step, in seconds.
+        shutdown_timeout_s: Seconds that steps under way may take to finish at the end.
+        ping_interval_s: Seconds between keep-alive pings on /ws.
+        max_message_bytes: Largest frame or request body.
+        max_quarantined: Instances with code that cannot be stopped, above which no new sessions are taken.
+    """
+
+    step_timeout_s: float = _DEFAULTS.step_timeout_s
+    shutdown_timeout_s: float = _DEFAULTS.shutdown_timeout_s
+    ping_interval_s: float = _DEFAULTS.ping_interval_s
+    max_message_bytes: int = _DEFAULTS.max_message_bytes
+    max_quarantined: int = _DEFAULTS.max_quarantined
+
+
+def config_from(mode: Mode, addresses: Addresses, sessions: Sessions, limits: Limits) -> ServerConfig:
+    """The settings of a server; credentials come later.
+
+    Raises:
+        ConfigurationError: one that cannot be served.
+    """
+    addresses.check()
+    if sessions.require_handle and mode is not Mode.SIMULATION:
+        raise ConfigurationError(f"--require-handle: there are no episodes in {mode.value} mode, and so no handles")
+    public_url = None if addresses.public_url is None else _base_url("--public-url", addresses.public_url)
+    hosts = [_host_name("--allowed-hosts", name) for name in _split(addresses.allowed_hosts)]
+    if public_url is not None:
+        hosts.append(urlsplit(public_url).hostname or "")
+    return ServerConfig(
+        mode=mode,
+        max_concurrent_envs=sessions.max_sessions,
+        step_timeout_s=_positive("--step-timeout-s", limits.step_timeout_s),
+        session_timeout_s=_positive("--session-timeout-s", sessions.session_timeout_s),
+        queue_timeout_s=_not_negative("--queue-timeout-s", sessions.queue_timeout_s),
+        resume_grace_s=_not_negative("--resume-grace-s", sessions.resume_grace_s),
+        session_scope=sessions.session_scope,
+        require_handle=sessions.require_handle,
+        public_url=public_url,
+        trusted_proxies=tuple(_address("--trusted-proxies", proxy) for proxy in _split(addresses.trusted_proxies)),
+        max_message_bytes=_count("--max-message-bytes", limits.max_message_bytes, 1),
+        ping_interval_s=_positive("--ping-interval-s", limits.ping_interval_s),
+        allowed_hosts=tuple(hosts),
+        allowed_origins=tuple(_origin("--allowed-origins", origin) for origin in _split(addresses.allowed_origins)),
+        max_quarantined=_count("--max-quarantined", limits.max_quarantined, 0),
+        shutdown_timeout_s=_not_negative("--shutdown-timeout-s", limits.shutdown_timeout_s),
+    )
+
+
+# -- checks, each of one option
+
+
+def _positive(option: str, seconds: float) -> float:
+    if 0 < seconds < math.inf:
+        return seconds
+    raise ConfigurationError(f"{option} is {seconds:g}; it is a number of seconds, more than 0")
+
+
+def _not_negative(option: str, seconds: float) -> float:
+    if 0 <= seconds < math.inf:
+        return seconds
+    raise ConfigurationError(f"{option} is {seconds:g}; it is a number of seconds, 0 or more")
+
+
+def _count(option: str, value: int, least: int) -> int:
+    if value >= least:
+        return value
+    raise ConfigurationError(f"{option} is {value}; it is {least} or more")
+
+
+def _split(values: Sequence[str] | None) -> Iterable[str]:
+    """The parts of comma-separated texts."""
+    return (part.strip() for value in values or () for part in value.split(",") if part.strip())
+
+
+def _base_url(option: str, url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or "@" in parts.netloc or parts.query or parts.fragment:
+        raise ConfigurationError(
+            f"{option} {url}: it is an http(s):// URL without query, such as https://env.example.com"
+        )
+    return url.rstrip("/")
+
+
+def _origin(option: str, origin: str) -> str:
+    parts = urlsplit(_base_url(option, origin))
+    if parts.path:
+        raise ConfigurationError(f"{option} {origin}: an origin has no path, such as https://app.example.com")
+    return f"{parts.scheme}://{parts.netloc}".lower()
+
+
+def _host_name(option: str, name: str) -> str:
+    if "/" in name or "*" in name or "@" in name or " " in name:
+        raise ConfigurationError(f"{option} {name}: it is a host name, such as env.example.com or env.example.com:8443")
+    return name.lower()
+
+
+def _address(option: str, proxy: str) -> str:
+    if proxy == "*":
+        return proxy
+    try:
+        return str(ipaddress.ip_address(proxy))
+    except ValueError as error:
+        raise ConfigurationError(f"{option} {proxy}: it is an IP address, or * for all") from error
+
+
+__all__ = ["Addresses", "Credentials", "Limits", "Sessions", "config_from"]

@@ -1,0 +1,300 @@
+"""``mcpenv sessions``: what runs on a server, as its control plane tells it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import httpx
+from cyclopts import Parameter
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from mcpenv_client.connection import http_base, is_loopback, without_password
+from mcpenv_client.errors import ConnectionFailed
+
+from ..errors import ConfigurationError
+from .output import Page, print_json
+from .remote import CONNECT_S
+from .tokens import control_token
+
+REFRESH_S = 1.0
+"""Between two looks at the server, with ``--watch``."""
+
+SHORT = 14
+"""Characters of an id in the table."""
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+def sessions(
+    url: str,
+    /,
+    *,
+    token: Annotated[str | None, Parameter(name="--control-token", allow_leading_hyphen=True)] = None,
+    token_file: Annotated[Path | None, Parameter(name="--control-token-file")] = None,
+    watch: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    end: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
+    as_json: Annotated[bool, Parameter(name="--json", negative=(), show_default=False)] = False,
+    debug: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+) -> int:
+    """Show the sessions of a server, or end one of them.
+
+    Args:
+        url: The server's address, or its control plane's where that is another.
+        token: The control token; on the command line everybody on this machine can see it (ps).
+            Default: MCPENV_CONTROL_TOKEN.
+        token_file: File with that token.
+        watch: Show them until Ctrl-C, as they change.
+        end: End the session of this id, or of the only id that begins so.
+        as_json: Print one JSON document.
+        debug: Show the traceback when something fails.
+    """
+    if watch and (as_json or end is not None):
+        raise ConfigurationError("--watch shows a table until Ctrl-C; it goes with neither --json nor --end")
+    with ControlPlane(url, control_token(token, token_file)) as server:
+        if end is not None:
+            ended = server.end(server.find(end))
+            if as_json:
+                print_json(ended)
+            else:
+                Page(sys.stdout).line(f"{ended['session_id']} has ended.")
+        elif watch:
+            _watch(server)
+        elif as_json:
+            print_json(server.look().document)
+        else:
+            _print(server.look())
+    return 0
+
+
+# -- asking
+
+
+class SessionInfo(BaseModel):
+    """A session, as far as the table has it. Times are seconds since the epoch, by the server's clock."""
+
+    session_id: str
+    origin: str
+    state: str
+    step_count: int
+    created_at: float
+    last_activity_at: float
+    planes: list[str]
+    busy: bool
+
+
+class Capacity(BaseModel):
+    """How many sessions there are and may be."""
+
+    active_sessions: int
+    max_sessions: int
+    waiting: int
+    quarantined: int
+    ready: bool
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What runs on a server.
+
+    Attributes:
+        sessions: the one that was used last comes first.
+        now: the server's clock.
+        document: what the server said.
+    """
+
+    sessions: list[SessionInfo]
+    capacity: Capacity
+    now: float
+    document: dict[str, Any]
+
+
+_SESSIONS = TypeAdapter(list[SessionInfo])
+
+
+class ControlPlane:
+    """The part of a server's control plane that is about sessions.
+
+    Args:
+        token: the control token, if the server wants one.
+
+    Raises (constructor and methods):
+        ConfigurationError: the server has no such routes here, wants another token, or refused.
+        ConnectionFailed: nobody listens there, or something else does.
+    """
+
+    def __init__(self, url: str, token: str | None) -> None:
+        try:
+            base = http_base(http_base(url), "/mcp")
+        except ValueError as error:
+            raise ConfigurationError(str(error).replace("base_url", "URL", 1)) from error
+        self._shown = without_password(base)
+        self._http = httpx.Client(
+            base_url=base,
+            headers={} if token is None else {"Authorization": f"Bearer {token}"},
+            timeout=CONNECT_S,
+            trust_env=not is_loopback(base),
+        )
+
+    def __enter__(self) -> ControlPlane:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._http.close()
+
+    def look(self) -> Seen:
+        """What runs there now."""
+        reply, listed = self._ask("GET", "/sessions")
+        _, capacity = self._ask("GET", "/capacity")
+        try:
+            sessions = _SESSIONS.validate_python(listed.get("sessions"))
+            seen = Seen(sessions, Capacity.model_validate(capacity), _clock(reply), {**listed, "capacity": capacity})
+        except ValidationError as error:
+            raise ConnectionFailed(self._shown, "what it says of sessions is not what mcpenv's servers say") from error
+        sessions.sort(key=lambda session: session.last_activity_at, reverse=True)
+        return seen
+
+    def find(self, beginning: str) -> str:
+        """The id of the only session whose id begins so."""
+        ids = [session.session_id for session in self.look().sessions]
+        found = [each for each in ids if each == beginning] or [each for each in ids if each.startswith(beginning)]
+        if not beginning or not found:
+            raise ConfigurationError(f"there is no session {beginning!r} at {self._shown}")
+        if len(found) > 1:
+            raise ConfigurationError(f"{len(found)} sessions begin with {beginning!r}: {', '.join(found)}")
+        return found[0]
+
+    def end(self, session_id: str) -> dict[str, Any]:
+        """End a session; the server's answer."""
+        return self._ask("DELETE", f"/sessions/{quote(session_id, safe='')}")[1]
+
+    def _ask(self, method: str, path: str) -> tuple[httpx.Response, dict[str, Any]]:
+        try:
+            reply = self._http.request(method, path)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise ConnectionFailed(self._shown, str(error) or type(error).__name__) from error
+        try:
+            body = reply.json()
+        except ValueError:
+            body = None
+        if reply.is_success and isinstance(body, dict):
+            return reply, body
+        raise self._refused(reply, body, path)
+
+    def _refused(self, reply: httpx.Response, body: Any, path: str) -> ConfigurationError:
+        said = body.get("message") if isinstance(body, dict) else None
+        if reply.status_code == httpx.codes.UNAUTHORIZED:
+            why = "it wants its control token (--control-token-file, or MCPENV_CONTROL_TOKEN)"
+        elif said is not None:
+            why = str(said)
+        elif reply.status_code == httpx.codes.NOT_FOUND:
+            why = f"there is no {path}: it is not in simulation mode, or its control plane has another address"
+        else:
+            why = f"it answered {path} with status {reply.status_code}"
+        return ConfigurationError(f"{self._shown}: {why}")
+
+
+def _clock(reply: httpx.Response) -> float:
+    """The server's clock, by which its sessions' times are, to the second."""
+    try:
+        return parsedate_to_datetime(reply.headers["date"]).timestamp()
+    except (KeyError, ValueError):
+        return time.time()
+
+
+# -- showing
+
+
+def _print(seen: Seen) -> None:
+    page = Page(sys.stdout)
+    page.line(_summary(seen))
+    if not seen.sessions:
+        return
+    page.line()
+    rows = [_HEADINGS, *(_row(session, seen.now) for session in seen.sessions)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for number, row in enumerate(rows):
+        cells = [
+            cell.rjust(width) if heading in _NUMBERS else cell.ljust(width)
+            for cell, width, heading in zip(row, widths, _HEADINGS, strict=True)
+        ]
+        page.line(("  ".join(cells).rstrip(), "bold" if number == 0 else ""))
+
+
+def _watch(server: ControlPlane) -> None:
+    console = Console()
+    if not console.is_terminal:
+        raise ConfigurationError("--watch needs a terminal; without it the table is printed once")
+    with Live(_live(server.look(), console), console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            time.sleep(REFRESH_S)
+            live.update(_live(server.look(), console), refresh=True)
+
+
+def _live(seen: Seen, console: Console) -> RenderableType:
+    # The heading, an empty line and the table's own heading; one line says what there is no room for.
+    room = max(console.height - 4, 1)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for heading in _HEADINGS:
+        table.add_column(heading, justify="right" if heading in _NUMBERS else "left", no_wrap=True)
+    for session in seen.sessions[:room]:
+        table.add_row(*map(Text, _row(session, seen.now)), style="cyan" if session.busy else "")
+    parts: list[RenderableType] = [Text(_summary(seen), no_wrap=True, overflow="ellipsis"), Text(), table]
+    if len(seen.sessions) > room:
+        parts.append(Text(f"and {len(seen.sessions) - room} more", style="dim"))
+    return Group(*parts)
+
+
+_HEADINGS = ("id", "origin", "state", "steps", "age", "idle", "planes", "busy")
+_NUMBERS = ("steps", "age", "idle")
+
+
+def _row(session: SessionInfo, now: float) -> tuple[str, ...]:
+    session_id = session.session_id
+    return (
+        session_id if len(session_id) <= SHORT else session_id[: SHORT - 1] + "…",
+        session.origin,
+        session.state,
+        str(session.step_count),
+        _duration(now - session.created_at),
+        _duration(0.0 if session.busy else now - session.last_activity_at),
+        "+".join(session.planes),
+        "yes" if session.busy else "",
+    )
+
+
+def _summary(seen: Seen) -> str:
+    capacity = seen.capacity
+    parts = [f"{capacity.active_sessions} of {capacity.max_sessions} sessions"]
+    if capacity.waiting:
+        parts.append(f"{capacity.waiting} waiting")
+    if capacity.quarantined:
+        parts.append(f"{capacity.quarantined} quarantined")
+    if not capacity.ready:
+        parts.append("takes no new ones")
+    return ", ".join(parts)
+
+
+def _duration(seconds: float) -> str:
+    """A time in its two largest units: ``7s``, ``3m05s``, ``2h00m``, ``4d11h``."""
+    # The server's clock is read to the second, its sessions' more finely.
+    whole = max(int(seconds), 0)
+    if whole < _MINUTE:
+        return f"{whole}s"
+    if whole < _HOUR:
+        return f"{whole // _MINUTE}m{whole % _MINUTE:02d}s"
+    if whole < _DAY:
+        return f"{whole // _HOUR}h{whole % _HOUR // _MINUTE:02d}m"
+    return f"{whole // _DAY}d{whole % _DAY // _HOUR:02d}h"
+
+
+__all__ = ["sessions"]

@@ -1,0 +1,82 @@
+"""Tokens, from where an operator keeps them: an option, a file, or the environment. No message ever has one in it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ..credentials import check_token
+from ..errors import ConfigurationError
+
+CONTROL_TOKEN = "MCPENV_CONTROL_TOKEN"
+"""The environment variable that has the control token."""
+
+AGENT_TOKENS = "MCPENV_AGENT_TOKENS"
+"""The environment variable that has agents' tokens, as ``name=token,name=token``."""
+
+
+def control_token(given: str | None, file: Path | None) -> str | None:
+    """The control token: of ``--control-token``, or the file's, or else the environment's; None if there is none.
+
+    Raises:
+        ConfigurationError: both options, a file that cannot be read, or a token that cannot be used.
+    """
+    inherited = _take(CONTROL_TOKEN)
+    if given is not None and file is not None:
+        raise ConfigurationError("--control-token and --control-token-file: give one of them")
+    if given is not None:
+        return check_token(given, "--control-token")
+    if file is not None:
+        return check_token(_read("--control-token-file", file).strip(), f"--control-token-file {file}: the token")
+    return None if inherited is None else check_token(inherited.strip(), CONTROL_TOKEN)
+
+
+def agent_tokens(given: Sequence[str], file: Path | None) -> dict[str, str]:
+    """Agents' tokens by name: of ``--agent-token`` and the file, or else the environment's.
+
+    Raises:
+        ConfigurationError: a file that cannot be read or has none, an entry that is not ``name=token``, a name given
+            twice, or a token that cannot be used.
+    """
+    inherited = _take(AGENT_TOKENS)
+    tokens: dict[str, str] = {}
+    _add(tokens, given, "--agent-token")
+    if file is not None:
+        lines = [line.strip() for line in _read("--agent-tokens-file", file).splitlines()]
+        entries = [line for line in lines if line and not line.startswith("#")]
+        if not entries:
+            raise ConfigurationError(f"--agent-tokens-file {file}: there is no token in it")
+        _add(tokens, entries, f"--agent-tokens-file {file}")
+    if inherited is not None and not given and file is None:
+        _add(tokens, inherited.split(","), AGENT_TOKENS)
+    return tokens
+
+
+def _add(tokens: dict[str, str], entries: Iterable[str], source: str) -> None:
+    for number, entry in enumerate(entries, 1):
+        # Messages have the number and never the name: what stands there may be a token whose name was forgotten.
+        where = f"{source}: entry {number}"
+        name, equals, token = (part.strip() for part in entry.partition("="))
+        if not equals or not name or not name.isprintable():
+            raise ConfigurationError(f"{where} is not name=token")
+        if name in tokens:
+            raise ConfigurationError(f"{where} has the name of another one")
+        tokens[name] = check_token(token, f"{where}: the token")
+
+
+def _take(variable: str) -> str | None:
+    """An environment variable, which programs that an environment's tools start do not get."""
+    return os.environ.pop(variable, None)
+
+
+def _read(option: str, file: Path) -> str:
+    try:
+        return file.expanduser().read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ConfigurationError(f"{option} {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{option} {file}: it is no text") from error
+
+
+__all__ = ["AGENT_TOKENS", "CONTROL_TOKEN", "agent_tokens", "control_token"]

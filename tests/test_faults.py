@@ -1,0 +1,476 @@
+"""Faults, each brought about for real over sockets. docs/reliability.md has the table: what is promised, what was seen.
+
+After each: the slots are right, no thread, task, socket or instance is left, and a witness with a session of its own
+noticed nothing (`beside_a_witness`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastmcp.exceptions import ToolError
+from fault_bench import (
+    ADD,
+    ERAS,
+    PATIENCE_S,
+    Bench,
+    Control,
+    agent,
+    beside_a_witness,
+    control,
+    modern,
+    run,
+    until,
+    wire,
+    wire_socket,
+)
+from fault_worlds import FAULTS, AsyncStages, EveryThird, Faulty, Gated, Stages
+from mcp.shared.exceptions import MCPError
+from websockets.exceptions import ConnectionClosed
+
+from mcpenv.config import ServerConfig
+from mcpenv.serve import serving
+
+HERE = Path(__file__).parent
+OVER = "The episode is over."
+RESUMABLE = {"mcpenv-session-id": "session-number-0001", "mcpenv-session-token": "a-long-enough-secret"}
+
+
+@pytest.fixture(autouse=True)
+def no_log_holds_an_instance(caplog: pytest.LogCaptureFixture) -> None:
+    """What pytest captures holds tracebacks, and these hold the instances that are counted here."""
+    for name in ("mcpenv", "uvicorn", "uvicorn.error"):
+        caplog.set_level("CRITICAL", name)
+
+
+@pytest.fixture
+def world() -> type[Faulty]:
+    class Own(Faulty):
+        """A census and a gate of its own."""
+
+    return Own
+
+
+@pytest.fixture
+def gated() -> type[Gated]:
+    class Own(Gated):
+        """A census and a gate of its own."""
+
+    return Own
+
+
+async def begun(orchestrator: Control) -> str:
+    """Begin an episode; the address for its agent."""
+    reply = await orchestrator.ask("reset")
+    url: str = reply["data"]["info"]["mcp_url"]
+    return url
+
+
+def value(reply: dict[str, Any]) -> Any:
+    """What a tool gave."""
+    return reply["data"]["observation"]["result"]["data"]
+
+
+def failure(reply: dict[str, Any]) -> dict[str, str]:
+    """How a tool failed."""
+    assert reply["type"] == "observation", reply
+    error: dict[str, str] = reply["data"]["observation"]["error"]
+    return error
+
+
+# -- the network
+
+
+def test_a_socket_cut_in_the_middle_of_a_frame_ends_its_own_session_alone(world: type[Faulty]) -> None:
+    async def fault(bench: Bench) -> None:
+        for upto in (1, 4, 7, 20):
+            async with wire_socket(bench.url) as cut:
+                await cut.frame({"type": "reset"})
+                await until(lambda: bench.census.in_use == 2, "a session of its own")
+                await cut.frame({"type": "step", "data": ADD}, upto=upto)
+                await bench.unaffected()
+                cut.cut()
+            await until(lambda: bench.census.in_use == 1, "its end")
+
+    beside_a_witness(world, fault)
+
+
+def test_a_handshake_or_a_body_cut_half_way_leaves_nothing(world: type[Faulty]) -> None:
+    async def fault(bench: Bench) -> None:
+        for start in (b"GET /ws HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: webs", b"POST /reset HTTP/1.1\r\nHost: 127.0.0.1\r\n"):
+            async with wire(bench.url) as cut:
+                cut.writer.write(start)
+                await cut.writer.drain()
+        for path in ("/reset", "/step", "/sessions", "/mcp"):
+            async with wire(bench.url) as cut:
+                head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n"
+                cut.writer.write(f"{head}Content-Type: application/json\r\n\r\n{{".encode())
+                await cut.writer.drain()
+        await bench.unaffected()
+
+    beside_a_witness(world, fault)
+
+
+@pytest.mark.parametrize("request_id", [None, "s"])
+def test_a_socket_cut_in_the_middle_of_a_step_stops_the_step(world: type[Faulty], request_id: str | None) -> None:
+    async def fault(bench: Bench) -> None:
+        async with control(bench.url) as cut:
+            await cut.ask("reset")
+            await cut.begin("hold", **({} if request_id is None else {"request_id": request_id}))
+            await bench.inside()
+            await bench.unaffected()
+            cut.cut()
+        await until(lambda: bench.gate.inside == 0, "the tool stopped")
+
+    beside_a_witness(world, fault)
+
+
+def test_a_socket_cut_while_its_agent_acts_stops_the_agents_call(world: type[Faulty]) -> None:
+    async def fault(bench: Bench) -> None:
+        async with control(bench.url) as cut:
+            async with agent(await begun(cut)) as client:
+                calling = asyncio.create_task(client.call_tool("hold"))
+                await bench.inside()
+                cut.cut()
+                await until(lambda: bench.gate.inside == 0, "the tool stopped")
+                with pytest.raises(ToolError, match="over"):
+                    await calling
+
+    beside_a_witness(world, fault)
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_an_agent_that_leaves_in_the_middle_of_its_call_stops_the_call_and_not_the_episode(
+    world: type[Faulty], era: str
+) -> None:
+    async def fault(bench: Bench) -> None:
+        async with control(bench.url) as orchestrator:
+            mcp_url = await begun(orchestrator)
+            if era == "2026-07-28":
+                body, headers = modern("tools/call", {"name": "hold", "arguments": {}})
+                async with wire(bench.url) as cut:
+                    await cut.post("/" + mcp_url.split("/", 3)[3], body, headers)
+                    await bench.inside()
+                    cut.cut()
+            else:
+                async with agent(mcp_url, era) as client:
+                    calling = asyncio.create_task(client.call_tool("hold"))
+                    await bench.inside()
+                    calling.cancel()
+                    await asyncio.wait({calling})
+            await until(lambda: bench.gate.inside == 0, "the tool stopped")
+            reply = await orchestrator.call("add")
+            assert value(reply) == 2
+            steps = (await orchestrator.ask("trajectory"))["data"]["steps"]
+            assert [step["call"]["plane"] for step in steps] == ["agent", "control"]
+
+    beside_a_witness(world, fault)
+
+
+def test_a_client_that_never_reads_is_found_and_holds_up_nobody(world: type[Faulty]) -> None:
+    async def fault(bench: Bench) -> None:
+        async with wire_socket(bench.url) as deaf:
+            for _ in range(8):
+                await deaf.frame({"type": "step", "data": {**ADD, "tool_name": "big", "arguments": {"megabytes": 8}}})
+            await until(lambda: bench.census.in_use == 2, "a session of its own")
+            await bench.unaffected()
+            # The connection stays open at this end, and full.
+            await until(lambda: bench.census.in_use == 1, "the end of the session")
+            await bench.unaffected()
+
+    beside_a_witness(world, fault, ServerConfig(ping_interval_s=0.3))
+
+
+def test_a_client_that_never_reads_and_says_goodbye_is_not_waited_for(world: type[Faulty]) -> None:
+    async def fault(bench: Bench) -> None:
+        async with wire_socket(bench.url) as deaf:
+            for _ in range(8):
+                await deaf.frame({"type": "step", "data": {**ADD, "tool_name": "big", "arguments": {"megabytes": 8}}})
+            await until(lambda: bench.census.in_use == 2, "a session of its own")
+            deaf.writer.write(b"\x88\x80\x00\x00\x00\x00")  # a close frame
+            await deaf.writer.drain()
+            await until(lambda: bench.census.in_use == 1, "the end of the session")
+
+    beside_a_witness(world, fault, ServerConfig(ping_interval_s=0.3))
+
+
+@pytest.mark.parametrize("doing", ["nothing", "hold"])
+def test_a_half_open_peer_is_found_by_keep_alive(world: type[Faulty], doing: str) -> None:
+    async def fault(bench: Bench) -> None:
+        async with wire_socket(bench.url) as gone:
+            await gone.frame({"type": "reset"})
+            if doing == "hold":
+                await gone.frame({"type": "step", "data": {**ADD, "tool_name": "hold"}})
+                await bench.inside()
+            await until(lambda: bench.census.in_use == 2, "a session of its own")
+            await until(lambda: bench.census.in_use == 1, "its end")
+            assert bench.gate.inside == 0
+
+    beside_a_witness(world, fault, ServerConfig(ping_interval_s=0.3))
+
+
+def test_a_client_that_sends_faster_than_it_is_answered_loses_nothing(world: type[Faulty]) -> None:
+    async def fault(bench: Bench) -> None:
+        async with control(bench.url) as eager:
+            await eager.ask("reset")
+            await eager.begin("hold")
+            await bench.inside()
+            for number in range(600):
+                await eager.begin("add", **({} if number % 3 else {"request_id": f"r{number}"}))
+            # Longer than keep-alive has patience with a silent peer; this one answers its pings.
+            for _ in range(4):
+                await asyncio.sleep(0.3)
+                await bench.unaffected()
+            bench.gate.open()
+            assert value(await eager.hear()) == 1
+            replies = [await eager.hear() for _ in range(600)]
+            assert [value(reply) for reply in replies] == list(range(2, 602))
+            assert [reply.get("request_id") for reply in replies] == [
+                None if number % 3 else f"r{number}" for number in range(600)
+            ]
+
+    beside_a_witness(world, fault, ServerConfig(ping_interval_s=0.3))
+
+
+# -- code that goes wrong
+
+
+@asynccontextmanager
+async def caller(bench: Bench, plane: str) -> AsyncIterator[Any]:
+    """A function that calls a tool by the given plane; it gives the failure's text, or the value."""
+    async with AsyncExitStack() as stack:
+        if plane == "http":
+            session_id = (await bench.http.post("/reset")).json()["session_id"]
+
+            async def call(tool: str, arguments: dict[str, Any]) -> tuple[str | None, Any]:
+                action = {"type": "call_tool", "tool_name": tool, "arguments": arguments}
+                response = await bench.http.post("/step", json={"session_id": session_id, "action": action})
+                assert response.status_code == 200, response.text
+                observation = response.json()["observation"]
+                if observation["error"] is not None:
+                    return observation["error"]["message"], None
+                return None, observation["result"]["data"]
+
+            stack.push_async_callback(bench.http.delete, f"/sessions/{session_id}")
+        elif plane == "ws":
+            orchestrator = await stack.enter_async_context(control(bench.url))
+            await orchestrator.ask("reset")
+
+            async def call(tool: str, arguments: dict[str, Any]) -> tuple[str | None, Any]:
+                reply = await orchestrator.call(tool, arguments)
+                observation = reply["data"]["observation"]
+                if observation["error"] is not None:
+                    return observation["error"]["message"], None
+                return None, observation["result"]["data"]
+        else:
+            orchestrator = await stack.enter_async_context(control(bench.url))
+            client = await stack.enter_async_context(agent(await begun(orchestrator), plane))
+
+            async def call(tool: str, arguments: dict[str, Any]) -> tuple[str | None, Any]:
+                try:
+                    return None, (await client.call_tool(tool, arguments)).data
+                except ToolError as error:
+                    return str(error), None
+
+        yield call
+
+
+PLANES = ("ws", "http", *ERAS)
+
+
+@pytest.mark.parametrize("plane", PLANES)
+def test_whatever_a_tool_raises_is_a_failure_of_that_call(world: type[Faulty], plane: str) -> None:
+    async def fault(bench: Bench) -> None:
+        async with caller(bench, plane) as call:
+            for kind in FAULTS:
+                for tool in ("crash", "crash_async"):
+                    said, _ = await call(tool, {"kind": kind})
+                    assert said is not None, (tool, kind)
+                    assert "Traceback" not in said
+            assert await call("abandoned", {}) != (None, "never")
+            await bench.unaffected()
+            assert await call("add", {}) == (None, 1)
+
+    beside_a_witness(world, fault)
+
+
+@pytest.mark.parametrize("kind", ["RuntimeError", "SystemExit", "KeyboardInterrupt", "GeneratorExit", "CancelledError"])
+@pytest.mark.parametrize("base", [Stages, AsyncStages])
+@pytest.mark.parametrize("stage", ["reset", "score", "state", "close"])
+def test_whatever_a_stage_raises_is_an_error_of_that_request(stage: str, base: type[Stages], kind: str) -> None:
+    class Own(base):  # type: ignore[misc,valid-type]
+        pass
+
+    Own.kind = kind
+
+    async def fault(bench: Bench) -> None:
+        async with control(bench.url) as orchestrator:
+            await orchestrator.ask("reset")
+            Own.stage = stage
+            asked: dict[str, tuple[str, Any]] = {
+                "reset": ("reset", None),
+                "score": ("step", {**ADD, "tool_name": "ping"}),
+                "state": ("state", None),
+            }
+            if stage in asked:
+                frame, data = asked[stage]
+                assert (await orchestrator.ask(frame, data))["data"]["code"] == "EXECUTION_ERROR"
+            if stage == "score":
+                assert (await orchestrator.call("ping_async"))["data"]["code"] == "EXECUTION_ERROR"
+            if stage != "close":
+                Own.stage = ""
+                await orchestrator.ask("reset")
+                assert value(await orchestrator.call("ping")) == "pong"
+        # An author's close that raises still closes.
+        await until(lambda: bench.census.in_use == 1, "closed")
+        Own.stage = ""
+
+    beside_a_witness(Own, fault)
+
+
+@pytest.mark.parametrize("plane", PLANES)
+def test_a_tool_that_exhausts_the_stack_fails_alone(world: type[Faulty], plane: str) -> None:
+    async def fault(bench: Bench) -> None:
+        async with caller(bench, plane) as call:
+            for tool, arguments in (
+                ("recurse", {}),
+                ("recurse_async", {}),
+                ("cyclic", {}),
+                ("deep", {"levels": 5_000}),
+                ("deep", {"levels": 200_000}),
+            ):
+                said, _ = await call(tool, arguments)
+                assert said is not None, tool
+                await bench.unaffected()
+            assert await call("add", {}) == (None, 1)
+
+    beside_a_witness(world, fault)
+
+
+@pytest.mark.parametrize("plane", PLANES)
+def test_a_result_of_50_megabytes_arrives(world: type[Faulty], plane: str) -> None:
+    async def fault(bench: Bench) -> None:
+        async with caller(bench, plane) as call:
+            said, text = await call("big", {"megabytes": 50})
+            assert said is None
+            assert len(text) == 50 * 1024 * 1024
+            del text
+            await bench.unaffected()
+            assert await call("add", {}) == (None, 1)
+
+    beside_a_witness(world, fault)
+
+
+@pytest.mark.parametrize("plane", ["ws", "2026-07-28"])
+def test_a_tool_that_blocks_for_ever_is_quarantined_until_it_returns(world: type[Faulty], plane: str) -> None:
+    async def fault(bench: Bench) -> None:
+        async with control(bench.url) as orchestrator:
+            mcp_url = await begun(orchestrator)
+            if plane == "ws":
+                late = await orchestrator.call("block", timeout_s=0.05)
+                assert failure(late)["error_type"] == "timeout"
+                assert late["data"]["truncated"] is True
+            else:
+                async with agent(mcp_url) as client:
+                    calling = asyncio.create_task(client.call_tool("block"))
+                    await bench.inside()
+                    calling.cancel()
+                    await asyncio.wait({calling})
+                done = await orchestrator.ask("wait", {"timeout_s": PATIENCE_S})
+                assert done["data"]["truncated"] is True
+            assert (await bench.capacity())["quarantined"] == 1
+            assert (await bench.capacity())["active_sessions"] == 2
+            assert (await orchestrator.call("add"))["data"]["code"] == "EPISODE_DONE"
+            assert (await orchestrator.ask("reset"))["type"] == "observation"
+            assert value(await orchestrator.call("add")) == 1
+            await bench.unaffected()
+            assert (await bench.capacity())["active_sessions"] == 2
+        await bench.nothing_left(quarantined=1)
+        bench.gate.open()
+
+    beside_a_witness(world, fault)
+
+
+def test_above_the_limit_of_quarantine_new_sessions_are_refused_until_one_returns(world: type[Faulty]) -> None:
+    async def fault(bench: Bench) -> None:
+        for _ in range(3):
+            async with control(bench.url) as orchestrator:
+                await orchestrator.ask("reset")
+                await orchestrator.call("block", timeout_s=0.05)
+        assert (await bench.capacity())["quarantined"] == 3
+        assert (await bench.http.get("/ready")).status_code == 503
+        async with control(bench.url) as refused:
+            assert (await refused.hear())["data"]["code"] == "CAPACITY_REACHED"
+        response = await bench.http.post("/reset")
+        assert (response.status_code, response.json()["code"]) == (503, "CAPACITY_REACHED")
+        assert "retry-after" in response.headers
+        await bench.unaffected()
+        bench.gate.open()
+        await until(lambda: bench.gate.inside == 0, "returned")
+        await bench.nothing_left()
+        assert (await bench.http.get("/ready")).status_code == 200
+
+    beside_a_witness(world, fault, ServerConfig(max_quarantined=2))
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_blocked_tool_of_a_client_without_an_orchestrator_does_not_end_its_service(
+    world: type[Faulty], era: str
+) -> None:
+    async def fault(bench: Bench) -> None:
+        async with agent(f"{bench.url}/mcp", era) as client:
+            await client.call_tool("add")
+            with pytest.raises(ToolError, match="no result within"):
+                await client.call_tool("block")
+            await bench.unaffected()
+            assert (await client.call_tool("add")).data == 1
+            bench.gate.open()
+            assert (await client.call_tool("add")).data == 2
+        await until(lambda: bench.gate.inside == 0, "returned")
+        for session in (await bench.http.get("/sessions")).json()["sessions"]:
+            if session["origin"] != "socket":
+                await bench.http.delete(f"/sessions/{session['session_id']}")
+
+    beside_a_witness(world, fault, ServerConfig(step_timeout_s=0.5))
+
+
+def test_a_constructor_that_fails_every_third_time_costs_nothing_but_that_session() -> None:
+    class Own(EveryThird):
+        """A census and a gate of its own."""
+
+    async def fault(bench: Bench) -> None:
+        seen: Counter[str] = Counter()
+
+        async def one(number: int) -> None:
+            if number % 2:
+                response = await bench.http.post("/reset")
+                if response.is_success:
+                    seen["opened"] += 1
+                    await bench.http.delete(f"/sessions/{response.json()['session_id']}")
+                else:
+                    seen[f"{response.status_code} {response.json()['code']}"] += 1
+                return
+            async with control(bench.url) as orchestrator:
+                reply = await orchestrator.ask("reset")
+                seen["opened" if reply["type"] == "observation" else f"ws {reply['data']['code']}"] += 1
+
+        await asyncio.gather(*(one(number) for number in range(60)))
+        assert seen["opened"] == 40
+        assert seen["500 FACTORY_ERROR"] + seen["ws FACTORY_ERROR"] == 20
+        assert bench.census.most <= 8
+
+    beside_a_witness(Own, fault, ServerConfig(max_concurrent_envs=8))
