@@ -15,7 +15,7 @@ from mcpenv_client.records import ToolCall, ToolOutcome
 from mcpenv_client.state import State
 
 from .deadline import Deadline
-from .failures import environment_failure
+from .failures import environment_failure, is_no_failure
 from .reset_options import ResetOptions
 from .step import current, inside
 from .workers import INLINE, THREADS, Abandoned, Runner
@@ -93,17 +93,19 @@ class AuthorCode:
             with Deadline(limit) as deadline:
                 try:
                     return await make()
-                except asyncio.CancelledError:
-                    if not deadline.caused_it():
-                        raise
-                    raise OperationTimeout(f"the environment's {name} took longer than {limit:g} s") from None
-                except (KeyboardInterrupt, GeneratorExit):
-                    raise
                 except BaseException as error:
+                    if isinstance(error, asyncio.CancelledError) and deadline.caused_it():
+                        raise OperationTimeout(f"the environment's {name} took longer than {limit:g} s") from None
+                    if self.lets_through(error):
+                        raise
                     raise environment_failure(name, error) from error
         finally:
             if token is not None:
                 current.reset(token)
+
+    def lets_through(self, error: BaseException) -> bool:
+        """Whether what came out of the author's code is for whoever asked, and no failure (`is_no_failure`)."""
+        return is_no_failure(error, inline=self.runner.inline)
 
     async def call(self, fn: Callable[..., Any], *args: Any) -> Any:
         """Call a function of the author's: a coroutine function here, anything else by the runner."""

@@ -23,9 +23,12 @@ class TargetError(StartupError):
     """TARGET names no environment, or its code does not load (``__cause__`` has the traceback)."""
 
     def __init__(self, target: str, reason: str) -> None:
-        super().__init__(f"{target}: {reason}")
+        super().__init__(target, reason)
         self.target = target
         self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.target}: {self.reason}"
 
 
 class ConfigurationError(StartupError):
@@ -36,9 +39,12 @@ class InvalidTool(McpenvError, ValueError):
     """A tool that cannot be registered."""
 
     def __init__(self, name: str, reason: str) -> None:
-        super().__init__(f"tool {name!r}: {reason}")
+        super().__init__(name, reason)
         self.name = name
         self.reason = reason
+
+    def __str__(self) -> str:
+        return f"tool {self.name!r}: {self.reason}"
 
 
 class Misuse(McpenvError, RuntimeError):

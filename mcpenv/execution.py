@@ -33,7 +33,7 @@ from .context import EnvironmentContext
 from .deadline import Deadline
 from .episode import Episode
 from .errors import Misuse
-from .failures import environment_failure
+from .failures import environment_failure, execution_failure
 from .handed_in import HandedIn
 from .loops import Home, drive_plain
 from .own_call import OwnCall
@@ -42,6 +42,7 @@ from .step import Step, current, inside
 from .tool_run import NOT_SCORED, InputRequired, Site, TimedOut, ToolRun, asked_for_input
 from .toolbox import BoundTool, Toolbox, Visible
 from .turn import Turn
+from .under_way import UnderWay
 from .watch import Ending
 
 Run = Callable[[Step], Awaitable[tuple[ToolOutcome, Any]]]
@@ -71,6 +72,7 @@ class Execution:
         self.without_loop = False
         self.last_active = time.monotonic()
         self._turn = Turn()
+        self._under_way = UnderWay()
 
     @property
     def server(self) -> FastMCP | None:
@@ -136,7 +138,8 @@ class Execution:
         try:
             if episode_id is not None and episode_id != self.episode.id:
                 raise EpisodeDone("The episode is over.")
-            return await self._call_in_turn(tool, name, arguments, plane, principal, timeout_s)
+            with self._under_way:
+                return await self._call_in_turn(tool, name, arguments, plane, principal, timeout_s)
         finally:
             self._give_turn(shared)
 
@@ -160,9 +163,10 @@ class Execution:
             del arguments["metadata"]
         await self._take_turn()
         try:
-            await self._begin_step()
-            call = ToolCall(action_type(type(action)), arguments, self.episode.step_count, plane, principal)
-            record = await self._step(call, self._run_of_action(action, timeout_s), None)
+            with self._under_way:
+                await self._begin_step()
+                call = ToolCall(action_type(type(action)), arguments, self.episode.step_count, plane, principal)
+                record = await self._step(call, self._run_of_action(action, timeout_s), None)
         finally:
             self._give_turn()
         observation = record.outcome.value
@@ -211,7 +215,8 @@ class Execution:
         """
         await self._take_turn(event=Event.RESET)
         try:
-            return await self._reset(seed, episode_id, options or {}, timeout_s, implicit=False)
+            with self._under_way:
+                return await self._reset(seed, episode_id, options or {}, timeout_s, implicit=False)
         finally:
             self._give_turn()
 
@@ -249,11 +254,19 @@ class Execution:
         try:
             if self.episode.state is EpisodeState.CLOSED:
                 next_state(self.episode.state, Event.STEP)
-            state = await self.author.stage("state", lambda: self.author.call(lambda: self.env.state), timeout_s)
+            with self._under_way:
+                state = await self.author.stage("state", lambda: self.author.call(lambda: self.env.state), timeout_s)
             assert isinstance(state, State)
             return state
         finally:
             self._give_turn()
+
+    def stop(self) -> None:
+        """Stop what is under way or waits for its turn: its session ends. Who asked gets `SessionLost`.
+
+        From the event loop that drives it all; `close` follows.
+        """
+        self._under_way.stop()
 
     async def close(self) -> None:
         """Run the author's close once; later calls do nothing.
@@ -263,24 +276,21 @@ class Execution:
         """
         if self.closed:
             return
-        if self.author.stuck:
-            # Its thread is still in the author's code; close follows there when it returns.
+        self._refuse_inside()
+        if not self.author.stuck:
+            await self._turn.take()
+            try:
+                if self.closed:
+                    return
+                if not self.author.stuck:
+                    await self._close_in_turn()
+                    return
+            finally:
+                self._give_turn()
+        # Its thread is still in the author's code; close follows there when it returns.
+        if not self.closed:
             self.episode.close()
             self.author.when_returned(self._close_in_thread)
-            return
-        await self._take_turn()
-        try:
-            if self.closed:
-                return
-            self.episode.close()
-            try:
-                await self.author.stage("close", lambda: self.author.call(self.env._author_close()))
-            finally:
-                if self.handed_in is not None:
-                    await self.handed_in.leave()
-                self._forget()
-        finally:
-            self._give_turn()
 
     def finish(self, reward: Any, truncated: bool, reason: str | None) -> None:
         """`MCPEnvironment.finish`.
@@ -309,15 +319,26 @@ class Execution:
     # -- inside
 
     async def _take_turn(self, shared: bool = False, event: Event = Event.STEP) -> None:
+        self._refuse_inside()
+        self._refuse_at_the_end(event)
+        if not self._turn.try_take(shared):
+            await self._turn.take(shared)
+            try:
+                self._refuse_at_the_end(event)
+            except BaseException:
+                self._turn.give(shared)
+                raise
+
+    def _refuse_inside(self) -> None:
         if inside(self):
             raise Misuse(
                 "this environment is in the middle of a step: its own tools and reset cannot step, reset or close it; "
                 "call the function itself"
             )
-        if not self.author.stuck and not self._turn.try_take(shared):
-            await self._turn.take(shared)
-            if self.author.stuck:
-                self._turn.give(shared)
+
+    def _refuse_at_the_end(self, event: Event) -> None:
+        if self._under_way.stopped:
+            raise SessionLost("the session was closed")
         if self.author.stuck:
             if self.episode.state is not EpisodeState.NEW:
                 next_state(self.episode.state, event)
@@ -414,17 +435,17 @@ class Execution:
             return None
         try:
             return self.env.score(call, outcome)
-        except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
-            raise
         except BaseException as error:
+            if self.author.lets_through(error):
+                raise
             raise environment_failure("score", error) from error
 
     async def _awaited(self, scored: Awaitable[Any]) -> Any:
         try:
             return await scored
-        except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
-            raise
         except BaseException as error:
+            if self.author.lets_through(error):
+                raise
             raise environment_failure("score", error) from error
 
     def _reward(self, scored: Any, outcome: ToolOutcome, step: Step) -> Reward | None:
@@ -470,10 +491,12 @@ class Execution:
         with set_context(context), Deadline(limit) as deadline:
             try:
                 outcome = await self.handed_in.call_tool(self._visible, step.call.name, step.call.arguments, own)
-            except asyncio.CancelledError:
-                if deadline.caused_it():
+            except BaseException as error:  # middleware's boundary, and that of tools that FastMCP runs
+                if isinstance(error, asyncio.CancelledError) and deadline.caused_it():
                     raise TimedOut(step.call.name, limit) from None
-                raise
+                if isinstance(error, MCPError | WireError) or self.author.lets_through(error):
+                    raise
+                outcome = execution_failure(step.call.name, error, self.mode)
         duration_s = time.perf_counter() - clock
         if isinstance(outcome, InputRequiredResult):
             return asked_for_input(step, outcome), NOT_SCORED
@@ -500,6 +523,15 @@ class Execution:
             return ToolOutcome(None, None, observation, time.perf_counter() - clock), NOT_SCORED
 
         return run
+
+    async def _close_in_turn(self) -> None:
+        self.episode.close()
+        try:
+            await self.author.stage("close", lambda: self.author.call(self.env._author_close()))
+        finally:
+            if self.handed_in is not None:
+                await self.handed_in.leave()
+            self._forget()
 
     def _close_in_thread(self) -> None:
         self._forget()

@@ -7,6 +7,7 @@ stands in the log.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import secrets
@@ -22,6 +23,21 @@ MAX_MESSAGE = 2000
 """Characters of an exception's text that a client may read."""
 
 _PATH = re.compile(r"(?<![\w:/.])(?:[A-Za-z]:)?(?:[\\/][^\s\\/'\",;:()<>]+){2,}[\\/]?")
+
+
+def is_no_failure(error: BaseException, *, inline: bool) -> bool:
+    """Whether an exception that comes out of the author's code is none of its failures, and goes on to the caller.
+
+    Somebody cancels the task; or, with ``inline`` (the code runs in the caller's thread), Ctrl-C was pressed, or the
+    coroutine is being thrown away. Anywhere else a `KeyboardInterrupt` is the author's, and would end the server with
+    all of its sessions; and a `CancelledError` that nobody asked this task for is that of something the author awaited.
+    """
+    if inline:
+        return isinstance(error, asyncio.CancelledError | KeyboardInterrupt | GeneratorExit)
+    if not isinstance(error, asyncio.CancelledError):
+        return False
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 def new_incident() -> str:

@@ -355,6 +355,7 @@ class SessionPool:
         running = session.replies.cancel_all()
         if running:
             await asyncio.wait(running)
+        session.execution.stop()
         self.retire_handle(session)
         try:
             await self._close_execution(session.execution)

@@ -17,11 +17,11 @@ from .config import ServerConfig
 from .environment import MCPEnvironment
 from .errors import StartupError
 from .execution import Execution
-from .failures import factory_failure
+from .failures import factory_failure, is_no_failure
 from .handed_in import HandedIn
 from .kinds import RESERVED_NAMES
 from .shared import UNSET, being_made
-from .workers import THREADS, Abandoned, OwnThread, Runner
+from .workers import THREADS, OwnThread, Runner
 
 logger = logging.getLogger("mcpenv")
 
@@ -150,9 +150,9 @@ class EnvironmentSource:
         token = being_made.set(self._shared)
         try:
             env = await runner.run(self._factory)
-        except (asyncio.CancelledError, Abandoned):
-            raise
         except BaseException as error:
+            if is_no_failure(error, inline=False):
+                raise
             raise factory_failure(self.name, error) from error
         finally:
             being_made.reset(token)

@@ -19,7 +19,8 @@ class Step:
         owner: the execution whose step it is.
         logs: what the tool logged so far.
         finish: what the first ``finish(...)`` said.
-        fault: ``finish(...)`` was given no finite reward: an error of the environment.
+        fault: an error of the environment, with which the step fails: ``score`` raised in the tool's thread, or
+            ``finish(...)`` was given no finite reward.
     """
 
     owner: object

@@ -96,7 +96,9 @@ class ToolRun:
         except ValidationError as error:
             message = f"{kind.name}: invalid arguments: {describe_faults(error)}"
             return ToolOutcome(error=ToolFailure(error_type=ToolErrorType.INVALID_ARGS, message=message)), NOT_SCORED
-        except Exception as error:  # noqa: BLE001 - a validator of the author's: pydantic lets all but ValueError pass
+        except BaseException as error:  # a validator of the author's: pydantic lets all but ValueError pass
+            if site.author.lets_through(error):
+                raise
             return self._failed(error), NOT_SCORED
         context = EnvironmentContext(site.server, site.session_id, step.call.step, site.kept, step.logs)
         with set_context(context), Deadline(self._limit) as deadline:
@@ -119,7 +121,9 @@ class ToolRun:
                 return await self._run((), resolved)
         except (InputRequired, MCPError):
             raise
-        except Exception as error:  # noqa: BLE001 - the dependencies' boundary: one of them failed, not the tool
+        except BaseException as error:  # the dependencies' boundary: one of them failed, not the tool
+            if self._site.author.lets_through(error):
+                raise
             return self._failed(error), NOT_SCORED
 
     async def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ToolOutcome, Any]:
@@ -133,9 +137,9 @@ class ToolRun:
             awaited = scored  # a sync function that gave an awaitable
         try:
             value = await _awaited(awaited)
-        except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
-            raise
-        except BaseException as error:  # noqa: BLE001 - the tool's boundary: SystemExit of a tool ends no server
+        except BaseException as error:  # the tool's boundary: SystemExit of a tool ends no server
+            if self._site.author.lets_through(error):
+                raise
             return self._failed(error), NOT_SCORED
         return self._returned(value), NOT_SCORED
 
@@ -165,10 +169,14 @@ class ToolRun:
             if inspect.isawaitable(scored) and site.loopless is not None:
                 scored = site.loopless.drive(_awaited(scored))
             return outcome, scored
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
         except BaseException as error:
-            raise environment_failure("score", error) from error
+            if site.author.runner.inline and isinstance(error, KeyboardInterrupt | GeneratorExit):
+                raise
+            # Not raised here: on its way it would pass the boundary that makes it a failure of the tool.
+            failure = environment_failure("score", error)
+            failure.__cause__ = error
+            self._step.fault = self._step.fault or failure
+            return outcome, None
 
     def _returned(self, value: Any) -> ToolOutcome:
         kind, duration_s = self._tool.kind, time.perf_counter() - self._clock
@@ -178,7 +186,9 @@ class ToolRun:
             return ToolOutcome(result_of(kind, value), None, value, duration_s)
         except NotSerializable as error:
             failure = unusable_result(kind.name, str(error))
-        except Exception as error:  # noqa: BLE001 - the result's boundary: serializers are the author's code too
+        except BaseException as error:  # the result's boundary: serializers are the author's code too
+            if self._site.author.runner.inline and isinstance(error, KeyboardInterrupt | GeneratorExit):
+                raise
             failure = execution_failure(kind.name, error, self._site.mode)
         return ToolOutcome(error=failure, duration_s=duration_s)
 

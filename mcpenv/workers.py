@@ -107,9 +107,9 @@ class _Job:
             return
         if error is None:
             self.future.set_result(result)
-        elif isinstance(error, StopIteration):
-            # A future cannot carry StopIteration (PEP 479).
-            wrapped = RuntimeError("StopIteration was raised")
+        elif isinstance(error, StopIteration | GeneratorExit):
+            # A future cannot carry StopIteration (PEP 479), and GeneratorExit would close the coroutine that awaits it.
+            wrapped = RuntimeError(f"{type(error).__name__} was raised")
             wrapped.__cause__ = error
             self.future.set_exception(wrapped)
         else:

@@ -188,6 +188,8 @@ class Bench:
 
     async def rest(self) -> None:
         """Take note of what there is before anything goes wrong."""
+        async with agent(f"{self.url}/mcp", "legacy") as client:  # the first stream starts a task that watches for the end
+            await client.list_tools()
         await self._witness.ask("reset")
         await self.unaffected()
         await self.capacity()

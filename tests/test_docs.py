@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosedOK
 from websockets.sync.client import connect
+
+from mcpenv.config import ServerConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -93,3 +96,14 @@ def test_a_command_works(command: str, url: str) -> None:
 def test_what_a_page_links_to_is_there(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
     assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
+
+
+def test_every_flag_of_mcpenv_run_and_every_setting_is_on_the_operations_page() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "mcpenv", "run", "--help"], capture_output=True, text=True, timeout=TIMEOUT_S, check=True
+    )
+    flags = set(re.findall(r"^│ (?:\*  )?(--[a-z-]+)", ended.stdout, re.MULTILINE))
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    described = set(re.findall(r"`(--[a-z-]+)[` ]", page.partition("## Sessions and slots")[0]))
+    assert len(flags) > 5 and described == flags
+    assert [field.name for field in dataclasses.fields(ServerConfig) if f"`{field.name}`" not in page] == []

@@ -157,6 +157,8 @@ class World:
 class Env(MCPEnvironment):
     """The world, with tools of its own."""
 
+    SURVIVES_TIMEOUT = True
+
     def __init__(self, world: World, name: str = "env") -> None:
         super().__init__(world.server)
         self.world = world

@@ -138,7 +138,12 @@ class ResetsOnce(Base):
         self.was_reset = True
 
 
-class ResetsToNumpy(Base):
+class HangsInReset(Base):
+    async def reset(self, seed: int | None = None, episode_id: str | None = None) -> Any:
+        await asyncio.Event().wait()
+
+
+class ResetsToNaN(Base):
     def reset(self, seed: int | None = None, episode_id: str | None = None) -> Any:
         return Observation(metadata={"score": float("nan")})
 
@@ -352,7 +357,8 @@ BROKEN: list[tuple[Any, str, str]] = [
         "reset",
         r"the second reset failed: reset raised RuntimeError: already reset \(test_testing.py:\d+ in reset\)",
     ),
-    (ResetsToNumpy, "reset", r"metadata\.score: nan .* Use finite numbers"),
+    (HangsInReset, "reset", "the first reset failed: .*took longer than 0.5 s"),
+    (ResetsToNaN, "reset", r"metadata\.score: nan .* Use finite numbers"),
     (StaleState, "state", "state says episode 'mine' and step 0.* the framework fills them in"),
     (OtherState, "state", "state is a State and state_type says Mine"),
     (CrashingState, "state", r"state raised LookupError: no position \(test_testing.py"),

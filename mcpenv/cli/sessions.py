@@ -66,7 +66,7 @@ def sessions(
             if as_json:
                 print_json(ended)
             else:
-                Page(sys.stdout).line(f"{ended['session_id']} has ended.")
+                Page(sys.stdout).line(f"{printable(ended['session_id'])} has ended.")
         elif watch:
             _watch(server)
         elif as_json:
@@ -170,7 +170,7 @@ class ControlPlane:
         if not beginning or not found:
             raise ConfigurationError(f"there is no session {beginning!r} at {self._shown}")
         if len(found) > 1:
-            raise ConfigurationError(f"{len(found)} sessions begin with {beginning!r}: {', '.join(found)}")
+            raise ConfigurationError(f"{len(found)} sessions begin with {beginning!r}: {', '.join(map(printable, found))}")
         return found[0]
 
     def end(self, session_id: str) -> dict[str, Any]:
@@ -259,7 +259,7 @@ _NUMBERS = ("steps", "age", "idle")
 
 
 def _row(session: SessionInfo, now: float) -> tuple[str, ...]:
-    session_id = session.session_id
+    session_id = printable(session.session_id)
     return (
         session_id if len(session_id) <= SHORT else session_id[: SHORT - 1] + "…",
         session.origin,
@@ -270,6 +270,11 @@ def _row(session: SessionInfo, now: float) -> tuple[str, ...]:
         "+".join(session.planes),
         "yes" if session.busy else "",
     )
+
+
+def printable(session_id: str) -> str:
+    """An id as a terminal may have it: an agent's has the name that its token gave."""
+    return session_id if session_id.isprintable() else ascii(session_id)[1:-1]
 
 
 def _summary(seen: Seen) -> str:

@@ -64,8 +64,9 @@ class Subject:
 
     @contextmanager
     def instance(self) -> Iterator[MCPEnvironment]:
-        """A new instance for use in process, closed in the end."""
+        """A new instance for use in process, closed in the end. Async code has a deadline; sync code cannot be stopped."""
         env = self.make()
+        env._execution.author.deadline_s = self.call_timeout_s
         try:
             yield env
         finally:

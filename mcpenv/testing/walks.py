@@ -14,10 +14,10 @@ from types import FrameType
 from typing import Any
 
 from mcpenv_client.actions import Action
-from mcpenv_client.errors import WireError
+from mcpenv_client.errors import OperationTimeout, WireError
 from mcpenv_client.observations import Observation
 from mcpenv_client.records import Plane
-from mcpenv_client.tools import Mode, ToolFailure
+from mcpenv_client.tools import Mode, ToolErrorType, ToolFailure
 from mcpenv_client.values import to_plain
 
 from .. import shim
@@ -64,6 +64,13 @@ class Trace:
         """Why there is no result: the author's exception, or else the refusal or the failure."""
         failure = self.observation.error if self.observation is not None else None
         return self.crash or self.error or failure
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether it took longer than it might."""
+        failure = self.observation.error if self.observation is not None else None
+        late = failure is not None and failure.error_type is ToolErrorType.TIMEOUT
+        return late or isinstance(self.error, OperationTimeout)
 
     def plain(self) -> Any:
         """What two equal calls have in common: everything but the episode's id and the texts of exceptions."""

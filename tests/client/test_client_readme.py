@@ -10,13 +10,11 @@ from pathlib import Path
 
 import pytest
 
-import mcpenv_client
-
 pytest.importorskip("mcpenv", reason="the examples talk to mcpenv's own server")
 
-ROOT = Path(mcpenv_client.__file__).resolve().parents[3]
-README = ROOT / "clients/python/README.md"
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", README.read_text("utf-8") if README.is_file() else "", re.M | re.S)
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "clients/python/README.md").read_text("utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 URL = "http://127.0.0.1:8000"
 
 SERVE = """
