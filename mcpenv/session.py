@@ -96,6 +96,7 @@ class Session:
         handle: the running episode's handle.
         held: an open socket holds it: never idle.
         claimed: somebody came back with its id (HTTP).
+        closing: its end under way, or over; None while it is open.
     """
 
     __slots__ = (
@@ -103,7 +104,7 @@ class Session:
         "_socket",
         "base_url",
         "claimed",
-        "closed",
+        "closing",
         "created_at",
         "created_monotonic",
         "credential",
@@ -132,7 +133,7 @@ class Session:
         self.held = origin is Origin.SOCKET
         self.grace: asyncio.TimerHandle | None = None
         self.claimed = False
-        self.closed = False
+        self.closing: asyncio.Task[None] | None = None
         self.created_at = time.time()
         self.created_monotonic = self.last_used = time.monotonic()
 
@@ -208,7 +209,8 @@ class SessionPool:
         self._reserved = 0
         self._quarantined = 0
         self._queue: deque[asyncio.Future[None]] = deque()
-        self._closing: set[asyncio.Task[None]] = set()
+        self._ending: set[Session] = set()
+        self._opening_socket: dict[str, asyncio.Future[None]] = {}
         self.actions = source.actions
         self.handles = Handles()
         self.draining = False
@@ -223,8 +225,8 @@ class SessionPool:
 
     @property
     def active_sessions(self) -> int:
-        """How many there are, those being made included."""
-        return len(self._sessions) + self._reserved
+        """How many there are, those being made or closed included."""
+        return len(self._sessions) + len(self._ending) + self._reserved
 
     @property
     def quarantined(self) -> int:
@@ -267,9 +269,10 @@ class SessionPool:
             self.handles.close()
             for opening in list(self._opening.values()):
                 opening.cancel()
-            await asyncio.gather(*(self.close(session) for session in list(self._sessions.values())))
-            if self._closing:
-                await asyncio.wait(self._closing)
+            for session in list(self._sessions.values()):
+                self._begin_close(session)
+            while self._ending:
+                await asyncio.wait([session.closing for session in self._ending if session.closing is not None])
 
     async def wait_idle(self) -> None:
         """Return once no session has a call under way."""
@@ -346,12 +349,23 @@ class SessionPool:
         return await asyncio.shield(opening)
 
     async def close(self, session: Session) -> None:
-        """Close a session once and free its slot. What the author's close raises is logged."""
-        if session.closed:
-            return
-        session.closed = True
-        if session.grace is not None:
-            session.grace.cancel()
+        """Close a session once and free its slot; return when it is closed, whoever began it.
+
+        What the author's close raises is logged. Cancelling the caller does not stop it.
+        """
+        await asyncio.shield(self._begin_close(session))
+
+    def _begin_close(self, session: Session) -> asyncio.Task[None]:
+        """From now on the session's id is free and finds nothing; its slot is free when it is closed."""
+        if session.closing is None:
+            if session.grace is not None:
+                session.grace.cancel()
+            del self._sessions[session.id]
+            self._ending.add(session)
+            session.closing = asyncio.ensure_future(self._close(session))
+        return session.closing
+
+    async def _close(self, session: Session) -> None:
         running = session.replies.cancel_all()
         if running:
             await asyncio.wait(running)
@@ -360,7 +374,7 @@ class SessionPool:
         try:
             await self._close_execution(session.execution)
         finally:
-            self._sessions.pop(session.id, None)
+            self._ending.discard(session)
             self._wake_next()
 
     async def open_socket(self, credential: Credential | None, *, resume: bool) -> Session:
@@ -379,15 +393,23 @@ class SessionPool:
             if resume:
                 raise InvalidMessage("to resume, send the session's id and token")
             return await self._open(secrets.token_urlsafe(24), Origin.SOCKET)
+        while (opening := self._opening_socket.get(credential.session_id)) is not None:
+            # Its client is impatient and has connected again: it means the session that is being made.
+            await asyncio.wait({opening})
         session = self._sessions.get(credential.session_id)
-        if session is not None and not session.closed:
+        if session is not None:
             mine = session.credential
             if mine is None or not hmac.compare_digest(mine.token.encode(), credential.token.encode()):
                 raise Unauthorized("this session cannot be resumed with that token")
             return session
         if resume:
             raise SessionLost("there is no session to resume: it was closed, or its grace is over")
-        return await self._open(credential.session_id, Origin.SOCKET, credential)
+        opened = self._opening_socket[credential.session_id] = asyncio.get_running_loop().create_future()
+        try:
+            return await self._open(credential.session_id, Origin.SOCKET, credential)
+        finally:
+            del self._opening_socket[credential.session_id]
+            opened.set_result(None)
 
     async def release(self, session: Session, *, lost: bool) -> None:
         """The socket that held the session has ended.
@@ -396,7 +418,7 @@ class SessionPool:
             lost: it was lost; a client that chose a credential has `resume_grace_s` to come back.
         """
         grace_s = self._config.resume_grace_s
-        if not lost or session.credential is None or grace_s <= 0 or self.draining or session.closed:
+        if not lost or session.credential is None or grace_s <= 0 or self.draining or session.closing is not None:
             await self.close(session)
             return
         session.held = False
@@ -413,7 +435,7 @@ class SessionPool:
         """Close the session of that id, if there is one, without waiting."""
         session = self._sessions.get(session_id)
         if session is not None:
-            self._spawn(self.close(session))
+            self._begin_close(session)
 
     async def replace(self, session: Session) -> Execution:
         """A new instance for a session whose own is stuck; the old one is left to its thread.
@@ -490,7 +512,7 @@ class SessionPool:
     def _who_gives_way(self, origin: Origin) -> Session | None:
         """A session that nobody misses: ``/reset`` by a client that never came back; with one slot, an idle agent's."""
         for session in sorted(self._sessions.values(), key=lambda s: s.last_used):
-            if session.closed or session.held or session.execution.busy:
+            if session.held or session.execution.busy:
                 continue
             if session.origin is Origin.HTTP and not session.claimed:
                 return session
@@ -531,17 +553,17 @@ class SessionPool:
 
     async def _reap(self) -> None:
         """End sessions that nobody uses, never one with a call under way."""
-        limit = self._config.session_timeout_s
         while True:
-            await asyncio.sleep(min(limit / 4, 30.0))
-            for session in [s for s in self._sessions.values() if s.idle_s >= limit]:
-                logger.info("session ends after %.0f s without use", session.idle_s)
-                self._spawn(self.close(session))
+            await asyncio.sleep(min(self._config.session_timeout_s / 4, 30.0))
+            self._end_idle()
 
-    def _spawn(self, closing: Any) -> None:
-        task = asyncio.ensure_future(closing)
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+    def _end_idle(self) -> None:
+        # Looked at and ended without an await between, so that no call comes in between; and in a function of its
+        # own, so that a reaper that sleeps holds no session.
+        for session in list(self._sessions.values()):
+            if session.idle_s >= self._config.session_timeout_s:
+                logger.info("session ends after %.0f s without use", session.idle_s)
+                self._begin_close(session)
 
 
 def _retrieved(task: asyncio.Task[Session]) -> None:

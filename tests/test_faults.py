@@ -478,3 +478,332 @@ def test_a_constructor_that_fails_every_third_time_costs_nothing_but_that_sessio
         assert bench.census.most <= 8
 
     beside_a_witness(Own, fault, ServerConfig(max_concurrent_envs=8))
+
+
+# -- races
+
+
+@pytest.mark.parametrize("tool", ["hold", "block"])
+@pytest.mark.parametrize("plane", ["ws", "http", "http-key", "agent"])
+def test_close_racing_a_step_stops_the_step_and_closes_once(world: type[Faulty], plane: str, tool: str) -> None:
+    async def fault(bench: Bench) -> None:
+        async with AsyncExitStack() as stack:
+            action = {**ADD, "tool_name": tool}
+            if plane.startswith("http"):
+                http = await stack.enter_async_context(httpx.AsyncClient(base_url=bench.url, timeout=PATIENCE_S))
+                session_id = (await http.post("/reset")).json()["session_id"]
+                headers = {"Idempotency-Key": "k"} if plane == "http-key" else {}
+                stepping = asyncio.create_task(
+                    http.post("/step", json={"session_id": session_id, "action": action}, headers=headers)
+                )
+            else:
+                orchestrator = await stack.enter_async_context(control(bench.url))
+                mcp_url = await begun(orchestrator)
+                sessions = (await bench.http.get("/sessions")).json()["sessions"]
+                session_id = next(s["session_id"] for s in sessions if s["step_count"] == 0)
+                if plane == "ws":
+                    stepping = asyncio.create_task(orchestrator.ask("step", action))
+                else:
+                    client = await stack.enter_async_context(agent(mcp_url))
+                    stepping = asyncio.create_task(client.call_tool(tool))
+            await bench.inside()
+            closed = await asyncio.gather(*(bench.http.delete(f"/sessions/{session_id}") for _ in range(3)))
+            assert [response.status_code for response in closed][0] == 200
+            assert (await bench.http.get(f"/sessions/{session_id}")).status_code == 404
+            if plane.startswith("http"):
+                response = await stepping
+                assert response.json()["code"] in ("SESSION_LOST", "CANCELLED")
+            else:
+                with pytest.raises((ConnectionClosed, ToolError)):
+                    await stepping
+        await bench.nothing_left(quarantined=int(tool == "block"))
+        bench.gate.open()
+
+    beside_a_witness(world, fault)
+
+
+def test_a_session_closed_while_others_wait_for_their_turn_refuses_them(world: type[Faulty]) -> None:
+    async def fault(bench: Bench) -> None:
+        async with control(bench.url) as orchestrator:
+            async with agent(await begun(orchestrator)) as client:
+                calls = [asyncio.create_task(client.call_tool("hold")) for _ in range(3)]
+                await bench.inside()
+                await orchestrator.send("close")
+                for call in calls:
+                    with pytest.raises(ToolError, match="over"):
+                        await call
+
+    beside_a_witness(world, fault)
+
+
+def test_a_reset_racing_an_agents_calls_lets_none_into_the_next_episode(world: type[Faulty]) -> None:
+    async def fault(bench: Bench) -> None:
+        async with control(bench.url) as orchestrator, agent(await begun(orchestrator)) as client:
+            for _ in range(5):
+                mcp_url = await begun(orchestrator)
+                async with agent(mcp_url) as client:
+                    first = asyncio.create_task(client.call_tool("hold"))
+                    await bench.inside()
+                    queued = [asyncio.create_task(client.call_tool("add")) for _ in range(5)]
+                    async with httpx.AsyncClient(base_url=bench.url) as http:
+                        while not (await http.get("/sessions")).json()["sessions"][-1]["busy"]:
+                            await asyncio.sleep(0)
+                    await orchestrator.send("reset", request_id=f"r{mcp_url}"[:200])
+                    late = [asyncio.create_task(client.call_tool("add")) for _ in range(5)]
+                    bench.gate.open()
+                    reset = await orchestrator.hear()
+                    assert reset["type"] == "observation"
+                    assert (await first).data == 1
+                    counted = 0
+                    for call in (*queued, *late):
+                        try:
+                            counted += 1 if (await call).data else 0
+                        except ToolError as error:
+                            assert str(error) == OVER
+                    # What was counted, was counted in the episode before the reset.
+                    assert (await orchestrator.ask("state"))["data"]["step_count"] == 0
+                    assert value(await orchestrator.call("add")) == 1
+                    bench.gate.shut()
+
+    beside_a_witness(world, fault)
+
+
+def test_the_reaper_racing_steps_takes_no_session_with_a_step_under_way(world: type[Faulty]) -> None:
+    async def fault(bench: Bench) -> None:
+        async def session(number: int) -> None:
+            session_id = (await bench.http.post("/reset")).json()["session_id"]
+            async with httpx.AsyncClient(base_url=bench.url, timeout=PATIENCE_S) as http:
+                held = {"session_id": session_id, "action": {**ADD, "tool_name": "hold"}}
+                stepping = asyncio.create_task(http.post("/step", json=held))
+                await bench.inside(number + 1)
+                # The reaper comes several times.
+                async with asyncio.timeout(PATIENCE_S):
+                    while reaped.count < 2:
+                        await asyncio.sleep(0.01)
+                assert not stepping.done()
+                assert (await bench.http.get(f"/sessions/{session_id}")).json()["busy"] is True
+                ready.append(number)
+                await until(lambda: len(ready) == 4, "all were seen at work")
+                bench.gate.open()
+                assert (await stepping).json()["observation"]["result"]["data"] == 1
+                added = await http.post("/step", json={"session_id": session_id, "action": ADD})
+                assert added.json()["observation"]["result"]["data"] == 2
+
+        class reaped:
+            """Idle sessions that were opened meanwhile, and are gone."""
+
+            count = 0
+
+        async def bait() -> None:
+            for _ in range(2):
+                idle = (await bench.http.post("/sessions")).json()["session_id"]
+                async with asyncio.timeout(PATIENCE_S):
+                    while (await bench.http.get(f"/sessions/{idle}")).status_code == 200:
+                        await asyncio.sleep(0.02)
+                reaped.count += 1
+
+        ready: list[int] = []
+        # One after the other: `inside` counts them.
+        sessions = []
+        for number in range(4):
+            sessions.append(asyncio.create_task(session(number)))
+            await bench.inside(number + 1)
+        await bait()
+        await asyncio.gather(*sessions)
+        await bench.unaffected()
+
+    beside_a_witness(world, fault, ServerConfig(session_timeout_s=0.8))
+
+
+def test_a_session_is_not_reaped_in_the_moment_in_which_it_is_used(world: type[Faulty]) -> None:
+    """Steps come as long as the idle limit apart; each is answered, or the session was gone before it."""
+
+    async def fault(bench: Bench) -> None:
+        async def session(pause: float) -> None:
+            async with httpx.AsyncClient(base_url=bench.url, timeout=PATIENCE_S) as http:
+                session_id = (await http.post("/reset")).json()["session_id"]
+                for number in range(1, 8):
+                    await asyncio.sleep(pause)
+                    response = await http.post("/step", json={"session_id": session_id, "action": ADD})
+                    if response.status_code == 404:
+                        assert response.json()["code"] == "SESSION_LOST"
+                        return
+                    assert response.json()["observation"]["result"]["data"] == number
+
+        await asyncio.gather(*(session(0.19 + 0.005 * number) for number in range(12)))
+
+    beside_a_witness(world, fault, ServerConfig(session_timeout_s=0.2))
+
+
+def test_two_sockets_that_come_at_once_for_one_session_get_one(gated: type[Gated]) -> None:
+    async def fault(bench: Bench) -> None:
+        gated.wait_in = "constructor"
+        async with control(bench.url, additional_headers=RESUMABLE) as first:
+            await bench.inside()
+            async with control(bench.url, additional_headers=RESUMABLE) as second:
+                async with control(bench.url, additional_headers={**RESUMABLE, "mcpenv-session-token": "x" * 20}) as other:
+                    gated.wait_in = ""
+                    bench.gate.open()
+                    assert (await other.hear())["data"]["code"] == "UNAUTHORIZED"
+                    assert (await second.ask("reset"))["type"] == "observation"
+                    with pytest.raises(ConnectionClosed):
+                        await first.ask("reset")
+                    assert (await bench.capacity())["active_sessions"] == 2
+                    assert bench.census.most == 2
+
+    beside_a_witness(gated, fault, ServerConfig(resume_grace_s=0.05))
+
+
+def test_an_id_is_used_again_while_its_session_is_closing(gated: type[Gated]) -> None:
+    async def fault(bench: Bench) -> None:
+        gated.wait_in = "close"
+        async with control(bench.url, additional_headers=RESUMABLE) as before:
+            await before.ask("reset")
+            await before.send("close")
+            await bench.inside()
+        gated.wait_in = ""
+        async with control(bench.url, additional_headers=RESUMABLE) as after:
+            assert (await after.ask("state"))["data"]["step_count"] == 0
+            assert (await bench.capacity())["active_sessions"] == 3
+            bench.gate.open()
+            await until(lambda: bench.census.closed == 2, "the first one is closed")  # and the prototype
+            assert (await bench.capacity())["active_sessions"] == 2
+            assert value(await after.call("add")) == 1
+        async with control(bench.url, "?resume=1", additional_headers=RESUMABLE) as again:
+            assert value(await again.call("add")) == 2
+
+    beside_a_witness(gated, fault, ServerConfig(resume_grace_s=1))
+
+
+def test_a_server_that_ends_waits_for_closes_under_way(gated: type[Gated]) -> None:
+    async def main(url: str) -> None:
+        async with control(url) as orchestrator:
+            await orchestrator.ask("reset")
+            gated.wait_in = "close"
+            orchestrator.cut()
+        await until(lambda: gated.gate.inside == 1, "closing")
+        opener.start()
+
+    opener = threading.Timer(0.3, gated.gate.open)
+    with serving(gated) as url:
+        run(main(url))
+    assert gated.census.opened == gated.census.closed
+
+
+def test_a_client_that_leaves_during_its_constructor_keeps_its_slot_until_it_is_closed(gated: type[Gated]) -> None:
+    async def fault(bench: Bench) -> None:
+        gated.wait_in = "constructor"
+        async with control(bench.url):
+            await bench.inside()
+        for _ in range(3):  # the slot is taken: these wait, and leave
+            async with control(bench.url):
+                async with asyncio.timeout(PATIENCE_S):
+                    while not (await bench.capacity())["waiting"]:
+                        await asyncio.sleep(0.005)
+            async with asyncio.timeout(PATIENCE_S):
+                while (await bench.capacity())["waiting"]:
+                    await asyncio.sleep(0.005)
+            await bench.unaffected()
+        assert bench.gate.inside == 1
+        assert (await bench.capacity())["active_sessions"] == 2
+        gated.wait_in = ""
+        async with control(bench.url) as patient:
+            asking = asyncio.create_task(patient.ask("reset"))
+            bench.gate.open()
+            assert (await asking)["type"] == "observation"
+        assert bench.census.most == 2
+
+    beside_a_witness(gated, fault, ServerConfig(max_concurrent_envs=2))
+
+
+@pytest.mark.parametrize("plane", ["ws", "http", "mcp"])
+def test_a_constructor_that_never_returns_is_quarantined(gated: type[Gated], plane: str) -> None:
+    async def fault(bench: Bench) -> None:
+        gated.wait_in = "constructor"
+        if plane == "ws":
+            async with control(bench.url) as orchestrator:
+                assert (await orchestrator.hear())["data"]["code"] == "FACTORY_ERROR"
+        elif plane == "http":
+            response = await bench.http.post("/reset")
+            assert (response.status_code, response.json()["code"]) == (500, "FACTORY_ERROR")
+        else:
+            async with agent(f"{bench.url}/mcp") as client:
+                with pytest.raises(ToolError, match="could not be made"):
+                    await client.call_tool("add")
+        gated.wait_in = ""
+        await bench.nothing_left(quarantined=1)
+        async with control(bench.url) as next_one:  # the slot is free at once
+            assert (await next_one.ask("reset"))["type"] == "observation"
+        bench.gate.open()
+
+    beside_a_witness(gated, fault, ServerConfig(max_concurrent_envs=2, step_timeout_s=0.3))
+
+
+def test_a_server_that_ends_closes_what_a_client_that_left_was_having_made(gated: type[Gated]) -> None:
+    async def main(url: str) -> None:
+        gated.wait_in = "constructor"
+        async with control(url):
+            await until(lambda: gated.gate.inside == 1, "under construction")
+        opener.start()
+
+    opener = threading.Timer(0.5, gated.gate.open)
+    with serving(gated) as url:
+        run(main(url))
+    assert gated.census.opened == gated.census.closed
+
+
+def test_resets_of_one_http_session_that_come_at_once_have_an_episode_each(world: type[Faulty]) -> None:
+    async def fault(bench: Bench) -> None:
+        async with httpx.AsyncClient(base_url=bench.url, timeout=PATIENCE_S) as http:
+            first = (await http.post("/reset")).json()
+            body = {"session_id": first["session_id"]}
+            replies = [r.json() for r in await asyncio.gather(*(http.post("/reset", json=body) for _ in range(20)))]
+            assert len({reply["info"]["episode_id"] for reply in replies}) == 20
+            assert len({reply["info"]["mcp_url"] for reply in replies}) == 20
+            state = (await http.get("/state", params=body)).json()
+            worked = []
+            for reply in replies:
+                async with agent(reply["info"]["mcp_url"]) as client:
+                    try:
+                        await client.call_tool("add")
+                        worked.append(reply["info"]["episode_id"])
+                    except ToolError as error:
+                        assert str(error) == OVER
+            assert worked == [state["episode_id"]]
+            await http.delete(f"/sessions/{first['session_id']}")
+
+    beside_a_witness(world, fault)
+
+
+def test_resets_of_a_stuck_session_that_come_at_once_make_one_new_instance(gated: type[Gated]) -> None:
+    async def fault(bench: Bench) -> None:
+        async with httpx.AsyncClient(base_url=bench.url, timeout=PATIENCE_S) as http:
+            body = {"session_id": (await http.post("/reset")).json()["session_id"]}
+            late = await http.post("/step", json={**body, "action": {**ADD, "tool_name": "block"}, "timeout_s": 0.05})
+            assert late.json()["truncated"] is True
+            opened = bench.census.opened
+            replies = await asyncio.gather(*(http.post("/reset", json=body) for _ in range(8)))
+            assert [reply.status_code for reply in replies] == [200] * 8
+            assert bench.census.opened == opened + 1
+            await http.delete(f"/sessions/{body['session_id']}")
+        bench.gate.open()
+
+    beside_a_witness(gated, fault)
+
+
+def test_a_session_closed_while_a_new_instance_is_made_for_it_leaves_none(gated: type[Gated]) -> None:
+    async def fault(bench: Bench) -> None:
+        async with httpx.AsyncClient(base_url=bench.url, timeout=PATIENCE_S) as http:
+            body = {"session_id": (await http.post("/reset")).json()["session_id"]}
+            await http.post("/step", json={**body, "action": {**ADD, "tool_name": "block"}, "timeout_s": 0.05})
+            gated.wait_in = "constructor"
+            resetting = asyncio.create_task(http.post("/reset", json=body))
+            await bench.inside(2)
+            deleting = asyncio.create_task(bench.http.delete(f"/sessions/{body['session_id']}"))
+            await asyncio.wait({resetting, deleting}, timeout=0.2)
+            gated.wait_in = ""
+            bench.gate.open()
+            assert (await deleting).status_code == 200
+            assert (await resetting).json()["code"] == "SESSION_LOST"
+
+    beside_a_witness(gated, fault)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from environments import NotesEnvironment
 
-from mcpenv import MCPEnvironment
+from mcpenv import CallToolAction, MCPEnvironment, State, ToolCall, ToolOutcome
 from mcpenv.workers import INLINE, THREADS, Abandoned, OwnThread, Runner, Threads
 
 
@@ -192,6 +192,100 @@ def test_a_thread_affine_environment_never_hops_in_process() -> None:
     assert env.call_tool("read").text == '["a"]'
     assert env.state.notes == 1
     env.close()
+
+
+class Everywhere(MCPEnvironment):
+    """Notes in which thread each piece of its code runs."""
+
+    def __init__(self) -> None:
+        self.threads = {"constructor": threading.get_ident()}
+
+        @self.tool
+        def tool() -> str:
+            """A sync tool."""
+            self.note("tool")
+            return "done"
+
+        @self.tool
+        async def later() -> str:
+            """An async tool."""
+            self.note("later")
+            return "done"
+
+    def note(self, name: str) -> None:
+        self.threads[name] = threading.get_ident()
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None) -> Any:
+        self.note("reset")
+
+    def score(self, call: ToolCall, outcome: ToolOutcome) -> float:
+        self.note(f"score of {call.name}")
+        return 1.0
+
+    @property
+    def state(self) -> State:
+        self.note("state")
+        return State()
+
+    def close(self) -> None:
+        self.note("close")
+
+
+@pytest.mark.parametrize("affine", [False, True])
+def test_invariant_6_on_a_server_sync_code_runs_beside_the_event_loop(affine: bool) -> None:
+    async def main() -> dict[str, int]:
+        runner: Runner = OwnThread() if affine else Threads()
+        env: Everywhere = await runner.run(Everywhere)
+        execution = env._execution
+        execution.author.runner = runner
+        await execution.reset()
+        for tool in ("tool", "later"):
+            assert (await env.step_async(CallToolAction(tool_name=tool))).reward == 1.0
+        await execution.read_state()
+        await execution.close()
+        runner.close()
+        return env.threads
+
+    threads = asyncio.run(main())
+    here = threading.get_ident()
+    assert threads.pop("later") == threads.pop("score of later") == here
+    assert here not in threads.values()
+    assert threads["tool"] == threads["score of tool"]
+    assert len(set(threads.values())) == 1 or not affine
+
+
+def test_invariant_6_a_stuck_sync_tool_delays_no_other_environment() -> None:
+    release, order = threading.Event(), []
+
+    class Slow(MCPEnvironment):
+        def __init__(self) -> None:
+            @self.tool
+            def slow() -> str:
+                """Be slow."""
+                release.wait(20)
+                order.append("slow")
+                return ""
+
+            @self.tool
+            def quick() -> str:
+                """Be quick."""
+                order.append("quick")
+                return ""
+
+    async def main() -> None:
+        pool = Threads()
+        envs = [Slow(), Slow()]
+        for env in envs:
+            env._execution.author.runner = pool
+        slow = asyncio.create_task(envs[0].step_async(CallToolAction(tool_name="slow")))
+        same = asyncio.create_task(envs[0].step_async(CallToolAction(tool_name="quick")))
+        await envs[1].step_async(CallToolAction(tool_name="quick"))
+        assert order == ["quick"]
+        release.set()
+        await asyncio.gather(slow, same)
+
+    asyncio.run(main())
+    assert order == ["quick", "slow", "quick"]
 
 
 def test_the_shared_pool_is_the_one_that_deadlines_use() -> None:

@@ -170,7 +170,9 @@ class ControlPlane:
         if not beginning or not found:
             raise ConfigurationError(f"there is no session {beginning!r} at {self._shown}")
         if len(found) > 1:
-            raise ConfigurationError(f"{len(found)} sessions begin with {beginning!r}: {', '.join(map(printable, found))}")
+            raise ConfigurationError(
+                f"{len(found)} sessions begin with {beginning!r}: {', '.join(map(printable, found))}"
+            )
         return found[0]
 
     def end(self, session_id: str) -> dict[str, Any]:

@@ -64,7 +64,7 @@ class Subject:
 
     @contextmanager
     def instance(self) -> Iterator[MCPEnvironment]:
-        """A new instance for use in process, closed in the end. Async code has a deadline; sync code cannot be stopped."""
+        """A new instance for use in process, closed in the end. Async code has a deadline, sync code has none."""
         env = self.make()
         env._execution.author.deadline_s = self.call_timeout_s
         try:
