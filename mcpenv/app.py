@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 from fastmcp.server.auth import AuthProvider
 from starlette.applications import Starlette
@@ -116,7 +117,7 @@ class EnvServer:
                 self._controlled("/step", control.step, "POST"),
                 self._controlled("/state", control.state),
                 self._controlled("/sessions", sessions.sessions, "GET", "POST"),
-                self._controlled("/sessions/{session_id}", sessions.session, "GET", "DELETE"),
+                self._controlled("/sessions/{session_id:path}", sessions.session, "GET", "DELETE"),
                 self._controlled("/capacity", sessions.capacity),
             ]
         if simulation or self.config.control_token is not None:
@@ -200,4 +201,6 @@ class EnvServer:
         return Route(path, self._guard(request_response(handler)), methods=[method])
 
     def _guard(self, app: ASGIApp) -> Guard:
-        return Guard(app, allowed_hosts=self.config.allowed_hosts, allowed_origins=self.config.allowed_origins)
+        public = urlsplit(self.config.public_url or "").hostname
+        hosts = (*self.config.allowed_hosts, public) if public else self.config.allowed_hosts
+        return Guard(app, allowed_hosts=hosts, allowed_origins=self.config.allowed_origins)

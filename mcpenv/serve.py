@@ -68,7 +68,8 @@ def serve_http(
     split = control_port is not None
     if not insecure:
         token, agents = ("a control token", config.control_token), ("agent authentication", auth)
-        _refuse_exposed(host, *((agents,) if split else (token, agents)))
+        has_control = not split and config.mode is Mode.SIMULATION  # in production it exists only with the token
+        _refuse_exposed(host, *((token, agents) if has_control else (agents,)))
         _refuse_exposed(control_host, *((token,) if split else ()))
     if split and config.public_url is None and is_wildcard(host):
         raise ConfigurationError(
