@@ -35,7 +35,7 @@ from .episode import Episode
 from .errors import Misuse
 from .failures import environment_failure, execution_failure
 from .handed_in import HandedIn
-from .loops import Home, drive_plain
+from .loops import Home, NoLoop, drive_plain
 from .own_call import OwnCall
 from .rewards import Finish, reward_of, total
 from .step import Step, current, inside
@@ -536,8 +536,11 @@ class Execution:
     def _close_in_thread(self) -> None:
         self._forget()
         close = self.env._author_close()
-        if not inspect.iscoroutinefunction(close):
-            close()
+        with NoLoop():
+            if inspect.iscoroutinefunction(close):
+                asyncio.run(close())  # in a loop of its own: the one it was used on may be gone
+            else:
+                close()
 
     def _forget(self) -> None:
         """Let go of closures that hold the instance, so that it is freed without waiting for the collector."""

@@ -203,7 +203,7 @@ class Bench:
         """
         expected = {"active_sessions": 1, "waiting": 0, "quarantined": quarantined}
         seen: dict[str, Any] = {}
-        over = {"tasks": 0, "sockets": 0, "threads": quarantined, "instances": quarantined, "alive": quarantined}
+        over = {"tasks": quarantined, "sockets": 0, "threads": quarantined, "instances": quarantined, "alive": quarantined}
         try:
             async with asyncio.timeout(PATIENCE_S):
                 while True:

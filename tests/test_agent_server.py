@@ -1,4 +1,4 @@
-"""The agent plane by itself: announcements, private names of FastMCP that the code relies on, listings that agree with calls."""
+"""The agent plane by itself: announcements, private names of FastMCP, listings that agree with calls."""
 
 from __future__ import annotations
 
@@ -174,7 +174,10 @@ def test_progress_and_logs_reach_the_client_in_both_eras() -> None:
             logs.append(message.data["msg"])
 
         async with fastmcp.Client(
-            f"{url}/mcp", mode=era, progress_handler=on_progress, log_handler=on_log  # type: ignore[arg-type]
+            f"{url}/mcp",
+            mode=era,
+            progress_handler=on_progress,
+            log_handler=on_log,  # type: ignore[arg-type]
         ) as client:
             assert (await client.call_tool("talk")).data == "done"
         return progress, logs

@@ -1,4 +1,4 @@
-"""`EnvClient` on a real server: waiting for an agent, the trajectory, cancelling, and coming back after a lost socket."""
+"""`EnvClient` on a real server: waiting, the trajectory, cancelling, coming back after a lost socket."""
 
 from __future__ import annotations
 

@@ -900,11 +900,12 @@ def test_a_sync_tool_past_its_deadline_is_left_behind_with_its_environment(own: 
         env.call_tool("say")
 
 
-def test_an_environment_whose_stuck_tool_has_returned_is_closed_at_once() -> None:
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_an_environment_whose_stuck_tool_has_returned_is_closed_at_once(kind: str) -> None:
     release, left = threading.Event(), threading.Event()
     closed: list[int] = []
 
-    class Env(MCPEnvironment):
+    class Stuck(MCPEnvironment):
         def __init__(self) -> None:
             @self.tool(timeout_s=0.05)
             def stuck() -> str:
@@ -912,10 +913,16 @@ def test_an_environment_whose_stuck_tool_has_returned_is_closed_at_once() -> Non
                 release.wait(20)
                 return ""
 
+    class Sync(Stuck):
         def close(self) -> None:
             closed.append(1)
 
-    env = Env()
+    class Async(Stuck):
+        async def close(self) -> None:
+            await asyncio.sleep(0)
+            closed.append(1)
+
+    env: MCPEnvironment = Sync() if kind == "sync" else Async()
     env.reset()
     env.call_tool("stuck")
     env._execution.author.when_returned(left.set)

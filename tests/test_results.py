@@ -232,6 +232,7 @@ def test_a_serializer_that_crashes_is_a_failure() -> None:
         assert isinstance(failure, ToolFailure) and failure.error_type is ToolErrorType.EXECUTION_ERROR
 
 
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 @pytest.mark.parametrize(
     ("value", "hint"), [("text", int), (3, str), ([1], dict[str, Any]), ("x", Person), (None, int)]
 )

@@ -374,7 +374,7 @@ def test_invariant_9_a_host_that_is_not_loopback() -> None:
 
 
 def test_invariant_9_a_port_in_use(url: str) -> None:
-    with pytest.raises(ConfigurationError, match="cannot listen on 127.0.0.1:"):
+    with pytest.raises(ConfigurationError, match=r"cannot listen on 127\.0\.0\.1:"):
         serve_http(World, ServerConfig(), port=int(url.rpartition(":")[2]))
 
 

@@ -84,7 +84,7 @@ def test_the_echo_environment_gives_what_its_page_says() -> None:
     assert step.reward == 1.0 and step.result.data == {"message": "x " * 40, "length": 80}
     assert env.call_tool("echo_message", {"message": " "}).reward == 0.0
     assert env.call_tool("statistics").reward is None
-    assert env.state.done if hasattr(env.state, "done") else env.trajectory.truncated
+    assert env.trajectory.truncated and env.trajectory.reason == "max_steps"
     assert (env.state.messages, env.state.words, env.state.last_message) == (3, 43, " ")
     env.reset()
     assert env.call_tool("say_goodbye").terminated and env.state.messages == 0

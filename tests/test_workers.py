@@ -12,7 +12,7 @@ import pytest
 from environments import NotesEnvironment
 
 from mcpenv import CallToolAction, MCPEnvironment, State, ToolCall, ToolOutcome
-from mcpenv.workers import INLINE, THREADS, Abandoned, OwnThread, Runner, Threads
+from mcpenv.workers import INLINE, Abandoned, OwnThread, Runner, Threads
 
 
 @pytest.fixture(params=["inline", "threads", "own thread"])
@@ -286,10 +286,6 @@ def test_invariant_6_a_stuck_sync_tool_delays_no_other_environment() -> None:
 
     asyncio.run(main())
     assert order == ["quick", "slow", "quick"]
-
-
-def test_the_shared_pool_is_the_one_that_deadlines_use() -> None:
-    assert THREADS.inline is False
 
 
 def test_openenv_s_name_for_thread_affine_is_understood() -> None:

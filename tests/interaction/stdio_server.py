@@ -12,5 +12,7 @@ from mcpenv.serve import serve_stdio
 if __name__ == "__main__":
     cls = getattr(worlds, sys.argv[1])
     serve_stdio(
-        functools.partial(cls, **ast.literal_eval(sys.argv[3])), ServerConfig(mode=mode_from(sys.argv[2])), log_level="warning"
+        functools.partial(cls, **ast.literal_eval(sys.argv[3])),
+        ServerConfig(mode=mode_from(sys.argv[2])),
+        log_level="warning",
     )
