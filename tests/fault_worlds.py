@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
+from fastmcp import FastMCP
+
 from mcpenv import MCPEnvironment, Observation, ToolCall, ToolOutcome
 
 
@@ -107,6 +109,11 @@ class Census:
         """Instances that are still in memory."""
         with self._mutex:
             return sum(reference() is not None for reference in self._references)
+
+
+@asynccontextmanager
+async def _holding() -> AsyncIterator[dict[str, str]]:
+    yield {"held": "yes"}
 
 
 class Counted(MCPEnvironment):
@@ -389,3 +396,29 @@ class Journalled(MCPEnvironment):
             os.write(file, f"{word}\n".encode())
         finally:
             os.close(file)
+
+
+class AsyncClosing(Faulty):
+    """Its close is a coroutine, and calls that of its base class."""
+
+    async def close(self) -> None:  # type: ignore[override]
+        await asyncio.sleep(0)
+        super().close()
+
+
+SERVER: FastMCP[dict[str, str]] = FastMCP("handed in", lifespan=lambda server: _holding())
+"""Shared by the instances; each holds its lifespan."""
+
+
+class WithServer(Counted):
+    """A FastMCP server handed in, whose lifespan each instance holds."""
+
+    def __init__(self) -> None:
+        MCPEnvironment.__init__(self, SERVER)
+        super().__init__()
+
+        @self.tool
+        def block() -> str:
+            """Block the thread until the gate opens."""
+            self.gate.wait()
+            return "through"

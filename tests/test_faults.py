@@ -38,7 +38,7 @@ from fault_bench import (
     wire,
     wire_socket,
 )
-from fault_worlds import FAULTS, AsyncStages, EveryThird, Faulty, Gated, Stages
+from fault_worlds import FAULTS, AsyncClosing, AsyncStages, Counted, EveryThird, Faulty, Gated, Stages, WithServer
 from mcp.shared.exceptions import MCPError
 from websockets.exceptions import ConnectionClosed
 
@@ -379,8 +379,12 @@ def test_a_result_of_50_megabytes_arrives_or_fails_loudly(world: type[Faulty], p
     beside_a_witness(world, fault)
 
 
+@pytest.mark.parametrize("base", [Faulty, AsyncClosing, Gated, WithServer])
 @pytest.mark.parametrize("plane", ["ws", "2026-07-28"])
-def test_a_tool_that_blocks_for_ever_is_quarantined_until_it_returns(world: type[Faulty], plane: str) -> None:
+def test_a_tool_that_blocks_for_ever_is_quarantined_until_it_returns(base: type[Counted], plane: str) -> None:
+    class Own(base):  # type: ignore[misc,valid-type]
+        """A census and a gate of its own."""
+
     async def fault(bench: Bench) -> None:
         async with control(bench.url) as orchestrator:
             mcp_url = await begun(orchestrator)
@@ -406,7 +410,7 @@ def test_a_tool_that_blocks_for_ever_is_quarantined_until_it_returns(world: type
         await bench.nothing_left(quarantined=1)
         bench.gate.open()
 
-    beside_a_witness(world, fault)
+    beside_a_witness(Own, fault)
 
 
 def test_above_the_limit_of_quarantine_new_sessions_are_refused_until_one_returns(world: type[Faulty]) -> None:
