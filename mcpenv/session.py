@@ -26,7 +26,7 @@ from .errors import ConfigurationError
 from .execution import Execution
 from .handles import Handle, Handles
 from .replies import Replies
-from .source import EnvironmentSource
+from .source import EnvironmentSource, close_instance
 
 logger = logging.getLogger("mcpenv")
 
@@ -97,10 +97,12 @@ class Session:
         held: an open socket holds it: never idle.
         claimed: somebody came back with its id (HTTP).
         closing: its end under way, or over; None while it is open.
+        replacing: a new instance is being made for it.
     """
 
     __slots__ = (
         "_pool",
+        "_resetting",
         "_socket",
         "base_url",
         "claimed",
@@ -115,6 +117,7 @@ class Session:
         "id",
         "last_used",
         "origin",
+        "replacing",
         "replies",
     )
 
@@ -123,6 +126,7 @@ class Session:
     ) -> None:
         self._pool = pool
         self._socket: Socket | None = None
+        self._resetting = asyncio.Lock()
         self.id = session_id
         self.origin = origin
         self.execution = execution
@@ -134,6 +138,7 @@ class Session:
         self.grace: asyncio.TimerHandle | None = None
         self.claimed = False
         self.closing: asyncio.Task[None] | None = None
+        self.replacing: asyncio.Task[None] | None = None
         self.created_at = time.time()
         self.created_monotonic = self.last_used = time.monotonic()
 
@@ -172,13 +177,14 @@ class Session:
             WireError: refused, or the author's reset failed.
         """
         seed, episode_id, options = self.execution.env._reset_options.from_wire(data)
-        if self.execution.author.stuck:
-            self.execution = await self._pool.replace(self)
-        self._pool.retire_handle(self)
-        observation = await self.execution.reset(seed, episode_id, options, timeout_s=timeout_s)
-        self.handle = self._pool.handles.mint(self.execution)
-        observation.info["mcp_url"] = f"{self.base_url}/episodes/{self.handle.value}/mcp"
-        return observation
+        async with self._resetting:  # the next one would begin its episode before this one's has its handle
+            if self.execution.author.stuck:
+                await self._pool.replace(self)
+            self._pool.retire_handle(self)
+            observation = await self.execution.reset(seed, episode_id, options, timeout_s=timeout_s)
+            self.handle = self._pool.handles.mint(self.execution)
+            observation.info["mcp_url"] = f"{self.base_url}/episodes/{self.handle.value}/mcp"
+            return observation
 
     async def step(self, data: Mapping[str, Any], timeout_s: float | None = None) -> Observation:
         """Step with the ``data`` of a step frame.
@@ -210,6 +216,7 @@ class SessionPool:
         self._quarantined = 0
         self._queue: deque[asyncio.Future[None]] = deque()
         self._ending: set[Session] = set()
+        self._abandoned: set[asyncio.Task[None]] = set()
         self._opening_socket: dict[str, asyncio.Future[None]] = {}
         self.actions = source.actions
         self.handles = Handles()
@@ -267,12 +274,17 @@ class SessionPool:
             self.draining = True
             reaper.cancel()
             self.handles.close()
-            for opening in list(self._opening.values()):
-                opening.cancel()
+            opening = list(self._opening.values())
+            for task in opening:
+                task.cancel()
+            if opening:
+                await asyncio.wait(opening)
             for session in list(self._sessions.values()):
                 self._begin_close(session)
             while self._ending:
                 await asyncio.wait([session.closing for session in self._ending if session.closing is not None])
+            if self._abandoned:
+                await asyncio.wait(self._abandoned, timeout=self._config.shutdown_timeout_s)
 
     async def wait_idle(self) -> None:
         """Return once no session has a call under way."""
@@ -366,13 +378,15 @@ class SessionPool:
         return session.closing
 
     async def _close(self, session: Session) -> None:
+        if session.replacing is not None:
+            await asyncio.wait({session.replacing})
         running = session.replies.cancel_all()
         if running:
             await asyncio.wait(running)
         session.execution.stop()
         self.retire_handle(session)
         try:
-            await self._close_execution(session.execution)
+            await close_instance(session.execution)
         finally:
             self._ending.discard(session)
             self._wake_next()
@@ -432,39 +446,70 @@ class SessionPool:
             self.handles.retire(handle)
 
     def close_soon(self, session_id: str) -> None:
-        """Close the session of that id, if there is one, without waiting."""
+        """Close the session of that id, if there is one or one is being made, without waiting."""
+        opening = self._opening.get(session_id)
+        if opening is not None:
+            opening.add_done_callback(lambda task: self.close_soon(session_id))
         session = self._sessions.get(session_id)
         if session is not None:
             self._begin_close(session)
 
-    async def replace(self, session: Session) -> Execution:
+    async def replace(self, session: Session) -> None:
         """A new instance for a session whose own is stuck; the old one is left to its thread.
+
+        Cancelling does not stop it: whoever asks again waits for the same one.
 
         Raises:
             as `open`.
         """
-        if not self.ready:
-            raise self._refusal("too many environments are stuck in code that cannot be stopped")
-        left = session.execution
-        execution = await self._make(session.origin)
-        await self._close_execution(left)
-        return execution
+        if session.replacing is None:
+            if not self.ready:
+                raise self._refusal("too many environments are stuck in code that cannot be stopped")
+            session.replacing = asyncio.ensure_future(self._replace(session))
+            session.replacing.add_done_callback(_retrieved)
+        await asyncio.shield(session.replacing)
+
+    async def _replace(self, session: Session) -> None:
+        try:
+            execution = await self._make(session.origin)
+        finally:
+            session.replacing = None
+        left, session.execution = session.execution, execution
+        await close_instance(left)
 
     async def _open(self, session_id: str, origin: Origin, credential: Credential | None = None) -> Session:
         await self._take_slot(origin)
+        making = asyncio.ensure_future(self._make(origin))
         try:
-            execution = await self._make(origin)
+            execution = await asyncio.shield(making)
+        except asyncio.CancelledError:
+            abandoned = asyncio.ensure_future(self._abandon(making))
+            self._abandoned.add(abandoned)
+            abandoned.add_done_callback(self._abandoned.discard)
+            raise
         except BaseException:
-            self._reserved -= 1
-            self._wake_next()
+            self._free_reserved()
             raise
         session = Session(self, session_id, origin, execution, credential)
         self._reserved -= 1
         self._sessions[session_id] = session
         return session
 
+    async def _abandon(self, making: asyncio.Task[Execution]) -> None:
+        """Whoever asked for an instance has gone; its constructor goes on, and has the slot until it is closed."""
+        try:
+            await close_instance(await making)
+        except McpenvError:
+            logger.warning("an environment that nobody waited for any more could not be made")
+        finally:
+            self._free_reserved()
+
+    def _free_reserved(self) -> None:
+        self._reserved -= 1
+        self._wake_next()
+
     async def _make(self, origin: Origin) -> Execution:
-        execution = await self._source.make(orchestrated=origin.orchestrated)
+        execution = await self._source.make(orchestrated=origin.orchestrated, on_stuck=self._count_stuck)
         execution.author.on_stuck = self._count_stuck
         return execution
 
@@ -486,8 +531,7 @@ class SessionPool:
             raise self._refusal(f"all {self.max_sessions} sessions are in use") from error
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._reserved -= 1
-                self._wake_next()
+                self._free_reserved()
             raise
         finally:
             if turn in self._queue:
@@ -542,15 +586,6 @@ class SessionPool:
     def _count_returned(self) -> None:
         self._quarantined -= 1
 
-    async def _close_execution(self, execution: Execution) -> None:
-        try:
-            await execution.close()
-        except McpenvError as error:
-            logger.error("closing an environment failed: %s", error)
-        finally:
-            # A thread of its own ends after what is queued, also when its code cannot be stopped now.
-            execution.author.runner.close()
-
     async def _reap(self) -> None:
         """End sessions that nobody uses, never one with a call under way."""
         while True:
@@ -566,7 +601,7 @@ class SessionPool:
                 self._begin_close(session)
 
 
-def _retrieved(task: asyncio.Task[Session]) -> None:
+def _retrieved(task: asyncio.Task[Any]) -> None:
     """Everybody who waited for it may be gone."""
     if not task.cancelled():
         task.exception()

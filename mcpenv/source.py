@@ -86,27 +86,27 @@ class EnvironmentSource:
             else:
                 await lifespan.__aexit__(type(failure), failure, failure.__traceback__)
 
-    async def make(self, *, orchestrated: bool) -> Execution:
+    async def make(self, *, orchestrated: bool, on_stuck: Callable[[], Callable[[], None]]) -> Execution:
         """A new instance, with its sync code at home in worker threads.
+
+        A constructor cannot be stopped: do not cancel this, await it in a task of its own.
 
         Args:
             orchestrated: whether somebody will reset and step it; if not, it is reset once, now.
+            on_stuck: called when the constructor passes its deadline and still runs; what it returns is called when
+                what came of it has been closed.
 
         Raises:
             FactoryError: the constructor raised or took longer than a step may.
             ExecutionError: the first reset raised.
         """
         making = asyncio.create_task(self._make(orchestrated))
-        try:
-            return await asyncio.wait_for(asyncio.shield(making), self._config.step_timeout_s)
-        except TimeoutError as error:
-            making.add_done_callback(_close_late)
-            limit = self._config.step_timeout_s
-            raise FactoryError(f"the environment could not be made within {limit:g} s") from error
-        except asyncio.CancelledError:
-            # The constructor goes on in its thread; whoever asked is gone, so what it makes is closed.
-            making.add_done_callback(_close_late)
-            raise
+        limit = self._config.step_timeout_s
+        if not (await asyncio.wait({making}, timeout=limit))[0]:
+            gone = on_stuck()
+            making.add_done_callback(lambda task: _close_late(task, gone))
+            raise FactoryError(f"the environment could not be made within {limit:g} s")
+        return making.result()
 
     @property
     def name(self) -> str:
@@ -233,12 +233,23 @@ async def _refuse_reserved(handed_in: HandedIn) -> None:
         raise StartupError(f"tool names reserved for the orchestrator: {', '.join(taken)}")
 
 
-def _close_late(making: asyncio.Task[Execution]) -> None:
+def _close_late(making: asyncio.Task[Execution], gone: Callable[[], None]) -> None:
     if making.cancelled():
         return
     if making.exception() is not None:
         logger.warning("an environment that nobody waited for any more could not be made")
+        gone()
         return
-    execution = making.result()
-    closing = asyncio.ensure_future(execution.close())
-    closing.add_done_callback(lambda task: execution.author.runner.close())
+    closing = asyncio.ensure_future(close_instance(making.result()))
+    closing.add_done_callback(lambda task: gone())
+
+
+async def close_instance(execution: Execution) -> None:
+    """Close an instance for good; what its author's code raises is logged."""
+    try:
+        await execution.close()
+    except McpenvError as error:
+        logger.error("closing an environment failed: %s", error)
+    finally:
+        # A thread of its own ends after what is queued, also when its code cannot be stopped now.
+        execution.author.runner.close()
