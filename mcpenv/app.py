@@ -168,7 +168,7 @@ class EnvServer:
         self.agent_server = AgentServer(
             self.source.name,
             RequestSessions(self.pool, self.source, config),
-            instructions=self.source.description or None,
+            instructions=self.source.instructions,
             version=self.source.version,
             auth=self._auth,
         )

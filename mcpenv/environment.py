@@ -356,7 +356,7 @@ class MCPEnvironment:
         """This instance as a FastMCP server: for an in-memory ``fastmcp.Client``, or to mount elsewhere."""
         server: FastMCP | None = self.__dict__.get("_mcp_server")
         if server is None:
-            server = AgentServer(self.exposed_name(), _Only(self._execution), instructions=inspect.getdoc(type(self)))
+            server = AgentServer(self.exposed_name(), _Only(self._execution), instructions=self.instructions())
             self.__dict__["_mcp_server"] = server
         return server
 
@@ -368,6 +368,11 @@ class MCPEnvironment:
     def exposed_name(cls) -> str:
         """The environment's name for clients."""
         return cls.EXPOSED_NAME or cls.__name__
+
+    @classmethod
+    def instructions(cls) -> str | None:
+        """What agents are told of the environment: the first line of its docstring."""
+        return inspect.cleandoc(cls.__doc__ or "").partition("\n")[0] or None
 
     def __enter__(self) -> Any:
         return self

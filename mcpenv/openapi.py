@@ -48,6 +48,8 @@ def page(spec: dict[str, Any]) -> str:
     rows = []
     for path, methods in spec["paths"].items():
         for method, operation in methods.items():
+            if method == "parameters":
+                continue
             body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
             shown = "" if body is None else f"<h3>Body</h3><pre>{html.escape(json.dumps(body, indent=2))}</pre>"
             answers = "".join(
@@ -100,6 +102,22 @@ def _control(schemas: dict[str, Any]) -> dict[str, Any]:
             "get": _get("The state of the environment", _embedded(schemas["state"]), _refusals())
             | {"parameters": [{"name": "session_id", "in": "query", "required": False, "schema": _SESSION_ID}]}
         },
+        "/sessions": {
+            "get": _get("The sessions", {"type": "object"}),
+            "post": {
+                "summary": "Open a session without resetting it",
+                "responses": {"200": _plain("The session"), **_refusals()},
+            },
+        },
+        "/sessions/{session_id}": {
+            "parameters": [{"name": "session_id", "in": "path", "required": True, "schema": {"type": "string"}}],
+            "get": _get("One session", {"type": "object"}, {"404": _refusal("No such session")}),
+            "delete": {
+                "summary": "End a session",
+                "responses": {"200": _plain("It is closed"), "404": _refusal("No such session")},
+            },
+        },
+        "/capacity": {"get": _get("How many sessions there are and may be", {"type": "object"})},
     }
 
 

@@ -122,7 +122,13 @@ class EnvironmentSource:
     @property
     def description(self) -> str:
         """The environment's docstring."""
-        return inspect.getdoc(self.environment_class) or "" if self.environment_class is not None else ""
+        # Not `inspect.getdoc`: a class without a docstring would be described as MCPEnvironment is.
+        return inspect.cleandoc(self.environment_class.__doc__ or "") if self.environment_class is not None else ""
+
+    @property
+    def instructions(self) -> str | None:
+        """What agents are told: the docstring's first line. The rest may say what earns reward."""
+        return self.environment_class.instructions() if self.environment_class is not None else None
 
     @property
     def actions(self) -> ActionTypes:

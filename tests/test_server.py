@@ -689,3 +689,26 @@ def test_a_lost_session_stays_lost_until_a_reset() -> None:
         client.reset()
     with pytest.raises(SessionLost):
         client.call_tool("add")
+
+
+def test_invariant_2_agents_are_not_told_what_earns_reward() -> None:
+    from fastmcp import Client
+
+    class Told(MCPEnvironment):
+        """Find the key.
+
+        Reward:
+            1.0 for the key.
+        """
+
+    async def main(url: str) -> str | None:
+        async with Client(f"{url}/mcp", mode="legacy") as client:
+            return client.initialize_result.instructions if client.initialize_result else None
+
+    with serving(Told) as url:
+        assert asyncio.run(asyncio.wait_for(main(url), 30)) == "Find the key."
+
+
+def test_the_document_has_every_control_route(url: str) -> None:
+    paths = httpx.get(url + "/openapi.json").json()["paths"]
+    assert {"/reset", "/step", "/state", "/sessions", "/sessions/{session_id}", "/capacity"} <= paths.keys()
