@@ -290,7 +290,8 @@ class Execution:
         # Its thread is still in the author's code; close follows there when it returns.
         if not self.closed:
             self.episode.close()
-            self.author.when_returned(self._close_in_thread)
+            loop = None if self.author.runner.inline else asyncio.get_running_loop()
+            self.author.when_returned(lambda: self._close_late(loop))
 
     def finish(self, reward: Any, truncated: bool, reason: str | None) -> None:
         """`MCPEnvironment.finish`.
@@ -533,14 +534,23 @@ class Execution:
                 await self.handed_in.leave()
             self._forget()
 
-    def _close_in_thread(self) -> None:
-        self._forget()
+    def _close_late(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Close in the thread that had been given up, after it has returned; a coroutine on the server's ``loop``."""
         close = self.env._author_close()
-        with NoLoop():
-            if inspect.iscoroutinefunction(close):
-                asyncio.run(close())  # in a loop of its own: the one it was used on may be gone
-            else:
-                close()
+        token = current.set(self)
+        try:
+            if loop is not None and self.handed_in is not None:
+                asyncio.run_coroutine_threadsafe(self.handed_in.leave(), loop)
+            with NoLoop():
+                if not inspect.iscoroutinefunction(close):
+                    close()
+                elif loop is None:
+                    asyncio.run(close())  # in a loop of its own: the one that it was used on may be gone
+                else:
+                    asyncio.run_coroutine_threadsafe(self.author.stage("close", close), loop)
+        finally:
+            current.reset(token)
+            self._forget()
 
     def _forget(self) -> None:
         """Let go of closures that hold the instance, so that it is freed without waiting for the collector."""

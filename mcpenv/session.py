@@ -328,10 +328,15 @@ class SessionPool:
         await self.close(session)
 
     def find(self, session_id: str) -> Session | None:
-        """The session of that id, if there is one."""
+        """The session of that id, if there is one that can go on."""
         session = self._sessions.get(session_id)
-        if session is not None:
-            session.last_used = time.monotonic()
+        if session is None:
+            return None
+        if session.execution.author.stuck and not session.origin.orchestrated:
+            # Nobody will reset it: what would be said to its client from now on helps nobody. The next call begins anew.
+            self._begin_close(session)
+            return None
+        session.last_used = time.monotonic()
         return session
 
     async def open(self, origin: Origin) -> Session:

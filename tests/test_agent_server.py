@@ -177,7 +177,7 @@ def test_progress_and_logs_reach_the_client_in_both_eras() -> None:
             f"{url}/mcp",
             mode=era,
             progress_handler=on_progress,
-            log_handler=on_log,  # type: ignore[arg-type]
+            log_handler=on_log,
         ) as client:
             assert (await client.call_tool("talk")).data == "done"
         return progress, logs
@@ -213,7 +213,7 @@ def test_a_call_that_its_client_cancels_stops_the_tool(era: str) -> None:
                 return "quick"
 
     async def main(url: str) -> None:
-        async with fastmcp.Client(f"{url}/mcp", mode=era) as client:  # type: ignore[arg-type]
+        async with fastmcp.Client(f"{url}/mcp", mode=era) as client:
             call = asyncio.create_task(client.call_tool("wait"))
             while "began" not in Waits.log:
                 await asyncio.sleep(0)

@@ -47,6 +47,8 @@ from mcpenv.serve import serving
 
 HERE = Path(__file__).parent
 OVER = "The episode is over."
+PING_S = 1.0
+"""Between pings, and to wait for a pong; the witness answers in time also where the machine is busy."""
 RESUMABLE = {"mcpenv-session-id": "session-number-0001", "mcpenv-session-token": "a-long-enough-secret"}
 
 
@@ -184,28 +186,28 @@ def test_an_agent_that_leaves_in_the_middle_of_its_call_stops_the_call_and_not_t
 def test_a_client_that_never_reads_is_found_and_holds_up_nobody(world: type[Faulty]) -> None:
     async def fault(bench: Bench) -> None:
         async with wire_socket(bench.url) as deaf:
-            for _ in range(8):
-                await deaf.frame({"type": "step", "data": {**ADD, "tool_name": "big", "arguments": {"megabytes": 8}}})
+            for _ in range(12):
+                await deaf.frame({"type": "step", "data": {**ADD, "tool_name": "big", "arguments": {"megabytes": 2}}})
             await until(lambda: bench.census.in_use == 2, "a session of its own")
             await bench.unaffected()
             # The connection stays open at this end, and full.
             await until(lambda: bench.census.in_use == 1, "the end of the session")
             await bench.unaffected()
 
-    beside_a_witness(world, fault, ServerConfig(ping_interval_s=0.3))
+    beside_a_witness(world, fault, ServerConfig(ping_interval_s=PING_S))
 
 
 def test_a_client_that_never_reads_and_says_goodbye_is_not_waited_for(world: type[Faulty]) -> None:
     async def fault(bench: Bench) -> None:
         async with wire_socket(bench.url) as deaf:
-            for _ in range(8):
-                await deaf.frame({"type": "step", "data": {**ADD, "tool_name": "big", "arguments": {"megabytes": 8}}})
+            for _ in range(12):
+                await deaf.frame({"type": "step", "data": {**ADD, "tool_name": "big", "arguments": {"megabytes": 2}}})
             await until(lambda: bench.census.in_use == 2, "a session of its own")
             deaf.writer.write(b"\x88\x80\x00\x00\x00\x00")  # a close frame
             await deaf.writer.drain()
             await until(lambda: bench.census.in_use == 1, "the end of the session")
 
-    beside_a_witness(world, fault, ServerConfig(ping_interval_s=0.3))
+    beside_a_witness(world, fault, ServerConfig(ping_interval_s=PING_S))
 
 
 @pytest.mark.parametrize("doing", ["nothing", "hold"])
@@ -220,7 +222,7 @@ def test_a_half_open_peer_is_found_by_keep_alive(world: type[Faulty], doing: str
             await until(lambda: bench.census.in_use == 1, "its end")
             assert bench.gate.inside == 0
 
-    beside_a_witness(world, fault, ServerConfig(ping_interval_s=0.3))
+    beside_a_witness(world, fault, ServerConfig(ping_interval_s=PING_S))
 
 
 def test_a_client_that_sends_faster_than_it_is_answered_loses_nothing(world: type[Faulty]) -> None:
@@ -232,8 +234,8 @@ def test_a_client_that_sends_faster_than_it_is_answered_loses_nothing(world: typ
             for number in range(600):
                 await eager.begin("add", **({} if number % 3 else {"request_id": f"r{number}"}))
             # Longer than keep-alive has patience with a silent peer; this one answers its pings.
-            for _ in range(4):
-                await asyncio.sleep(0.3)
+            for _ in range(6):
+                await asyncio.sleep(PING_S / 2)
                 await bench.unaffected()
             bench.gate.open()
             assert value(await eager.hear()) == 1
@@ -243,7 +245,7 @@ def test_a_client_that_sends_faster_than_it_is_answered_loses_nothing(world: typ
                 None if number % 3 else f"r{number}" for number in range(600)
             ]
 
-    beside_a_witness(world, fault, ServerConfig(ping_interval_s=0.3))
+    beside_a_witness(world, fault, ServerConfig(ping_interval_s=PING_S))
 
 
 # -- code that goes wrong

@@ -100,7 +100,8 @@ def test_calls_of_one_environment_take_turns_in_order_of_arrival() -> None:
 
     class Log(MCPEnvironment):
         def __init__(self) -> None:
-            self.inside, self.order = 0, []
+            self.inside = 0
+            self.order: list[int] = []
 
             @self.tool
             async def enter(n: int) -> int:

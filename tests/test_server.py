@@ -477,6 +477,7 @@ def test_invariant_8_exceptions_of_the_environment_have_a_code_and_an_incident(
 
     with serving(Own) as url:
         Own.where = where
+        raised: Any = None
         if where == "constructor":
             with pytest.raises(FactoryError) as raised:
                 EnvClient[Any, Any, Any](url).sync().reset()
@@ -575,7 +576,7 @@ class Game(MCPEnvironment):
     def act(self, action: Action) -> Board:
         assert isinstance(action, Move)
         self.moves += 1
-        return Board(cells=list(action.payload), reward=1, done=self.moves == 2)
+        return Board(cells=list(action.payload), reward=1, terminated=self.moves == 2)
 
     @property
     def state(self) -> Count:

@@ -54,7 +54,7 @@ async def control(url: str, query: str = "", **options: Any) -> AsyncIterator[Co
 
 
 def agent(url: str, era: str, token: str | None = None) -> fastmcp.Client[Any]:
-    return fastmcp.Client(url, mode=era, auth=token)  # type: ignore[arg-type]
+    return fastmcp.Client(url, mode=era, auth=token)
 
 
 def run(main: Any) -> Any:

@@ -338,7 +338,7 @@ def test_done_alone_means_terminated(given_: dict[str, bool], terminated: bool, 
 
 def test_done_contradicting_the_rest_is_refused() -> None:
     with pytest.raises(ValidationError, match="contradicts"):
-        Observation(done=False, terminated=True)  # type: ignore[call-arg]
+        Observation(done=False, terminated=True)
 
 
 def test_assigning_derives_done_anew() -> None:

@@ -42,8 +42,8 @@ def open_plane(plane_name: str, mode: Mode) -> Iterator[Callable[..., Plane]]:
     """Opens this test's plane on an environment; closed afterwards."""
     with ExitStack() as stack:
 
-        def open_on(cls: type[Any] = World, in_mode: Mode = mode, **settings: Any) -> Plane:
-            factory = functools.partial(cls, **settings) if settings else cls
+        def open_on(cls: Callable[..., Any] = World, in_mode: Mode = mode, **settings: Any) -> Plane:
+            factory: Callable[..., Any] = functools.partial(cls, **settings) if settings else cls
             return stack.enter_context(opened(plane_name, factory, in_mode))
 
         yield open_on

@@ -226,7 +226,7 @@ def opened(name: str, factory: Callable[[], MCPEnvironment], mode: Mode) -> Iter
         finally:
             plane.env.close()
     elif name == "ws-asgi":
-        with TestClient(create_app(factory, config=config)) as client, client.websocket_connect("/ws") as socket:
+        with TestClient(create_app(factory, config=config)) as app, app.websocket_connect("/ws") as socket:
             yield SocketInMemory(socket)
     elif name == "ws-uvicorn":
         with serving(factory, config) as url, EnvClient[Any, Any, Any](url).sync() as client:
@@ -253,11 +253,11 @@ def _stdio(factory: Any, mode: Mode) -> Iterator[Plane]:
 def _agent(client: fastmcp.Client[Any]) -> Iterator[Plane]:
     loop = Loop()
     try:
-        loop.run(client.__aenter__())
+        loop.run(client.__aenter__())  # type: ignore[no-untyped-call]
         try:
             yield Agent(client, loop)
         finally:
-            loop.run(client.__aexit__(None, None, None))
+            loop.run(client.__aexit__(None, None, None))  # type: ignore[no-untyped-call]
     finally:
         loop.close()
 

@@ -59,6 +59,18 @@ class Observation(BaseModel):
 
     if TYPE_CHECKING:
 
+        def __init__(
+            self,
+            *,
+            reward: float | None = None,
+            terminated: bool = False,
+            truncated: bool = False,
+            done: bool = False,
+            metadata: dict[str, Any] = ...,
+            info: dict[str, Any] = ...,
+            **fields: Any,
+        ) -> None: ...
+
         @property
         def text(self) -> str:
             """What an agent may read of it; empty unless the observation is a tool's."""
