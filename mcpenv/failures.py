@@ -22,7 +22,16 @@ logger = logging.getLogger("mcpenv")
 MAX_MESSAGE = 2000
 """Characters of an exception's text that a client may read."""
 
-_PATH = re.compile(r"(?<![\w:/.])(?:[A-Za-z]:)?(?:[\\/][^\s\\/'\",;:()<>]+){2,}[\\/]?")
+_PATH = re.compile(
+    r"""
+      (?P<quote>['"`]) (?:~|[A-Za-z]:)? [\\/] [^'"`\n]* [\\/] [^'"`\n]* (?P=quote)   # in quotes, blanks and all
+    | file:/+ \S+                                                                   # as a URL of this machine
+    | ~ (?: / [^\s/'",;:()<>]+ )+ /?                                                # under a home
+    | \\\\ [^\s\\'",;()<>]+ (?: \\ [^\s\\'",;()<>]+ )+                               # on another machine
+    | (?<![\w/.]) (?:[A-Za-z]:)? (?: [\\/] [^\s\\/'",;:()<>]+ ){2,} [\\/]?           # of two parts or more
+    """,
+    re.VERBOSE,
+)
 
 
 def is_no_failure(error: BaseException, *, inline: bool) -> bool:

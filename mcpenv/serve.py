@@ -29,6 +29,7 @@ from .app import EnvServer
 from .config import ServerConfig
 from .errors import ConfigurationError
 from .guard import is_loopback
+from .keep_alive import WebSocketProtocol
 from .session import SessionPool
 from .source import EnvFactory
 
@@ -126,7 +127,11 @@ async def _serve_stdio(server: EnvServer, log_level: str) -> bool:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stopped.set)
     async with server.source.running(), server.pool.running():
-        serving = asyncio.ensure_future(server.agent_server.run_stdio_async(show_banner=False, log_level=log_level))
+        serving = asyncio.ensure_future(
+            server.agent_server.run_stdio_async(
+                show_banner=False, log_level="debug" if log_level == "debug" else "warning"
+            )
+        )
         stopping = asyncio.ensure_future(stopped.wait())
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if serving.done():
@@ -220,7 +225,7 @@ def _settings(routes: list[BaseRoute], config: ServerConfig) -> uvicorn.Config:
         lifespan="off",
         log_config=None,
         access_log=False,
-        ws="websockets-sansio",
+        ws=WebSocketProtocol,
         ws_max_size=config.max_message_bytes * FRAME_HEADROOM,
         ws_ping_interval=config.ping_interval_s,
         ws_ping_timeout=config.ping_interval_s,
@@ -333,8 +338,8 @@ def _refuse_exposed(host: str, *needed: tuple[str, object]) -> None:
     missing = [name for name, given in needed if not given]
     if missing and not is_loopback(host):
         raise ConfigurationError(
-            f"host {host} is not loopback, and there is no {' and no '.join(missing)}: use 127.0.0.1, give "
-            "credentials, or say --insecure"
+            f"host {host} is not loopback, and has no credentials ({' and '.join(missing)}): use 127.0.0.1, "
+            "give credentials, or say --insecure"
         )
 
 

@@ -333,7 +333,7 @@ class SessionPool:
         if session is None:
             return None
         if session.execution.author.stuck and not session.origin.orchestrated:
-            # Nobody will reset it: what would be said to its client from now on helps nobody. The next call begins anew.
+            # Nobody will reset it, and nothing said to its client would help: the next call begins anew.
             self._begin_close(session)
             return None
         session.last_used = time.monotonic()

@@ -139,7 +139,12 @@ class EnvironmentSource:
         assert self.environment_class is not None
         runner: Runner = OwnThread() if self.environment_class.THREAD_AFFINE else THREADS
         try:
-            env = await self._construct(runner)
+            try:
+                env = await self._construct(runner)
+            except BaseException as error:
+                if is_no_failure(error, inline=False):
+                    raise
+                raise factory_failure(self.name, error) from error
             execution = env._execution
             execution.mode = self._config.mode
             execution.author.runner = runner
@@ -156,10 +161,6 @@ class EnvironmentSource:
         token = being_made.set(self._shared)
         try:
             env = await runner.run(self._factory)
-        except BaseException as error:
-            if is_no_failure(error, inline=False):
-                raise
-            raise factory_failure(self.name, error) from error
         finally:
             being_made.reset(token)
         if not isinstance(env, MCPEnvironment):
@@ -198,9 +199,12 @@ class EnvironmentSource:
             return await self._construct(runner)
         except FactoryError as error:
             runner.close()
-            cause = error.__cause__
-            said = f"{type(cause).__name__}: {cause}" if cause is not None else error.message
-            raise StartupError(f"{self.name} could not be made: {said}") from (cause or error)
+            raise StartupError(f"{self.name} could not be made: {error.message}") from error
+        except BaseException as error:
+            runner.close()
+            if is_no_failure(error, inline=False):
+                raise
+            raise StartupError(f"{self.name} could not be made: {type(error).__name__}: {error}") from error
 
 
 class Prototype:

@@ -73,7 +73,7 @@ class Site:
 class ToolRun:
     """A call of an own tool. Await `run` once."""
 
-    __slots__ = ("_clock", "_limit", "_site", "_step", "_tool")
+    __slots__ = ("_clock", "_given_up", "_limit", "_site", "_step", "_tool")
 
     def __init__(self, site: Site, step: Step, tool: BoundTool, timeout_s: float | None) -> None:
         self._site = site
@@ -81,6 +81,7 @@ class ToolRun:
         self._tool = tool
         self._limit = site.author.limit(timeout_s, tool.kind.options.timeout_s)
         self._clock = 0.0
+        self._given_up = False
 
     async def run(self, arguments: dict[str, Any]) -> tuple[ToolOutcome, Any]:
         """The outcome, and the score if it was made on the way.
@@ -107,6 +108,7 @@ class ToolRun:
                     return await self._run_injected(args, kwargs, context)
                 return await self._run(args, kwargs)
             except asyncio.CancelledError:
+                self._given_up = True
                 if deadline.caused_it():
                     raise TimedOut(kind.name, self._limit) from None
                 raise
@@ -162,7 +164,7 @@ class ToolRun:
             if inspect.isawaitable(value) or inspect.isasyncgen(value):
                 return None, value
             outcome = self._returned(value)
-        if site.score is None:
+        if site.score is None or self._given_up:  # the step is over: what came of it too late is nobody's
             return outcome, NOT_SCORED
         try:
             scored = site.score(self._step.call, outcome)

@@ -201,16 +201,16 @@ def test_the_public_name_is_one_that_the_server_answers_to() -> None:
         (("--trusted-proxies", "10.0.0.0/8"), "--trusted-proxies 10.0.0.0/8: it is an IP address"),
         (("--control-host", "127.0.0.1"), "--control-host needs --control-port"),
         (("--require-handle", "--mode", "production"), "--require-handle: there are no episodes in production mode"),
-        (("--host", "0.0.0.0"), "host 0.0.0.0 is not loopback, and there is no a control token and no agent"),
+        (("--host", "0.0.0.0"), "host 0.0.0.0 is not loopback, and has no credentials (a control token and agent"),
         (
             ("--host", "0.0.0.0", "--control-token", CONTROL_TOKEN),
-            "host 0.0.0.0 is not loopback, and there is no agent",
+            "host 0.0.0.0 is not loopback, and has no credentials (agent",
         ),
         (
             ("--host", "0.0.0.0", "--agent-token", f"ada={ADAS_TOKEN}"),
-            "host 0.0.0.0 is not loopback, and there is no a control token: use",
+            "host 0.0.0.0 is not loopback, and has no credentials (a control token): use",
         ),
-        (("--control-host", "0.0.0.0", "--control-port", "0"), "host 0.0.0.0 is not loopback, and there is no a cont"),
+        (("--control-host", "0.0.0.0", "--control-port", "0"), "host 0.0.0.0 is not loopback, and has no credentials (a cont"),
         (
             ("--host", "0.0.0.0", "--control-port", "0", "--insecure"),
             "host 0.0.0.0 is no address that a client can use: with a control plane of its own, mcp_url needs",

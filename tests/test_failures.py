@@ -341,3 +341,62 @@ def test_a_tool_that_ends_the_process_ends_only_its_call() -> None:
         sys.exit("bye")
 
     assert failure_of(env, "leave").message.startswith("SystemExit: bye (incident")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "file:///srv/data/secret.db gone",
+        "err:/srv/x/secret.pem:12",
+        "open '/srv/my data/secret key.pem' failed",
+        "see ~/secret/key.pem",
+        r"\\host\share\secret.txt",
+        r"C:\Users\me\secret.txt",
+        "path=/srv/secret/place, done",
+    ],
+)
+def test_invariant_8_no_form_of_a_path_is_read_by_an_agent(text: str) -> None:
+    from mcpenv.failures import own_words
+
+    said = own_words(ValueError(text))
+    assert "secret" not in said
+    assert "<path>" in said
+
+
+@pytest.mark.parametrize("text", ["http://example.com/a/b", "a/b/c", "1/2 of it", "and/or"])
+def test_what_is_no_path_of_this_machine_stays(text: str) -> None:
+    from mcpenv.failures import own_words
+
+    assert own_words(ValueError(text)) == f"ValueError: {text}"
+
+
+def test_a_score_does_not_run_for_a_step_that_was_given_up() -> None:
+    import threading
+
+    scored: list[str] = []
+    returned = threading.Event()
+
+    class Late(MCPEnvironment):
+        gate = threading.Event()
+
+        def __init__(self) -> None:
+            @self.tool
+            def late() -> str:
+                """Come too late."""
+                self.gate.wait(20)
+                return "late"
+
+        def score(self, call: Any, outcome: Any) -> float:
+            scored.append(call.name)
+            return 1.0
+
+        def close(self) -> None:
+            returned.set()
+
+    env = Late()
+    env.reset()
+    assert env.call_tool("late", timeout_s=0.05).reward is None
+    env.close()
+    Late.gate.set()
+    assert returned.wait(20)
+    assert scored == []

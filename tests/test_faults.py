@@ -813,3 +813,352 @@ def test_a_session_closed_while_a_new_instance_is_made_for_it_leaves_none(gated:
             assert (await resetting).json()["code"] == "SESSION_LOST"
 
     beside_a_witness(gated, fault)
+
+
+# -- too many
+
+
+def test_200_clients_at_a_limit_of_50_never_hold_more_than_50_slots(world: type[Faulty]) -> None:
+    limit = 50
+
+    async def fault(bench: Bench) -> None:
+        seen: Counter[str] = Counter()
+        most = 0
+
+        async def sample() -> None:
+            nonlocal most
+            async with httpx.AsyncClient(base_url=bench.url, timeout=PATIENCE_S) as http:
+                while True:
+                    capacity = (await http.get("/capacity")).json()
+                    most = max(most, capacity["active_sessions"])
+                    assert capacity["active_sessions"] + capacity["available_slots"] == limit
+                    await asyncio.sleep(0.002)
+
+        async def client(number: int) -> None:
+            async with AsyncExitStack() as stack:
+                if number % 4 == 0:
+                    response = await bench.http.post("/sessions")
+                    if response.status_code == 503:
+                        assert int(response.headers["retry-after"]) > 0
+                        seen[response.json()["code"]] += 1
+                        return
+                    session_id = response.json()["session_id"]
+                    stack.push_async_callback(bench.http.delete, f"/sessions/{session_id}")
+                    step = await bench.http.post("/step", json={"session_id": session_id, "action": ADD})
+                    assert step.json()["observation"]["result"]["data"] == 1
+                else:
+                    orchestrator = await stack.enter_async_context(control(bench.url))
+                    try:
+                        reply = await orchestrator.ask("reset")
+                    except ConnectionClosed as closed:  # refused before the frame was sent: the reason was said first
+                        assert closed.rcvd is not None
+                        assert closed.rcvd.code == 1013
+                        seen["CAPACITY_REACHED"] += 1
+                        return
+                    if reply["type"] == "error":
+                        assert reply["data"]["retry_after_s"] > 0
+                        seen[reply["data"]["code"]] += 1
+                        return
+                    assert value(await orchestrator.call("add")) == 1
+                seen["served"] += 1
+                # Every third stays until all slots have been taken; the others make room.
+                if number % 3 == 0:
+                    await asyncio.wait_for(full.wait(), PATIENCE_S)
+
+        async def watch() -> None:
+            while most < limit:
+                await asyncio.sleep(0.002)
+            full.set()
+
+        full = asyncio.Event()
+        watching = [asyncio.create_task(sample()), asyncio.create_task(watch())]
+        try:
+            await asyncio.gather(*(client(number) for number in range(200)))
+        finally:
+            for task in watching:
+                task.cancel()
+            await asyncio.wait(watching)
+        assert seen["served"] + seen["CAPACITY_REACHED"] == 200
+        assert seen["served"] >= limit
+        assert most == limit
+        assert bench.census.most <= limit
+
+    beside_a_witness(world, fault, ServerConfig(max_concurrent_envs=limit, queue_timeout_s=5))
+
+
+def test_clients_that_leave_while_they_wait_free_their_place(gated: type[Gated]) -> None:
+    async def fault(bench: Bench) -> None:
+        async with control(bench.url) as first:
+            await first.ask("reset")
+            leaving = [control(bench.url) for _ in range(20)]
+            sockets = [await manager.__aenter__() for manager in leaving]
+            async with httpx.AsyncClient(base_url=bench.url, timeout=PATIENCE_S) as http:
+                posting = asyncio.create_task(http.post("/reset"))
+                async with asyncio.timeout(PATIENCE_S):
+                    while (await bench.capacity())["waiting"] < 21:
+                        await asyncio.sleep(0.005)
+                for socket in sockets:
+                    socket.cut()
+                async with asyncio.timeout(PATIENCE_S):
+                    while (await bench.capacity())["waiting"] > 1:
+                        await asyncio.sleep(0.005)
+                await first.send("close")
+                reply = await posting
+                assert reply.status_code == 200
+                await bench.http.delete(f"/sessions/{reply.json()['session_id']}")
+            for manager in leaving:
+                await manager.__aexit__(None, None, None)
+
+    beside_a_witness(gated, fault, ServerConfig(max_concurrent_envs=2))
+
+
+# -- retries
+
+
+def test_repeated_and_reordered_requests_run_once_each(world: type[Faulty]) -> None:
+    async def fault(bench: Bench) -> None:
+        async with control(bench.url) as orchestrator:
+            await orchestrator.ask("reset", request_id="r")
+            frames = [("add", {"by": number}, f"s{number}") for number in range(1, 21)]
+            # Each three times, in another order each time; more than one is under way at once.
+            order = [*frames, *frames[::-1], *frames[::2], *frames[1::2]]
+            for tool, arguments, request_id in order:
+                await orchestrator.begin(tool, arguments, request_id=request_id)
+            answers: dict[str, set[str]] = {}
+            for _ in order:
+                reply = await orchestrator.hear()
+                answers.setdefault(reply["request_id"], set()).add(json.dumps(reply))
+            assert {len(same) for same in answers.values()} == {1}
+            assert (await orchestrator.ask("state"))["data"]["step_count"] == 20
+            trajectory = (await orchestrator.ask("trajectory"))["data"]
+            assert sorted(step["call"]["arguments"]["by"] for step in trajectory["steps"]) == list(range(1, 21))
+            assert trajectory["total_reward"] == sum(range(1, 21))
+            # A reset that comes again after steps does not begin another episode.
+            await orchestrator.ask("reset", request_id="r")
+            assert (await orchestrator.ask("state"))["data"]["step_count"] == 20
+            assert (await orchestrator.call("add", {"by": 99}, request_id="s1"))["data"]["code"] == "VALIDATION_ERROR"
+
+    beside_a_witness(world, fault)
+
+
+def test_a_step_repeated_by_a_client_that_lost_its_socket_again_and_again_ran_once(world: type[Faulty]) -> None:
+    async def fault(bench: Bench) -> None:
+        async with control(bench.url, additional_headers=RESUMABLE) as orchestrator:
+            await orchestrator.ask("reset", request_id="r")
+            await orchestrator.begin("hold", request_id="s")
+            await bench.inside()
+            orchestrator.cut()
+        for _ in range(5):
+            async with control(bench.url, "?resume=1", additional_headers=RESUMABLE) as orchestrator:
+                await orchestrator.begin("hold", request_id="s")
+                await bench.unaffected()
+                orchestrator.cut()
+        async with control(bench.url, "?resume=1", additional_headers=RESUMABLE) as orchestrator:
+            asking = asyncio.create_task(orchestrator.call("hold", request_id="s"))
+            bench.gate.open()
+            assert value(await asking) == 1
+            state = await orchestrator.ask("state")
+            assert state["data"]["step_count"] == 1
+            await orchestrator.send("close")
+
+    beside_a_witness(world, fault, ServerConfig(resume_grace_s=PATIENCE_S))
+
+
+def test_http_requests_with_one_key_that_come_at_once_run_once(world: type[Faulty]) -> None:
+    async def fault(bench: Bench) -> None:
+        async with httpx.AsyncClient(base_url=bench.url, timeout=PATIENCE_S) as http:
+            resets = await asyncio.gather(*(http.post("/reset", headers={"Idempotency-Key": "r"}) for _ in range(5)))
+            assert len({response.text for response in resets}) == 1
+            assert (await bench.capacity())["active_sessions"] == 2
+            body = {"session_id": resets[0].json()["session_id"], "action": {**ADD, "tool_name": "hold"}}
+            steps = [
+                asyncio.create_task(http.post("/step", json=body, headers={"Idempotency-Key": "s"})) for _ in range(5)
+            ]
+            await bench.inside()
+            # One of them gives up, and comes again.
+            steps[0].cancel()
+            await asyncio.wait({steps[0]})
+            assert bench.gate.inside == 1
+            steps[0] = asyncio.create_task(http.post("/step", json=body, headers={"Idempotency-Key": "s"}))
+            bench.gate.open()
+            assert {(await step).json()["observation"]["result"]["data"] for step in steps} == {1}
+            state = await http.get("/state", params={"session_id": body["session_id"]})
+            assert state.json()["step_count"] == 1
+            await http.delete(f"/sessions/{body['session_id']}")
+
+    beside_a_witness(world, fault)
+
+
+# -- the end of the server
+
+
+class Process:
+    """A server in a process of its own, and what its instances wrote down."""
+
+    def __init__(self, journal: Path, *options: str) -> None:
+        self._journal = journal
+        command = [sys.executable, "-m", "mcpenv", "run", "fault_worlds:Journalled"]
+        if "--port" not in options:
+            command += ["--port", "0"]
+        self.process = subprocess.Popen(
+            [*command, "--set", f"journal={journal}", *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=HERE,
+        )
+        assert self.process.stdout is not None
+        said = []
+        for line in self.process.stdout:
+            said.append(line)
+            found = re.search(r"http://[^\s/]+:\d+", line)
+            if found:
+                self.url = found.group()
+                break
+        else:
+            raise RuntimeError("".join(said))
+        self.said: list[str] = []
+        self._reader = threading.Thread(target=lambda: self.said.extend(self.process.stdout or ()), daemon=True)
+        self._reader.start()
+
+    def words(self) -> Counter[str]:
+        return Counter(self._journal.read_text().split()) if self._journal.exists() else Counter()
+
+    def ended(self) -> int:
+        """The exit status, when it has ended."""
+        status = self.process.wait(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
+        return status
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[Process]:
+    server = Process(tmp_path / "journal", "--max-sessions", "100")
+    try:
+        yield server
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+async def stepping(url: str, answered: Counter[str]) -> None:
+    """Step until the server says no."""
+    try:
+        async with control(url) as orchestrator:
+            await orchestrator.ask("reset")
+            while True:
+                answered["asked"] += 1
+                reply = await orchestrator.call("wait", {"seconds": 0.05})
+                assert value(reply) == "waited"
+                answered["answered"] += 1
+    except ConnectionClosed as closed:
+        answered[f"closed {closed.rcvd.code if closed.rcvd else None}"] += 1
+
+
+def test_sigterm_under_load_answers_the_steps_under_way_closes_everything_and_exits_0(process: Process) -> None:
+    async def main() -> None:
+        answered: Counter[str] = Counter()
+        clients = [asyncio.create_task(stepping(process.url, answered)) for _ in range(20)]
+        await until(lambda: answered["answered"] > 60, "they step")
+        process.process.send_signal(signal.SIGTERM)
+        await asyncio.gather(*clients)
+        assert answered["closed 1012"] == 20, answered
+        assert process.words()["began"] == process.words()["ended"]
+
+    run(main())
+    assert process.ended() == 0, "".join(process.said)
+    words = process.words()
+    assert words["opened"] == words["closed"] == 21  # and the prototype
+
+
+def test_sigterm_refuses_those_who_wait_and_those_who_come(tmp_path: Path) -> None:
+    server = Process(tmp_path / "journal", "--max-sessions", "1")
+
+    async def main() -> None:
+        async with control(server.url) as orchestrator, httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as http:
+            await orchestrator.ask("reset")
+            await orchestrator.begin("wait", {"seconds": 1.5})
+            await until(lambda: server.words()["began"] == 1, "a step is under way")
+            async with control(server.url) as waiting:
+                async with asyncio.timeout(PATIENCE_S):
+                    while not (await http.get("/capacity")).json()["waiting"]:
+                        await asyncio.sleep(0.005)
+                server.process.send_signal(signal.SIGTERM)
+                assert (await waiting.hear())["data"]["code"] == "CAPACITY_REACHED"
+                assert server.words()["ended"] == 0, "it waited for the step"
+            assert (await http.get("/ready")).status_code == 503
+            assert (await http.post("/reset")).json()["code"] == "CAPACITY_REACHED"
+            assert value(await orchestrator.hear()) == "waited"
+
+    try:
+        run(main())
+        assert server.ended() == 0, "".join(server.said)
+        assert server.words()["opened"] == server.words()["closed"] == 2
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+def test_sigterm_does_not_wait_for_a_tool_that_never_returns(tmp_path: Path) -> None:
+    server = Process(tmp_path / "journal", "--step-timeout-s", "0.2")
+
+    async def main() -> None:
+        async with control(server.url) as orchestrator:
+            await orchestrator.ask("reset")
+            late = await orchestrator.call("stuck")
+            assert failure(late)["error_type"] == "timeout"
+            server.process.send_signal(signal.SIGTERM)
+            with pytest.raises(ConnectionClosed):
+                await orchestrator.hear()
+
+    try:
+        run(main())
+        assert server.ended() == 0, "".join(server.said)
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+def test_sigkill_under_load_is_a_lost_session_to_its_clients_and_the_port_is_free(process: Process, tmp_path: Path) -> None:
+    async def main() -> None:
+        answered: Counter[str] = Counter()
+        clients = [asyncio.create_task(stepping(process.url, answered)) for _ in range(20)]
+        await until(lambda: answered["answered"] > 60, "they step")
+        process.process.kill()
+        await asyncio.gather(*clients)
+        assert answered["closed None"] == 20
+
+    async def after(url: str) -> None:
+        async with control(url, "?resume=1", additional_headers=RESUMABLE) as orchestrator:
+            assert (await orchestrator.hear())["data"]["code"] == "SESSION_LOST"
+        async with control(url) as orchestrator:
+            assert (await orchestrator.ask("reset"))["type"] == "observation"
+
+    run(main())
+    process.process.wait(PATIENCE_S)
+    port = process.url.rpartition(":")[2]
+    again = Process(tmp_path / "another", "--port", port)
+    try:
+        run(after(again.url))
+    finally:
+        again.process.kill()
+        again.process.wait()
+
+
+# -- agents that do not read
+
+
+def test_an_agent_that_never_reads_its_answer_does_not_hold_the_episode(world: type[Faulty]) -> None:
+    async def fault(bench: Bench) -> None:
+        async with control(bench.url) as orchestrator:
+            path = "/" + (await begun(orchestrator)).split("/", 3)[3]
+            body, headers = modern("tools/call", {"name": "big", "arguments": {"megabytes": 24}})
+            async with wire(bench.url) as deaf:
+                await deaf.post(path, body, headers)
+                async with asyncio.timeout(PATIENCE_S):
+                    while (await orchestrator.ask("state"))["data"]["step_count"] == 0:
+                        pass
+                assert value(await orchestrator.call("add")) == 1
+                await bench.unaffected()
+
+    beside_a_witness(world, fault)

@@ -231,6 +231,20 @@ class StepResult(Generic[ObsT]):
         return "" if read is None else read.text
 
     @property
+    def metadata(self) -> dict[str, Any]:
+        """The observation's metadata: the author's own."""
+        if isinstance(self.observation, Observation):
+            return self.observation.metadata
+        given = self.observation.get("metadata") if isinstance(self.observation, dict) else None
+        return given if isinstance(given, dict) else {}
+
+    @property
+    def result(self) -> ToolResult | None:
+        """What the tool returned; None if it failed, and for observations that are no tool's."""
+        found = getattr(self.observation, "result", None)
+        return found if isinstance(found, ToolResult) else None
+
+    @property
     def error(self) -> ToolFailure | None:
         """Why the tool call gave no result."""
         read = _readable(self.observation)
