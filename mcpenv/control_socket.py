@@ -57,7 +57,7 @@ WATCH_AFTER_S = 0.02
 MAX_BACKLOG = 256
 """Frames that may wait behind one under way; then the socket is not read."""
 
-NORMAL, FAILED, TRY_AGAIN, UNAUTHORIZED, EVICTED = 1000, 1011, 1013, 4401, 4409
+NORMAL, FAILED, RESTART, TRY_AGAIN, UNAUTHORIZED, EVICTED = 1000, 1011, 1012, 1013, 4401, 4409
 
 
 class ControlSocket:
@@ -144,6 +144,8 @@ class _Conversation:
         self._urgent: set[asyncio.Task[None]] = set()
         self._left = False
         self._evicted = False
+        self._dismissed = False
+        self._idle = False
         self._task: asyncio.Task[Any] | None = None
         self._waiting_for: asyncio.Task[Any] | None = None
         self.protocol: str | None = None
@@ -152,16 +154,17 @@ class _Conversation:
         """Serve the session until either side ends."""
         self._session = session
         self._task = asyncio.current_task()
+        self._dismissed = self._pool.draining
         session.attach(self)
         try:
-            await self._serve(session)
-            await self._close(NORMAL)
+            try:
+                await self._serve(session)
+            except asyncio.CancelledError:
+                if not (self._evicted or self._dismissed) or self._task is None or self._task.uncancel() > 0:
+                    raise
+            await self._close(EVICTED if self._evicted else RESTART if self._dismissed else NORMAL)
         except _Gone:
             pass
-        except asyncio.CancelledError:
-            if not self._evicted or self._task is None or self._task.uncancel() > 0:
-                raise
-            await self._close(EVICTED)
         finally:
             for task in (*self._urgent, self._pending):
                 if task is not None:
@@ -173,6 +176,13 @@ class _Conversation:
         """Another socket has come for the session."""
         self._evicted = True
         if self._task is not None:
+            self._task.cancel()
+
+    def dismiss(self) -> None:
+        """The server is about to end."""
+        self._dismissed = True
+        if self._idle and self._task is not None:
+            self._idle = False
             self._task.cancel()
 
     async def refuse(self, error: WireError) -> None:
@@ -208,8 +218,10 @@ class _Conversation:
     # -- in order of arrival
 
     async def _serve(self, session: Session) -> None:
-        while True:
+        while not self._dismissed:
+            self._idle = True
             arrival = await self._next()
+            self._idle = False
             frame = arrival.frame
             if frame is not None and frame.type is FrameType.CLOSE:
                 return

@@ -309,10 +309,9 @@ class _Ending:
         self._draining = asyncio.create_task(self._drain())
 
     async def _drain(self) -> None:
-        self._pool.draining = True
         try:
             async with asyncio.timeout(self._shutdown_timeout_s):
-                await self._pool.wait_idle()
+                await self._pool.drain()
         except TimeoutError:
             logger.warning("steps under way did not finish within %g s", self._shutdown_timeout_s)
         for server in self._servers:

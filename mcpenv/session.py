@@ -63,6 +63,10 @@ class Socket(Protocol):
         """Another socket has come for the session."""
         ...
 
+    def dismiss(self) -> None:
+        """The server is about to end: no more after the step under way."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Credential:
@@ -157,6 +161,11 @@ class Session:
         socket, self._socket = self._socket, None
         if socket is not None:
             socket.evict()
+
+    def dismiss(self) -> None:
+        """Whoever holds the session lets go of it after the step under way."""
+        if self._socket is not None:
+            self._socket.dismiss()
 
     @property
     def last_activity(self) -> float:
@@ -286,15 +295,20 @@ class SessionPool:
             if self._abandoned:
                 await asyncio.wait(self._abandoned, timeout=self._config.shutdown_timeout_s)
 
-    async def wait_idle(self) -> None:
-        """Return once no session has a call under way."""
-        while True:
-            executions = [
-                s.execution for s in self._sessions.values() if s.execution.busy and not s.execution.author.stuck
-            ]
-            if not executions:
-                return
-            for execution in executions:
+    async def drain(self) -> None:
+        """Take nothing new; return when the calls have ended that are under way or wait for their turn now.
+
+        Who waits for a session is refused, and sockets end after their step.
+        """
+        self.draining = True
+        queue, self._queue = self._queue, deque()
+        for turn in queue:
+            if not turn.done():
+                turn.set_exception(self._refusal("this server is about to end"))
+        for session in self.sessions():
+            session.dismiss()
+        for execution in [session.execution for session in self._sessions.values()]:
+            if execution.busy and not execution.author.stuck:
                 await execution.wait_idle()
 
     def get(self, session_id: str) -> Session:
@@ -531,11 +545,11 @@ class SessionPool:
             async with asyncio.timeout(self._config.queue_timeout_s):
                 await turn
         except TimeoutError as error:
-            if turn.done() and not turn.cancelled():
+            if _granted(turn):
                 return  # the slot came at the last moment
             raise self._refusal(f"all {self.max_sessions} sessions are in use") from error
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if _granted(turn):
                 self._free_reserved()
             raise
         finally:
@@ -604,6 +618,10 @@ class SessionPool:
             if session.idle_s >= self._config.session_timeout_s:
                 logger.info("session ends after %.0f s without use", session.idle_s)
                 self._begin_close(session)
+
+
+def _granted(turn: asyncio.Future[None]) -> bool:
+    return turn.done() and not turn.cancelled() and turn.exception() is None
 
 
 def _retrieved(task: asyncio.Task[Any]) -> None:

@@ -123,7 +123,7 @@ async def wire_socket(url: str) -> AsyncIterator[Wire]:
 
 def agent(url: str, era: str = "2026-07-28", token: str | None = None) -> fastmcp.Client[Any]:
     """A stock MCP client."""
-    return fastmcp.Client(url, mode=era, auth=token)  # type: ignore[arg-type]
+    return fastmcp.Client(url, mode=era, auth=token)
 
 
 def modern(method: str, params: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, str]]:
@@ -188,7 +188,9 @@ class Bench:
 
     async def rest(self) -> None:
         """Take note of what there is before anything goes wrong."""
-        async with agent(f"{self.url}/mcp", "legacy") as client:  # the first stream starts a task that watches for the end
+        async with agent(
+            f"{self.url}/mcp", "legacy"
+        ) as client:  # the first stream starts a task that watches for the end
             await client.list_tools()
         await self._witness.ask("reset")
         await self.unaffected()
@@ -203,7 +205,13 @@ class Bench:
         """
         expected = {"active_sessions": 1, "waiting": 0, "quarantined": quarantined}
         seen: dict[str, Any] = {}
-        over = {"tasks": quarantined, "sockets": 0, "threads": quarantined, "instances": quarantined, "alive": quarantined}
+        over = {
+            "tasks": quarantined,
+            "sockets": 0,
+            "threads": quarantined,
+            "instances": quarantined,
+            "alive": quarantined,
+        }
         try:
             async with asyncio.timeout(PATIENCE_S):
                 while True:

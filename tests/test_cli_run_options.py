@@ -210,7 +210,10 @@ def test_the_public_name_is_one_that_the_server_answers_to() -> None:
             ("--host", "0.0.0.0", "--agent-token", f"ada={ADAS_TOKEN}"),
             "host 0.0.0.0 is not loopback, and has no credentials (a control token): use",
         ),
-        (("--control-host", "0.0.0.0", "--control-port", "0"), "host 0.0.0.0 is not loopback, and has no credentials (a cont"),
+        (
+            ("--control-host", "0.0.0.0", "--control-port", "0"),
+            "host 0.0.0.0 is not loopback, and has no credentials (a cont",
+        ),
         (
             ("--host", "0.0.0.0", "--control-port", "0", "--insecure"),
             "host 0.0.0.0 is no address that a client can use: with a control plane of its own, mcp_url needs",

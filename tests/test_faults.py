@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import signal
 import subprocess
@@ -113,7 +112,10 @@ def test_a_socket_cut_in_the_middle_of_a_frame_ends_its_own_session_alone(world:
 
 def test_a_handshake_or_a_body_cut_half_way_leaves_nothing(world: type[Faulty]) -> None:
     async def fault(bench: Bench) -> None:
-        for start in (b"GET /ws HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: webs", b"POST /reset HTTP/1.1\r\nHost: 127.0.0.1\r\n"):
+        for start in (
+            b"GET /ws HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: webs",
+            b"POST /reset HTTP/1.1\r\nHost: 127.0.0.1\r\n",
+        ):
             async with wire(bench.url) as cut:
                 cut.writer.write(start)
                 await cut.writer.drain()
@@ -499,7 +501,7 @@ def test_close_racing_a_step_stops_the_step_and_closes_once(world: type[Faulty],
                 http = await stack.enter_async_context(httpx.AsyncClient(base_url=bench.url, timeout=PATIENCE_S))
                 session_id = (await http.post("/reset")).json()["session_id"]
                 headers = {"Idempotency-Key": "k"} if plane == "http-key" else {}
-                stepping = asyncio.create_task(
+                stepping: asyncio.Task[Any] = asyncio.create_task(
                     http.post("/step", json={"session_id": session_id, "action": action}, headers=headers)
                 )
             else:
@@ -514,7 +516,7 @@ def test_close_racing_a_step_stops_the_step_and_closes_once(world: type[Faulty],
                     stepping = asyncio.create_task(client.call_tool(tool))
             await bench.inside()
             closed = await asyncio.gather(*(bench.http.delete(f"/sessions/{session_id}") for _ in range(3)))
-            assert [response.status_code for response in closed][0] == 200
+            assert closed[0].status_code == 200
             assert (await bench.http.get(f"/sessions/{session_id}")).status_code == 404
             if plane.startswith("http"):
                 response = await stepping
@@ -647,7 +649,9 @@ def test_two_sockets_that_come_at_once_for_one_session_get_one(gated: type[Gated
         async with control(bench.url, additional_headers=RESUMABLE) as first:
             await bench.inside()
             async with control(bench.url, additional_headers=RESUMABLE) as second:
-                async with control(bench.url, additional_headers={**RESUMABLE, "mcpenv-session-token": "x" * 20}) as other:
+                async with control(
+                    bench.url, additional_headers={**RESUMABLE, "mcpenv-session-token": "x" * 20}
+                ) as other:
                     gated.wait_in = ""
                     bench.gate.open()
                     assert (await other.hear())["data"]["code"] == "UNAUTHORIZED"
@@ -1075,7 +1079,10 @@ def test_sigterm_refuses_those_who_wait_and_those_who_come(tmp_path: Path) -> No
     server = Process(tmp_path / "journal", "--max-sessions", "1")
 
     async def main() -> None:
-        async with control(server.url) as orchestrator, httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as http:
+        async with (
+            control(server.url) as orchestrator,
+            httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_S) as http,
+        ):
             await orchestrator.ask("reset")
             await orchestrator.begin("wait", {"seconds": 1.5})
             await until(lambda: server.words()["began"] == 1, "a step is under way")
@@ -1119,7 +1126,9 @@ def test_sigterm_does_not_wait_for_a_tool_that_never_returns(tmp_path: Path) -> 
         server.process.wait()
 
 
-def test_sigkill_under_load_is_a_lost_session_to_its_clients_and_the_port_is_free(process: Process, tmp_path: Path) -> None:
+def test_sigkill_under_load_is_a_lost_session_to_its_clients_and_the_port_is_free(
+    process: Process, tmp_path: Path
+) -> None:
     async def main() -> None:
         answered: Counter[str] = Counter()
         clients = [asyncio.create_task(stepping(process.url, answered)) for _ in range(20)]
