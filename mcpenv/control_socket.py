@@ -178,10 +178,10 @@ class _Conversation:
         if self._task is not None:
             self._task.cancel()
 
-    def dismiss(self) -> None:
+    def dismiss(self, *, at_once: bool) -> None:
         """The server is about to end."""
         self._dismissed = True
-        if self._idle and self._task is not None:
+        if at_once and self._idle and self._task is not None:
             self._idle = False
             self._task.cancel()
 
@@ -305,7 +305,8 @@ class _Conversation:
                     return
                 if len(self._arrived) > before and self._arrived[-1].frame is not None:
                     frame = self._arrived[-1].frame
-                    if frame.type.urgent:
+                    # Before there is a session they wait like all others.
+                    if frame.type.urgent and self._session is not None:
                         self._serve_at_once(self._arrived.pop())
                 if self._waiting_for is None:
                     return

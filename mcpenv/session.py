@@ -63,8 +63,8 @@ class Socket(Protocol):
         """Another socket has come for the session."""
         ...
 
-    def dismiss(self) -> None:
-        """The server is about to end: no more after the step under way."""
+    def dismiss(self, *, at_once: bool) -> None:
+        """The server is about to end: no more after the step under way; if there is none, ``at_once`` or later."""
         ...
 
 
@@ -162,10 +162,10 @@ class Session:
         if socket is not None:
             socket.evict()
 
-    def dismiss(self) -> None:
-        """Whoever holds the session lets go of it after the step under way."""
+    def dismiss(self, *, at_once: bool) -> None:
+        """Whoever holds the session lets go of it: after the step under way, or ``at_once`` if it has none."""
         if self._socket is not None:
-            self._socket.dismiss()
+            self._socket.dismiss(at_once=at_once)
 
     @property
     def last_activity(self) -> float:
@@ -306,10 +306,13 @@ class SessionPool:
             if not turn.done():
                 turn.set_exception(self._refusal("this server is about to end"))
         for session in self.sessions():
-            session.dismiss()
+            # An agent may be at work in a session whose socket is idle.
+            session.dismiss(at_once=not session.execution.busy)
         for execution in [session.execution for session in self._sessions.values()]:
             if execution.busy and not execution.author.stuck:
                 await execution.wait_idle()
+        for session in self.sessions():
+            session.dismiss(at_once=True)
 
     def get(self, session_id: str) -> Session:
         """The session of that id.

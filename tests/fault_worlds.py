@@ -144,6 +144,10 @@ class Counted(MCPEnvironment):
         cls.census.loop = asyncio.get_running_loop()
         yield
 
+    def reset(self, seed: int | None = None, episode_id: str | None = None) -> Observation | None:
+        self.count = 0
+        return Observation(metadata={"seed": seed})
+
     def score(self, call: ToolCall, outcome: ToolOutcome) -> float | None:
         return float(call.arguments.get("by", 1)) if outcome.error is None else -1.0
 
@@ -230,10 +234,6 @@ class Faulty(Counted):
             """End the episode."""
             return "handed in"
 
-    def reset(self, seed: int | None = None, episode_id: str | None = None) -> Observation:
-        self.count = 0
-        return Observation(metadata={"seed": seed})
-
 
 FAULTS: dict[str, type[BaseException]] = {
     "RuntimeError": RuntimeError,
@@ -316,7 +316,7 @@ class AsyncStages(Stages):
 
 
 class Gated(Counted):
-    """Its constructor, reset or close waits at the gate while ``wait_in`` names it."""
+    """Its constructor, reset, state or close waits at the gate while ``wait_in`` names it."""
 
     wait_in = ""
 
@@ -330,8 +330,25 @@ class Gated(Counted):
             self.gate.wait()
             return "through"
 
-    def reset(self, seed: int | None = None, episode_id: str | None = None) -> None:
+        @self.tool(concurrent=True)
+        async def look() -> str:
+            """Wait at the gate beside others."""
+            await self.gate.wait_async()
+            return "seen"
+
+        @self.tool(concurrent=True, terminal=True)
+        async def submit() -> str:
+            """End the episode."""
+            return "handed in"
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None) -> Observation | None:
         self._maybe("reset")
+        return super().reset(seed, episode_id)
+
+    @property
+    def state(self) -> Any:
+        self._maybe("state")
+        return super().state
 
     def close(self) -> None:
         self._maybe("close")

@@ -1171,3 +1171,54 @@ def test_an_agent_that_never_reads_its_answer_does_not_hold_the_episode(world: t
                 await bench.unaffected()
 
     beside_a_witness(world, fault)
+
+
+def test_a_state_that_blocks_truncates_the_episode_and_a_reset_goes_on(gated: type[Gated]) -> None:
+    async def fault(bench: Bench) -> None:
+        async with control(bench.url) as orchestrator:
+            await orchestrator.ask("reset")
+            await orchestrator.call("add")
+            await orchestrator.send("wait", request_id="w")
+            gated.wait_in = "state"
+            await orchestrator.send("state", request_id="s", timeout_s=0.05)
+            replies = {reply["request_id"]: reply["data"] for reply in [await orchestrator.hear() for _ in range(2)]}
+            gated.wait_in = ""
+            assert replies["s"]["code"] == "TIMEOUT"
+            assert (replies["w"]["done"], replies["w"]["truncated"]) == (True, True)
+            assert (await orchestrator.call("add"))["data"]["code"] == "EPISODE_DONE"
+            await orchestrator.ask("reset")
+            assert value(await orchestrator.call("add")) == 1
+        bench.gate.open()
+
+    beside_a_witness(gated, fault)
+
+
+def test_a_reset_that_blocks_is_left_behind_by_the_next_request(gated: type[Gated]) -> None:
+    async def fault(bench: Bench) -> None:
+        for kind, data in (("state", {}), ("step", ADD), ("reset", {})):
+            async with control(bench.url) as orchestrator:
+                gated.wait_in = "reset"
+                assert (await orchestrator.ask("reset", timeout_s=0.05))["data"]["code"] == "TIMEOUT"
+                gated.wait_in = ""
+                assert (await orchestrator.ask(kind, data))["type"] in ("state", "observation")
+                assert value(await orchestrator.call("add")) == (2 if kind == "step" else 1)
+        await bench.nothing_left(quarantined=3)
+        bench.gate.open()
+
+    beside_a_witness(gated, fault)
+
+
+def test_a_tool_that_goes_on_while_another_ends_the_episode_does_not_undo_its_end(gated: type[Gated]) -> None:
+    async def fault(bench: Bench) -> None:
+        async with control(bench.url) as orchestrator:
+            async with agent(await begun(orchestrator)) as client:
+                looking = asyncio.create_task(client.call_tool("look"))
+                await bench.inside()
+                assert (await orchestrator.call("submit"))["data"]["done"] is True
+                bench.gate.open()
+                await looking
+                done = (await orchestrator.ask("wait"))["data"]
+                assert (done["done"], done["terminated"]) == (True, True)
+                assert (await orchestrator.ask("trajectory"))["data"]["terminated"] is True
+
+    beside_a_witness(gated, fault)
