@@ -141,6 +141,11 @@ class Episode:
         if record.done and self.state is EpisodeState.RUNNING:
             self._end(record.terminated, record.truncated, record.reason)
 
+    def cut_short(self, reason: str) -> None:
+        """The world cannot go on, for a reason that was no step."""
+        if self.orchestrated and self.state is EpisodeState.RUNNING:
+            self._end(False, True, reason)
+
     def close(self) -> None:
         """No more of anything."""
         self.state = next_state(self.state, Event.CLOSE)

@@ -259,6 +259,8 @@ class Execution:
             assert isinstance(state, State)
             return state
         finally:
+            if self.author.stuck:
+                self.episode.cut_short("state could not be stopped")
             self._give_turn()
 
     def stop(self) -> None:
@@ -343,9 +345,7 @@ class Execution:
         if self.author.stuck:
             if self.episode.state is not EpisodeState.NEW:
                 next_state(self.episode.state, event)
-            raise ExecutionError(
-                "a tool that could not be stopped still runs in this environment; begin with a new one"
-            )
+            raise ExecutionError("code that could not be stopped still runs in this environment; begin with a new one")
 
     async def _call_in_turn(
         self,

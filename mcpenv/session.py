@@ -19,6 +19,7 @@ from mcpenv_client.errors import CapacityReached, InvalidMessage, McpenvError, S
 from mcpenv_client.observations import Observation
 from mcpenv_client.records import Plane
 from mcpenv_client.state import State
+from mcpenv_client.wire import EpisodeState
 
 from . import shim
 from .config import MANY_SESSIONS, ServerConfig
@@ -202,6 +203,7 @@ class Session:
             WireError: refused, or the author's code failed.
         """
         action = self._pool.actions.decode(dict(data))
+        await self._renew()
         return await shim.step(self.execution, action, plane=Plane.CONTROL, timeout_s=timeout_s)
 
     async def state(self, timeout_s: float | None = None) -> State:
@@ -210,7 +212,13 @@ class Session:
         Raises:
             WireError: the author's code failed.
         """
+        await self._renew()
         return await self.execution.read_state(timeout_s=timeout_s)
+
+    async def _renew(self) -> None:
+        """After a reset that could not be stopped there is no episode yet: what comes next is for a new instance."""
+        if self.execution.author.stuck and self.execution.episode.state is EpisodeState.NEW:
+            await self._pool.replace(self)
 
 
 class SessionPool:

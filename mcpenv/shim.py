@@ -31,9 +31,14 @@ async def step(
 def latest(execution: Execution) -> Observation:
     """The last observation of the running episode, whoever took the step: what ``wait`` answers."""
     trajectory, first = execution.episode.trajectory, execution.episode.first
-    if trajectory is not None and trajectory.steps:
-        return observation_of(execution, trajectory.steps[-1])
-    return first if first is not None else Observation(info=execution.episode.info(None))
+    if trajectory is None:
+        return Observation()
+    if trajectory.steps:
+        observation: Observation = observation_of(execution, trajectory.steps[-1])
+    else:
+        observation = first if first is not None else Observation(info=execution.episode.info(None))
+    # Another step than the last may have ended the episode (tools may run together), or none.
+    return observation.model_copy(update={"terminated": trajectory.terminated, "truncated": trajectory.truncated})
 
 
 def observation_of(execution: Execution, record: StepRecord) -> Observation:
