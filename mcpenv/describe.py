@@ -60,8 +60,11 @@ class Description:
         observations: list[type[Observation]] = [CallToolObservation, ListToolsObservation]
         if cls.observation_type is not Observation or own:
             observations.append(cls.observation_type)
+        action = any_of([CallToolAction, ListToolsAction, *own], "validation")
+        if len(own) != 1:  # the classes have defaults; the wire needs it to tell them apart
+            action["required"] = ["type"]
         return {
-            "action": any_of([CallToolAction, ListToolsAction, *own], "validation"),
+            "action": action,
             "observation": any_of(observations, "serialization"),
             "reset_observation": schema_of(cls.observation_type, "serialization"),
             "state": schema_of(cls.state_type, "serialization"),

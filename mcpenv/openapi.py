@@ -8,12 +8,18 @@ from typing import Any
 
 from mcpenv_client.errors import ErrorCode
 from mcpenv_client.tools import Mode
-from mcpenv_client.wire import PROTOCOL_VERSION
+from mcpenv_client.wire import MAX_TIMEOUT_S, PROTOCOL_VERSION
 
 from .describe import Description
 
 _SESSION_ID = {"type": "string", "minLength": 1, "maxLength": 255, "description": "From POST /reset"}
-_TIMEOUT = {"type": "number", "exclusiveMinimum": 0, "description": "Seconds that this may take"}
+_MAYBE_SESSION_ID = {**_SESSION_ID, "type": ["string", "null"]}
+_TIMEOUT = {
+    "type": ["number", "null"],
+    "exclusiveMinimum": 0,
+    "exclusiveMaximum": MAX_TIMEOUT_S,
+    "description": "Seconds that this may take",
+}
 _INFO = {"type": "object", "description": "The framework's: episode_id, return, reward components"}
 
 
@@ -72,10 +78,14 @@ def page(spec: dict[str, Any]) -> str:
 
 def _control(schemas: dict[str, Any]) -> dict[str, Any]:
     reset = json.loads(json.dumps(schemas["reset"]))
-    reset["properties"] |= {"session_id": _SESSION_ID, "timeout_s": _TIMEOUT}
+    reset["properties"] |= {"session_id": _MAYBE_SESSION_ID, "timeout_s": _TIMEOUT}
     step = {
         "type": "object",
-        "properties": {"action": _embedded(schemas["action"]), "session_id": _SESSION_ID, "timeout_s": _TIMEOUT},
+        "properties": {
+            "action": _embedded(schemas["action"]),
+            "session_id": _MAYBE_SESSION_ID,
+            "timeout_s": _TIMEOUT,
+        },
         "required": ["action"],
         "additionalProperties": False,
     }

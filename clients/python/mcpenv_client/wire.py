@@ -29,6 +29,10 @@ MAX_REQUEST_ID = 255
 """Longest ``request_id``, in characters."""
 
 
+MAX_TIMEOUT_S = 1e9
+"""Every ``timeout_s`` is less than this; seconds."""
+
+
 class EpisodeState(str, Enum):
     """Where an environment's episode stands."""
 
@@ -180,10 +184,11 @@ def timeout_of(value: Any) -> float | None:
     """
     if value is None:
         return None
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e9:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < MAX_TIMEOUT_S:
         return float(value)
     raise InvalidMessage(
-        "timeout_s is a number of seconds, more than 0", errors=[_fault("timeout_s", "not a positive number")]
+        f"timeout_s is a number of seconds, more than 0 and less than {MAX_TIMEOUT_S:.0f}",
+        errors=[_fault("timeout_s", "not such a number")],
     )
 
 
@@ -453,6 +458,7 @@ def _json_kind(value: Any) -> str:
 
 __all__ = [
     "MAX_REQUEST_ID",
+    "MAX_TIMEOUT_S",
     "PROTOCOL_VERSION",
     "TRANSITIONS",
     "ActionTypes",
