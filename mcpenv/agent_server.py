@@ -30,6 +30,7 @@ from mcpenv_client.errors import EpisodeDone, SessionLost, WireError
 from mcpenv_client.records import Plane
 from mcpenv_client.tools import Tool, ToolErrorType
 
+from .admission import AuthChecks, Listing, admits
 from .execution import Execution, InputRequired
 from .handed_in import HandedIn
 from .results import to_fastmcp
@@ -45,8 +46,8 @@ class Lister(Protocol):
 
     handed_in: HandedIn | None
 
-    async def list_tools(self) -> list[Tool]:
-        """The tools."""
+    async def listing(self) -> Listing:
+        """The tools, and who may use them."""
         ...
 
 
@@ -123,6 +124,9 @@ class AgentServer(FastMCP):
             target = await self._finder.to_call()
             tools = target.execution.tools
             listed = tools.version
+            tool = tools.get(target.execution.mode, name)
+            if tool is not None and tool.auth is not None and not await admits(self, tool.auth, tool.kind.component):
+                raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {name!r}")
             record = await target.execution.call_tool(
                 name, arguments or {}, plane=Plane.AGENT, principal=target.principal, episode_id=target.episode_id
             )
@@ -153,8 +157,8 @@ class _Environments(Provider):
         self._finder = finder
 
     async def _list_tools(self) -> Sequence[Component]:
-        lister = await self._lister()
-        return [_listed(spec) for spec in await lister.list_tools()]
+        listing = await (await self._lister()).listing()
+        return [_listed(spec, listing.checks.get(spec.name)) for spec in listing.tools]
 
     async def _get_tool(self, name: str, version: VersionSpec | None = None) -> Component | None:
         return next((tool for tool in await self._list_tools() if tool.name == name), None)
@@ -203,7 +207,7 @@ async def _announce_change() -> None:
         await request.session.send_notification(ToolListChangedNotification(), related_request_id=request.request_id)
 
 
-def _listed(spec: Tool) -> Component:
+def _listed(spec: Tool, auth: AuthChecks | None) -> Component:
     return Component(
         name=spec.name,
         title=spec.title,
@@ -213,6 +217,7 @@ def _listed(spec: Tool) -> Component:
         annotations=None if spec.annotations is None else ToolAnnotations.model_validate(spec.annotations),
         tags=set((spec.meta or {}).get("fastmcp", {}).get("tags", ())),
         meta=spec.meta,
+        auth=auth,
     )
 
 

@@ -21,6 +21,7 @@ from mcpenv_client.tools import Mode, Tool
 from mcpenv_client.wire import ActionTypes, action_type
 
 from . import shim
+from .admission import AuthChecks
 from .agent_server import AgentServer, Target
 from .errors import InvalidTool
 from .execution import Execution
@@ -183,6 +184,7 @@ class MCPEnvironment:
         annotations: ToolAnnotations | dict[str, Any] | None = None,
         output_schema: dict[str, Any] | None = _NOT_GIVEN,
         meta: dict[str, Any] | None = None,
+        auth: AuthChecks | None = None,
     ) -> F: ...
     @overload
     def tool(
@@ -203,6 +205,7 @@ class MCPEnvironment:
         annotations: ToolAnnotations | dict[str, Any] | None = None,
         output_schema: dict[str, Any] | None = _NOT_GIVEN,
         meta: dict[str, Any] | None = None,
+        auth: AuthChecks | None = None,
     ) -> Callable[[F], F]: ...
     def tool(
         self,
@@ -222,6 +225,7 @@ class MCPEnvironment:
         annotations: ToolAnnotations | dict[str, Any] | None = None,
         output_schema: dict[str, Any] | None = _NOT_GIVEN,
         meta: dict[str, Any] | None = None,
+        auth: AuthChecks | None = None,
     ) -> Any:
         """Register a tool: ``@self.tool``, ``@self.tool(mode="simulation")``, ``self.tool(self.method)``.
 
@@ -233,6 +237,8 @@ class MCPEnvironment:
             terminal: a call that returned ends the episode.
             concurrent: calls of it need not wait for each other.
             title, version, icons, tags, annotations, output_schema, meta: as FastMCP's.
+            auth: FastMCP's checks (``require_scopes("write")``) of the agents that may list and call it. The
+                orchestrator, who has the environment, is not asked; nor is a client over stdio.
 
         Raises:
             InvalidTool: a reserved or taken name, an unknown mode, a signature that cannot be a tool's.
@@ -247,8 +253,8 @@ class MCPEnvironment:
             fastmcp["output_schema"] = output_schema
         options = ToolOptions(name, description, timeout_s, terminal, concurrent, fastmcp)
         if fn is None:
-            return functools.partial(self._register, mode=mode, options=options)
-        return self._register(fn, mode=mode, options=options)
+            return functools.partial(self._register, mode=mode, options=options, auth=auth)
+        return self._register(fn, mode=mode, options=options, auth=auth)
 
     def remove_tool(self, name: str) -> None:
         """Take a tool away, in both modes.
@@ -382,7 +388,7 @@ class MCPEnvironment:
 
     # -- for the core
 
-    def _register(self, fn: F, *, mode: Mode | str | None, options: ToolOptions) -> F:
+    def _register(self, fn: F, *, mode: Mode | str | None, options: ToolOptions, auth: AuthChecks | None = None) -> F:
         if not callable(fn):
             raise InvalidTool(options.name or repr(fn), f"a {type(fn).__name__} cannot be called")
         target: Any = fn
@@ -395,7 +401,7 @@ class MCPEnvironment:
         while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
             frame = frame.f_back
         kind = type(self)._kinds.kind_of(fn, name, options, lambda: dict(frame.f_locals))
-        self._execution.tools.add(BoundTool(kind, fn), modes)
+        self._execution.tools.add(BoundTool(kind, fn, auth), modes)
         return fn
 
     def _author_reset(self, seed: int | None, episode_id: str | None, options: dict[str, Any]) -> Callable[[], Any]:

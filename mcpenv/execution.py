@@ -28,6 +28,7 @@ from mcpenv_client.tools import Mode, Tool, ToolErrorType, ToolFailure
 from mcpenv_client.values import to_plain
 from mcpenv_client.wire import EpisodeState, Event, action_type, next_state
 
+from .admission import Listing
 from .author import Author, AuthorCode
 from .context import EnvironmentContext
 from .deadline import Deadline
@@ -98,9 +99,13 @@ class Execution:
 
     async def list_tools(self) -> list[Tool]:
         """The tools that this mode sees. Takes no turn: allowed in any state, also during a step."""
+        return (await self.listing()).tools
+
+    async def listing(self) -> Listing:
+        """The same, with who may use them."""
         if self.handed_in is not None:
-            return await self.handed_in.list_tools(self._visible)
-        return [tool.kind.spec for tool in self.tools.listed(self.mode)]
+            return await self.handed_in.listing(self._visible)
+        return self.tools.listing(self.mode)
 
     # -- steps
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from fastmcp import FastMCP
 from fastmcp.exceptions import DisabledError, NotFoundError, ToolError
 from fastmcp.exceptions import ValidationError as FastMCPValidationError
+from fastmcp.server.context import reset_transport, set_transport
 from fastmcp.server.dependencies import FastMCPRequestContext, fastmcp_request_ctx
 from fastmcp.server.middleware import Middleware
 from fastmcp.server.middleware.dereference import DereferenceRefsMiddleware
@@ -32,12 +33,13 @@ from mcpenv_client.records import LogEntry
 from mcpenv_client.tools import Tool, ToolErrorType, ToolFailure, ToolResult
 from mcpenv_client.wire import describe_faults
 
+from .admission import AuthChecks, Listing
 from .context import RecordSession
 from .failures import execution_failure, unusable_result
 from .kinds import RESERVED_NAMES, spec_of
 from .loops import NoLoop
 from .results import from_fastmcp, to_fastmcp
-from .toolbox import Visible
+from .toolbox import BoundTool, Visible
 
 logger = logging.getLogger("mcpenv")
 
@@ -84,7 +86,7 @@ class HandedIn:
         if not any(isinstance(provider, _OwnTools) for provider in server.providers):
             server.add_provider(_OwnTools())
 
-    async def list_tools(self, own: Visible) -> list[Tool]:
+    async def listing(self, own: Visible) -> Listing:
         """The server's tools and the environment's own, as its middleware lists them.
 
         A tool with one of the orchestrator's names that came later (mounted, proxied, renamed) is left out.
@@ -93,19 +95,24 @@ class HandedIn:
         with self._serve(own, None), self._requested(own, 0, []):
             components = await self.server.list_tools()
         specs: dict[str, Tool] = {}
+        checks: dict[str, AuthChecks] = {}
         for component in components:
             if component.name in RESERVED_NAMES:
                 logger.error("tool %r is left out: the name is reserved for the orchestrator", component.name)
             elif component.name not in specs:
                 specs[component.name] = spec_of(component)
-        return list(specs.values())
+                if component.auth is not None:
+                    checks[component.name] = component.auth
+        return Listing(list(specs.values()), checks)
 
     async def call_tool(
         self, own: Visible, name: str, arguments: dict[str, Any], call: Call
     ) -> ToolResult | ToolFailure | InputRequiredResult:
         """Call a tool through the server's middleware; failures are data."""
         await self.enter()
-        if name in RESERVED_NAMES or (self._hides and name not in {t.name for t in await self.list_tools(own)}):
+        if name in RESERVED_NAMES or (
+            self._hides and name not in {tool.name for tool in (await self.listing(own)).tools}
+        ):
             return _unknown(name)
         try:
             with self._serve(own, call), self._requested(own, call.number, call.logs):
@@ -208,9 +215,12 @@ class HandedIn:
             _srctx=_RecordRequest(request_id, session),  # type: ignore[arg-type]
         )
         token = fastmcp_request_ctx.set(stand_in)
+        # As over stdio, whoever acts here has the environment: FastMCP asks for no agent's token.
+        transport = set_transport("stdio")
         try:
             yield
         finally:
+            reset_transport(transport)
             fastmcp_request_ctx.reset(token)
 
 
@@ -254,15 +264,16 @@ class _OwnTools(Provider):
     """The own tools of whichever environment uses the server just now."""
 
     async def _list_tools(self) -> Sequence[Component]:
-        return [_component(tool.kind.component) for tool in _serving.get() or ()]
+        return [_component(tool) for tool in _serving.get() or ()]
 
     async def _get_tool(self, name: str, version: VersionSpec | None = None) -> Component | None:
         own = _serving.get()
         tool = None if own is None else own.get(name)
-        return None if tool is None else _component(tool.kind.component)
+        return None if tool is None else _component(tool)
 
 
-def _component(parsed: Component) -> _OwnTool:
+def _component(tool: BoundTool) -> _OwnTool:
+    parsed = tool.kind.component
     return _OwnTool(
         name=parsed.name,
         title=parsed.title,
@@ -274,7 +285,7 @@ def _component(parsed: Component) -> _OwnTool:
         meta=parsed.meta,
         icons=parsed.icons,
         version=parsed.version,
-        auth=parsed.auth,
+        auth=tool.auth,
     )
 
 

@@ -14,8 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mcpenv_client.tools import Tool
-
+from .admission import Listing
 from .execution import Execution
 from .handed_in import HandedIn
 
@@ -31,7 +30,7 @@ class Handle:
         value: 192 random bits, URL-safe.
         execution: the instance at work; None once the episode is past and its instance may be closed.
         episode_id: the episode, of which the instance may have had others since.
-        tools: what listings answer when the instance is gone.
+        left: what listings answer when the instance is gone.
         used: an agent came by it.
         connections: handshake MCP sessions that came by this address; they end with it.
     """
@@ -39,7 +38,7 @@ class Handle:
     value: str
     execution: Execution | None
     episode_id: str | None
-    tools: list[Tool] = field(default_factory=list)
+    left: Listing = field(default_factory=Listing)
     connections: set[str] = field(default_factory=set)
     used: bool = False
 
@@ -51,9 +50,9 @@ class Handle:
         execution = self.execution
         return execution if execution is not None and execution.episode.id == self.episode_id else None
 
-    async def list_tools(self) -> list[Tool]:
+    async def listing(self) -> Listing:
         """The tools that the episode had."""
-        return self.tools
+        return self.left
 
 
 class Handles:
@@ -87,7 +86,7 @@ class Handles:
         execution, handle.execution = handle.execution, None
         if execution is None:
             return
-        handle.tools = [tool.kind.spec for tool in execution.tools.listed(execution.mode)]
+        handle.left = execution.tools.listing(execution.mode)
         self._past.append((time.monotonic() + GRACE_S, handle))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(GRACE_S, self._forget)

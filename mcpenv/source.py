@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from mcpenv_client.errors import FactoryError, McpenvError
-from mcpenv_client.tools import Mode, Tool
+from mcpenv_client.tools import Mode
 from mcpenv_client.wire import ActionTypes
 
+from .admission import Listing
 from .config import ServerConfig
 from .environment import MCPEnvironment
 from .errors import StartupError
@@ -179,13 +180,13 @@ class EnvironmentSource:
         execution = env._execution
         execution.author.runner = runner
         try:
-            tools: dict[Mode, list[Tool]] = {}
+            listings: dict[Mode, Listing] = {}
             for mode in Mode:
                 execution.mode = mode
-                tools[mode] = await execution.list_tools()
+                listings[mode] = await execution.listing()
             if execution.handed_in is not None:
                 await _refuse_reserved(execution.handed_in)
-            return Prototype(tools[self._config.mode], tools, execution.handed_in)
+            return Prototype(listings, self._config.mode, execution.handed_in)
         except McpenvError as error:
             raise StartupError(f"{self.name}: {error}") from error
         finally:
@@ -216,14 +217,15 @@ class Prototype:
         handed_in: the FastMCP server that the author hands in, for resources and prompts.
     """
 
-    def __init__(self, tools: list[Tool], tools_by_mode: dict[Mode, list[Tool]], handed_in: HandedIn | None) -> None:
-        self.tools = tools
-        self.tools_by_mode = tools_by_mode
+    def __init__(self, listings: Mapping[Mode, Listing], mode: Mode, handed_in: HandedIn | None) -> None:
+        self._listing = listings[mode]
+        self.tools = self._listing.tools
+        self.tools_by_mode = {each: listing.tools for each, listing in listings.items()}
         self.handed_in = handed_in
 
-    async def list_tools(self) -> list[Tool]:
-        """The tools of the server's mode."""
-        return self.tools
+    async def listing(self) -> Listing:
+        """What the server's mode sees."""
+        return self._listing
 
 
 def _class_of(factory: Any) -> type[MCPEnvironment] | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from mcpenv_client.tools import Mode
 
+from .admission import AuthChecks, Listing
 from .errors import InvalidTool
 from .kinds import ToolKind
 
@@ -32,10 +33,11 @@ def modes_of(mode: Mode | str | None, name: str) -> tuple[Mode, ...]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BoundTool:
-    """A kind and this instance's own function."""
+    """A kind, and what is this instance's own: its function, and which agents may use it (None: all)."""
 
     kind: ToolKind
     fn: Callable[..., Any]
+    auth: AuthChecks | None = None
 
 
 class Toolbox:
@@ -76,6 +78,12 @@ class Toolbox:
     def listed(self, mode: Mode) -> Iterator[BoundTool]:
         """The tools that ``mode`` sees."""
         return iter(self._by_mode[mode].values())
+
+    def listing(self, mode: Mode) -> Listing:
+        """What ``mode`` sees, for those who list."""
+        tools = self._by_mode[mode].values()
+        checks = {tool.kind.name: tool.auth for tool in tools if tool.auth is not None}
+        return Listing([tool.kind.spec for tool in tools], checks)
 
     def get_any(self, name: str) -> BoundTool | None:
         """A tool of this name in whichever mode."""
