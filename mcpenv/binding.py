@@ -10,12 +10,16 @@ from mcpenv_client.errors import EpisodeDone, Unauthorized
 from .agent_server import Lister, Target
 from .config import ServerConfig
 from .handles import Handle
+from .rate import Rate
 from .session import Origin, Session, SessionPool
 from .source import EnvironmentSource
 
 SERVICE = "service"
 """The session of all anonymous stateless clients."""
 
+
+ANYBODY = "anybody"
+"""In whose name requests are counted that have neither a token nor a handle."""
 
 HANDLE = "mcpenv.handle"
 """Where the endpoint keeps the request's `Handle` in the ASGI scope."""
@@ -29,6 +33,7 @@ class RequestSessions:
         self._source = source
         self._require_handle = config.require_handle
         self._per_connection = config.session_scope == "connection"
+        self._rate = None if config.max_requests_per_s is None else Rate(config.max_requests_per_s)
 
     async def to_list(self) -> Lister:
         """The session's own instance if it exists, else the prototype, else a new session.
@@ -36,8 +41,9 @@ class RequestSessions:
         Raises:
             CapacityReached, FactoryError: no session can be made.
             Unauthorized: a handle is needed.
+            RateLimited: the agent asks too often.
         """
-        handle = self._handle()
+        handle = self._admit()
         if handle is not None:
             return handle.execution or self._source.prototype or handle
         self._refuse_without_handle()
@@ -55,8 +61,9 @@ class RequestSessions:
             EpisodeDone: the handle's episode is past.
             CapacityReached, FactoryError: no session can be made.
             Unauthorized: a handle is needed.
+            RateLimited: the agent asks too often.
         """
-        handle = self._handle()
+        handle = self._admit()
         if handle is not None:
             execution = handle.current
             if execution is None:
@@ -69,6 +76,13 @@ class RequestSessions:
     async def _session(self) -> Session:
         key, origin = self._key()
         return await self._pool.get_or_open(key, origin)
+
+    def _admit(self) -> Handle | None:
+        """The handle by which the request came, unless its agent asks too often."""
+        handle = self._handle()
+        if self._rate is not None:
+            self._rate.spend(principal_of_request() or (ANYBODY if handle is None else f"handle:{handle.value}"))
+        return handle
 
     def _handle(self) -> Handle | None:
         context = fastmcp_request_ctx.get()

@@ -31,7 +31,10 @@ class ServerConfig:
         session_scope: what an authenticated agent's session is: one per "principal", or one per "connection".
         require_handle: MCP clients need the handle of an episode; plain ``/mcp`` says how to get one.
         public_url: the server's base URL for others, where it is not what they connect to.
-        trusted_proxies: addresses of proxies whose ``X-Forwarded-*`` are believed.
+        trusted_proxies: addresses or networks (10.0.0.0/8) of proxies whose ``X-Forwarded-*`` are believed.
+        max_calls_in_flight: calls under way or waiting in one session, above which more are refused.
+        max_requests_per_s: listings and calls of one agent a second, in the long run; None: no limit. An agent is who
+            its token says, or whoever has the handle, or else everybody without either.
         max_message_bytes: largest frame or request body.
         ping_interval_s: time between keep-alive pings on ``/ws``.
         allowed_hosts: further ``Host`` names to answer to, beside loopback ones.
@@ -51,6 +54,8 @@ class ServerConfig:
     require_handle: bool = False
     public_url: str | None = None
     trusted_proxies: tuple[str, ...] = ()
+    max_calls_in_flight: int = 1024
+    max_requests_per_s: float | None = None
     max_message_bytes: int = 4 * 1024 * 1024
     ping_interval_s: float = 20.0
     allowed_hosts: tuple[str, ...] = ()

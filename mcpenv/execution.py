@@ -20,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import InputRequiredResult
 
 from mcpenv_client.actions import Action
-from mcpenv_client.errors import EpisodeDone, ExecutionError, SessionLost, WireError
+from mcpenv_client.errors import EpisodeDone, ExecutionError, RateLimited, SessionLost, WireError
 from mcpenv_client.observations import Observation
 from mcpenv_client.records import Plane, Reward, StepRecord, ToolCall, ToolOutcome
 from mcpenv_client.state import State
@@ -58,6 +58,7 @@ class Execution:
         handed_in: the FastMCP server that the author handed in, if any.
         session_id: names this instance for tools that keep state.
         without_loop: a step is under way that no event loop drives.
+        max_calls: how many may be under way or wait; None: any number.
         last_active: when something last ended here (``time.monotonic``, seconds).
     """
 
@@ -72,6 +73,7 @@ class Execution:
         self.home = Home()
         self.without_loop = False
         self.last_active = time.monotonic()
+        self.max_calls: int | None = None
         self._turn = Turn()
         self._under_way = UnderWay()
 
@@ -134,11 +136,13 @@ class Execution:
 
         Raises:
             EpisodeDone: the episode is over.
+            RateLimited: too many calls wait already.
             ExecutionError: the author's scoring, or an implicit reset, raised.
             InputRequired: the tool asks its client for input.
         """
         tool = self.tools.get(self.mode, name)
         shared = self._shares_turn(tool)
+        self._refuse_crowd()
         await self._take_turn(shared)
         try:
             if episode_id is not None and episode_id != self.episode.id:
@@ -160,12 +164,14 @@ class Execution:
 
         Raises:
             EpisodeDone: the episode is over.
+            RateLimited: too many calls wait already.
             ExecutionError: the action or its scoring raised.
             OperationTimeout: it passed its deadline.
         """
         arguments = {name: value for name, value in to_plain(action, "action").items() if name != "type"}
         if not arguments["metadata"]:
             del arguments["metadata"]
+        self._refuse_crowd()
         await self._take_turn()
         try:
             with self._under_way:
@@ -325,6 +331,10 @@ class Execution:
             self.episode.reset_finish = self.episode.reset_finish or said
 
     # -- inside
+
+    def _refuse_crowd(self) -> None:
+        if self.max_calls is not None and len(self._turn) >= self.max_calls:
+            raise RateLimited(f"{self.max_calls} calls are under way or wait their turn; no more are taken")
 
     async def _take_turn(self, shared: bool = False, event: Event = Event.STEP) -> None:
         self._refuse_inside()

@@ -201,6 +201,7 @@ def _refusals() -> dict[str, Any]:
         "409": _refusal("The episode is over"),
         "413": _refusal("The body is too large"),
         "422": _refusal("The body does not fit its schema"),
+        "429": _refusal("More calls are under way or wait than the session takes"),
         "500": _refusal("The environment failed"),
         "503": _refusal("Every session slot is taken; see Retry-After"),
         "504": _refusal("The deadline passed"),

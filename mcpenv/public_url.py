@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
+from functools import lru_cache
+
 from starlette.types import Scope
 
 _SCHEMES = {"ws": "http", "wss": "https", "http": "http", "https": "https"}
@@ -11,18 +14,27 @@ def base_url_of(scope: Scope, trusted_proxies: tuple[str, ...]) -> str:
     """The base URL as the client of this request sees it.
 
     Args:
-        trusted_proxies: addresses of proxies whose ``X-Forwarded-`` headers are believed ("*": all).
+        trusted_proxies: addresses or networks of proxies whose ``X-Forwarded-`` headers are believed ("*": all).
     """
     headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
     scheme = _SCHEMES[scope["scheme"]]
     host = headers.get(b"host") or _listening(scope)
     path = str(scope.get("app_root_path") or scope.get("root_path") or "")
     client = scope.get("client")
-    if "*" in trusted_proxies or (client and client[0] in trusted_proxies):
+    if "*" in trusted_proxies or (client and trusted_proxies and _is_in(client[0], trusted_proxies)):
         scheme = _first(headers.get(b"x-forwarded-proto")) or scheme
         host = _first(headers.get(b"x-forwarded-host")) or host
         path = _first(headers.get(b"x-forwarded-prefix")) or path
     return f"{_SCHEMES.get(scheme, scheme)}://{host}{path.rstrip('/')}"
+
+
+@lru_cache(maxsize=1024)
+def _is_in(address: str, networks: tuple[str, ...]) -> bool:
+    try:
+        client = ipaddress.ip_address(address)
+    except ValueError:  # a Unix socket's peer, or none that can be told
+        return False
+    return any(client in ipaddress.ip_network(network) for network in networks)
 
 
 def _first(value: str | None) -> str:

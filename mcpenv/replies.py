@@ -12,7 +12,14 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from mcpenv_client.errors import CapacityReached, InvalidMessage, OperationCancelled, ReplyGone, Unauthorized
+from mcpenv_client.errors import (
+    CapacityReached,
+    InvalidMessage,
+    OperationCancelled,
+    RateLimited,
+    ReplyGone,
+    Unauthorized,
+)
 
 MAX_REPLIES = 256
 MAX_REPLY_BYTES = 8 * 1024 * 1024
@@ -128,4 +135,4 @@ class Replies:
 
 def is_final(error: Exception) -> bool:
     """Whether a refusal stays the answer of its request id."""
-    return not isinstance(error, CapacityReached | Unauthorized)
+    return not isinstance(error, CapacityReached | RateLimited | Unauthorized)

@@ -150,6 +150,7 @@ class EnvironmentSource:
             execution.mode = self._config.mode
             execution.author.runner = runner
             execution.author.deadline_s = self._config.step_timeout_s
+            execution.max_calls = self._config.max_calls_in_flight
             execution.episode.orchestrated = orchestrated
             if not orchestrated:
                 await execution.reset()

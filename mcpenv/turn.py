@@ -34,6 +34,10 @@ class Turn:
         self._holders = 0  # -1: one exclusive holder; n: n shared ones
         self._queue: deque[_Waiter] = deque()
 
+    def __len__(self) -> int:
+        """How many have the turn or wait for it."""
+        return abs(self._holders) + len(self._queue)
+
     @property
     def taken(self) -> bool:
         """Whether somebody has the turn or waits for it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -488,9 +489,74 @@ def test_the_public_url_stands_in_mcp_url() -> None:
     forwarded = {"X-Forwarded-Proto": "https", "X-Forwarded-Host": "proxy.example"}
     with serving(World) as url:
         assert httpx.post(url + "/reset", headers=forwarded).json()["info"]["mcp_url"].startswith(url)
-    with serving(World, ServerConfig(trusted_proxies=("127.0.0.1",))) as url:
-        mcp_url = httpx.post(url + "/reset", headers=forwarded).json()["info"]["mcp_url"]
-        assert mcp_url.startswith("https://proxy.example/episodes/")
+    for proxies, believed in ((("127.0.0.1",), True), (("::1", "127.0.0.0/8"), True), (("10.0.0.0/8",), False)):
+        with serving(World, ServerConfig(trusted_proxies=proxies)) as url:
+            mcp_url = httpx.post(url + "/reset", headers=forwarded).json()["info"]["mcp_url"]
+            assert mcp_url.startswith("https://proxy.example/episodes/" if believed else url)
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_an_agent_that_asks_too_often_is_refused_and_nobody_else_is(era: str) -> None:
+    async def main(url: str) -> None:
+        async with control(url) as orchestrator, control(url) as other:
+            mcp_url, theirs = [(await each.ask("reset"))["data"]["info"]["mcp_url"] for each in (orchestrator, other)]
+            taken = 0
+            async with agent(mcp_url, era) as client:
+                with pytest.raises(ToolError, match=r"too many requests: at most 5 a second; try again in 0\.\d s"):
+                    for _ in range(1000):
+                        taken = (await client.call_tool("add")).data
+            assert taken > 0
+            async with agent(theirs, era) as client:
+                assert (await client.call_tool("add")).data == 1
+            assert (await orchestrator.ask("state"))["data"]["step_count"] == taken
+
+    with serving(World, ServerConfig(max_requests_per_s=5)) as url:
+        run(main(url))
+
+
+def test_more_calls_at_once_than_a_session_takes_are_refused_and_are_no_steps() -> None:
+    gate = threading.Event()
+
+    class Slow(MCPEnvironment):
+        SUPPORTS_CONCURRENT_SESSIONS = True
+
+        def __init__(self) -> None:
+            @self.tool
+            def hold() -> str:
+                """Wait for the gate."""
+                gate.wait(30)
+                return "held"
+
+    async def main(url: str) -> None:
+        async with control(url) as orchestrator, httpx.AsyncClient(base_url=url) as http:
+            mcp_url = (await orchestrator.ask("reset"))["data"]["info"]["mcp_url"]
+            refused = asyncio.Event()
+
+            async def call() -> str:
+                async with agent(mcp_url, "2026-07-28") as client:
+                    try:
+                        return str((await client.call_tool("hold")).data)
+                    except ToolError as error:
+                        refused.set()
+                        return str(error)
+
+            calls = [asyncio.create_task(call()) for _ in range(3)]
+            await refused.wait()
+            session_id = (await http.post("/reset")).json()["session_id"]
+            body = {"session_id": session_id, "action": {"type": "call_tool", "tool_name": "hold"}}
+            steps = [asyncio.create_task(http.post("/step", json=body, timeout=30)) for _ in range(3)]
+            done, _ = await asyncio.wait(steps, return_when=asyncio.FIRST_COMPLETED)
+            gate.set()
+            assert [(step.result().status_code, step.result().json()["code"]) for step in done] == [
+                (429, "RATE_LIMITED")
+            ]
+            assert sorted([step.status_code for step in await asyncio.gather(*steps)]) == [200, 200, 429]
+            said = sorted(await asyncio.gather(*calls))
+            assert said == ["2 calls are under way or wait their turn; no more are taken", "held", "held"]
+            assert (await orchestrator.ask("state"))["data"]["step_count"] == 2
+
+    with serving(Slow, ServerConfig(max_calls_in_flight=2)) as url:
+        run(main(url))
 
 
 def test_who_waits_for_a_slot_gets_it_in_order() -> None:

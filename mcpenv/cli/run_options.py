@@ -50,7 +50,7 @@ class Addresses:
         public_url: The server's URL for others, if it is not what they connect to; mcp_url begins with it.
         allowed_hosts: Further Host names to answer to, separated by commas. The public URL's is one.
         allowed_origins: Further browser origins to answer to, separated by commas.
-        trusted_proxies: Addresses of proxies whose X-Forwarded-* is believed, separated by commas; * for all.
+        trusted_proxies: Addresses or networks of proxies whose X-Forwarded-* is believed; * for all.
     """
 
     host: str = "127.0.0.1"
@@ -147,6 +147,8 @@ class Limits:
         step_timeout_s: Longest step, in seconds.
         shutdown_timeout_s: Seconds that steps under way may take to finish at the end.
         ping_interval_s: Seconds between keep-alive pings on /ws.
+        max_calls_in_flight: Calls under way or waiting in one session, above which more are refused.
+        max_requests_per_s: Listings and calls of one agent a second, in the long run. Default: no limit.
         max_message_bytes: Largest frame or request body.
         max_quarantined: Instances with code that cannot be stopped, above which no new sessions are taken.
     """
@@ -154,6 +156,8 @@ class Limits:
     step_timeout_s: float = _DEFAULTS.step_timeout_s
     shutdown_timeout_s: float = _DEFAULTS.shutdown_timeout_s
     ping_interval_s: float = _DEFAULTS.ping_interval_s
+    max_calls_in_flight: int = _DEFAULTS.max_calls_in_flight
+    max_requests_per_s: float | None = None
     max_message_bytes: int = _DEFAULTS.max_message_bytes
     max_quarantined: int = _DEFAULTS.max_quarantined
 
@@ -181,7 +185,9 @@ def config_from(mode: Mode, addresses: Addresses, sessions: Sessions, limits: Li
         session_scope=sessions.session_scope,
         require_handle=sessions.require_handle,
         public_url=public_url,
-        trusted_proxies=tuple(_address("--trusted-proxies", proxy) for proxy in _split(addresses.trusted_proxies)),
+        trusted_proxies=tuple(_proxy("--trusted-proxies", proxy) for proxy in _split(addresses.trusted_proxies)),
+        max_calls_in_flight=_count("--max-calls-in-flight", limits.max_calls_in_flight, 1),
+        max_requests_per_s=_rate("--max-requests-per-s", limits.max_requests_per_s),
         max_message_bytes=_count("--max-message-bytes", limits.max_message_bytes, 1),
         ping_interval_s=_positive("--ping-interval-s", limits.ping_interval_s),
         allowed_hosts=tuple(hosts),
@@ -204,6 +210,12 @@ def _not_negative(option: str, seconds: float) -> float:
     if 0 <= seconds < math.inf:
         return seconds
     raise ConfigurationError(f"{option} is {seconds:g}; it is a number of seconds, 0 or more")
+
+
+def _rate(option: str, per_s: float | None) -> float | None:
+    if per_s is None or 0 < per_s < math.inf:
+        return per_s
+    raise ConfigurationError(f"{option} is {per_s:g}; it is a number of requests a second, more than 0")
 
 
 def _count(option: str, value: int, least: int) -> int:
@@ -243,13 +255,15 @@ def _host_name(option: str, name: str) -> str:
     return name.lower()
 
 
-def _address(option: str, proxy: str) -> str:
+def _proxy(option: str, proxy: str) -> str:
     if proxy == "*":
         return proxy
     try:
-        return str(ipaddress.ip_address(proxy))
+        return str(ipaddress.ip_network(proxy))
     except ValueError as error:
-        raise ConfigurationError(f"{option} {proxy}: it is an IP address, or * for all") from error
+        raise ConfigurationError(
+            f"{option} {proxy}: it is an IP address, a network such as 10.0.0.0/8, or * for all"
+        ) from error
 
 
 __all__ = ["Addresses", "Credentials", "Limits", "Sessions", "config_from"]

@@ -7,6 +7,7 @@ McpenvError
 │   ├── InvalidMessage             VALIDATION_ERROR, ``errors`` has the locations
 │   ├── ExecutionError             EXECUTION_ERROR, the author's code failed; ``incident`` finds it in the log
 │   ├── CapacityReached            CAPACITY_REACHED, ``retry_after_s``
+│   ├── RateLimited                RATE_LIMITED, too many calls at once or a second, ``retry_after_s``
 │   ├── FactoryError               FACTORY_ERROR, the environment could not be made
 │   ├── SessionError               SESSION_ERROR
 │   ├── EpisodeDone                EPISODE_DONE, a step after the end
@@ -36,6 +37,7 @@ class ErrorCode(str, Enum):
     VALIDATION_ERROR = "VALIDATION_ERROR"
     EXECUTION_ERROR = "EXECUTION_ERROR"
     CAPACITY_REACHED = "CAPACITY_REACHED"
+    RATE_LIMITED = "RATE_LIMITED"
     FACTORY_ERROR = "FACTORY_ERROR"
     SESSION_ERROR = "SESSION_ERROR"
     EPISODE_DONE = "EPISODE_DONE"
@@ -120,6 +122,19 @@ class CapacityReached(WireError):
 
     code = ErrorCode.CAPACITY_REACHED
     http_status = 503
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """Seconds after which it is worth asking again; None if the server does not know."""
+        seconds = self.data.get("retry_after_s")
+        return seconds if isinstance(seconds, int | float) else None
+
+
+class RateLimited(WireError):
+    """More calls at once, or more requests a second, than the server takes. Nothing was done; later it may be."""
+
+    code = ErrorCode.RATE_LIMITED
+    http_status = 429
 
     @property
     def retry_after_s(self) -> float | None:
@@ -250,6 +265,7 @@ _BY_CODE: dict[str, type[WireError]] = {
         InvalidMessage,
         ExecutionError,
         CapacityReached,
+        RateLimited,
         FactoryError,
         SessionError,
         EpisodeDone,
