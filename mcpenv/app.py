@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from mcpenv_client.tools import Mode
 
 from .agent_server import AgentServer
-from .binding import RequestSessions, connection_key
+from .binding import RequestSessions, connection_key, connection_of
 from .config import ServerConfig, mode_from
 from .control_http import ControlRoutes, Handler
 from .control_socket import ControlSocket
@@ -181,6 +181,7 @@ class EnvServer:
             session_timeout_s=config.session_timeout_s,
             max_body_bytes=config.max_message_bytes,
         )
+        self.pool.on_connection_end = lambda session_id: self._mcp.end_connection(connection_of(session_id))
 
     @property
     def _socket(self) -> ControlSocket:

@@ -89,10 +89,6 @@ class RequestSessions:
         if context is None or context.request is None:
             return None
         handle: Handle | None = context.request.scope.get(HANDLE)
-        if handle is not None and context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            connection = context.request.headers.get("mcp-session-id")
-            if connection is not None:
-                handle.connections.add(connection)
         return handle
 
     def _refuse_without_handle(self) -> None:
@@ -124,6 +120,14 @@ def principal_of_request() -> str | None:
     return None if token is None else (token.subject or token.client_id)
 
 
+_CONNECTION = "mcp:"
+
+
 def connection_key(mcp_session_id: str) -> str:
     """The id of the session that a handshake MCP connection has."""
-    return f"mcp:{mcp_session_id}"
+    return _CONNECTION + mcp_session_id
+
+
+def connection_of(session_id: str) -> str:
+    """The connection whose session has that id."""
+    return session_id.removeprefix(_CONNECTION)

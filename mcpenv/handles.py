@@ -32,14 +32,12 @@ class Handle:
         episode_id: the episode, of which the instance may have had others since.
         left: what listings answer when the instance is gone.
         used: an agent came by it.
-        connections: handshake MCP sessions that came by this address; they end with it.
     """
 
     value: str
     execution: Execution | None
     episode_id: str | None
     left: Listing = field(default_factory=Listing)
-    connections: set[str] = field(default_factory=set)
     used: bool = False
 
     handed_in: HandedIn | None = None
@@ -58,15 +56,15 @@ class Handle:
 class Handles:
     """The handles of a server.
 
-    Args:
-        on_forget: told the handshake MCP sessions that came by a handle that is gone.
+    Attributes:
+        on_forget: told a handle that no longer answers.
     """
 
-    def __init__(self, on_forget: Callable[[set[str]], None] = lambda connections: None) -> None:
+    def __init__(self) -> None:
         self._handles: dict[str, Handle] = {}
         self._past: deque[tuple[float, Handle]] = deque()
         self._timer: asyncio.TimerHandle | None = None
-        self._on_forget = on_forget
+        self.on_forget: Callable[[str], None] | None = None
 
     def __len__(self) -> int:
         return len(self._handles)
@@ -104,7 +102,7 @@ class Handles:
         while self._past and self._past[0][0] <= now:
             _, handle = self._past.popleft()
             self._handles.pop(handle.value, None)
-            if handle.connections:
-                self._on_forget(handle.connections)
+            if self.on_forget is not None:
+                self.on_forget(handle.value)
         if self._past:
             self._timer = asyncio.get_running_loop().call_later(self._past[0][0] - now, self._forget)

@@ -19,6 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from .binding import HANDLE
 from .handles import Handles
+from .transports import Transports
 
 WATCH_AFTER_S = 0.05
 """A call that takes longer is watched for its client's leaving; quick calls pay nothing for it."""
@@ -50,6 +51,8 @@ class MCPEndpoint:
         self._streaming = server.http_app(path="/mcp", session_idle_timeout=session_timeout_s)
         self._plain = server.http_app(path="/mcp", json_response=True, session_idle_timeout=session_timeout_s)
         self._handles = handles
+        self._transports = Transports(self._streaming)
+        handles.on_forget = self._transports.end_all
         self._on_session_end = on_session_end
         self._max_body_bytes = max_body_bytes
 
@@ -59,7 +62,12 @@ class MCPEndpoint:
         async with AsyncExitStack() as stack:
             for app in (self._streaming, self._plain):
                 await stack.enter_async_context(app.lifespan(app))
+            self._transports.lift_limit()
             yield
+
+    def end_connection(self, mcp_session_id: str) -> None:
+        """A handshake client's session has ended: so does its connection, which tells the client to begin anew."""
+        self._transports.end(mcp_session_id)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -75,10 +83,8 @@ class MCPEndpoint:
         headers = dict(scope["headers"])
         if scope["method"] == "POST" and headers.get(b"mcp-protocol-version") in _MODERN:
             await self._modern(scope, receive, send)
-        elif scope["method"] == "DELETE":
-            await self._delete(scope, receive, send, headers.get(b"mcp-session-id"))
         else:
-            await self._streaming(scope, receive, send)
+            await self._handshake(scope, receive, send, value, headers.get(b"mcp-session-id"))
 
     async def _modern(self, scope: Scope, receive: Receive, send: Send) -> None:
         messages, body = await _read(receive, self._max_body_bytes)
@@ -88,18 +94,29 @@ class MCPEndpoint:
         else:
             await _watched(self._plain, scope, replayed, receive, send)
 
-    async def _delete(self, scope: Scope, receive: Receive, send: Send, session_id: bytes | None) -> None:
-        status = 0
+    async def _handshake(
+        self, scope: Scope, receive: Receive, send: Send, handle: str | None, session_id: bytes | None
+    ) -> None:
+        """A request of the handshake era; connections that it opens or ends are noted."""
+        connection = None if session_id is None else session_id.decode("latin-1")
+        if connection is not None and scope["method"] == "POST":
+            with self._transports.using(handle, connection):
+                await self._streaming(scope, receive, send)
+            return
+        if connection is not None and scope["method"] != "DELETE":
+            await self._streaming(scope, receive, send)
+            return
 
-        async def watch_status(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
+        async def note(message: Message) -> None:
+            if message["type"] == "http.response.start" and 200 <= message["status"] < 300:
+                if connection is not None:
+                    self._transports.closed(handle, connection)
+                    self._on_session_end(connection)
+                elif (opened := dict(message["headers"]).get(b"mcp-session-id")) is not None:
+                    self._transports.opened(handle, opened.decode("latin-1"), scope.get("user"))
             await send(message)
 
-        await self._streaming(scope, receive, watch_status)
-        if session_id is not None and 200 <= status < 300:
-            self._on_session_end(session_id.decode("latin-1"))
+        await self._streaming(scope, receive, note)
 
 
 class _Replay:

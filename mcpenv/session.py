@@ -222,7 +222,14 @@ class Session:
 
 
 class SessionPool:
-    """The sessions of a server."""
+    """The sessions of a server.
+
+    Attributes:
+        actions: what a step may be.
+        handles: the addresses of the episodes.
+        draining: nothing new is taken.
+        on_connection_end: told the id of a session of a handshake connection that was ended here, not by its client.
+    """
 
     def __init__(self, source: EnvironmentSource, config: ServerConfig) -> None:
         self._source = source
@@ -238,6 +245,7 @@ class SessionPool:
         self.actions = source.actions
         self.handles = Handles()
         self.draining = False
+        self.on_connection_end: Callable[[str], None] | None = None
 
     @property
     def max_sessions(self) -> int:
@@ -351,6 +359,7 @@ class SessionPool:
         """End a session on somebody's word: its socket is told, what it does is cancelled."""
         session.evict()
         await self.close(session)
+        self._tell_connection(session)
 
     def find(self, session_id: str) -> Session | None:
         """The session of that id, if there is one that can go on."""
@@ -629,6 +638,12 @@ class SessionPool:
             if session.idle_s >= self._config.session_timeout_s:
                 logger.info("session ends after %.0f s without use", session.idle_s)
                 self._begin_close(session)
+                self._tell_connection(session)
+
+    def _tell_connection(self, session: Session) -> None:
+        """Its client's next call would find itself in a new world, and not know."""
+        if session.origin is Origin.CONNECTION and self.on_connection_end is not None:
+            self.on_connection_end(session.id)
 
 
 def _granted(turn: asyncio.Future[None]) -> bool:

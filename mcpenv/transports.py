@@ -1,0 +1,145 @@
+"""Transports: the connections of handshake MCP clients, which outlive what they were opened for unless ended here.
+
+About half of the clients never end theirs, and some open one for every call. So an episode's end with it, and where
+there are very many, a new one ends the one that was not used for longest: whoever opens thousands harms only itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fastmcp.server.http import StarletteWithLifespan, StreamableHTTPASGIApp
+from starlette.routing import Route
+from starlette.types import Message, Scope
+
+MAX_PER_HANDLE = 64
+"""Connections that may be open at the address of one episode."""
+
+MAX_PLAIN = 8192
+"""Connections that may be open at ``/mcp``."""
+
+
+class _Connection:
+    """One of them.
+
+    Attributes:
+        user: who opened it, in Starlette's words; only the same one may end it.
+        posts: requests under way.
+    """
+
+    __slots__ = ("posts", "user")
+
+    def __init__(self, user: Any) -> None:
+        self.user = user
+        self.posts = 0
+
+
+_Connections = OrderedDict[str, _Connection]
+
+
+class Transports:
+    """The open handshake connections of a server, by the episode at whose address they were opened.
+
+    Args:
+        app: FastMCP's application, which serves them.
+    """
+
+    def __init__(self, app: StarletteWithLifespan) -> None:
+        self._transport = _transport_of(app)
+        self._open: dict[str | None, _Connections] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def lift_limit(self) -> None:
+        """Leave the limit to this object; the transport's own would refuse everybody when one client has reached it."""
+        assert self._transport.session_manager is not None
+        self._transport.session_manager.max_sessions = None
+
+    def opened(self, handle: str | None, connection: str, user: Any) -> None:
+        """A client has opened a connection.
+
+        Args:
+            handle: the episode's, None at ``/mcp``.
+            connection: its ``Mcp-Session-Id``.
+            user: who is authenticated.
+        """
+        connections = self._open.setdefault(handle, OrderedDict())
+        connections[connection] = _Connection(user)
+        if len(connections) > (MAX_PLAIN if handle is None else MAX_PER_HANDLE):
+            oldest = next((each for each, its in connections.items() if not its.posts), connection)
+            self._end_soon(oldest, connections.pop(oldest))
+
+    @contextmanager
+    def using(self, handle: str | None, connection: str) -> Iterator[None]:
+        """While a request of a connection is under way."""
+        connections = self._open.get(handle)
+        its = None if connections is None else connections.get(connection)
+        if connections is None or its is None:
+            yield
+            return
+        connections.move_to_end(connection)
+        its.posts += 1
+        try:
+            yield
+        finally:
+            its.posts -= 1
+
+    def closed(self, handle: str | None, connection: str) -> None:
+        """Its client has ended a connection."""
+        if (connections := self._open.get(handle)) is not None:
+            connections.pop(connection, None)
+
+    def end_all(self, handle: str) -> None:
+        """The handle is no more, and with it the connections that were opened there."""
+        if (connections := self._open.pop(handle, None)) is not None:
+            for connection, its in connections.items():
+                self._end_soon(connection, its)
+
+    def end(self, connection: str) -> None:
+        """End a connection at ``/mcp``, if it is open."""
+        connections = self._open.get(None)
+        if connections is not None and connection in connections:
+            self._end_soon(connection, connections.pop(connection))
+
+    def _end_soon(self, connection: str, its: _Connection) -> None:
+        task = asyncio.ensure_future(self._end(connection, its.user))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _end(self, connection: str, user: Any) -> None:
+        """What the client's own DELETE does."""
+        scope: Scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": "DELETE",
+            "scheme": "http",
+            "path": "/mcp",
+            "raw_path": b"/mcp",
+            "root_path": "",
+            "query_string": b"",
+            "headers": [(b"mcp-session-id", connection.encode("latin-1"))],
+            "user": user,
+        }
+        await self._transport(scope, _nothing_more, _unheard)
+
+
+def _transport_of(app: StarletteWithLifespan) -> StreamableHTTPASGIApp:
+    """The transport behind its route, and behind the check of bearer tokens if there is one."""
+    for route in app.routes:
+        if isinstance(route, Route) and route.path == "/mcp":
+            endpoint: Any = route.endpoint
+            endpoint = endpoint if isinstance(endpoint, StreamableHTTPASGIApp) else endpoint.app
+            if isinstance(endpoint, StreamableHTTPASGIApp):
+                return endpoint
+    raise RuntimeError("FastMCP's application has no Streamable HTTP transport at /mcp")
+
+
+async def _nothing_more() -> Message:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+async def _unheard(message: Message) -> None:
+    """Nobody waits for the answer."""
