@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import gc
 import json
 import os
@@ -18,6 +19,7 @@ import fastmcp
 import httpx
 from fault_worlds import Counted
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
 
 from mcpenv.config import ServerConfig
 from mcpenv.serve import serving
@@ -39,7 +41,9 @@ class Control:
         self.socket = socket
 
     async def send(self, kind: str, data: Any = None, **more: Any) -> None:
-        await self.socket.send(json.dumps({"type": kind, "data": data or {}, **more}))
+        """Send a frame. If the server has closed, `hear` gives what it said before, and then raises."""
+        with contextlib.suppress(ConnectionClosed):
+            await self.socket.send(json.dumps({"type": kind, "data": data or {}, **more}))
 
     async def hear(self) -> dict[str, Any]:
         reply: dict[str, Any] = json.loads(await asyncio.wait_for(self.socket.recv(), PATIENCE_S))

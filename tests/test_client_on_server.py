@@ -12,7 +12,7 @@ from worlds import World
 from mcpenv import MCPEnvironment
 from mcpenv.config import ServerConfig
 from mcpenv.serve import serving
-from mcpenv_client import CapacityReached, EnvClient, OperationCancelled, SessionLost
+from mcpenv_client import CapacityReached, EnvClient, FactoryError, OperationCancelled, SessionLost
 from mcpenv_client.records import Plane
 
 Client = EnvClient[Any, Any, Any]
@@ -228,4 +228,34 @@ def test_a_refused_client_comes_again_when_told_to() -> None:
         await second.close()
 
     with serving(One, ServerConfig(queue_timeout_s=0.01)) as url:
+        run(main(url))
+
+
+class Fails(MCPEnvironment):
+    """Its constructor raises, but for the prototype's."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    made = 0
+
+    def __init__(self) -> None:
+        type(self).made += 1
+        if type(self).made > 1:
+            raise RuntimeError("not today")
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_why_the_server_closed_is_told_to_a_client_that_sends_only_then(resume: bool) -> None:
+    class Own(Fails):
+        """Counts for itself."""
+
+    async def main(url: str) -> None:
+        client = Client(url, resume=resume)
+        await client.connect()
+        assert client._connection is not None
+        await client._connection._socket.wait_closed()
+        with pytest.raises(FactoryError, match=r"could not be made: RuntimeError \(incident "):
+            await client.call_tool("add")
+        await client.close()
+
+    with serving(Own) as url:
         run(main(url))

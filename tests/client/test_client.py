@@ -18,6 +18,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.server import ServerConnection
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
+from websockets.protocol import OPEN
 
 from mcpenv_client import (
     PROTOCOL_VERSION,
@@ -404,7 +405,10 @@ def test_the_session_goes_on_after_a_refusal(code: str) -> None:
 
 @pytest.mark.parametrize(("code", "error"), [("CAPACITY_REACHED", CapacityReached), ("FACTORY_ERROR", FactoryError)])
 @pytest.mark.parametrize("client_waits", [False, True])
-def test_a_refusal_right_after_accept_is_raised_by_the_first_call(code: str, error: Any, client_waits: bool) -> None:
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_refusal_right_after_accept_is_raised_by_the_first_call(
+    code: str, error: Any, client_waits: bool, resume: bool
+) -> None:
     @in_loop
     async def body() -> None:
         async def full(socket: ServerConnection) -> None:
@@ -412,7 +416,7 @@ def test_a_refusal_right_after_accept_is_raised_by_the_first_call(code: str, err
             await socket.close(1013)
 
         async with server(full) as url:
-            client = EnvClient(url)
+            client = EnvClient(url, resume=resume)
             await client.connect()
             if client_waits:
                 # The close has arrived: nothing can be sent any more, but what the server said is still there.
@@ -424,10 +428,41 @@ def test_a_refusal_right_after_accept_is_raised_by_the_first_call(code: str, err
                 assert refusal.value.data == {"retry_after_s": 2}
                 # reset() asks again, in a new session.
                 await client.close()
-                client = EnvClient(url)
+                client = EnvClient(url, resume=resume)
             await client.close()
 
     body()
+
+
+@in_loop
+async def test_a_refusal_that_another_caller_reads_is_raised_by_the_one_whose_send_came_too_late() -> None:
+    connections = 0
+
+    async def full(socket: ServerConnection) -> None:
+        nonlocal connections
+        connections += 1
+        await socket.recv()
+        # Both in one piece: when the first caller is woken by the refusal, nothing more can be sent.
+        socket.protocol.send_text(refused("CAPACITY_REACHED", "full").encode())
+        socket.protocol.send_close(1013)
+        socket.transport.write(b"".join(socket.protocol.data_to_send()))
+        await socket.wait_closed()
+
+    async with server(full) as url:
+        client = EnvClient(url, resume=True)
+        await client.connect()
+        assert client._connection is not None
+        socket = client._connection._socket
+        first = asyncio.create_task(client.call_tool("t"))
+        while socket.state is OPEN:
+            await asyncio.sleep(0)
+        assert not first.done()
+        with pytest.raises(CapacityReached, match="full"):
+            await client.call_tool("t")
+        with pytest.raises(CapacityReached, match="full"):
+            await first
+        await client.close()
+    assert connections == 1
 
 
 @in_loop

@@ -280,21 +280,23 @@ class Connection:
             return await self._send_then_receive(text, expected)
 
     async def _send_then_receive(self, text: str, expected: asyncio.Future[Reply]) -> Reply:
+        closed: ConnectionClosed | None = None
         try:
             await self._socket.send(text)
-        except ConnectionClosed:
-            # The server may have said why before it closed (no capacity, say): that is still to be read.
-            last = decode_reply(await self._socket.recv())
-            if last.type != "error":
-                raise
-            return last
+        except ConnectionClosed as error:
+            # The server may have said why before it closed (no capacity, say): that is still to be read, if another
+            # who waits has not read it for all.
+            closed = error
         while not expected.done():
             if self._reading is None:
                 await self._read_one()
             else:
                 either: set[asyncio.Future[Any]] = {expected, self._reading}
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        return expected.result()
+        reply = expected.result()
+        if closed is not None and reply.type != "error":
+            raise closed
+        return reply
 
     async def _read_one(self) -> None:
         """Receive one frame on behalf of all who wait, and give it to whom it answers."""
