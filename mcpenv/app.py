@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from fastmcp.server.auth import AuthProvider
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Route, WebSocketRoute, request_response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Lifespan
 
 from mcpenv_client.tools import Mode
 
@@ -51,7 +51,14 @@ def create_app(
         ConfigurationError: an unknown mode.
     """
     server = EnvServer(env_factory, mode=mode, config=config, readme=readme, auth=auth)
-    return Starlette(routes=server.routes(), lifespan=server.lifespan)
+    return application(server.routes(), server.lifespan)
+
+
+def application(routes: list[BaseRoute], lifespan: Lifespan[Any] | None = None) -> Starlette:
+    """An application of these routes, without redirects: those would name whatever Host a request came with."""
+    app = Starlette(routes=routes, lifespan=lifespan)
+    app.router.redirect_slashes = False
+    return app
 
 
 class EnvServer:
@@ -94,9 +101,10 @@ class EnvServer:
 
     def agent_routes(self) -> list[BaseRoute]:
         """The agent plane: tools and nothing else."""
-        routes: list[BaseRoute] = [Route("/mcp", self._guard(self._mcp))]
+        paths = ["/mcp", "/mcp/"]  # people write the slash, and clients keep it
         if self.config.mode is Mode.SIMULATION:
-            routes.append(Route("/episodes/{handle}/mcp", self._guard(self._mcp)))
+            paths += ["/episodes/{handle}/mcp", "/episodes/{handle}/mcp/"]
+        routes: list[BaseRoute] = [Route(path, self._guard(self._mcp)) for path in paths]
         if self._auth is not None:
             routes += self._auth.get_routes(mcp_path="/mcp")
         return routes

@@ -7,11 +7,14 @@ the Host and Origin that the browser sends with them.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable
-from urllib.parse import urlsplit
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+_AUTHORITY = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[^\s:@/?#\[\]\\]+))(?::[0-9]{0,5})?")
+"""A host and perhaps a port, and nothing else (RFC 9110, section 7.2)."""
 
 EXEMPT = frozenset({"/health", "/ready"})
 """Probes send the address of the pod as Host."""
@@ -68,10 +71,11 @@ class Guard:
     def _origin_allowed(self, origin: str, host: str) -> bool:
         if origin in self._origins:
             return True
-        parts = urlsplit(origin)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
+        scheme, _, authority = origin.partition("://")
+        name = _host_name(authority)
+        if scheme not in ("http", "https") or not name:
             return False
-        return parts.netloc == host or (is_loopback(parts.hostname or "") and is_loopback(_host_name(host)))
+        return authority == host or (is_loopback(name) and is_loopback(_host_name(host)))
 
 
 def is_loopback(host: str) -> bool:
@@ -86,7 +90,5 @@ def is_loopback(host: str) -> bool:
 
 def _host_name(host: str) -> str:
     """The name in a Host header, without port and brackets; empty if it is malformed."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
+    found = _AUTHORITY.fullmatch(host)
+    return "" if found is None else found["address"] or found["name"]

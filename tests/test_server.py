@@ -616,9 +616,15 @@ def test_an_environment_without_own_actions_says_so(url: str) -> None:
         ({"Host": "evil.example"}, 421),
         ({"Host": ""}, 421),
         ({"Host": "127.0.0.1.evil.example"}, 421),
+        ({"Host": "evil.example@127.0.0.1"}, 421),
+        ({"Host": "127.0.0.1/evil.example"}, 421),
+        ({"Host": "127.0.0.1:80.evil.example"}, 421),
+        ({"Host": "[::1]:80"}, 200),
         ({"Origin": "http://localhost:6274"}, 200),
         ({"Origin": "https://evil.example"}, 403),
         ({"Origin": "null"}, 403),
+        ({"Origin": "http://127.0.0.1:80.evil.example"}, 403),
+        ({"Origin": "http://evil.example@127.0.0.1"}, 403),
     ],
 )
 def test_invariant_host_and_origin_are_checked_everywhere(url: str, headers: dict[str, str], status: int) -> None:
@@ -627,6 +633,21 @@ def test_invariant_host_and_origin_are_checked_everywhere(url: str, headers: dic
     refused = httpx.post(url + "/mcp", json=ping, headers={**headers, "Accept": "application/json, text/event-stream"})
     assert (refused.status_code == status) or status == 200
     assert httpx.get(url + "/health", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/reset/", "/mcp//", "/sessions/x/../"])
+def test_nothing_is_redirected_to_the_host_that_a_request_names(url: str, path: str) -> None:
+    assert "location" not in httpx.get(url + path, headers={"Host": "evil.example"}).headers
+
+
+def test_an_address_with_a_slash_at_its_end_is_served(url: str) -> None:
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2026-07-28"}
+    for path in ("/mcp/", "/episodes/unknown/mcp/"):
+        assert (
+            httpx.post(url + path, json=ping, headers=headers).json()
+            == httpx.post(url + path.rstrip("/"), json=ping, headers=headers).json()
+        )
 
 
 def test_a_web_page_cannot_open_the_socket(url: str) -> None:
