@@ -20,15 +20,15 @@ import uvicorn
 from fastmcp.server.auth import AuthProvider
 from fastmcp.utilities.logging import configure_logging as configure_fastmcp_logging
 from mcp import MCPDeprecationWarning
-from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
 from mcpenv_client.tools import Mode
 
-from .app import EnvServer
+from .app import EnvServer, application
 from .config import ServerConfig
 from .errors import ConfigurationError
 from .guard import is_loopback
+from .http_head import HTTPProtocol
 from .keep_alive import WebSocketProtocol
 from .session import SessionPool
 from .source import EnvFactory
@@ -221,8 +221,9 @@ async def _serve(
 
 def _settings(routes: list[BaseRoute], config: ServerConfig) -> uvicorn.Config:
     return uvicorn.Config(
-        Starlette(routes=routes),
+        application(routes),
         lifespan="off",
+        http=HTTPProtocol,
         log_config=None,
         access_log=False,
         ws=WebSocketProtocol,
