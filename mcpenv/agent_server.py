@@ -26,9 +26,10 @@ from fastmcp.utilities.versions import VersionSpec
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, ToolAnnotations, ToolListChangedNotification
 
-from mcpenv_client.errors import EpisodeDone, SessionLost, WireError
+from mcpenv_client.errors import EpisodeDone, NotSerializable, SessionLost, WireError
 from mcpenv_client.records import Plane
 from mcpenv_client.tools import Tool, ToolErrorType
+from mcpenv_client.values import refuse_unrecordable
 
 from .admission import AuthChecks, Listing, admits
 from .execution import Execution, InputRequired
@@ -115,11 +116,17 @@ class AgentServer(FastMCP):
         """Call a tool of the request's environment, through middleware if any was added to this server.
 
         Raises:
-            MCPError: there is no such tool (-32602; MCP 2025-11-25, server/tools, "Error Handling").
+            MCPError: there is no such tool (-32602; MCP 2025-11-25, server/tools, "Error Handling"), or name or
+                arguments are no JSON.
             ToolError: the tool failed, or the episode is over.
         """
         if run_middleware and self.middleware:
             return await super().call_tool(name, arguments, version=version)
+        try:
+            # The reader of the 2026-07-28 era takes what is no JSON; an agent must not spoil its own trajectory.
+            refuse_unrecordable([name, arguments], "params")
+        except NotSerializable as error:
+            raise MCPError(code=INVALID_PARAMS, message=str(error)) from None
         try:
             target = await self._finder.to_call()
             tools = target.execution.tools

@@ -16,7 +16,7 @@ from pydantic_core import PydanticSerializationError
 
 from mcpenv_client.errors import NotSerializable
 from mcpenv_client.tools import ToolResult
-from mcpenv_client.values import refuse_non_finite, to_plain
+from mcpenv_client.values import MAX_NESTING, refuse_non_finite, to_plain
 
 from .kinds import ToolKind
 
@@ -44,7 +44,7 @@ def result_of(kind: ToolKind, value: Any) -> ToolResult:
         )
     if "numpy" in sys.modules and _holds_numpy(value):
         value = to_plain(value, "result")
-    refuse_non_finite(value, "result")
+    refuse_non_finite(value, "result", MAX_NESTING)
     try:
         return from_fastmcp(kind.component.convert_result(value))
     except (PydanticSerializationError, UnicodeDecodeError, RecursionError) as error:
@@ -58,8 +58,8 @@ def from_fastmcp(result: FastMCPResult) -> ToolResult:
         NotSerializable: it holds NaN or infinity, which MCP's JSON would turn into null.
     """
     structured = result.structured_content
-    refuse_non_finite(structured, "result")
-    refuse_non_finite(result.meta, "result.meta")
+    refuse_non_finite(structured, "result", MAX_NESTING)
+    refuse_non_finite(result.meta, "result.meta", MAX_NESTING)
     for block in result.content:
         if isinstance(block, TextContent):
             _refuse_surrogates(block.text)

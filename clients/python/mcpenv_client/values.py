@@ -23,6 +23,9 @@ M = TypeVar("M", bound=BaseModel)
 MAX_DEPTH = 200
 """Lists and objects inside each other that pydantic's JSON reader follows; deeper text is refused by the other end."""
 
+MAX_NESTING = 180
+"""The same for the arguments and the result of a call, which records and replies quote some levels further down."""
+
 _UNSERIALIZABLE = (PydanticSerializationError, UnicodeError, TypeError, ValueError, OverflowError, RecursionError)
 _MAX_PATH = 200
 
@@ -124,9 +127,20 @@ def without_computed(cls: type[BaseModel], data: dict[str, Any], keep: str = "")
     return {name: value for name, value in data.items() if name not in computed}
 
 
-def refuse_non_finite(value: Any, path: str) -> None:
-    """Raise `NotSerializable` for the first NaN or infinity in ``value``, or if it refers to itself."""
-    _refuse_non_finite(value, path, 0)
+def refuse_unrecordable(value: Any, what: str) -> None:
+    """Refuse plain data of a call that no record could hold.
+
+    Raises:
+        NotSerializable: NaN, infinity, a lone surrogate, or nested deeper than `MAX_NESTING`; naming the field.
+    """
+    text = encode_plain(value, what)
+    if text.count(b"[") + text.count(b"{") > MAX_NESTING:
+        refuse_non_finite(value, what, MAX_NESTING)
+
+
+def refuse_non_finite(value: Any, path: str, max_depth: int = 2 * MAX_DEPTH) -> None:
+    """Raise `NotSerializable` for the first NaN or infinity in ``value``, or if it is nested deeper than that."""
+    _refuse_non_finite(value, path, max_depth)
 
 
 def _refuse_non_finite(value: Any, path: str, depth: int) -> None:
@@ -135,11 +149,11 @@ def _refuse_non_finite(value: Any, path: str, depth: int) -> None:
             raise NotSerializable(path, f"{value} has no JSON form; use None or a finite number")
     elif value is None or isinstance(value, str | int | bytes):
         return
-    elif depth > 2 * MAX_DEPTH:
+    elif depth < 0:
         raise NotSerializable(path[:_MAX_PATH], "refers to itself, or is nested too deeply")
     else:
         for where, part in _parts(value, path):
-            _refuse_non_finite(part, where, depth + 1)
+            _refuse_non_finite(part, where, depth - 1)
         if isinstance(value, dict):
             for key in value:
                 if isinstance(key, float) and not math.isfinite(key):
