@@ -14,17 +14,21 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from fastmcp import FastMCP
 from fastmcp.server.http import StarletteWithLifespan
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from .binding import HANDLE
-from .handles import Handles
+from .handles import Handle, Handles
 from .transports import Transports
 
 WATCH_AFTER_S = 0.05
 """A call that takes longer is watched for its client's leaving; quick calls pay nothing for it."""
 
 _MODERN = frozenset(version.encode() for version in MODERN_PROTOCOL_VERSIONS)
+_SESSION, _VERSION = b"mcp-session-id", b"mcp-protocol-version"
+_NO_SESSION = b"0"
+"""A value of the header that no session has."""
 _WANTS_A_STREAM = (b'"progressToken"', b"/logLevel", b'"subscriptions/listen"')
 
 
@@ -50,6 +54,7 @@ class MCPEndpoint:
     ) -> None:
         self._streaming = server.http_app(path="/mcp", session_idle_timeout=session_timeout_s)
         self._plain = server.http_app(path="/mcp", json_response=True, session_idle_timeout=session_timeout_s)
+        self._authenticates = server.auth is not None
         self._handles = handles
         self._transports = Transports(self._streaming)
         handles.on_forget = self._transports.end_all
@@ -72,35 +77,41 @@ class MCPEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         value = scope.get("path_params", {}).get("handle")
+        handle: Handle | None = None
+        # The two apps have their route at /mcp; where this endpoint itself is mounted is no concern of theirs.
+        scope = {**scope, "path": "/mcp", "raw_path": b"/mcp", "root_path": ""}
         if value is not None:
             handle = self._handles.find(value)
             if handle is None:
-                await JSONResponse({"message": "no such episode", "code": "SESSION_LOST"}, 404)(scope, receive, send)
+                await self._no_such_episode(scope, receive, send)
                 return
-            scope = {**scope, HANDLE: handle}
-        # The two apps have their route at /mcp; where this endpoint itself is mounted is no concern of theirs.
-        scope = {**scope, "path": "/mcp", "raw_path": b"/mcp", "root_path": ""}
-        headers = dict(scope["headers"])
-        if scope["method"] == "POST" and headers.get(b"mcp-protocol-version") in _MODERN:
-            await self._modern(scope, receive, send)
-        else:
-            await self._handshake(scope, receive, send, value, headers.get(b"mcp-session-id"))
-
-    async def _modern(self, scope: Scope, receive: Receive, send: Send) -> None:
-        messages, body = await _read(receive, self._max_body_bytes)
-        replayed = _Replay(messages, receive)
-        if any(mark in body for mark in _WANTS_A_STREAM):
-            await self._streaming(scope, replayed, send)
-        else:
-            await _watched(self._plain, scope, replayed, receive, send)
+            scope[HANDLE] = handle
+        sessions = [given for name, given in scope["headers"] if name == _SESSION]
+        versions = [given for name, given in scope["headers"] if name == _VERSION]
+        if len(sessions) > 1 or len(versions) > 1:
+            # Which of them counts is not agreed on between those who read them.
+            body = {"message": "more than one Mcp-Session-Id or MCP-Protocol-Version", "code": "VALIDATION_ERROR"}
+            await JSONResponse(body, 400)(scope, receive, send)
+            return
+        try:
+            if scope["method"] == "POST" and versions and versions[0] in _MODERN:
+                await self._modern(scope, receive, send)
+            else:
+                await self._handshake(scope, receive, send, value, sessions[0] if sessions else None)
+        except ClientDisconnect:
+            return  # in the middle of its request: there is nobody to answer
 
     async def _handshake(
         self, scope: Scope, receive: Receive, send: Send, handle: str | None, session_id: bytes | None
     ) -> None:
         """A request of the handshake era; connections that it opens or ends are noted."""
         connection = None if session_id is None else session_id.decode("latin-1")
+        if connection is not None and self._transports.opened_at(connection) != handle:
+            # It is of use only where it was opened; elsewhere the transport says in its own words that there is none.
+            await self._streaming(_with_session(scope, _NO_SESSION), receive, send)
+            return
         if connection is not None and scope["method"] == "POST":
-            with self._transports.using(handle, connection):
+            with self._transports.using(connection):
                 await self._streaming(scope, receive, send)
             return
         if connection is not None and scope["method"] != "DELETE":
@@ -110,13 +121,38 @@ class MCPEndpoint:
         async def note(message: Message) -> None:
             if message["type"] == "http.response.start" and 200 <= message["status"] < 300:
                 if connection is not None:
-                    self._transports.closed(handle, connection)
+                    self._transports.closed(connection)
                     self._on_session_end(connection)
-                elif (opened := dict(message["headers"]).get(b"mcp-session-id")) is not None:
+                elif (opened := dict(message["headers"]).get(_SESSION)) is not None:
                     self._transports.opened(handle, opened.decode("latin-1"), scope.get("user"))
             await send(message)
 
         await self._streaming(scope, receive, note)
+
+    async def _no_such_episode(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer 404; but whoever needs a token and has none is told that and nothing about the episode."""
+        refused = False
+
+        async def refusals(message: Message) -> None:
+            nonlocal refused
+            if message["type"] == "http.response.start":
+                refused = message["status"] in (401, 403)
+            if refused:
+                await send(message)
+
+        if self._authenticates:
+            # The end of a session that nobody has: what comes of it is what comes of the request's credential.
+            await self._streaming({**_with_session(scope, _NO_SESSION), "method": "DELETE"}, receive, refusals)
+        if not refused:
+            await JSONResponse({"message": "no such episode", "code": "SESSION_LOST"}, 404)(scope, receive, send)
+
+    async def _modern(self, scope: Scope, receive: Receive, send: Send) -> None:
+        messages, body = await _read(receive, self._max_body_bytes)
+        replayed = _Replay(messages, receive)
+        if any(mark in body for mark in _WANTS_A_STREAM):
+            await self._streaming(scope, replayed, send)
+        else:
+            await _watched(self._plain, scope, replayed, receive, send)
 
 
 class _Replay:
@@ -128,6 +164,12 @@ class _Replay:
 
     async def __call__(self) -> Message:
         return self._messages.pop() if self._messages else await self._receive()
+
+
+def _with_session(scope: Scope, session_id: bytes) -> Scope:
+    """The request as if it were of another session."""
+    headers = [(name, value) for name, value in scope["headers"] if name != _SESSION]
+    return {**scope, "headers": [*headers, (_SESSION, session_id)]}
 
 
 async def _read(receive: Receive, limit: int) -> tuple[list[Message], bytes]:

@@ -51,6 +51,7 @@ class Transports:
     def __init__(self, app: StarletteWithLifespan) -> None:
         self._transport = _transport_of(app)
         self._open: dict[str | None, _Connections] = {}
+        self._where: dict[str, str] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
     def lift_limit(self) -> None:
@@ -68,14 +69,21 @@ class Transports:
         """
         connections = self._open.setdefault(handle, OrderedDict())
         connections[connection] = _Connection(user)
+        if handle is not None:
+            self._where[connection] = handle
         if len(connections) > (MAX_PLAIN if handle is None else MAX_PER_HANDLE):
             oldest = next((each for each, its in connections.items() if not its.posts), connection)
+            self._where.pop(oldest, None)
             self._end_soon(oldest, connections.pop(oldest))
 
+    def opened_at(self, connection: str) -> str | None:
+        """The handle at whose address it was opened; None: at ``/mcp``, or not at all."""
+        return self._where.get(connection)
+
     @contextmanager
-    def using(self, handle: str | None, connection: str) -> Iterator[None]:
+    def using(self, connection: str) -> Iterator[None]:
         """While a request of a connection is under way."""
-        connections = self._open.get(handle)
+        connections = self._open.get(self.opened_at(connection))
         its = None if connections is None else connections.get(connection)
         if connections is None or its is None:
             yield
@@ -87,15 +95,16 @@ class Transports:
         finally:
             its.posts -= 1
 
-    def closed(self, handle: str | None, connection: str) -> None:
+    def closed(self, connection: str) -> None:
         """Its client has ended a connection."""
-        if (connections := self._open.get(handle)) is not None:
+        if (connections := self._open.get(self._where.pop(connection, None))) is not None:
             connections.pop(connection, None)
 
     def end_all(self, handle: str) -> None:
         """The handle is no more, and with it the connections that were opened there."""
         if (connections := self._open.pop(handle, None)) is not None:
             for connection, its in connections.items():
+                self._where.pop(connection, None)
                 self._end_soon(connection, its)
 
     def end(self, connection: str) -> None:

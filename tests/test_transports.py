@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -54,6 +55,7 @@ class Raw:
     def __init__(self, http: httpx.AsyncClient) -> None:
         self.http = http
         self.ids = itertools.count()
+        self.listening: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
     async def open(self, url: str) -> str:
         """A new connection's id."""
@@ -75,6 +77,15 @@ class Raw:
     async def call(self, url: str, connection: str, name: str) -> httpx.Response:
         """A tool call."""
         return await self.post(url, connection, "tools/call", {"name": name, "arguments": {}})
+
+    async def listen(self, url: str, connection: str) -> None:
+        """Return when the server ends the stream of a connection."""
+        headers = {"Accept": "text/event-stream", "Mcp-Session-Id": connection}
+        async with self.http.stream("GET", url, headers=headers) as response:
+            assert response.status_code == 200
+            self.listening[connection].set()
+            async for _ in response.aiter_bytes():
+                pass
 
     async def until_gone(self, url: str, connection: str) -> None:
         """Return when the connection is no more."""
@@ -110,10 +121,11 @@ def test_when_an_episodes_address_is_no_more_so_are_the_connections_opened_there
             mine, also_mine = await client.open(here), await client.open(here)
             theirs, plain = await client.open(there), await client.open("/mcp")
             assert (await client.call(here, mine, "add")).status_code == 200
+            streams = [asyncio.create_task(client.listen(here, each)) for each in (mine, also_mine)]
+            await asyncio.gather(*(client.listening[each].wait() for each in (mine, also_mine)))
             await client.http.delete(f"/sessions/{first['session_id']}")
-            for gone in (mine, also_mine):
-                # The address itself answers 404 now; that the connection is gone shows at another one.
-                await client.until_gone("/mcp", gone)
+            # The address answers 404 to all now; that the connections have ended, too, shows in their streams.
+            await asyncio.gather(*streams)
             assert [await client.status(where, each) for where, each in ((there, theirs), ("/mcp", plain))] == [
                 200,
                 200,
