@@ -27,6 +27,7 @@ from .mcp_endpoint import MCPEndpoint
 from .session import SessionPool
 from .session_routes import SessionRoutes
 from .source import EnvFactory, EnvironmentSource
+from .transports import RESOURCE
 
 
 def create_app(
@@ -106,7 +107,8 @@ class EnvServer:
             paths += ["/episodes/{handle}/mcp", "/episodes/{handle}/mcp/"]
         routes: list[BaseRoute] = [Route(path, self._guard(self._mcp)) for path in paths]
         if self._auth is not None:
-            routes += self._auth.get_routes(mcp_path="/mcp")
+            for route in self._auth.get_routes(mcp_path=RESOURCE):
+                routes.append(Route(route.path, self._guard(route.app), methods=list(route.methods or ())))
         return routes
 
     def control_routes(self) -> list[BaseRoute]:

@@ -20,7 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from .binding import HANDLE
 from .handles import Handle, Handles
-from .transports import Transports
+from .transports import RESOURCE, Transports
 
 WATCH_AFTER_S = 0.05
 """A call that takes longer is watched for its client's leaving; quick calls pay nothing for it."""
@@ -52,8 +52,8 @@ class MCPEndpoint:
         session_timeout_s: float,
         max_body_bytes: int,
     ) -> None:
-        self._streaming = server.http_app(path="/mcp", session_idle_timeout=session_timeout_s)
-        self._plain = server.http_app(path="/mcp", json_response=True, session_idle_timeout=session_timeout_s)
+        self._streaming = server.http_app(path=RESOURCE, session_idle_timeout=session_timeout_s)
+        self._plain = server.http_app(path=RESOURCE, json_response=True, session_idle_timeout=session_timeout_s)
         self._authenticates = server.auth is not None
         self._handles = handles
         self._transports = Transports(self._streaming)
@@ -78,8 +78,8 @@ class MCPEndpoint:
         """Serve one request."""
         value = scope.get("path_params", {}).get("handle")
         handle: Handle | None = None
-        # The two apps have their route at /mcp; where this endpoint itself is mounted is no concern of theirs.
-        scope = {**scope, "path": "/mcp", "raw_path": b"/mcp", "root_path": ""}
+        # Where this endpoint itself is mounted is no concern of the two apps.
+        scope = {**scope, "path": RESOURCE, "raw_path": RESOURCE.encode(), "root_path": ""}
         if value is not None:
             handle = self._handles.find(value)
             if handle is None:

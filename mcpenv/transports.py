@@ -16,6 +16,12 @@ from fastmcp.server.http import StarletteWithLifespan, StreamableHTTPASGIApp
 from starlette.routing import Route
 from starlette.types import Message, Scope
 
+RESOURCE = "/"
+"""Where FastMCP's applications have their route, and so what OAuth's metadata (RFC 9728) names as the resource.
+
+Clients take only metadata whose resource their own URL begins with: the server's root, for ``/mcp`` and every episode.
+"""
+
 MAX_PER_HANDLE = 64
 """Connections that may be open at the address of one episode."""
 
@@ -125,8 +131,8 @@ class Transports:
             "http_version": "1.1",
             "method": "DELETE",
             "scheme": "http",
-            "path": "/mcp",
-            "raw_path": b"/mcp",
+            "path": RESOURCE,
+            "raw_path": RESOURCE.encode(),
             "root_path": "",
             "query_string": b"",
             "headers": [(b"mcp-session-id", connection.encode("latin-1"))],
@@ -138,12 +144,12 @@ class Transports:
 def _transport_of(app: StarletteWithLifespan) -> StreamableHTTPASGIApp:
     """The transport behind its route, and behind the check of bearer tokens if there is one."""
     for route in app.routes:
-        if isinstance(route, Route) and route.path == "/mcp":
+        if isinstance(route, Route) and route.path == RESOURCE:
             endpoint: Any = route.endpoint
             endpoint = endpoint if isinstance(endpoint, StreamableHTTPASGIApp) else endpoint.app
             if isinstance(endpoint, StreamableHTTPASGIApp):
                 return endpoint
-    raise RuntimeError("FastMCP's application has no Streamable HTTP transport at /mcp")
+    raise RuntimeError("FastMCP's application has no Streamable HTTP transport")
 
 
 async def _nothing_more() -> Message:

@@ -209,7 +209,7 @@ def test_a_connection_whose_session_was_ended_does_not_slide_into_a_new_one(toke
 
 @pytest.mark.parametrize("auth", [None, AgentTokens({"ada": TOKEN})])
 def test_fastmcps_transport_is_found_and_its_limit_lifted(auth: AgentTokens | None) -> None:
-    app = FastMCP("server", auth=auth).http_app(path="/mcp")
+    app = FastMCP("server", auth=auth).http_app(path=transports.RESOURCE)
     found = transports.Transports(app)
 
     async def main() -> None:
