@@ -30,6 +30,7 @@ from .errors import ConfigurationError
 from .guard import is_loopback
 from .http_head import HTTPProtocol
 from .keep_alive import WebSocketProtocol
+from .open_files import allow_many
 from .session import SessionPool
 from .source import EnvFactory
 
@@ -37,6 +38,10 @@ logger = logging.getLogger("mcpenv")
 
 FRAME_HEADROOM = 4
 """Frames up to this many times the limit are read and refused in words; larger ones end their connection."""
+
+KEEP_ALIVE_S = 75
+"""Seconds that an HTTP connection may be idle. Longer than clients keep theirs: who sends in the moment in which the
+other end closes cannot know whether the request was read, and must not send a tool call twice."""
 
 
 def serve_http(
@@ -192,6 +197,7 @@ async def _serve(
     Each door has a server with its own routes: what is not among them cannot be reached there, whatever is asked.
     """
     async with server.running():
+        allow_many(server.pool.max_sessions)
         if agent_door is control_door:
             doors = [(server.routes(), agent_door)]
         else:
@@ -231,6 +237,7 @@ def _settings(routes: list[BaseRoute], config: ServerConfig) -> uvicorn.Config:
         ws_ping_interval=config.ping_interval_s,
         ws_ping_timeout=config.ping_interval_s,
         ws_per_message_deflate=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=int(config.shutdown_timeout_s) + 1,
         server_header=False,
         # Whom to believe about X-Forwarded-* is a setting of ours.

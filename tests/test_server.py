@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
+import httpx2
 import pytest
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
@@ -22,7 +23,7 @@ from worlds import Ledger, World
 from mcpenv import ConfigurationError, MCPEnvironment, Mode, Observation, StartupError
 from mcpenv.app import EnvServer, create_app
 from mcpenv.config import ServerConfig
-from mcpenv.serve import serve_http, serving
+from mcpenv.serve import KEEP_ALIVE_S, serve_http, serving
 from mcpenv_client import (
     Action,
     AnyObservation,
@@ -734,3 +735,8 @@ def test_invariant_2_agents_are_not_told_what_earns_reward() -> None:
 def test_the_document_has_every_control_route(url: str) -> None:
     paths = httpx.get(url + "/openapi.json").json()["paths"]
     assert {"/reset", "/step", "/state", "/sessions", "/sessions/{session_id}", "/capacity"} <= paths.keys()
+
+
+def test_an_idle_connection_is_closed_by_its_client_and_not_by_the_server_in_the_middle_of_a_request() -> None:
+    kept_s = [limits.keepalive_expiry for limits in (httpx.Limits(), httpx2.Limits())]
+    assert all(each is not None and 2 * each < KEEP_ALIVE_S for each in kept_s)

@@ -1,0 +1,39 @@
+"""How many files a server may open follows from how many sessions it may have."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+resource = pytest.importorskip("resource", reason="there is no such limit on this system")
+
+PROGRAM = """
+import logging, resource, sys
+from mcpenv.open_files import allow_many
+logging.basicConfig(format="%(message)s")
+soft, hard, sessions = map(int, sys.argv[1:])
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+allow_many(sessions)
+print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+"""
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "sessions", "after", "said"),
+    [
+        (512, 4096, 1, 512, ""),
+        (512, 4096, 1000, 2256, ""),
+        (512, 2000, 1000, 2000, "1000 sessions may need 2256 open files, and this process is allowed 2000; raise"),
+        (2000, 2000, 1000, 2000, "1000 sessions may need 2256 open files, and this process is allowed 2000; raise"),
+        (3000, 4096, 1000, 3000, ""),
+    ],
+)
+def test_the_limit_is_raised_as_far_as_needed_and_allowed(
+    soft: int, hard: int, sessions: int, after: int, said: str
+) -> None:
+    command = [sys.executable, "-c", PROGRAM, *map(str, (soft, hard, sessions))]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert int(ended.stdout) == after
+    assert ended.stderr.startswith(said) if said else ended.stderr == ""
