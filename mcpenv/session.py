@@ -593,11 +593,15 @@ class SessionPool:
                 turn.set_result(None)
 
     def _who_gives_way(self, origin: Origin) -> Session | None:
-        """A session that nobody misses: ``/reset`` by a client that never came back; with one slot, an idle agent's."""
+        """A session that nobody misses; with one slot, an idle agent's too.
+
+        Nobody misses that of a client which never came back after ``/reset``, nor sent an agent.
+        """
         for session in sorted(self._sessions.values(), key=lambda s: s.last_used):
             if session.held or session.execution.busy:
                 continue
-            if session.origin is Origin.HTTP and not session.claimed:
+            met = session.claimed or (session.handle is not None and session.handle.used)
+            if session.origin is Origin.HTTP and not met:
                 return session
             if self.max_sessions == 1 and origin.orchestrated and not session.origin.orchestrated:
                 return session

@@ -363,6 +363,20 @@ def test_with_one_slot_http_resets_that_nobody_came_back_to_give_way() -> None:
         assert post(url, "/reset").status_code == 503
 
 
+def test_an_http_session_in_which_an_agent_acted_does_not_give_way() -> None:
+    from fastmcp import Client
+
+    async def main(url: str) -> None:
+        info = (await asyncio.to_thread(post, url, "/reset")).json()["info"]
+        async with Client(info["mcp_url"], mode="2026-07-28") as agent:
+            assert (await agent.call_tool("ping")).data == "pong"
+            assert (await asyncio.to_thread(post, url, "/reset")).status_code == 503
+            assert (await agent.call_tool("ping")).data == "pong"
+
+    with serving(Counted, ServerConfig(queue_timeout_s=0.05)) as url:
+        asyncio.run(asyncio.wait_for(main(url), 30))
+
+
 def test_invariant_9_more_sessions_than_the_environment_allows() -> None:
     with pytest.raises(ConfigurationError, match="allows one"), serving(Counted, ServerConfig(max_concurrent_envs=2)):
         pass
