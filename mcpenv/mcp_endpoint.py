@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from .binding import HANDLE
+from .event_store import RETRY_MS, RecentEvents
 from .handles import Handle, Handles
 from .transports import RESOURCE, Transports
 
@@ -27,6 +28,7 @@ WATCH_AFTER_S = 0.05
 
 _MODERN = frozenset(version.encode() for version in MODERN_PROTOCOL_VERSIONS)
 _SESSION, _VERSION = b"mcp-session-id", b"mcp-protocol-version"
+_BLANKS = (b" ", b"\t")
 _NO_SESSION = b"0"
 """A value of the header that no session has."""
 _WANTS_A_STREAM = (b'"progressToken"', b"/logLevel", b'"subscriptions/listen"')
@@ -52,7 +54,12 @@ class MCPEndpoint:
         session_timeout_s: float,
         max_body_bytes: int,
     ) -> None:
-        self._streaming = server.http_app(path=RESOURCE, session_idle_timeout=session_timeout_s)
+        self._streaming = server.http_app(
+            path=RESOURCE,
+            event_store=RecentEvents(),
+            retry_interval=RETRY_MS,
+            session_idle_timeout=session_timeout_s,
+        )
         self._plain = server.http_app(path=RESOURCE, json_response=True, session_idle_timeout=session_timeout_s)
         self._authenticates = server.auth is not None
         self._handles = handles
@@ -86,6 +93,9 @@ class MCPEndpoint:
                 await self._no_such_episode(scope, receive, send)
                 return
             scope[HANDLE] = handle
+        if any(given[-1:] in _BLANKS for _, given in scope["headers"]):
+            # RFC 9110, 5.5: blanks around a value are none of it. httptools leaves those at the end.
+            scope["headers"] = [(name, given.strip(b" \t")) for name, given in scope["headers"]]
         sessions = [given for name, given in scope["headers"] if name == _SESSION]
         versions = [given for name, given in scope["headers"] if name == _VERSION]
         if len(sessions) > 1 or len(versions) > 1:

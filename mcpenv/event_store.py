@@ -1,0 +1,88 @@
+"""The event store: what was sent to handshake clients, so that one whose stream broke off can ask for the rest.
+
+MCP 2025-11-25, basic/transports, "Resumability and Redelivery". A tool may also close its stream itself
+(``ctx.close_sse_stream()``); the client comes back for the result.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import Any
+
+from mcp.server.streamable_http import EventCallback, EventId, EventMessage, EventStore, StreamId
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse
+
+RETRY_MS = 500
+"""How long clients are told to wait before they come back."""
+
+
+class RecentEvents(EventStore):
+    """The last events of all connections together; FastMCP keeps their streams apart.
+
+    FastMCP's own store writes each event through JSON and keeps it for an hour.
+
+    Args:
+        max_events: how many are kept; the oldest go first.
+        max_size: how large they may be together, about, in characters.
+    """
+
+    def __init__(self, *, max_events: int = 4096, max_size: int = 32 * 1024 * 1024) -> None:
+        self._max_events = max_events
+        self._max_size = max_size
+        self._size = 0
+        self._last_id = 0
+        self._events: OrderedDict[EventId, tuple[StreamId, JSONRPCMessage | None, int]] = OrderedDict()
+        self._streams: dict[StreamId, deque[EventId]] = {}
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    async def store_event(self, stream_id: StreamId, message: JSONRPCMessage | None) -> EventId:
+        """Keep an event; None begins a stream."""
+        self._last_id += 1
+        event_id = str(self._last_id)
+        size = 0 if message is None else _size_of(message)
+        self._events[event_id] = (stream_id, message, size)
+        self._streams.setdefault(stream_id, deque()).append(event_id)
+        self._size += size
+        while len(self._events) > self._max_events or (self._size > self._max_size and len(self._events) > 1):
+            self._drop_oldest()
+        return event_id
+
+    async def replay_events_after(self, last_event_id: EventId, send_callback: EventCallback) -> StreamId | None:
+        """Send what came after that event in its stream; the stream, None if the event is kept no more."""
+        event = self._events.get(last_event_id)
+        if event is None:
+            return None
+        stream_id = event[0]
+        after = int(last_event_id)
+        later = [event_id for event_id in self._streams[stream_id] if int(event_id) > after]
+        for event_id, (_, message, _) in [(event_id, self._events[event_id]) for event_id in later]:
+            if message is not None:
+                await send_callback(EventMessage(message, event_id))
+        return stream_id
+
+    def _drop_oldest(self) -> None:
+        _, (stream_id, _, size) = self._events.popitem(last=False)
+        self._size -= size
+        stream = self._streams[stream_id]
+        stream.popleft()  # events of a stream are in order, too
+        if not stream:
+            del self._streams[stream_id]
+
+
+def _size_of(message: JSONRPCMessage) -> int:
+    if isinstance(message, JSONRPCResponse):
+        return _characters(message.result)
+    return 0 if isinstance(message, JSONRPCError) else _characters(message.params)
+
+
+def _characters(value: Any) -> int:
+    """About how large a JSON value is; long texts cost no more time than short ones."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(len(key) + _characters(item) for key, item in value.items())
+    if isinstance(value, list):
+        return sum(map(_characters, value))
+    return 8
