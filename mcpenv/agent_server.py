@@ -16,6 +16,7 @@ from fastmcp.prompts.base import Prompt
 from fastmcp.resources.base import Resource
 from fastmcp.resources.template import ResourceTemplate
 from fastmcp.server.auth import AuthProvider
+from fastmcp.server.completions import CompletionReference, CompletionValues
 from fastmcp.server.dependencies import fastmcp_request_ctx
 from fastmcp.server.providers import Provider
 from fastmcp.tools.base import InputRequiredToolResult
@@ -24,9 +25,17 @@ from fastmcp.tools.base import ToolResult as FastMCPResult
 from fastmcp.utilities.components import FastMCPComponent
 from fastmcp.utilities.versions import VersionSpec
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, ToolAnnotations, ToolListChangedNotification
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    CompletionArgument,
+    CompletionContext,
+    ToolAnnotations,
+    ToolListChangedNotification,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from mcpenv_client.errors import EpisodeDone, NotSerializable, SessionLost, WireError
+from mcpenv_client.errors import EpisodeDone, ExecutionError, NotSerializable, SessionLost, WireError
 from mcpenv_client.records import Plane
 from mcpenv_client.tools import Tool, ToolErrorType
 from mcpenv_client.values import refuse_unrecordable
@@ -35,6 +44,7 @@ from .admission import AuthChecks, Listing, admits
 from .execution import Execution, InputRequired
 from .handed_in import HandedIn
 from .results import to_fastmcp
+from .subscriptions import Subscriptions
 
 OVER = "The episode is over."
 """What an agent reads when it goes on after the end."""
@@ -102,8 +112,11 @@ class AgentServer(FastMCP):
         # The default swallows a provider's error and lists nothing: a dead session would look like an empty one.
         self.provider_error_strategy = "raise"
         self._finder = finder
+        self._environments = _Environments(finder)
         self.providers.remove(self.local_provider)
-        self.add_provider(_Environments(finder))
+        self.add_provider(self._environments)
+        self.add_completion_handler(self._environments.complete)
+        Subscriptions(finder.to_call).register(self._mcp_server)
 
     async def call_tool(
         self,
@@ -188,6 +201,15 @@ class _Environments(Provider):
     async def _get_prompt(self, name: str, version: VersionSpec | None = None) -> Prompt | None:
         return await self._ask(lambda handed_in: handed_in.provider.get_prompt(name, version), None)
 
+    async def complete(
+        self, ref: CompletionReference, argument: CompletionArgument, context: CompletionContext | None
+    ) -> CompletionValues:
+        """What the environment's own server suggests for an argument of a prompt or a resource template."""
+        try:
+            return await self._ask(lambda handed_in: handed_in.complete(ref, argument, context), None)
+        except ExecutionError as error:
+            raise MCPError(code=INTERNAL_ERROR, message=error.message) from error
+
     async def get_tasks(self) -> Sequence[FastMCPComponent]:
         # FastMCP asks at start, without a request: there is nobody to ask yet.
         return []
@@ -208,9 +230,9 @@ class _Environments(Provider):
 
 
 async def _announce_change() -> None:
-    """Tell the client whose call changed the tools to list them again."""
+    """Tell the client whose call changed the tools to list them again; since 2026-07-28 only subscribers are told."""
     request = fastmcp_request_ctx.get()
-    if request is not None:
+    if request is not None and request.protocol_version not in MODERN_PROTOCOL_VERSIONS:
         await request.session.send_notification(ToolListChangedNotification(), related_request_id=request.request_id)
 
 

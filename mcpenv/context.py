@@ -13,9 +13,13 @@ from typing import Any
 from fastmcp import FastMCP
 from fastmcp.exceptions import ToolError
 from fastmcp.server.context import Context
-from mcp_types import LoggingLevel
+from mcp.server.session import ServerSession
+from mcp_types import LoggingLevel, RequestId, ServerNotification
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from mcpenv_client.records import LogEntry
+
+from .changes import Changes
 
 _OFFLINE = FastMCP("mcpenv")
 """The server of contexts that no MCP request brought along."""
@@ -27,9 +31,10 @@ class RecordSession:
     client_capabilities = None
     client_params = None
 
-    def __init__(self, session_id: str, logs: list[LogEntry]) -> None:
+    def __init__(self, session_id: str, logs: list[LogEntry], changes: Changes) -> None:
         self._fastmcp_state_prefix = session_id
         self._logs = logs
+        self._changes = changes
 
     async def send_log_message(self, level: str, data: Any, **kwargs: Any) -> None:
         """Log to the record."""
@@ -47,18 +52,41 @@ class RecordSession:
         self._logs.append(LogEntry("progress", message, progress, total))
 
     async def send_notification(self, notification: Any, **kwargs: Any) -> None:
-        """Nobody hears it."""
+        """Subscribers hear of changes; nobody hears the rest."""
+        self._changes.announce(notification)
 
     async def elicit(self, **kwargs: Any) -> Any:
         """There is nobody to ask."""
         raise ToolError("This call did not come from an MCP client, so there is nobody to ask for input.")
 
 
+class AnnouncingSession(ServerSession):
+    """An MCP client's session: of changes that the author's code announces on it, subscribers hear too."""
+
+    def __init__(self, session: ServerSession, changes: Changes) -> None:
+        vars(self).update(vars(session))  # the same session, not another one
+        self._changes = changes
+
+    async def send_notification(
+        self, notification: ServerNotification, related_request_id: RequestId | None = None
+    ) -> None:
+        """Send it. A change goes to subscribers; since 2026-07-28 to nobody else."""
+        if self._changes.announce(notification) and self.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return
+        await super().send_notification(notification, related_request_id)
+
+
 class EnvironmentContext(Context):
     """The context of one step."""
 
     def __init__(
-        self, server: FastMCP | None, session_id: str, step: int, state: dict[str, Any], logs: list[LogEntry]
+        self,
+        server: FastMCP | None,
+        session_id: str,
+        step: int,
+        state: dict[str, Any],
+        logs: list[LogEntry],
+        changes: Changes,
     ) -> None:
         super().__init__(server or _OFFLINE)
         self._mcpenv_session_id = session_id
@@ -66,6 +94,17 @@ class EnvironmentContext(Context):
         self._mcpenv_state = state
         self._mcpenv_call_state: dict[str, Any] = {}
         self._mcpenv_logs = logs
+        self._mcpenv_changes = changes
+
+    @property
+    def session(self) -> Any:
+        """The MCP client's session; without a client one whose messages go to the step's record."""
+        request = self.request_context
+        if request is None:
+            return RecordSession(self._mcpenv_session_id, self._mcpenv_logs, self._mcpenv_changes)
+        if isinstance(request.session, RecordSession | AnnouncingSession):
+            return request.session
+        return AnnouncingSession(request.session, self._mcpenv_changes)
 
     @property
     def session_id(self) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 from fastmcp import FastMCP
 from fastmcp.server.context import set_context
 from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import ToolsListChanged
 from mcp_types import InputRequiredResult
 
 from mcpenv_client.actions import Action
@@ -30,6 +31,7 @@ from mcpenv_client.wire import EpisodeState, Event, action_type, next_state
 
 from .admission import Listing
 from .author import Author, AuthorCode
+from .changes import Changes
 from .context import EnvironmentContext
 from .deadline import Deadline
 from .episode import Episode
@@ -57,6 +59,7 @@ class Execution:
         tools: the environment's own tools.
         handed_in: the FastMCP server that the author handed in, if any.
         session_id: names this instance for tools that keep state.
+        changes: who is told when its tools, prompts or resources change.
         without_loop: a step is under way that no event loop drives.
         max_calls: how many may be under way or wait; None: any number.
         last_active: when something last ended here (``time.monotonic``, seconds).
@@ -71,6 +74,8 @@ class Execution:
         self.author = AuthorCode(self, env.THREAD_AFFINE)
         self.session_id = secrets.token_hex(8)
         self.home = Home()
+        self.changes = Changes()
+        self._told_version = 0
         self.without_loop = False
         self.last_active = time.monotonic()
         self.max_calls: int | None = None
@@ -377,6 +382,9 @@ class Execution:
 
     def _give_turn(self, shared: bool = False) -> None:
         self.last_active = time.monotonic()
+        if self.tools.version != self._told_version:
+            self._told_version = self.tools.version
+            self.changes.tell(ToolsListChanged())
         self._turn.give(shared)
 
     def _shares_turn(self, tool: BoundTool | None) -> bool:
@@ -502,7 +510,9 @@ class Execution:
         """A call that goes through the handed-in server and its middleware."""
         assert self.handed_in is not None
         clock, limit = time.perf_counter(), self.author.limit(timeout_s)
-        context = EnvironmentContext(self.server, self.session_id, step.call.step, self.episode.kept, step.logs)
+        context = EnvironmentContext(
+            self.server, self.session_id, step.call.step, self.episode.kept, step.logs, self.changes
+        )
         own = OwnCall(self._site(None), self._visible, step, timeout_s)
         with set_context(context), Deadline(limit) as deadline:
             try:
@@ -523,11 +533,13 @@ class Execution:
 
     def _site(self, score: Callable[[ToolCall, ToolOutcome], Any] | None) -> Site:
         loopless = self.home if self.without_loop else None
-        return Site(self.author, self.mode, self.session_id, self.episode.kept, self.server, score, loopless)
+        return Site(
+            self.author, self.mode, self.session_id, self.episode.kept, self.server, self.changes, score, loopless
+        )
 
     @property
     def _visible(self) -> Visible:
-        return Visible(self.tools, self.mode, f"{self.session_id}-{self.episode.number}")
+        return Visible(self.tools, self.mode, f"{self.session_id}-{self.episode.number}", self.changes)
 
     def _run_of_action(self, action: Action, timeout_s: float | None) -> Run:
         async def run(step: Step) -> tuple[ToolOutcome, Any]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import dataclasses
+import inspect
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +18,7 @@ from typing import Any, Protocol
 from fastmcp import FastMCP
 from fastmcp.exceptions import DisabledError, NotFoundError, ToolError
 from fastmcp.exceptions import ValidationError as FastMCPValidationError
+from fastmcp.server.completions import CompletionReference, CompletionValues, normalize_completion
 from fastmcp.server.context import reset_transport, set_transport
 from fastmcp.server.dependencies import FastMCPRequestContext, fastmcp_request_ctx
 from fastmcp.server.middleware import Middleware
@@ -25,7 +28,7 @@ from fastmcp.tools.base import InputRequiredToolResult
 from fastmcp.tools.base import Tool as Component
 from fastmcp.tools.base import ToolResult as FastMCPResult
 from fastmcp.utilities.versions import VersionSpec
-from mcp_types import InputRequiredResult
+from mcp_types import CompletionArgument, CompletionContext, InputRequiredResult
 from pydantic import PrivateAttr, ValidationError
 
 from mcpenv_client.errors import NotSerializable
@@ -34,12 +37,13 @@ from mcpenv_client.tools import Tool, ToolErrorType, ToolFailure, ToolResult
 from mcpenv_client.wire import describe_faults
 
 from .admission import AuthChecks, Listing
-from .context import RecordSession
-from .failures import execution_failure, unusable_result
+from .context import AnnouncingSession, RecordSession
+from .failures import environment_failure, execution_failure, is_no_failure, unusable_result
 from .kinds import RESERVED_NAMES, spec_of
 from .loops import NoLoop
 from .results import from_fastmcp, to_fastmcp
 from .toolbox import BoundTool, Visible
+from .workers import THREADS
 
 logger = logging.getLogger("mcpenv")
 
@@ -83,6 +87,8 @@ class HandedIn:
         self.provider = FastMCPProvider(server)
         self._task: asyncio.Task[None] | None = None
         self._stop: asyncio.Event | None = None
+        # FastMCP adds it by itself; it would put definitions in the place of references, and drop their keywords.
+        server.middleware[:] = [each for each in server.middleware if type(each) is not DereferenceRefsMiddleware]
         if not any(isinstance(provider, _OwnTools) for provider in server.providers):
             server.add_provider(_OwnTools())
 
@@ -139,10 +145,30 @@ class HandedIn:
     @property
     def _hides(self) -> bool:
         """Whether middleware may leave tools out of listings; FastMCP would call them all the same."""
-        return any(
-            type(each).on_list_tools is not Middleware.on_list_tools and not isinstance(each, DereferenceRefsMiddleware)
-            for each in self.server.middleware
-        )
+        return any(type(each).on_list_tools is not Middleware.on_list_tools for each in self.server.middleware)
+
+    async def complete(
+        self, ref: CompletionReference, argument: CompletionArgument, context: CompletionContext | None
+    ) -> CompletionValues:
+        """What the server's completion handler suggests; nothing if it has none.
+
+        Raises:
+            ExecutionError: the handler raised.
+        """
+        handler = self.server._completion_handler
+        if handler is None:
+            return None
+        try:
+            if inspect.iscoroutinefunction(handler):
+                values: CompletionValues = await handler(ref, argument, context)
+            else:
+                suggested = await THREADS.run(handler, ref, argument, context)
+                values = await suggested if inspect.isawaitable(suggested) else suggested
+            return normalize_completion(values)
+        except BaseException as error:  # the handler's boundary
+            if is_no_failure(error, inline=False):
+                raise
+            raise environment_failure("completion", error) from error
 
     async def enter(self) -> None:
         """Hold the server's lifespan: entered and left in one task, as its authors may rely on."""
@@ -200,9 +226,15 @@ class HandedIn:
             if connection is not None:
                 # A 2026-07-28 connection is new for every call; state belongs to the environment.
                 connection.state["_fastmcp_state_prefix"] = own.session_id
-            yield
+            token = fastmcp_request_ctx.set(
+                dataclasses.replace(request, session=AnnouncingSession(request.session, own.changes))
+            )
+            try:
+                yield
+            finally:
+                fastmcp_request_ctx.reset(token)
             return
-        session = RecordSession(own.session_id, logs)
+        session = RecordSession(own.session_id, logs, own.changes)
         request_id = f"step-{number}"
         stand_in: Any = FastMCPRequestContext(
             session=session,  # type: ignore[arg-type]

@@ -22,6 +22,7 @@ from mcpenv_client.tools import Mode, ToolErrorType, ToolFailure
 from mcpenv_client.wire import describe_faults
 
 from .author import AuthorCode
+from .changes import Changes
 from .context import EnvironmentContext
 from .deadline import Deadline
 from .failures import environment_failure, execution_failure, unusable_result
@@ -57,6 +58,7 @@ class Site:
         session_id: names the instance for tools that keep state.
         kept: what its tools keep until the next reset.
         server: the FastMCP server that contexts belong to, if the author handed one in.
+        changes: who is told of what its tools change.
         score: the score to make in the thread of a sync tool; None if there is none to make there.
         loopless: no event loop drives the step; what turns out to be awaitable runs on this home.
     """
@@ -66,6 +68,7 @@ class Site:
     session_id: str
     kept: dict[str, Any]
     server: FastMCP | None
+    changes: Changes
     score: Callable[[ToolCall, ToolOutcome], Any] | None
     loopless: Home | None
 
@@ -101,7 +104,7 @@ class ToolRun:
             if site.author.lets_through(error):
                 raise
             return self._failed(error), NOT_SCORED
-        context = EnvironmentContext(site.server, site.session_id, step.call.step, site.kept, step.logs)
+        context = EnvironmentContext(site.server, site.session_id, step.call.step, site.kept, step.logs, site.changes)
         with set_context(context), Deadline(self._limit) as deadline:
             try:
                 if kind.injected:

@@ -10,6 +10,7 @@ from typing import Any
 from mcpenv_client.tools import Mode
 
 from .admission import AuthChecks, Listing
+from .changes import Changes
 from .errors import InvalidTool
 from .kinds import ToolKind
 
@@ -107,11 +108,13 @@ class Visible:
 
     Attributes:
         session_id: names the instance and its episode for tools that keep state.
+        changes: who is told of what they change.
     """
 
     toolbox: Toolbox
     mode: Mode
     session_id: str
+    changes: Changes
 
     def get(self, name: str) -> BoundTool | None:
         """The tool of that name."""
