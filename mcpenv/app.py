@@ -171,6 +171,10 @@ class EnvServer:
             await stack.enter_async_context(self._mcp.running())
             yield
 
+    def stop_streams(self) -> None:
+        """End what stands open for messages to MCP clients, so that a server that ends need not wait for it."""
+        self._mcp.stop()
+
     def _assemble(self, config: ServerConfig) -> None:
         self.config = config
         self.source = EnvironmentSource(self._env_factory, config)

@@ -67,10 +67,12 @@ class MCPEndpoint:
         handles.on_forget = self._transports.end_all
         self._on_session_end = on_session_end
         self._max_body_bytes = max_body_bytes
+        self._stopping = asyncio.Event()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Serve both transports."""
+        self._stopping = asyncio.Event()
         async with AsyncExitStack() as stack:
             for app in (self._streaming, self._plain):
                 await stack.enter_async_context(app.lifespan(app))
@@ -80,6 +82,10 @@ class MCPEndpoint:
     def end_connection(self, mcp_session_id: str) -> None:
         """A handshake client's session has ended: so does its connection, which tells the client to begin anew."""
         self._transports.end(mcp_session_id)
+
+    def stop(self) -> None:
+        """End the streams that stand open for messages to clients; a server that ends would wait for them."""
+        self._stopping.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -124,6 +130,9 @@ class MCPEndpoint:
             with self._transports.using(connection):
                 await self._streaming(scope, receive, send)
             return
+        if scope["method"] == "GET":
+            await self._standing(scope, receive, send)
+            return
         if connection is not None and scope["method"] != "DELETE":
             await self._streaming(scope, receive, send)
             return
@@ -163,6 +172,31 @@ class MCPEndpoint:
             await self._streaming(scope, replayed, send)
         else:
             await _watched(self._plain, scope, replayed, receive, send)
+
+    async def _standing(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a stream that is open until its client leaves or the server ends."""
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        open_ended = False
+
+        async def receive_or_stop() -> Message:
+            receiving = asyncio.ensure_future(receive())
+            try:
+                await asyncio.wait({receiving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                return receiving.result() if receiving.done() else {"type": "http.disconnect"}
+            finally:
+                receiving.cancel()
+
+        async def watch_end(message: Message) -> None:
+            nonlocal open_ended
+            open_ended = message["type"] == "http.response.start" or message.get("more_body", False)
+            await send(message)
+
+        try:
+            await self._streaming(scope, receive_or_stop, watch_end)
+            if open_ended and stopping.done():
+                await send({"type": "http.response.body", "body": b""})
+        finally:
+            stopping.cancel()
 
 
 class _Replay:

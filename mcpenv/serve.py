@@ -31,7 +31,6 @@ from .guard import is_loopback
 from .http_head import HTTPProtocol
 from .keep_alive import WebSocketProtocol
 from .open_files import allow_many
-from .session import SessionPool
 from .source import EnvFactory
 
 logger = logging.getLogger("mcpenv")
@@ -206,7 +205,7 @@ async def _serve(
                 ([*server.probe_routes(), *server.control_routes()], control_door),
             ]
         servers = [_Server(_settings(routes, server.config)) for routes, _ in doors]
-        ending = _Ending(server.pool, server.config.shutdown_timeout_s, servers)
+        ending = _Ending(server, servers)
 
         def answering() -> None:
             if all(each.started for each in servers):
@@ -271,12 +270,12 @@ class _Ending:
     """The orderly end of all servers: at a signal no new sessions, steps under way finish, then connections close.
 
     Args:
-        shutdown_timeout_s: how long the steps may take.
+        served: whose sessions end; its ``shutdown_timeout_s`` is how long their steps may take.
     """
 
-    def __init__(self, pool: SessionPool, shutdown_timeout_s: float, servers: Sequence[uvicorn.Server]) -> None:
-        self._pool = pool
-        self._shutdown_timeout_s = shutdown_timeout_s
+    def __init__(self, served: EnvServer, servers: Sequence[uvicorn.Server]) -> None:
+        self._served = served
+        self._shutdown_timeout_s = served.config.shutdown_timeout_s
         self._servers = servers
         self._loop = asyncio.get_running_loop()
         self._draining: asyncio.Task[None] | None = None
@@ -319,9 +318,10 @@ class _Ending:
     async def _drain(self) -> None:
         try:
             async with asyncio.timeout(self._shutdown_timeout_s):
-                await self._pool.drain()
+                await self._served.pool.drain()
         except TimeoutError:
             logger.warning("steps under way did not finish within %g s", self._shutdown_timeout_s)
+        self._served.stop_streams()
         for server in self._servers:
             server.should_exit = True
 

@@ -329,6 +329,7 @@ class SessionPool:
                 await execution.wait_idle()
         for session in self.sessions():
             session.dismiss(at_once=True)
+            session.execution.changes.end()
 
     def get(self, session_id: str) -> Session:
         """The session of that id.
