@@ -13,7 +13,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from fcntl import ioctl
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -359,6 +359,10 @@ def test_an_id_that_a_terminal_would_obey_is_shown_harmless(cli: Cli) -> None:
 # -- watching
 
 
+def without_size(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environ.items() if name not in ("COLUMNS", "LINES")}
+
+
 class Terminal:
     """``mcpenv sessions --watch`` in a terminal of 80 columns and 24 lines."""
 
@@ -370,7 +374,8 @@ class Terminal:
             stdin=slave,
             stdout=slave,
             stderr=slave,
-            env={**os.environ, "TERM": "xterm-256color", "NO_COLOR": "1"},
+            # Of the size above: readline, where a test has loaded it, sets another.
+            env={**without_size(os.environ), "TERM": "xterm-256color", "NO_COLOR": "1"},
         )
         os.close(slave)
         self._seen = ""

@@ -28,7 +28,7 @@ from serving import ECHO_MCP, served  # noqa: E402
 URL = "http://127.0.0.1:8000"
 RUN_BY_CI = (
     "pip install ./clients/python . && mcpenv run envs/echo_mcp",
-    'pip install ./clients/python ".[test]" && pytest',
+    'pip install ./clients/python ".[test]" && pytest -n auto',
 )
 HOSTS = ("claude-code", "claude-desktop", "codex", "cursor", "vscode", "inspector")
 TIMEOUT_S = 60
