@@ -18,9 +18,10 @@ from mcpenv_client.tools import Mode, Tool, ToolErrorType, ToolFailure, ToolResu
 from ..config import mode_from
 from ..errors import ConfigurationError
 from ..targets import Target, load_target
+from .agent_token import AgentToken
 from .instance import instance
 from .output import author_output, note, print_json, quiet_logs, report
-from .remote import connected, is_url, list_tools
+from .remote import Bearer, connected, is_url, list_tools
 
 FAILED = 1
 
@@ -36,6 +37,7 @@ def call(
     settings: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     debug: Annotated[bool, Parameter(negative=())] = False,
+    agent: AgentToken = AgentToken(),  # noqa: B008 - frozen
 ) -> int:
     """Call one tool of an environment, or of the MCP server at a URL.
 
@@ -56,10 +58,11 @@ def call(
     given = _given(arguments, json_arguments)
     if timeout_s is not None and timeout_s <= 0:
         raise ConfigurationError(f"--timeout-s is {timeout_s:g}; it is a number of seconds, more than 0")
+    token = agent.read(target)
     if is_url(target):
         if mode is not None or settings:
             raise ConfigurationError("--mode and --set are for an environment's code; a running server has its own")
-        return _tell(asyncio.run(_call_server(target, tool, given, timeout_s)), as_json)
+        return _tell(asyncio.run(_call_server(target, Bearer(token), tool, given, timeout_s)), as_json)
     with author_output():
         loaded = load_target(target, settings or ())
         observation = _call_target(loaded, mode_from(mode), tool, given, timeout_s)
@@ -151,12 +154,16 @@ def _call_target(target: Target, mode: Mode, name: str, given: Given, timeout_s:
         return observation
 
 
-async def _call_server(url: str, name: str, given: Given, timeout_s: float | None) -> CallToolObservation:
-    async with connected(url) as client:
-        arguments = _arguments(given, _find(await list_tools(client, url), name, f"at {url}"))
+async def _call_server(
+    url: str, bearer: Bearer, name: str, given: Given, timeout_s: float | None
+) -> CallToolObservation:
+    async with connected(url, bearer) as client:
+        arguments = _arguments(given, _find(await list_tools(client, url, bearer), name, f"at {url}"))
         try:
             result = await client.call_tool_mcp(name, arguments, timeout=timeout_s)
         except MCPError as error:
+            if bearer.refused:
+                raise bearer.refusal(url) from error
             return _failed(name, str(error))
         except (RuntimeError, OSError) as error:
             raise ConnectionFailed(url, str(error)) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,8 +14,11 @@ from ..errors import ConfigurationError
 from ..host_files import Installed
 from ..hosts import CLAUDE_CODE, HOSTS, Host, Place, Server
 from ..targets import load_target
+from .agent_token import AgentToken
+from .bearer import TOKEN, keeps_tokens, with_bearer
 from .output import Page, author_output, print_json, quiet_logs
 from .remote import is_url, mcp_url
+from .tokens import AGENT_TOKEN
 
 HostName = Literal["claude-desktop", "claude-code", "cursor", "vscode", "codex", "gemini-cli", "inspector"]
 
@@ -29,9 +33,11 @@ def connect(
     mode: Literal["simulation", "production"] | None = None,
     config: Path | None = None,
     force: Annotated[bool, Parameter(negative=())] = False,
+    bearer: Annotated[bool, Parameter(negative=())] = False,
     settings: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     debug: Annotated[bool, Parameter(negative=())] = False,
+    agent: AgentToken = AgentToken(),  # noqa: B008 - frozen
 ) -> int:
     """Print, or install, the configuration by which an MCP host uses an environment.
 
@@ -43,21 +49,30 @@ def connect(
         mode: Which tools there are. Default: production. A server at a URL has its own.
         config: Another configuration file than the host's usual one.
         force: Replace a server of the same name.
+        bearer: The server at the URL wants an agent's token; what is printed says where it goes.
         settings: name=value for the environment's constructor; may be given several times.
         as_json: Print one JSON document.
         debug: Show the traceback when something fails.
     """
     quiet_logs(debug)
+    token = agent.read(target)
+    bearer = bearer or token is not None
+    if bearer and not is_url(target):
+        raise ConfigurationError("--bearer is for a server at a URL; an environment's code asks for no token")
+    if bearer and write and token is None:
+        raise ConfigurationError(f"--bearer with --write needs the token (--agent-token-file, or {AGENT_TOKEN})")
     server = _server(target, name, mode, settings or [])
-    chosen = HOSTS[host]
+    # A token is written and never shown: what is printed has its placeholder.
+    chosen = with_bearer(HOSTS[host]) if bearer else HOSTS[host]
     file = config.expanduser() if config is not None else chosen.file(Place.here())
     # A file that is named for Claude Code is a project's .mcp.json.
     snippet = chosen.snippet(server) if config is None else chosen.text(server)
-    done = _install(chosen, server, file, snippet, force) if write else None
+    done = _install(chosen, server, file, snippet, force, token) if write else None
     if as_json:
         print_json(_document(chosen, server, file, snippet, done))
     else:
-        _show(Page(sys.stdout), chosen, server, file, snippet, done)
+        notes = _notes(chosen, token, done) if bearer else []
+        _show(Page(sys.stdout), chosen, server, file, snippet, done, notes)
     return 0
 
 
@@ -81,15 +96,17 @@ def _name_of(url: str) -> str:
     return host.replace(".", "-") if any(letter.isalpha() for letter in host) and host != "localhost" else "mcpenv"
 
 
-def _install(host: Host, server: Server, file: Path | None, snippet: str, force: bool) -> Installed:
+def _install(host: Host, server: Server, file: Path | None, snippet: str, force: bool, token: str | None) -> Installed:
+    if token is not None:
+        host = with_bearer(HOSTS[host.key], token)
     if file is not None:
         return host.install(server, file, force=force)
-    if host is not CLAUDE_CODE:
+    if host.key != CLAUDE_CODE.key:
         raise ConfigurationError(f"{host.title} keeps no configuration; run: {snippet}")
     # FastMCP's installers bring its whole command line, a second of loading that only this needs.
     from .claude_code import add
 
-    add(server, snippet, force=force)
+    add(host, server, snippet, force=force, token=token)
     return Installed(None, changed=True)
 
 
@@ -106,20 +123,44 @@ def _document(host: Host, server: Server, file: Path | None, snippet: str, done:
     }
 
 
-def _show(page: Page, host: Host, server: Server, file: Path | None, snippet: str, done: Installed | None) -> None:
+def _notes(host: Host, token: str | None, done: Installed | None) -> list[str]:
+    """What to say of the token that a server wants."""
+    if not keeps_tokens(host):
+        return [f"{host.title} keeps no token: set {AGENT_TOKEN} where {host.title} starts."]
+    if done is None:
+        where = f"where {TOKEN} stands"
+        return [f"Put an agent's token {where}." if token is None else f"The token is not shown; it goes {where}."]
+    if done.file is None:
+        return []
+    # Elsewhere the mode says nothing of who may read it.
+    others = os.name == "posix" and done.file.stat().st_mode & 0o077
+    return [f"The token stands in that file{', which others on this machine may read' if others else ''}."]
+
+
+def _show(
+    page: Page,
+    host: Host,
+    server: Server,
+    file: Path | None,
+    snippet: str,
+    done: Installed | None,
+    notes: list[str],
+) -> None:
     where = f"  {file}" if file is not None else ""
     if done is None:
         page.line((host.title, "bold"), where)
         page.line()
         page.block(snippet)
         if host.key != "inspector":
+            notes = [*notes, "Add --write to install it."]
+        if notes:
             page.line()
-            page.line(("Add --write to install it.", "dim"))
-        return
-    if not done.changed:
+    elif done.changed:
+        page.line(f"{host.title} has {server.name} now{':' if where else '.'}{where}")
+        if done.backup is not None:
+            notes = [f"The file as it was: {done.backup}", *notes]
+        notes = [*notes, f"Start {host.title} again to use it."]
+    else:
         page.line(f"{host.title} has {server.name} already:{where}")
-        return
-    page.line(f"{host.title} has {server.name} now{':' if where else '.'}{where}")
-    if done.backup is not None:
-        page.line((f"The file as it was: {done.backup}", "dim"))
-    page.line((f"Start {host.title} again to use it.", "dim"))
+    for note in notes:
+        page.line((note, "dim"))

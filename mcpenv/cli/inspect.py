@@ -23,9 +23,10 @@ from ..environment import MCPEnvironment
 from ..errors import ConfigurationError
 from ..source import EnvironmentSource
 from ..targets import Target, load_target
+from .agent_token import AgentToken
 from .instance import instance
 from .output import Page, author_output, print_json, quiet_logs
-from .remote import connected, description, is_url, list_tools
+from .remote import Bearer, connected, description, is_url, list_tools
 
 _BOTH = [mode.value for mode in Mode]
 
@@ -38,6 +39,7 @@ def inspect(
     settings: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     debug: Annotated[bool, Parameter(negative=())] = False,
+    agent: AgentToken = AgentToken(),  # noqa: B008 - frozen
 ) -> int:
     """Show tools, schemas and modes of an environment, or of the MCP server at a URL.
 
@@ -49,10 +51,11 @@ def inspect(
         debug: Show logs, and the traceback when something fails.
     """
     quiet_logs(debug)
+    token = agent.read(target)
     if is_url(target):
         if mode is not None or settings:
             raise ConfigurationError("--mode and --set are for an environment's code; a running server has its own")
-        document = asyncio.run(_of_server(target))
+        document = asyncio.run(_of_server(target, Bearer(token)))
     else:
         with author_output():
             document = _of_target(load_target(target, settings or ()), [Mode(mode)] if mode else list(Mode))
@@ -87,10 +90,10 @@ async def _components(env: MCPEnvironment) -> dict[str, Any]:
         return await _components_of(client)
 
 
-async def _of_server(url: str) -> dict[str, Any]:
+async def _of_server(url: str, bearer: Bearer) -> dict[str, Any]:
     """The document of a running server: what it lists over MCP, and its descriptions where it has them."""
-    async with connected(url) as client:
-        tools = await list_tools(client, url)
+    async with connected(url, bearer) as client:
+        tools = await list_tools(client, url, bearer)
         rest = await _components_of(client)
         info, instructions = client.server_info, client.instructions
     metadata, schema = await description(url, "/metadata"), await description(url, "/schema")

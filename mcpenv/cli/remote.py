@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import httpx
+import httpx2
 from fastmcp import Client
 from mcp import MCPError
 from mcp_types import Tool as MCPTool
 
+from mcpenv_client.connection import without_password
 from mcpenv_client.errors import ConnectionFailed, ListingFailed
 from mcpenv_client.tools import Tool
+
+from ..errors import ConfigurationError
+from .tokens import AGENT_TOKEN
 
 CONNECT_S = 15.0
 """How long a server may take to answer at first."""
@@ -40,24 +45,56 @@ def base_url(url: str) -> str:
     return urlunsplit((scheme, host, path.rstrip("/").rpartition("/")[0], "", ""))
 
 
+class Bearer(httpx2.Auth):
+    """As whom a command asks the server at a URL.
+
+    Args:
+        token: an agent's; None to ask as nobody.
+
+    Attributes:
+        refused: whether the server answered the latest request that it wants a token, or another one.
+    """
+
+    def __init__(self, token: str | None) -> None:
+        self._token = token
+        self.refused = False
+
+    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        """Called by httpx2 around every request."""
+        if self._token is not None:
+            request.headers["Authorization"] = f"Bearer {self._token}"
+        response = yield request
+        # What mcp makes of it is an error that does not name the status.
+        self.refused = response.status_code == httpx2.codes.UNAUTHORIZED
+
+    def refusal(self, url: str) -> ConfigurationError:
+        """What to say of the server at ``url`` that refused."""
+        another = "" if self._token is None else ", and refuses this one"
+        said = f"it wants an agent's token{another} (--agent-token-file, or {AGENT_TOKEN})"
+        return ConfigurationError(f"{without_password(url)}: {said}")
+
+
 @asynccontextmanager
-async def connected(url: str) -> AsyncIterator[Client[Any]]:
+async def connected(url: str, bearer: Bearer) -> AsyncIterator[Client[Any]]:
     """An MCP client of the server at ``url``; any MCP server, also one whose endpoint is not called ``/mcp``.
 
     Raises:
         ConnectionFailed: nobody listens there, or does not speak MCP.
+        ConfigurationError: it wants a token, or another one.
     """
     try:
         tried = dict.fromkeys([mcp_url(url), url]) if urlsplit(url).path.strip("/") else [mcp_url(url)]
     except ValueError as error:
         raise ConnectionFailed(url, str(error)) from error
     failure: Exception | None = None
+    refused = False
     for address in tried:
         try:
-            client: Client[Any] = Client(address, init_timeout=CONNECT_S)
+            client: Client[Any] = Client(address, auth=bearer, init_timeout=CONNECT_S)
             await client.__aenter__()  # type: ignore[no-untyped-call]
         except (MCPError, RuntimeError, OSError, ValueError, httpx.InvalidURL) as error:
             failure = failure or error
+            refused = refused or bearer.refused
             continue
         try:
             yield client
@@ -65,18 +102,23 @@ async def connected(url: str) -> AsyncIterator[Client[Any]]:
             await client.__aexit__(None, None, None)  # type: ignore[no-untyped-call]
         return
     assert failure is not None
+    if refused:
+        raise bearer.refusal(url) from failure
     raise ConnectionFailed(url, str(failure.__cause__ or failure) or type(failure).__name__) from failure
 
 
-async def list_tools(client: Client[Any], url: str) -> list[Tool]:
+async def list_tools(client: Client[Any], url: str, bearer: Bearer) -> list[Tool]:
     """The server's tools.
 
     Raises:
         ListingFailed: it does not list them.
+        ConfigurationError: it wants a token for that, or another one.
     """
     try:
         return [tool_from_mcp(tool) for tool in await client.list_tools()]
     except (MCPError, RuntimeError) as error:
+        if bearer.refused:
+            raise bearer.refusal(url) from error
         raise ListingFailed(url, str(error)) from error
 
 

@@ -23,9 +23,10 @@ from ..guard import is_loopback
 from ..hosts import PASTED, Place, Server
 from ..serve import address_of, is_wildcard, serve_http, serve_stdio
 from ..targets import Target, load_target, watched_path
-from .bearer import TOKEN, VARIABLE, with_bearer
+from .bearer import TOKEN, with_bearer
 from .output import Page, author_output, note
 from .run_options import Addresses, Credentials, Limits, Sessions, config_from
+from .tokens import AGENT_TOKEN
 
 LOOPBACK = "127.0.0.1"
 
@@ -132,7 +133,7 @@ class _Introduction:
         config = self.config
         notes: list[str | tuple[str, str]] = []
         if self.agents_need_token:
-            notes.append(f"Put an agent's token where {TOKEN} stands, or in {VARIABLE}.")
+            notes.append(f"Put an agent's token where {TOKEN} stands, or in {AGENT_TOKEN}.")
         elif not config.require_handle:
             notes.append("Anonymous stateless MCP clients share one instance of the environment.")
         if config.mode is Mode.SIMULATION and config.control_token is None:

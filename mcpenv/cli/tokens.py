@@ -15,6 +15,9 @@ CONTROL_TOKEN = "MCPENV_CONTROL_TOKEN"
 AGENT_TOKENS = "MCPENV_AGENT_TOKENS"
 """The environment variable that has agents' tokens, as ``name=token,name=token``."""
 
+AGENT_TOKEN = "MCPENV_AGENT_TOKEN"
+"""The environment variable that has one agent's token, for clients."""
+
 
 def control_token(given: str | None, file: Path | None) -> str | None:
     """The control token: of ``--control-token``, or the file's, or else the environment's; None if there is none.
@@ -22,14 +25,21 @@ def control_token(given: str | None, file: Path | None) -> str | None:
     Raises:
         ConfigurationError: both options, a file that cannot be read, or a token that cannot be used.
     """
-    inherited = _take(CONTROL_TOKEN)
-    if given is not None and file is not None:
-        raise ConfigurationError("--control-token and --control-token-file: give one of them")
-    if given is not None:
-        return check_token(given, "--control-token")
-    if file is not None:
-        return check_token(_read("--control-token-file", file).strip(), f"--control-token-file {file}: the token")
-    return None if inherited is None else check_token(inherited.strip(), CONTROL_TOKEN)
+    return _one("--control-token", CONTROL_TOKEN, given, file)
+
+
+def agent_token(given: str | None, file: Path | None) -> str | None:
+    """An agent's token, by which it uses a server: of ``--agent-token``, or the file's, or else the environment's.
+
+    Raises:
+        ConfigurationError: as `control_token`.
+    """
+    return _one("--agent-token", AGENT_TOKEN, given, file)
+
+
+def forget(variable: str) -> None:
+    """Take a token that is not needed out of the environment."""
+    _take(variable)
 
 
 def agent_tokens(given: Sequence[str], file: Path | None) -> dict[str, str]:
@@ -51,6 +61,17 @@ def agent_tokens(given: Sequence[str], file: Path | None) -> dict[str, str]:
     if inherited is not None and not given and file is None:
         _add(tokens, inherited.split(","), AGENT_TOKENS)
     return tokens
+
+
+def _one(option: str, variable: str, given: str | None, file: Path | None) -> str | None:
+    inherited = _take(variable)
+    if given is not None and file is not None:
+        raise ConfigurationError(f"{option} and {option}-file: give one of them")
+    if given is not None:
+        return check_token(given, option)
+    if file is not None:
+        return check_token(_read(f"{option}-file", file).strip(), f"{option}-file {file}: the token")
+    return None if inherited is None else check_token(inherited.strip(), variable)
 
 
 def _add(tokens: dict[str, str], entries: Iterable[str], source: str) -> None:
@@ -79,4 +100,4 @@ def _read(option: str, file: Path) -> str:
         raise ConfigurationError(f"{option} {file}: it is no text") from error
 
 
-__all__ = ["AGENT_TOKENS", "CONTROL_TOKEN", "agent_tokens", "control_token"]
+__all__ = ["AGENT_TOKEN", "AGENT_TOKENS", "CONTROL_TOKEN", "agent_token", "agent_tokens", "control_token", "forget"]
