@@ -34,10 +34,10 @@ def call(
     json_arguments: str | None = None,
     mode: Literal["simulation", "production"] | None = None,
     timeout_s: float | None = None,
+    agent: AgentToken = AgentToken(),  # noqa: B008 - frozen
     settings: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     debug: Annotated[bool, Parameter(negative=())] = False,
-    agent: AgentToken = AgentToken(),  # noqa: B008 - frozen
 ) -> int:
     """Call one tool of an environment, or of the MCP server at a URL.
 

@@ -34,10 +34,10 @@ def connect(
     config: Path | None = None,
     force: Annotated[bool, Parameter(negative=())] = False,
     bearer: Annotated[bool, Parameter(negative=())] = False,
+    agent: AgentToken = AgentToken(),  # noqa: B008 - frozen
     settings: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     debug: Annotated[bool, Parameter(negative=())] = False,
-    agent: AgentToken = AgentToken(),  # noqa: B008 - frozen
 ) -> int:
     """Print, or install, the configuration by which an MCP host uses an environment.
 

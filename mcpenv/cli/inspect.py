@@ -36,10 +36,10 @@ def inspect(
     /,
     *,
     mode: Literal["simulation", "production"] | None = None,
+    agent: AgentToken = AgentToken(),  # noqa: B008 - frozen
     settings: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     debug: Annotated[bool, Parameter(negative=())] = False,
-    agent: AgentToken = AgentToken(),  # noqa: B008 - frozen
 ) -> int:
     """Show tools, schemas and modes of an environment, or of the MCP server at a URL.
 
