@@ -10,10 +10,11 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx
 import httpx2
 from fastmcp import Client
+from fastmcp.client.transports import SSETransport, StreamableHttpTransport, infer_transport
 from mcp import MCPError
 from mcp_types import Tool as MCPTool
 
-from mcpenv_client.connection import without_password
+from mcpenv_client.connection import is_loopback, without_password
 from mcpenv_client.errors import ConnectionFailed, ListingFailed
 from mcpenv_client.tools import Tool
 
@@ -22,6 +23,9 @@ from .tokens import AGENT_TOKEN
 
 CONNECT_S = 15.0
 """How long a server may take to answer at first."""
+
+READ_S = 300.0
+"""How long one may be silent, as mcp has it."""
 
 _ENDPOINTS = ("mcp", "sse")
 
@@ -74,6 +78,28 @@ class Bearer(httpx2.Auth):
         return ConfigurationError(f"{without_password(url)}: {said}")
 
 
+def _transport(address: str) -> StreamableHttpTransport | SSETransport:
+    transport = infer_transport(address)
+    assert isinstance(transport, StreamableHttpTransport | SSETransport)
+    if is_loopback(address):
+        transport.httpx_client_factory = _without_proxy
+    return transport
+
+
+def _without_proxy(
+    headers: dict[str, str] | None = None,
+    timeout: httpx2.Timeout | None = None,
+    auth: httpx2.Auth | None = None,
+    **_: Any,
+) -> httpx2.AsyncClient:
+    """As mcp makes its clients, but without the proxies of the environment: none of them reaches this machine.
+
+    FastMCP also asks to follow redirects; mcp does that itself, and only where a token may go.
+    """
+    timeout = timeout or httpx2.Timeout(CONNECT_S, read=READ_S)
+    return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, trust_env=False)
+
+
 @asynccontextmanager
 async def connected(url: str, bearer: Bearer) -> AsyncIterator[Client[Any]]:
     """An MCP client of the server at ``url``; any MCP server, also one whose endpoint is not called ``/mcp``.
@@ -90,7 +116,7 @@ async def connected(url: str, bearer: Bearer) -> AsyncIterator[Client[Any]]:
     refused = False
     for address in tried:
         try:
-            client: Client[Any] = Client(address, auth=bearer, init_timeout=CONNECT_S)
+            client: Client[Any] = Client(_transport(address), auth=bearer, init_timeout=CONNECT_S)
             await client.__aenter__()  # type: ignore[no-untyped-call]
         except (MCPError, RuntimeError, OSError, ValueError, httpx.InvalidURL) as error:
             failure = failure or error
@@ -138,7 +164,7 @@ def tool_from_mcp(tool: MCPTool) -> Tool:
 
 async def description(url: str, path: str) -> dict[str, Any] | None:
     """The JSON object at ``/metadata`` or ``/schema``; None where the server has none, as other MCP servers."""
-    async with httpx.AsyncClient(timeout=CONNECT_S) as http:
+    async with httpx.AsyncClient(timeout=CONNECT_S, trust_env=not is_loopback(url)) as http:
         try:
             reply = await http.get(base_url(url) + path)
             body = reply.json() if reply.status_code == httpx.codes.OK else None
