@@ -79,7 +79,7 @@ class World(MCPEnvironment):
 
 @pytest.fixture(autouse=True)
 def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MCPENV_MODE", "MCPENV_CONTROL_TOKEN", "MCPENV_AGENT_TOKENS"):
+    for name in ("MCPENV_MODE", "MCPENV_CONTROL_TOKEN", "MCPENV_AGENT_TOKENS", "MCPENV_AGENT_TOKEN"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -402,7 +402,7 @@ def test_in_production_the_control_socket_comes_with_its_token(tmp_path: Path, w
 
 
 def test_over_stdio_the_environment_has_no_tokens_either(tmp_path: Path, world: str) -> None:
-    environ = {**os.environ, "MCPENV_CONTROL_TOKEN": CONTROL_TOKEN}
+    environ = {**os.environ, "MCPENV_CONTROL_TOKEN": CONTROL_TOKEN, "MCPENV_AGENT_TOKEN": ADAS_TOKEN}
     servers = {"mcpServers": {"world": {"command": "mcpenv", "args": STDIO, "env": environ, "cwd": str(tmp_path)}}}
 
     async def ask() -> Any:
@@ -412,6 +412,8 @@ def test_over_stdio_the_environment_has_no_tokens_either(tmp_path: Path, world: 
     found = asyncio.run(ask())
     assert "PATH=" in found
     assert CONTROL_TOKEN not in found
+    # By which a tool could act as somebody else.
+    assert ADAS_TOKEN not in found
 
 
 STDIO = ["run", "world", "--transport", "stdio"]

@@ -18,7 +18,7 @@ from mcpenv_client.tools import Mode
 from ..agent_auth import Algorithm, agent_auth_from
 from ..config import ServerConfig
 from ..errors import ConfigurationError
-from .tokens import agent_tokens, control_token
+from .tokens import AGENT_TOKEN, agent_tokens, control_token, forget
 
 _DEFAULTS = ServerConfig()
 
@@ -106,6 +106,8 @@ class Credentials:
         Raises:
             ConfigurationError: a token cannot be read or used.
         """
+        # A client's token is of no use to a server, and what its tools start could act as that agent.
+        forget(AGENT_TOKEN)
         auth = agent_auth_from(
             tokens=agent_tokens(self.agent_tokens or [], self.agent_tokens_file),
             jwks_url=self.agent_jwks_url,
