@@ -98,12 +98,30 @@ def test_what_a_page_links_to_is_there(page: Path) -> None:
     assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
 
 
-def test_every_flag_of_mcpenv_run_and_every_setting_is_on_the_operations_page() -> None:
+def flags_of(command: str) -> set[str]:
+    """The flags that a command explains."""
     ended = subprocess.run(
-        [sys.executable, "-m", "mcpenv", "run", "--help"], capture_output=True, text=True, timeout=TIMEOUT_S, check=True
+        [sys.executable, "-m", "mcpenv", command, "--help"],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=True,
     )
-    flags = set(re.findall(r"^│ (?:\*  )?(--[a-z-]+)", ended.stdout, re.MULTILINE))
+    return set(re.findall(r"^│ (?:\*  )?(--[a-z-]+)", ended.stdout, re.MULTILINE))
+
+
+def test_every_flag_of_mcpenv_run_and_every_setting_is_on_the_operations_page() -> None:
+    flags = flags_of("run")
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     described = set(re.findall(r"`(--[a-z-]+)[` ]", page.partition("## Sessions and slots")[0]))
     assert len(flags) > 5 and described == flags
     assert [field.name for field in dataclasses.fields(ServerConfig) if f"`{field.name}`" not in page] == []
+
+
+def test_the_clients_page_has_the_flags_of_connect_call_and_inspect_and_no_others() -> None:
+    hosts, tools = (
+        (ROOT / "docs" / "clients.md").read_text(encoding="utf-8").partition("## MCP hosts")[2].split("## The")
+    )
+    for section, commands in ((hosts, ("connect",)), (tools, ("call", "inspect"))):
+        described = set(re.findall(r"`(--[a-z-]+)[` ]", section))
+        assert described == set().union(*map(flags_of, commands))
