@@ -152,7 +152,8 @@ Cli = Callable[..., Done]
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Cli]:
     """Command lines in this process, in a working directory of their own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MCPENV_MODE", raising=False)
+    for name in ("MCPENV_MODE", "MCPENV_AGENT_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "path", list(sys.path))
     modules = set(sys.modules)
     loggers = [logging.getLogger(name) for name in ("mcpenv", "mcp", "fastmcp", "httpx", "httpx2", "asyncio")]

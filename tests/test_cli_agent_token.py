@@ -256,7 +256,7 @@ def test_a_token_goes_nowhere_else_by_a_redirection(cli: Cli, status: int) -> No
     with recording(404) as (elsewhere, there), recording(status, f"{elsewhere}/mcp") as (address, here):
         assert cli("call", address, "add", *WITH_TOKEN).status == 2
     assert {headers["authorization"] for headers in here} == {f"Bearer {ADAS_TOKEN}"}
-    assert [headers for headers in there if "authorization" in headers] == []
+    assert there == []
 
 
 @pytest.mark.parametrize("command", [("call", "add"), ("inspect",)])

@@ -81,7 +81,7 @@ def connect(folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
     """``mcpenv connect`` in the working directory, with a user's folder of its own."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("HOME", str(folder.parent / "home"))
-    for name in ("CODEX_HOME", "XDG_CONFIG_HOME", "APPDATA", "MCPENV_MODE"):
+    for name in ("CODEX_HOME", "XDG_CONFIG_HOME", "APPDATA", "MCPENV_MODE", "MCPENV_AGENT_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "path", list(sys.path))
     modules = set(sys.modules)
