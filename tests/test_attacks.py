@@ -37,6 +37,7 @@ from attack_bench import (
 from attack_worlds import COMPONENT, WORTH, Vault
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from mcpenv import handles
 from mcpenv.config import ServerConfig
@@ -481,8 +482,8 @@ def test_a_web_page_cannot_open_a_socket_even_with_the_token(scene: Scene) -> No
     assert exchange(scene.doors.control, rebound).status == 403
     with (
         pytest.raises(InvalidStatus, match="403"),
-        connect(address, origin="https://evil.example", additional_headers=CONTROL),
-    ):  # type: ignore[arg-type]
+        connect(address, origin=Origin("https://evil.example"), additional_headers=CONTROL),
+    ):
         pass
     scene.unharmed()
 

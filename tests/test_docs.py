@@ -125,3 +125,29 @@ def test_the_clients_page_has_the_flags_of_connect_call_and_inspect_and_no_other
     for section, commands in ((hosts, ("connect",)), (tools, ("call", "inspect"))):
         described = set(re.findall(r"`(--[a-z-]+)[` ]", section))
         assert described == set().union(*map(flags_of, commands))
+
+
+def defined_in(*names: str) -> set[str]:
+    """The tests that files of this folder define."""
+    texts = [(ROOT / "tests" / name).read_text(encoding="utf-8") for name in names]
+    return {name for text in texts for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)}
+
+
+@pytest.mark.parametrize(
+    ("page", "proof"),
+    [("reliability.md", "test_faults.py"), ("security.md", "test_attacks.py")],
+    ids=["faults", "attacks"],
+)
+def test_every_row_of_a_table_names_its_test_and_every_test_has_a_row(page: str, proof: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    _, _, tables = text.partition("## Faults" if page == "reliability.md" else "## Attacks")
+    rows = [line for line in tables.splitlines() if line.startswith("|") and not line.startswith("|---")]
+    headings = [
+        row for row in rows if row.endswith(("| seen in |", "| test |")) or re.fullmatch(r"\| \*\*.*\*\* \| \| \|", row)
+    ]
+    in_rows = [re.findall(r"`(test_\w+)`", row.rsplit("|", 2)[1]) for row in rows if row not in headings]
+    assert [row for row in in_rows if len(row) != 1] == []
+    named = [name for row in in_rows for name in row]
+    assert sorted(named) == sorted(defined_in(proof))
+    every = defined_in(*(str(file.relative_to(ROOT / "tests")) for file in (ROOT / "tests").rglob("test_*.py")))
+    assert set(re.findall(r"`(test_\w+)`", text)) <= every
