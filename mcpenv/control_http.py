@@ -81,11 +81,14 @@ class ControlRoutes:
 
     async def openapi(self, request: Request) -> Response:
         """The description of these routes."""
-        return plain_json(document(self._description, self._config.mode))
+        return plain_json(self._document())
 
     async def docs(self, request: Request) -> Response:
         """The same as a page."""
-        return HTMLResponse(page(document(self._description, self._config.mode)))
+        return HTMLResponse(page(self._document()))
+
+    def _document(self) -> dict[str, Any]:
+        return document(self._description, self._config.mode, guarded=self._config.control_token is not None)
 
     async def _schema(self, request: Request) -> dict[str, Any]:
         prototype = self._source.prototype

@@ -61,7 +61,10 @@ class Description:
         if cls.observation_type is not Observation or own:
             observations.append(cls.observation_type)
         action = any_of([CallToolAction, ListToolsAction, *own], "validation")
-        if len(own) != 1:  # the classes have defaults; the wire needs it to tell them apart
+        # The classes have defaults for it; the wire needs it to tell them apart.
+        if len(own) == 1:
+            _require_type(action, CallToolAction, ListToolsAction)
+        else:
             action["required"] = ["type"]
         return {
             "action": action,
@@ -76,6 +79,14 @@ class Description:
     def _class(self) -> type[MCPEnvironment]:
         assert self._source.environment_class is not None
         return self._source.environment_class
+
+
+def _require_type(action: dict[str, Any], *classes: type[Action]) -> None:
+    """Without ``type`` it is the environment's own action, not one of these."""
+    names = {cls.__name__ for cls in classes}
+    for schema in (*action["anyOf"], *action.get("$defs", {}).values()):
+        if schema.get("title") in names:
+            schema["required"] = [*schema.get("required", ()), "type"]
 
 
 def schema_of(cls: type[BaseModel], mode: JsonSchemaMode) -> dict[str, Any]:

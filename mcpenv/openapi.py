@@ -23,8 +23,12 @@ _TIMEOUT = {
 _INFO = {"type": "object", "description": "The framework's: episode_id, return, reward components"}
 
 
-def document(description: Description, mode: Mode) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of a server in this mode."""
+def document(description: Description, mode: Mode, *, guarded: bool) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of a server in this mode.
+
+    Args:
+        guarded: the control routes need the control token.
+    """
     metadata = description.metadata()
     schemas = description.schema([])
     paths: dict[str, Any] = {
@@ -36,7 +40,10 @@ def document(description: Description, mode: Mode) -> dict[str, Any]:
         },
     }
     if mode is Mode.SIMULATION:
-        paths |= _control(schemas)
+        control = _control(schemas)
+        if guarded:
+            _guard(control)
+        paths |= control
     return {
         "openapi": "3.1.0",
         "info": {
@@ -45,7 +52,10 @@ def document(description: Description, mode: Mode) -> dict[str, Any]:
             "description": f"{metadata['description']}\n\nMCP clients use `/mcp`; control protocol {PROTOCOL_VERSION}.",
         },
         "paths": paths,
-        "components": {"schemas": {"Observation": _observation(), "Error": _error()}},
+        "components": {
+            "schemas": {"Observation": _observation(), "Error": _error()},
+            **({"securitySchemes": {"controlToken": {"type": "http", "scheme": "bearer"}}} if guarded else {}),
+        },
     }
 
 
@@ -129,6 +139,15 @@ def _control(schemas: dict[str, Any]) -> dict[str, Any]:
         },
         "/capacity": {"get": _get("How many sessions there are and may be", {"type": "object"})},
     }
+
+
+def _guard(paths: dict[str, Any]) -> None:
+    """Say of each operation that it needs the token."""
+    for methods in paths.values():
+        for name, operation in methods.items():
+            if name != "parameters":
+                operation["security"] = [{"controlToken": []}]
+                operation["responses"]["401"] = _refusal("The control token is missing or wrong")
 
 
 def _embedded(schema: dict[str, Any]) -> dict[str, Any]:

@@ -754,3 +754,25 @@ def test_the_document_has_every_control_route(url: str) -> None:
 def test_an_idle_connection_is_closed_by_its_client_and_not_by_the_server_in_the_middle_of_a_request() -> None:
     kept_s = [limits.keepalive_expiry for limits in (httpx.Limits(), httpx2.Limits())]
     assert all(each is not None and 2 * each < KEEP_ALIVE_S for each in kept_s)
+
+
+def test_the_document_says_which_routes_need_the_token(url: str) -> None:
+    def secured(base: str) -> set[str]:
+        paths = httpx.get(base + "/openapi.json").json()["paths"]
+        return {path for path, methods in paths.items() for name, each in methods.items() if "security" in each}
+
+    assert secured(url) == set()
+    with serving(World, ServerConfig(control_token="the-control-token")) as guarded:
+        needing = secured(guarded)
+        assert needing == {"/reset", "/step", "/state", "/sessions", "/sessions/{session_id}", "/capacity"}
+        assert httpx.get(guarded + "/docs").status_code == 200
+
+
+def test_only_an_own_action_may_leave_out_its_type_and_only_if_it_is_the_only_one() -> None:
+    class OfOneAction(MCPEnvironment):
+        action_types = (Move,)
+
+    with serving(OfOneAction) as own:
+        schema = httpx.get(own + "/schema").json()["action"]
+    needs = {definition["title"]: "type" in definition.get("required", ()) for definition in schema["$defs"].values()}
+    assert needs == {"CallToolAction": True, "ListToolsAction": True, "Move": False}
