@@ -87,7 +87,7 @@ class ControlSocket:
             return
         await send({"type": "websocket.accept", "subprotocol": _subprotocol(scope)})
         conversation = _Conversation(self._pool, receive, send, self._max_message_bytes)
-        query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        query = parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
         try:
             if "protocol" in query:
                 check_version(query["protocol"][0])

@@ -330,7 +330,9 @@ def test_resuming_needs_the_secret_and_something_to_resume(slow: type[Slow]) -> 
 
     async def main(url: str) -> None:
         assert await refused(url, SECRET) == "SESSION_LOST"
+        assert await refused(url, SECRET, "?resume") == "SESSION_LOST"
         assert await refused(url, {}) == "VALIDATION_ERROR"
+        assert await refused(url, {}, "?protocol=") == "UNSUPPORTED_VERSION"
         assert (
             await refused(url, {"mcpenv-session-id": "short", "mcpenv-session-token": "x" * 20}) == "VALIDATION_ERROR"
         )
