@@ -1,4 +1,7 @@
-"""Keep-alive of WebSockets: a peer that is gone, or does not read, is found and let go; one that waits is not."""
+"""Keep-alive of WebSockets: a peer that is gone, or does not read, is found and let go; one that waits is not.
+
+So is one whose handshake cannot be read.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,14 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     uvicorn closes a transport and waits until what is still to be sent is sent: for a peer that never reads, for ever,
     and with it the session that waits to send.
     """
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came."""
+        super().data_received(data)
+        if self.conn.handshake_exc is not None and not self.handshake_initiated and not self.transport.is_closing():
+            # Lines or headers beyond websockets' limits: uvicorn passes over the refusal, and nobody would ever answer.
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            self.transport.close()
 
     def keepalive_timeout(self) -> None:
         """No pong came in time."""

@@ -542,6 +542,18 @@ def test_a_target_a_chunk_size_or_a_trailer_without_end_is_refused(scene: Scene)
     scene.unharmed()
 
 
+def test_a_handshake_of_a_socket_that_cannot_be_read_is_refused(scene: Scene) -> None:
+    """Below the limit of heads, and beyond those of the library that reads handshakes."""
+    many = [*UPGRADE.items(), *((f"X-{number}", "y") for number in range(200))]
+    statuses = {
+        scene.ask("GET", f"/ws?{'a=1&' * 5_000}", UPGRADE).status,
+        scene.ask("GET", "/ws", {**UPGRADE, "Authorization": f"Bearer {'x' * 20_000}"}).status,
+        scene.ask("GET", scene.path, many).status,
+    }
+    assert statuses == {414, 431}
+    scene.unharmed()
+
+
 NO_JSON = {
     "not closed": "[" * 100_000,
     "very deep": "[" * 100_000 + "]" * 100_000,
