@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -670,6 +671,18 @@ def test_a_request_that_is_sent_again_is_another_step_of_the_same_episode(scene:
     began = scene.orchestrator.post("/reset", json={"session_id": scene.session_id}).json()["info"]
     assert scene.ask("POST", None, given, json.dumps(body).encode()).text == OVER
     scene.episode_id = began["episode_id"]
+    scene.unharmed()
+
+
+def test_nobody_gets_the_rest_of_the_stream_of_another(scene: Scene) -> None:
+    """Handshake clients name the last event that they had; the ids are numbers, and so are others'."""
+    theirs = scene.rpc(HANDSHAKE, "tools/list", path=scene.their_path)
+    events = [int(number) for number in re.findall(rb"^id: (\d+)", theirs.body, re.MULTILINE)]
+    assert events
+    own = {"Accept": "text/event-stream", "Mcp-Session-Id": scene.connection_at(scene.path)}
+    for event in (*events, *(number - 1 for number in events), -1, 0, 10**40, "x"):
+        answer = scene.ask("GET", None, {**own, "Last-Event-ID": str(event)})
+        assert b"data:" not in answer.body, event
     scene.unharmed()
 
 
