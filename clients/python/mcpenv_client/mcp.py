@@ -18,6 +18,7 @@ from pydantic import ValidationError
 try:
     import httpx2
     from mcp.client.client import Client
+    from mcp.client.session import ElicitationFnT
     from mcp.client.streamable_http import streamable_http_client
     from mcp.shared.exceptions import MCPError
     from mcp_types import CONNECTION_CLOSED, CallToolResult
@@ -79,6 +80,9 @@ class MCPToolClient:
         protocol: the era to speak: "2026-07-28" (stateless), "2025-11-25" (the handshake one and what it falls back
             to), or "auto", the newest that both ends know.
         headers: of every request: ``{"Authorization": "Bearer ..."}``.
+        auth: how requests are authorized where a header will not do: `mcp.client.auth.OAuthClientProvider`, say.
+        elicitation_callback: answers what tools ask the user for, as `mcp.Client`'s of that name; without one such a
+            tool is told that nobody can be asked.
         connect_timeout_s: seconds to connect, and to close.
         message_timeout_s: seconds to wait for a listing or a result.
         max_message_bytes: the largest result to accept.
@@ -99,6 +103,8 @@ class MCPToolClient:
         *,
         protocol: Protocol = "auto",
         headers: Mapping[str, str] | None = None,
+        auth: httpx2.Auth | None = None,
+        elicitation_callback: ElicitationFnT | None = None,
         connect_timeout_s: float = 10.0,
         message_timeout_s: float = 330.0,
         max_message_bytes: int = 100 * 1024 * 1024,
@@ -111,7 +117,9 @@ class MCPToolClient:
             raise ValueError(f"unknown protocol {protocol!r}; one of {', '.join(_ERAS)}")
         self.url = http_base(base_url, "/mcp") + "/mcp"
         self._protocol = protocol
-        self._options = _Options(connect_timeout_s, message_timeout_s, max_message_bytes, dict(headers or {}))
+        self._options = _Options(
+            connect_timeout_s, message_timeout_s, max_message_bytes, dict(headers or {}), auth, elicitation_callback
+        )
         self._connecting = asyncio.Lock()
         self._closed = False
 
@@ -257,6 +265,8 @@ class _Options:
     message_timeout_s: float
     max_message_bytes: int
     headers: dict[str, str]
+    auth: httpx2.Auth | None
+    elicitation_callback: ElicitationFnT | None
 
 
 class _Session:
@@ -383,6 +393,7 @@ class _Session:
         options = self._options
         async with httpx2.AsyncClient(
             headers=options.headers,
+            auth=options.auth,
             # No limit on reading: each request has its own, and a tool may be silent for long.
             timeout=httpx2.Timeout(options.connect_timeout_s, read=None),
             trust_env=not is_loopback(self._url),
@@ -391,7 +402,8 @@ class _Session:
             transport = streamable_http_client(
                 self._url, http_client=http, max_sse_event_size=options.max_message_bytes
             )
-            async with Client(transport, mode=_ERAS[self._protocol]) as client:
+            mode, ask = _ERAS[self._protocol], options.elicitation_callback
+            async with Client(transport, mode=mode, elicitation_callback=ask) as client:
                 version = client.protocol_version
                 handshake = version in HANDSHAKE_PROTOCOL_VERSIONS
                 if self._protocol != "auto" and handshake != (self._protocol == _HANDSHAKE):
