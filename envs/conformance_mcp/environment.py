@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import wave
-from typing import Any
+from typing import Annotated, Any
 
 from conformance_server import PNG, asked, change_prompts, server
 from fastmcp.utilities.types import Audio, Image
@@ -27,6 +27,7 @@ from mcp_types import (
     TextContent,
     TextResourceContents,
 )
+from pydantic import Field
 
 from mcpenv import Context, MCPEnvironment, ToolError
 
@@ -70,6 +71,7 @@ class ConformanceEnvironment(MCPEnvironment):
     Tools:
         test_simple_text(), test_image_content(), test_audio_content(), test_embedded_resource(),
         test_multiple_content_types(), test_error_handling(): kinds of content.
+        test_mirrored_argument(region): an argument that is sent as a header, too.
         test_tool_with_logging(), test_logging_tool(), test_tool_with_progress(), test_reconnection():
         messages on the way.
         test_sampling(prompt), test_elicitation(message), test_elicitation_sep1034_defaults(),
@@ -138,6 +140,11 @@ class ConformanceEnvironment(MCPEnvironment):
                 Image(data=PNG, format="png"),
                 _embedded("test://mixed-content-resource", "application/json", '{"test":"data","value":123}'),
             ]
+
+        @self.tool
+        def test_mirrored_argument(region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})]) -> str:
+            """Has an argument that clients repeat as a header, for those who route requests."""
+            return f"Served in {region}."
 
         @self.tool
         def test_error_handling() -> str:
