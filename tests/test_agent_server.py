@@ -10,6 +10,8 @@ import pytest
 from fastmcp import FastMCP
 from fastmcp.client.messages import MessageHandler
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
+from mcp.server.lowlevel.server import Server
+from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
 
 from mcpenv import CallToolAction, Context, MCPEnvironment, ToolErrorType
@@ -232,6 +234,9 @@ def test_the_private_names_of_fastmcp_are_where_they_were() -> None:
     from fastmcp.server.dependencies import FastMCPRequestContext
 
     assert "_srctx" in FastMCPRequestContext.__dataclass_fields__
+    assert isinstance(FastMCP("any")._mcp_server, Server)  # `subscriptions` registers there
+    assert FastMCP("any")._completion_handler is None
+    assert "_connection" in ServerSession.__init__.__code__.co_names
     source = Plain.session_id.fget.__code__.co_consts  # type: ignore[attr-defined]
     assert "_fastmcp_state_prefix" in source
     assert "_connection" in source

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,6 +11,8 @@ from fastmcp import Client, FastMCP
 from fastmcp.dependencies import Depends
 from fastmcp.exceptions import ToolError as FastMCPToolError
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
+from mcp.shared.exceptions import MCPError
+from mcp_types import PromptReference
 from pydantic import BaseModel
 
 from mcpenv import (
@@ -23,6 +26,7 @@ from mcpenv import (
     ToolErrorType,
     ToolOutcome,
 )
+from mcpenv.serve import serving
 
 
 class Size(BaseModel):
@@ -464,3 +468,86 @@ def test_in_process_environments_of_a_shared_server_run_at_the_same_time(world: 
 
     asyncio.run(main())
     assert world.lifespans[0] == "entered" and world.lifespans.count("entered") == world.lifespans.count("left")
+
+
+class Tree(BaseModel):
+    """A schema that refers to itself has definitions."""
+
+    leaf: Size
+    rest: list[Tree] = []
+
+
+def test_schemas_keep_their_definitions_whoever_made_the_tool() -> None:
+    server = FastMCP("defining")  # as FastMCP is by default: it would replace references
+
+    @server.tool
+    def theirs(tree: Tree) -> Tree:
+        """Grow."""
+        return tree
+
+    class Defining(MCPEnvironment):
+        def __init__(self) -> None:
+            super().__init__(server)
+
+            @self.tool
+            def own(tree: Tree) -> Tree:
+                """Grow."""
+                return tree
+
+    env = Defining()
+    for tool in env.list_tools():
+        assert tool.input_schema["$defs"].keys() == {"Size", "Tree"}
+        assert tool.input_schema["properties"]["tree"] == {"$ref": "#/$defs/Tree"}
+        assert tool.output_schema is not None
+        assert "$defs" in tool.output_schema
+    env.close()
+
+
+CITY = PromptReference(type="ref/prompt", name="travel")
+
+
+async def completed(client: Client[Any], beginning: str) -> list[str]:
+    return (await client.complete(CITY, {"name": "city", "value": beginning})).values
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+def test_a_server_s_completions_are_its_environment_s(mode: str) -> None:
+    server, threads = FastMCP("completing"), set()
+
+    @server.completion
+    def complete(ref: Any, argument: Any, context: Any) -> list[str]:
+        threads.add(threading.current_thread())
+        if argument.value == "fail":
+            raise ValueError("the secret of /home/somebody")
+        return [city for city in ("paris", "park") if city.startswith(argument.value)]
+
+    class Completing(MCPEnvironment):
+        def __init__(self) -> None:
+            super().__init__(server)
+
+    async def main(url: str) -> None:
+        async with Client(f"{url}/mcp", mode=mode) as client:
+            assert await completed(client, "pari") == ["paris"]
+            with pytest.raises(MCPError, match="incident") as raised:
+                await completed(client, "fail")
+            assert "secret" not in str(raised.value)
+            assert await completed(client, "par") == ["paris", "park"]
+
+    with serving(Completing) as url:
+        loops = {thread for thread in threading.enumerate() if thread.name == "mcpenv-serving"}
+        asyncio.run(asyncio.wait_for(main(url), 30))
+    assert threads and not threads & loops
+
+
+def test_without_a_completion_handler_nothing_is_suggested() -> None:
+    class Silent(MCPEnvironment):
+        def __init__(self) -> None:
+            super().__init__(FastMCP("silent"))
+
+    async def main() -> None:
+        env = Silent()
+        async with Client(env.mcp) as client:
+            assert await completed(client, "p") == []
+        await env.close_async()
+
+    asyncio.run(main())

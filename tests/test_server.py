@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -776,3 +777,35 @@ def test_only_an_own_action_may_leave_out_its_type_and_only_if_it_is_the_only_on
         schema = httpx.get(own + "/schema").json()["action"]
     needs = {definition["title"]: "type" in definition.get("required", ()) for definition in schema["$defs"].values()}
     assert needs == {"CallToolAction": True, "ListToolsAction": True, "Move": False}
+
+
+@pytest.mark.parametrize("blanks", [b"", b" ", b"\t ", b"   "])
+def test_blanks_after_the_value_of_a_header_are_none_of_it(blanks: bytes) -> None:
+    params = {
+        "name": "add",
+        "arguments": {"by": 2},
+        "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        },
+    }
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+    with serving(World) as url:
+        host, _, port = url.removeprefix("http://").partition(":")
+        head = [
+            b"POST /mcp HTTP/1.1",
+            b"Host: %s:%s" % (host.encode(), port.encode()),
+            b"Accept: application/json, text/event-stream",
+            b"Content-Type: application/json",
+            b"MCP-Protocol-Version: 2026-07-28" + blanks,
+            b"Mcp-Method: tools/call" + blanks,
+            b"Mcp-Name: add" + blanks,
+            b"Connection: close",
+            b"Content-Length: %d" % len(body),
+        ]
+        with socket.create_connection((host, int(port)), 10) as wire:
+            wire.sendall(b"\r\n".join([*head, b"", body]))
+            reply = b"".join(iter(lambda: wire.recv(65536), b""))
+    assert reply.startswith(b"HTTP/1.1 200 ")
+    assert b"application/json" in reply  # what plain JSON is sent for: it was understood as of that revision
+    assert json.loads(reply.partition(b"\r\n\r\n")[2])["result"]["isError"] is False
