@@ -25,6 +25,7 @@ from fastmcp.tools.base import ToolResult as FastMCPResult
 from fastmcp.utilities.components import FastMCPComponent
 from fastmcp.utilities.versions import VersionSpec
 from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import x_mcp_header_map
 from mcp_types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -112,11 +113,25 @@ class AgentServer(FastMCP):
         # The default swallows a provider's error and lists nothing: a dead session would look like an empty one.
         self.provider_error_strategy = "raise"
         self._finder = finder
-        self._environments = _Environments(finder)
+        subscriptions = Subscriptions(finder.to_call)
+        subscriptions.register(self._mcp_server)
+        self._environments = _Environments(finder, subscriptions)
         self.providers.remove(self.local_provider)
         self.add_provider(self._environments)
         self.add_completion_handler(self._environments.complete)
-        Subscriptions(finder.to_call).register(self._mcp_server)
+
+    def learn(self, listing: Listing) -> None:
+        """Let calls go ahead without the listing that `mcp` makes before each, in search of mirrored arguments.
+
+        From now on it looks at those tools only that have some (``x-mcp-header``), by the schema given here; and not at
+        tools with ``auth=``: what it says would tell of them.
+        """
+        mirrored = {
+            tool.name: tool.input_schema
+            for tool in listing.tools
+            if tool.name not in listing.checks and x_mcp_header_map(tool.input_schema)
+        }
+        self._mcp_server.get_tool_input_schema = mirrored.get
 
     async def call_tool(
         self,
@@ -172,9 +187,10 @@ class AgentServer(FastMCP):
 class _Environments(Provider):
     """The components of whichever environment a request belongs to."""
 
-    def __init__(self, finder: Finder) -> None:
+    def __init__(self, finder: Finder, subscriptions: Subscriptions) -> None:
         super().__init__()
         self._finder = finder
+        self._subscriptions = subscriptions
 
     async def _list_tools(self) -> Sequence[Component]:
         listing = await (await self._lister()).listing()
@@ -216,10 +232,12 @@ class _Environments(Provider):
 
     async def _lister(self) -> Lister:
         try:
-            return await self._finder.to_list()
+            lister = await self._finder.to_list()
         except WireError as error:
             # Anything but an MCPError is masked in the 2026-07-28 era.
             raise MCPError(code=INTERNAL_ERROR, message=error.message) from error
+        self._subscriptions.follow(lister)
+        return lister
 
     async def _ask(self, question: Callable[[HandedIn], Awaitable[T]], nothing: T) -> T:
         handed_in = (await self._lister()).handed_in

@@ -167,6 +167,8 @@ class EnvServer:
         """
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.source.running())
+            if self.source.prototype is not None:
+                self.agent_server.learn(await self.source.prototype.listing())
             await stack.enter_async_context(self.pool.running())
             await stack.enter_async_context(self._mcp.running())
             yield

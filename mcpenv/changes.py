@@ -8,8 +8,8 @@ from collections.abc import Callable
 from mcp.shared.subscriptions import ServerEvent, event_from_wire
 from mcp_types import ResourceUpdatedNotification, ServerNotification
 
-MAX_LISTENERS = 64
-"""Subscriptions that one instance serves."""
+MAX_STREAMS = 64
+"""Streams of changes that one instance serves."""
 
 Callback = Callable[[], None]
 
@@ -28,8 +28,8 @@ class Changes:
 
     @property
     def full(self) -> bool:
-        """Whether no more subscriptions are taken."""
-        return len(self._listeners) >= MAX_LISTENERS
+        """Whether no more streams are served."""
+        return len(self._ends) >= MAX_STREAMS
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callback:
         """Have ``listener`` called on the running loop; what is returned ends that."""

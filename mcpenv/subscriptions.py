@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from fastmcp.server.dependencies import bind_request_context
+from fastmcp.server.dependencies import FastMCPRequestContext, bind_request_context, fastmcp_request_ctx
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import ResourceUpdated, ServerEvent
+from mcp.shared.subscriptions import PromptsListChanged, ResourceUpdated, ServerEvent, ToolsListChanged
 from mcp_types import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -25,6 +25,7 @@ from mcp_types import (
     SubscriptionsListenResult,
     UnsubscribeRequestParams,
 )
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from mcpenv_client.errors import EpisodeDone, SessionLost, WireError
 from mcpenv_client.wire import EpisodeState
@@ -35,7 +36,7 @@ from .watch import Ending
 MAX_URIS = 1_000
 """Resources that one handshake connection may subscribe to."""
 
-_URIS = "mcpenv.subscribed"
+_FOLLOWER = "mcpenv.follower"
 
 Request = ServerRequestContext[Any, Any]
 
@@ -63,7 +64,6 @@ class Subscriptions:
 
     def __init__(self, find: Callable[[], Awaitable[Watched]]) -> None:
         self._find = find
-        self._sending: set[asyncio.Task[None]] = set()
 
     def register(self, server: Server[Any]) -> None:
         """Have ``server`` serve them; its capabilities follow."""
@@ -94,21 +94,26 @@ class Subscriptions:
         Raises:
             MCPError: as `listen`.
         """
-        connection = _connection_of(request)
-        uris: set[str] | None = connection.state.get(_URIS)
-        if uris is None:
-            watched = await self._watched(request)
-            uris = connection.state[_URIS] = set()
-            connection.exit_stack.callback(watched.execution.changes.subscribe(self._teller(connection, uris)))
-        if len(uris) >= MAX_URIS:
+        watched = await self._watched(request)
+        follower = _Follower.of(_connection_of(request))
+        if len(follower.uris) >= MAX_URIS:
             raise MCPError(INVALID_REQUEST, f"this connection is subscribed to {MAX_URIS} resources already")
-        uris.add(str(params.uri))
+        follower.uris.add(str(params.uri))
+        follower.follow(watched.execution)
         return EmptyResult()
 
     async def unsubscribe(self, request: Request, params: UnsubscribeRequestParams) -> EmptyResult:
         """Tell it no more."""
-        _connection_of(request).state.get(_URIS, set()).discard(str(params.uri))
+        _Follower.of(_connection_of(request)).uris.discard(str(params.uri))
         return EmptyResult()
+
+    def follow(self, lister: object) -> None:
+        """Have the handshake client that is listing now told when an instance's lists change, whoever changes them."""
+        request = fastmcp_request_ctx.get()
+        if request is None or request.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return
+        if isinstance(lister, Execution):
+            _Follower.of(_connection_of(request)).follow(lister)
 
     async def _watched(self, request: Request) -> Watched:
         try:
@@ -124,23 +129,54 @@ class Subscriptions:
             raise MCPError(INTERNAL_ERROR, "there are too many subscriptions")
         return watched
 
-    def _teller(self, connection: Connection, uris: set[str]) -> Callable[[ServerEvent], None]:
-        waiting: set[str] = set()  # on its way to a client that reads slowly; one is enough
 
-        async def send(uri: str) -> None:
-            try:
-                await connection.send_resource_updated(uri)
-            finally:
-                waiting.discard(uri)
+class _Follower:
+    """A handshake connection that is told of changes on its standing stream.
 
-        def tell(event: ServerEvent) -> None:
-            if isinstance(event, ResourceUpdated) and event.uri in uris - waiting:
-                waiting.add(event.uri)
-                sending = asyncio.ensure_future(send(event.uri))
-                self._sending.add(sending)
-                sending.add_done_callback(self._sending.discard)
+    Attributes:
+        uris: the resources that its client subscribed to.
+    """
 
-        return tell
+    def __init__(self, connection: Connection) -> None:
+        self.uris: set[str] = set()
+        self._connection = connection
+        self._followed: str | None = None
+        self._leave: Callable[[], None] = lambda: None
+        # What is on its way to a client that may read slowly; of each event one is enough.
+        self._sending: dict[ServerEvent, asyncio.Task[None]] = {}
+        connection.exit_stack.callback(lambda: self._leave())
+
+    @classmethod
+    def of(cls, connection: Connection) -> _Follower:
+        """The connection's own."""
+        follower: _Follower | None = connection.state.get(_FOLLOWER)
+        if follower is None:
+            follower = connection.state[_FOLLOWER] = cls(connection)
+        return follower
+
+    def follow(self, execution: Execution) -> None:
+        """Be told of this instance's changes, and of no other's."""
+        if self._followed != execution.session_id:
+            self._leave()
+            # Connections outlive instances: an id, not the instance.
+            self._followed, self._leave = execution.session_id, execution.changes.subscribe(self._tell)
+
+    def _tell(self, event: ServerEvent) -> None:
+        if event not in self._sending and (not isinstance(event, ResourceUpdated) or event.uri in self.uris):
+            self._sending[event] = asyncio.ensure_future(self._send(event))
+
+    async def _send(self, event: ServerEvent) -> None:
+        try:
+            if isinstance(event, ResourceUpdated):
+                await self._connection.send_resource_updated(event.uri)
+            elif isinstance(event, ToolsListChanged):
+                await self._connection.send_tool_list_changed()
+            elif isinstance(event, PromptsListChanged):
+                await self._connection.send_prompt_list_changed()
+            else:
+                await self._connection.send_resource_list_changed()
+        finally:
+            del self._sending[event]
 
 
 async def _close_at_the_end(watched: Watched, handler: ListenHandler) -> None:
@@ -152,6 +188,6 @@ async def _close_at_the_end(watched: Watched, handler: ListenHandler) -> None:
     handler.close()
 
 
-def _connection_of(request: Request) -> Connection:
+def _connection_of(request: Request | FastMCPRequestContext) -> Connection:
     # `mcp` shows a handler its session only; the standing stream is the connection's.
     return request.session._connection

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Annotated, Any
 
 import fastmcp
+import httpx
 import pytest
 from fastmcp import FastMCP
 from fastmcp.client.messages import MessageHandler
@@ -13,6 +14,7 @@ from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from mcp.server.lowlevel.server import Server
 from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
+from pydantic import Field
 
 from mcpenv import CallToolAction, Context, MCPEnvironment, ToolErrorType
 from mcpenv.serve import serving
@@ -240,3 +242,44 @@ def test_the_private_names_of_fastmcp_are_where_they_were() -> None:
     source = Plain.session_id.fget.__code__.co_consts  # type: ignore[attr-defined]
     assert "_fastmcp_state_prefix" in source
     assert "_connection" in source
+
+
+def modern_call(url: str, name: str, arguments: dict[str, Any], **headers: str) -> httpx.Response:
+    """A raw ``tools/call`` of the 2026-07-28 era."""
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    params = {"name": name, "arguments": arguments, "_meta": meta}
+    return httpx.post(
+        f"{url}/mcp",
+        json={"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params},
+        headers={
+            "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": "2026-07-28",
+            "Mcp-Method": "tools/call",
+            "Mcp-Name": name,
+            **headers,
+        },
+    )
+
+
+Region = Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_an_argument_that_is_mirrored_into_a_header_must_be_the_same_there(dynamic: bool) -> None:
+    class Regional(MCPEnvironment):
+        DYNAMIC_TOOLS = dynamic
+
+        def __init__(self) -> None:
+            @self.tool
+            def serve(region: Region) -> str:
+                """Serve there."""
+                return region
+
+    with serving(Regional) as url:
+        assert modern_call(url, "serve", {"region": "eu"}, **{"Mcp-Param-Region": "eu"}).status_code == 200
+        for headers in ({"Mcp-Param-Region": "us"}, {}):
+            refused = modern_call(url, "serve", {"region": "eu"}, **headers)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (400, -32020)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
 import signal
 import subprocess
 import sys
+import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -35,7 +37,7 @@ from mcp_types import (
 
 from mcpenv import Context, MCPEnvironment
 from mcpenv.app import create_app
-from mcpenv.changes import MAX_LISTENERS, Changes
+from mcpenv.changes import MAX_STREAMS, Changes
 from mcpenv.config import ServerConfig
 from mcpenv.serve import serving
 from mcpenv_client import EnvClient
@@ -196,7 +198,7 @@ def test_a_subscription_survives_the_resets_of_an_environment_that_is_served_in_
 def test_there_are_only_so_many_subscriptions_of_one_instance_and_their_ends_make_room() -> None:
     async def main(url: str) -> None:
         async with modern(f"{url}/mcp") as client:
-            held = [client.listen(tools_list_changed=True) for _ in range(MAX_LISTENERS)]
+            held = [client.listen(tools_list_changed=True) for _ in range(MAX_STREAMS)]
             for each in held:
                 await each.__aenter__()
             with pytest.raises(MCPError, match="too many"):
@@ -241,6 +243,64 @@ def test_a_handshake_client_hears_of_the_resources_it_subscribed_to() -> None:
                 assert updates.heard.empty()
 
     run(main)
+
+
+class Lists(MessageHandler):
+    """The changed lists that a handshake client is told of."""
+
+    def __init__(self) -> None:
+        self.heard: asyncio.Queue[str] = asyncio.Queue()
+
+    async def on_tool_list_changed(self, message: Any) -> None:
+        await self.heard.put("tools")
+
+    async def on_prompt_list_changed(self, message: Any) -> None:
+        await self.heard.put("prompts")
+
+
+def test_a_handshake_client_that_listed_hears_of_changes_that_others_make() -> None:
+    async def main(url: str) -> None:
+        lists = Lists()
+        async with EnvClient(url) as orchestrator, EnvClient(url) as other:
+            address = (await orchestrator.reset()).info["mcp_url"]
+            await other.reset()
+            async with fastmcp.Client(address, mode="legacy", message_handler=lists) as client:
+                assert "sing" not in [tool.name for tool in await client.list_tools()]
+                await other.call_tool("write", {"uri": "book://a"})
+                await orchestrator.call_tool("learn")
+                assert await asyncio.wait_for(lists.heard.get(), 20) == "tools"
+                assert "sing" in [tool.name for tool in await client.list_tools()]
+                await orchestrator.call_tool("write", {"uri": "book://a"})
+                assert await asyncio.wait_for(lists.heard.get(), 20) == "prompts"
+                assert lists.heard.empty()
+
+    run(main)
+
+
+def test_a_connection_that_outlives_an_instance_does_not_hold_it() -> None:
+    class Counted(Library):
+        alive: weakref.WeakSet[Any] = weakref.WeakSet()
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.alive.add(self)
+
+    async def main(url: str) -> None:
+        orchestrator = EnvClient(url)
+        await orchestrator.connect()
+        address = (await orchestrator.reset()).info["mcp_url"]
+        async with fastmcp.Client(address, mode="legacy") as client:
+            await client.session.subscribe_resource("book://a")
+            assert len(await client.list_tools()) == 4
+            gc.collect()
+            assert len(Counted.alive) == 1  # the prototype is gone
+            await orchestrator.close()
+            while Counted.alive:
+                gc.collect()
+                assert len(await client.list_tools()) <= 4  # the connection is open, and the server at work
+
+    with serving(Counted) as url:
+        asyncio.run(asyncio.wait_for(main(url), 60))
 
 
 def test_since_2026_07_28_a_caller_that_did_not_subscribe_is_told_nothing() -> None:
