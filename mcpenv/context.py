@@ -14,8 +14,8 @@ from fastmcp import FastMCP
 from fastmcp.exceptions import ToolError
 from fastmcp.server.context import Context
 from mcp.server.session import ServerSession
-from mcp_types import LoggingLevel, RequestId, ServerNotification
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from mcp_types import ClientCapabilities, LoggingLevel, RequestId, ServerNotification
+from mcp_types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 
 from mcpenv_client.records import LogEntry
 
@@ -25,38 +25,72 @@ _OFFLINE = FastMCP("mcpenv")
 """The server of contexts that no MCP request brought along."""
 
 
-class RecordSession:
+class RecordSession(ServerSession):
     """A session without a client: messages go to the step's record, questions are refused."""
 
-    client_capabilities = None
-    client_params = None
-
     def __init__(self, session_id: str, logs: list[LogEntry], changes: Changes) -> None:
+        # Not ServerSession's own: there is no connection. What else it does goes through the methods below.
         self._fastmcp_state_prefix = session_id
         self._logs = logs
         self._changes = changes
 
-    async def send_log_message(self, level: str, data: Any, **kwargs: Any) -> None:
+    @property
+    def client_params(self) -> None:
+        """There is no client."""
+        return
+
+    @property
+    def client_capabilities(self) -> None:
+        """There is no client."""
+        return
+
+    @property
+    def can_send_request(self) -> bool:
+        """There is nobody to ask."""
+        return False
+
+    @property
+    def protocol_version(self) -> str:
+        """As of a client that has connected by handshake."""
+        return LATEST_HANDSHAKE_VERSION
+
+    def check_client_capability(self, capability: ClientCapabilities) -> bool:
+        """There is no client."""
+        return False
+
+    async def send_log_message(
+        self, level: LoggingLevel, data: Any, logger: str | None = None, related_request_id: RequestId | None = None
+    ) -> None:
         """Log to the record."""
         self._logs.append(LogEntry(level, str(getattr(data, "msg", data))))
 
     async def send_progress_notification(
         self,
-        progress_token: Any,
+        progress_token: str | int,
         progress: float,
         total: float | None = None,
         message: str | None = None,
-        **kwargs: Any,
+        related_request_id: str | None = None,
     ) -> None:
+        """Report to the record."""
+        await self.report_progress(progress, total, message)
+
+    async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report to the record."""
         self._logs.append(LogEntry("progress", message, progress, total))
 
-    async def send_notification(self, notification: Any, **kwargs: Any) -> None:
+    async def send_notification(
+        self, notification: ServerNotification, related_request_id: RequestId | None = None
+    ) -> None:
         """Subscribers hear of changes; nobody hears the rest."""
         self._changes.announce(notification)
 
-    async def elicit(self, **kwargs: Any) -> Any:
-        """There is nobody to ask."""
+    async def send_request(self, *args: Any, **kwargs: Any) -> Any:
+        """There is nobody to ask.
+
+        Raises:
+            ToolError: always.
+        """
         raise ToolError("This call did not come from an MCP client, so there is nobody to ask for input.")
 
 
@@ -97,7 +131,7 @@ class EnvironmentContext(Context):
         self._mcpenv_changes = changes
 
     @property
-    def session(self) -> Any:
+    def session(self) -> ServerSession:
         """The MCP client's session; without a client one whose messages go to the step's record."""
         request = self.request_context
         if request is None:

@@ -520,7 +520,8 @@ class Execution:
             except BaseException as error:  # middleware's boundary, and that of tools that FastMCP runs
                 if isinstance(error, asyncio.CancelledError) and deadline.caused_it():
                     raise TimedOut(step.call.name, limit) from None
-                if isinstance(error, MCPError | WireError) or self.author.lets_through(error):
+                for_client = isinstance(error, MCPError) and step.call.plane is Plane.AGENT
+                if for_client or isinstance(error, WireError) or self.author.lets_through(error):
                     raise
                 outcome = execution_failure(step.call.name, error, self.mode)
         duration_s = time.perf_counter() - clock

@@ -237,7 +237,7 @@ class HandedIn:
         session = RecordSession(own.session_id, logs, own.changes)
         request_id = f"step-{number}"
         stand_in: Any = FastMCPRequestContext(
-            session=session,  # type: ignore[arg-type]
+            session=session,
             request_id=request_id,
             meta=None,
             request=None,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastmcp import FastMCP
+from fastmcp.exceptions import ToolError
 from fastmcp.server.context import set_context
 from fastmcp.server.dependencies import resolve_dependencies
 from mcp.shared.exceptions import MCPError
@@ -199,7 +200,9 @@ class ToolRun:
 
     def _failed(self, error: BaseException) -> ToolOutcome:
         if isinstance(error, MCPError) and error.error.code == MISSING_REQUIRED_CLIENT_CAPABILITY:
-            raise error  # the MCP client must see it as it is: the request cannot be served at all
+            if self._step.call.plane is Plane.AGENT:
+                raise error  # the MCP client must see it as it is: the request cannot be served at all
+            error = ToolError(error.error.message)
         failure = execution_failure(self._tool.kind.name, error, self._site.mode)
         return ToolOutcome(error=failure, duration_s=time.perf_counter() - self._clock)
 
