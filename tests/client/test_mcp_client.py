@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -17,11 +17,14 @@ from client_servers import LIMIT_S, free_port, in_loop
 pytest.importorskip("mcp", reason="MCPToolClient needs the extra mcpenv-client[mcp]")
 fastmcp = pytest.importorskip("fastmcp", reason="the servers of these tests are FastMCP's")
 
+import httpx2
 import uvicorn
-from fastmcp import FastMCP
+from fastmcp import Context, FastMCP
 from fastmcp.exceptions import ToolError
+from fastmcp.server.elicitation import AcceptedElicitation
 from fastmcp.tools.base import ToolResult as FastMCPResult
 from fastmcp.utilities.types import Audio, Image
+from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
 from pydantic import BaseModel
 
 import mcpenv_client
@@ -453,6 +456,66 @@ def test_a_bearer_token_is_sent_and_a_missing_one_named(url: str, gate: Gate, er
                 await client.call_tool("add", {"a": 1})
 
     body()
+
+
+class Renewing(httpx2.Auth):
+    """Gets another token when one is refused, as OAuth does."""
+
+    def __init__(self) -> None:
+        self.tokens = iter(["old", "good"])
+        self.token = next(self.tokens)
+
+    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        request.headers["Authorization"] = f"Bearer {self.token}"
+        response = yield request
+        if response.status_code == 401:
+            self.token = next(self.tokens)
+            request.headers["Authorization"] = f"Bearer {self.token}"
+            yield request
+
+
+def test_authorization_of_any_kind_may_renew_itself(url: str, gate: Gate, era: Any) -> None:
+    gate.refuse = lambda headers, body: None if headers.get("authorization") == "Bearer good" else 401
+
+    @in_loop
+    async def body() -> None:
+        async with MCPToolClient(url, auth=Renewing(), protocol=era) as client:
+            assert (await client.call_tool("add", {"a": 1})).data == 3
+
+    body()
+
+
+def test_what_a_tool_asks_the_user_is_answered_by_the_callback(url: str, tools: Tools, era: Any) -> None:
+    @tools.mcp.tool
+    async def greet(ctx: Context) -> Any:
+        """Ask for a name, in the words of either era."""
+        if ctx.request_context is not None and ctx.request_context.protocol_version == HANDSHAKE:
+            said = await ctx.elicit("Who?", str)
+            assert isinstance(said, AcceptedElicitation)
+            return f"hello {said.data}"
+        answer = (ctx.input_responses or {}).get("who")
+        if not isinstance(answer, ElicitResult):
+            schema = {"type": "object", "properties": {"value": {"type": "string"}}}
+            form = ElicitRequestFormParams(message="Who?", requested_schema=schema)
+            return InputRequiredResult(input_requests={"who": ElicitRequest(params=form)})
+        return f"hello {(answer.content or {})['value']}"
+
+    asked = []
+
+    async def answer(context: Any, params: Any) -> ElicitResult:
+        asked.append(params.message)
+        return ElicitResult(action="accept", content={"value": "Ada"})
+
+    @in_loop
+    async def body() -> None:
+        async with MCPToolClient(url, protocol=era, elicitation_callback=answer) as client:
+            assert (await client.call_tool("greet")).text == "hello Ada"
+        async with MCPToolClient(url, protocol=era) as mute:
+            with pytest.raises(ToolCallFailed):
+                await mute.call_tool("greet")
+
+    body()
+    assert asked == ["Who?"]
 
 
 def test_a_server_that_goes_loses_the_session_and_connect_begins_another(tools: Tools, era: Any) -> None:
