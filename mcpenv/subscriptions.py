@@ -79,6 +79,8 @@ class Subscriptions:
         """
         watched = await self._watched(request)
         changes = watched.execution.changes
+        if changes.full:
+            raise MCPError(INTERNAL_ERROR, "there are too many subscriptions")
         handler = ListenHandler(changes)
         leave = changes.at_end(handler.close)
         ending = asyncio.create_task(_close_at_the_end(watched, handler))
@@ -92,7 +94,7 @@ class Subscriptions:
         """Tell a handshake client of a resource's changes, on its standing stream.
 
         Raises:
-            MCPError: as `listen`.
+            MCPError: the episode is over, or the client is subscribed to too many resources.
         """
         watched = await self._watched(request)
         follower = _Follower.of(_connection_of(request))
@@ -125,8 +127,6 @@ class Subscriptions:
             raise MCPError(INTERNAL_ERROR, error.message) from error
         if watched.episode_id is not None and watched.execution.episode.state is EpisodeState.DONE:
             raise MCPError(INVALID_REQUEST, "The episode is over.")
-        if watched.execution.changes.full:
-            raise MCPError(INTERNAL_ERROR, "there are too many subscriptions")
         return watched
 
 
