@@ -98,6 +98,15 @@ def test_what_a_page_links_to_is_there(page: Path) -> None:
     assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
 
 
+def test_the_tests_that_the_conformance_page_names_are_there() -> None:
+    page = (ROOT / "docs" / "conformance.md").read_text(encoding="utf-8")
+    files = [*(ROOT / "tests").rglob("test_*.py")]
+    there = {name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)}
+    named = set(re.findall(r"`(test_\w+)`", page))
+    assert len(named) > 8 and named <= there
+    assert set(re.findall(r"`(?:[\w/]*/)?(test_\w+\.py)`", page)) <= {file.name for file in files}
+
+
 def flags_of(command: str) -> set[str]:
     """The flags that a command explains."""
     ended = subprocess.run(
