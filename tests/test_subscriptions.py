@@ -19,7 +19,8 @@ import httpx
 import pytest
 from fastmcp import FastMCP
 from fastmcp.client.messages import MessageHandler
-from mcp import Client
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
 from mcp.client.subscriptions import (
     PromptsListChanged,
     ResourceUpdated,
@@ -243,6 +244,20 @@ def test_a_handshake_client_hears_of_the_resources_it_subscribed_to() -> None:
                 assert updates.heard.empty()
 
     run(main)
+
+
+def test_subscriptions_work_over_stdio() -> None:
+    async def main() -> None:
+        arguments = ["-m", "mcpenv", "run", str(ROOT / "envs" / "conformance_mcp"), "--transport", "stdio"]
+        program = stdio_client(StdioServerParameters(command=sys.executable, args=arguments))
+        async with Client(program, mode="2026-07-28") as client:
+            async with client.listen(tools_list_changed=True, resource_subscriptions=["test://a"]) as heard:
+                await client.call_tool("test_update_resource", {"uri": "test://a"})
+                assert await following(heard) == ResourceUpdated("test://a")
+                await client.call_tool("test_trigger_tool_change")
+                assert await following(heard) == ToolsListChanged()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 class Lists(MessageHandler):
