@@ -24,7 +24,7 @@ from mcpenv_client.mcp import MCPToolClient, Protocol
 
 CALLBACK = "http://localhost:3000/callback"
 SAMPLES = {"string": "text", "number": 1.5, "integer": 2, "boolean": True, "array": [], "object": {}}
-CONNECT_TIMEOUT_S = 60
+CONNECT_TIMEOUT_S = 400
 """The suite starts one program per scenario, all of them at once."""
 CLIENT_ID_URL = "https://conformance-test.local/client-metadata.json"
 """The address at which the suite takes a client's metadata for known."""
@@ -57,7 +57,7 @@ class Browser:
         self._redirected = ""
 
     async def open(self, url: str) -> None:
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(timeout=CONNECT_TIMEOUT_S) as http:
             self._redirected = (await http.get(url, follow_redirects=False)).headers["location"]
 
     async def come_back(self) -> AuthorizationCodeResult:

@@ -24,7 +24,7 @@ from serving import served  # noqa: E402
 ENVIRONMENT = ROOT / "envs" / "conformance_mcp"
 SUITE_VERSION = "0.2.0-alpha.12"
 SUITE_TIMEOUT_S = 600
-PROGRAM_TIMEOUT_MS = 240_000
+PROGRAM_TIMEOUT_MS = 480_000
 """The suite starts all client programs at once."""
 
 TASKS = {
