@@ -24,6 +24,7 @@ from .credentials import ControlGate
 from .describe import Description
 from .guard import Guard
 from .mcp_endpoint import MCPEndpoint
+from .openenv_route import OpenEnvOrMCP, OpenEnvRoute
 from .session import SessionPool
 from .session_routes import SessionRoutes
 from .source import EnvFactory, EnvironmentSource
@@ -91,7 +92,11 @@ class EnvServer:
 
     def routes(self) -> list[BaseRoute]:
         """Every route of this mode. Guarded, so that no web page on another site reaches them."""
-        return [*self.probe_routes(), *self.agent_routes(), *self.control_routes()]
+        shared: list[BaseRoute] = []
+        if self.config.mode is Mode.SIMULATION:
+            at_mcp = OpenEnvOrMCP(self._gate(self._openenv), self._mcp, self.config.max_message_bytes)
+            shared = [Route("/mcp", self._guard(at_mcp))]  # before the two planes' own of that path
+        return [*self.probe_routes(), *shared, *self.agent_routes(), *self.control_routes()]
 
     def probe_routes(self) -> list[BaseRoute]:
         """What every address answers."""
@@ -129,6 +134,7 @@ class EnvServer:
                 self._controlled("/sessions", sessions.sessions, "GET", "POST"),
                 self._controlled("/sessions/{session_id:path}", sessions.session, "GET", "DELETE"),
                 self._controlled("/capacity", sessions.capacity),
+                Route("/mcp", self._guard(self._gate(self._openenv)), methods=["POST"]),
             ]
         if simulation or self.config.control_token is not None:
             routes.append(WebSocketRoute("/ws", self._guard(self._gate(self._socket))))
@@ -189,6 +195,7 @@ class EnvServer:
             auth=self._auth,
         )
         description = Description(self.source, config, self._readme)
+        self._openenv = OpenEnvRoute(self.pool, self.source, config)
         self._control = ControlRoutes(self.pool, self.source, config, description)
         self._mcp = MCPEndpoint(
             self.agent_server,

@@ -1,6 +1,6 @@
 """``/ws``: one socket, one session, one episode after the other. The thin shell around the wire protocol.
 
-``reset``, ``step``, ``state`` and ``close`` run in order of arrival; ``wait``, ``trajectory`` and ``cancel`` are
+``reset``, ``step``, ``state``, ``mcp`` and ``close`` run in order of arrival; ``wait``, ``trajectory``, ``cancel`` are
 served at once, also during a step. Answers to frames without a ``request_id`` keep the order of the frames.
 """
 
@@ -42,6 +42,7 @@ from mcpenv_client.wire import (
 
 from .execution import Execution
 from .failures import new_incident
+from .openenv_route import answer_on_socket
 from .public_url import base_url_of
 from .replies import Answer, is_final
 from .session import Credential, Session, SessionPool
@@ -93,8 +94,11 @@ class ControlSocket:
                 check_version(query["protocol"][0])
                 conversation.protocol = PROTOCOL_VERSION
             credential = _credential(scope)
-            opening = self._pool.open_socket(credential, resume="resume" in query)
-            session = await conversation.unless_gone(opening)
+            if "session_id" in query:
+                session = self._pool.joinable(query["session_id"][0])
+            else:
+                opening = self._pool.open_socket(credential, resume="resume" in query)
+                session = await conversation.unless_gone(opening)
         except _Gone:
             return
         except WireError as error:
@@ -368,7 +372,7 @@ class _Conversation:
 
 
 async def _answer(session: Session, frame: Frame) -> Answer:
-    """Do what a reset, step or state frame asks; a refusal is an answer too."""
+    """Do what a reset, step, state or mcp frame asks; a refusal is an answer too."""
     try:
         if frame.type is FrameType.STEP:
             data = observation_data(await session.step(frame.data, frame.timeout_s))
@@ -376,6 +380,9 @@ async def _answer(session: Session, frame: Frame) -> Answer:
         if frame.type is FrameType.RESET:
             data = observation_data(await session.reset(frame.data, frame.timeout_s))
             return Answer(encode_reply("observation", data, frame.request_id))
+        if frame.type is FrameType.MCP:
+            data = await answer_on_socket(session, frame.data, frame.timeout_s)
+            return Answer(encode_reply("mcp", data, frame.request_id))
         state = to_plain(await session.state(frame.timeout_s), "state")
         return Answer(encode_reply("state", state, frame.request_id))
     except McpenvError as error:

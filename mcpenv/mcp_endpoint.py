@@ -166,8 +166,8 @@ class MCPEndpoint:
             await JSONResponse({"message": "no such episode", "code": "SESSION_LOST"}, 404)(scope, receive, send)
 
     async def _modern(self, scope: Scope, receive: Receive, send: Send) -> None:
-        messages, body = await _read(receive, self._max_body_bytes)
-        replayed = _Replay(messages, receive)
+        messages, body = await read_body(receive, self._max_body_bytes)
+        replayed = Replay(messages, receive)
         if any(mark in body for mark in _WANTS_A_STREAM):
             await self._streaming(scope, replayed, send)
         else:
@@ -199,7 +199,7 @@ class MCPEndpoint:
             stopping.cancel()
 
 
-class _Replay:
+class Replay:
     """A ``receive`` that gives messages again that were read to look at them."""
 
     def __init__(self, messages: list[Message], receive: Receive) -> None:
@@ -207,6 +207,7 @@ class _Replay:
         self._receive = receive
 
     async def __call__(self) -> Message:
+        """The next message."""
         return self._messages.pop() if self._messages else await self._receive()
 
 
@@ -216,7 +217,7 @@ def _with_session(scope: Scope, session_id: bytes) -> Scope:
     return {**scope, "headers": [*headers, (_SESSION, session_id)]}
 
 
-async def _read(receive: Receive, limit: int) -> tuple[list[Message], bytes]:
+async def read_body(receive: Receive, limit: int) -> tuple[list[Message], bytes]:
     """The messages of a request's body, and the body as far as ``limit``; the transport refuses what is longer."""
     messages: list[Message] = []
     parts: list[bytes] = []

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from mcpenv_client.errors import CapacityReached, InvalidMessage, McpenvError, SessionLost, Unauthorized
 from mcpenv_client.observations import Observation
-from mcpenv_client.records import Plane
+from mcpenv_client.records import Plane, StepRecord
 from mcpenv_client.state import State
 from mcpenv_client.wire import EpisodeState
 
@@ -147,6 +147,12 @@ class Session:
         self.created_at = time.time()
         self.created_monotonic = self.last_used = time.monotonic()
 
+    def detach(self) -> None:
+        """The socket has left; the session goes on without one."""
+        self._socket = None
+        self.held = False
+        self.last_used = time.monotonic()
+
     def attach(self, socket: Socket) -> None:
         """A socket holds the session from now on; the one before is evicted."""
         if self.grace is not None:
@@ -205,6 +211,15 @@ class Session:
         action = self._pool.actions.decode(dict(data))
         await self._renew()
         return await shim.step(self.execution, action, plane=Plane.CONTROL, timeout_s=timeout_s)
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], timeout_s: float | None = None) -> StepRecord:
+        """The step that calls a tool, as it was recorded.
+
+        Raises:
+            WireError: refused, or the author's code failed.
+        """
+        await self._renew()
+        return await self.execution.call_tool(name, arguments, plane=Plane.CONTROL, timeout_s=timeout_s)
 
     async def state(self, timeout_s: float | None = None) -> State:
         """The environment's state.
@@ -343,6 +358,17 @@ class SessionPool:
         session.last_used = time.monotonic()
         return session
 
+    def joinable(self, session_id: str) -> Session:
+        """The orchestrator's session of that id, where knowing the id is enough: the server made it up.
+
+        Raises:
+            SessionLost: there is none (any more), or it is not such a session.
+        """
+        session = self.get(session_id)
+        if not session.origin.orchestrated or session.credential is not None:
+            return self.get("")  # that another kind of that id exists is nobody's business
+        return session
+
     def peek(self, session_id: str) -> Session | None:
         """The session of that id, if there is one; looking at it is no use of it."""
         return self._sessions.get(session_id)
@@ -471,6 +497,9 @@ class SessionPool:
         Args:
             lost: it was lost; a client that chose a credential has `resume_grace_s` to come back.
         """
+        if session.origin is Origin.HTTP and session.closing is None:
+            session.detach()  # it was there before the socket, and has other ways to be used
+            return
         grace_s = self._config.resume_grace_s
         if not lost or session.credential is None or grace_s <= 0 or self.draining or session.closing is not None:
             await self.close(session)

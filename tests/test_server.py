@@ -86,12 +86,6 @@ def test_production_has_no_control_routes() -> None:
         assert httpx.get(url + "/metadata").json()["mode"] == "production"
 
 
-def test_what_comes_later_is_not_there_yet(url: str) -> None:
-    assert httpx.get(url + "/tasks").status_code == 404
-    with Frames(url) as frames:
-        assert frames.send({"type": "mcp"})["data"]["code"] == "UNKNOWN_TYPE"
-
-
 def test_mode_comes_from_the_environment_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCPENV_MODE", "production")
     assert EnvServer(World).config.mode is Mode.PRODUCTION

@@ -130,7 +130,7 @@ def test_data_may_be_left_out(kind: FrameType) -> None:
         ('{"type": ["reset"]}', UnknownType),
         ('{"type": "RESET"}', UnknownType),
         ('{"type": "nonsense"}', UnknownType),
-        ('{"type": "mcp", "data": {}}', UnknownType),
+        ('{"type": "mcp"}', InvalidMessage),
         ('{"type": "step"}', InvalidMessage),
         ('{"type": "step", "data": []}', InvalidMessage),
         ('{"type": "reset", "data": "x"}', InvalidMessage),

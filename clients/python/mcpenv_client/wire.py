@@ -94,12 +94,13 @@ def next_state(state: EpisodeState, event: Event) -> EpisodeState:
 
 
 class FrameType(str, Enum):
-    """Frames that a client may send. (OpenEnv's ``mcp`` is not served yet.)"""
+    """Frames that a client may send. ``mcp`` brings a JSON-RPC request of OpenEnv's."""
 
     RESET = "reset"
     STEP = "step"
     STATE = "state"
     CLOSE = "close"
+    MCP = "mcp"
     WAIT = "wait"
     TRAJECTORY = "trajectory"
     CANCEL = "cancel"
@@ -111,6 +112,7 @@ class FrameType(str, Enum):
 
 
 _FRAME_TYPES = {member.value: member for member in FrameType}
+_NEEDED = {FrameType.STEP: "the action", FrameType.MCP: "a JSON-RPC request"}
 _FRAME_KEYS = frozenset({"type", "data", "request_id", "timeout_s"})
 
 
@@ -142,8 +144,10 @@ def decode_frame(text: str | bytes) -> Frame:
         raise UnknownType(f"Unknown message type: {_brief(kind)}")
     data = frame.get("data")
     if data is None:
-        if member is FrameType.STEP:
-            raise InvalidMessage("a step frame needs data: the action", errors=[_fault("data", "Field required")])
+        if member in _NEEDED:
+            raise InvalidMessage(
+                f"a {kind} frame needs data: {_NEEDED[member]}", errors=[_fault("data", "Field required")]
+            )
         data = {}
     if not _FRAME_KEYS.issuperset(frame):
         extra = [name[:60] for name in sorted(set(frame) - _FRAME_KEYS)[:10]]
