@@ -48,8 +48,9 @@ def document(description: Description, mode: Mode, *, guarded: bool) -> dict[str
         "openapi": "3.1.0",
         "info": {
             "title": metadata["name"],
-            "version": metadata["version"],
-            "description": f"{metadata['description']}\n\nMCP clients use `/mcp`; control protocol {PROTOCOL_VERSION}.",
+            # The version of this interface, not the environment's: clients (OpenEnv's among them) go by it.
+            "version": f"{PROTOCOL_VERSION}.0",
+            "description": f"{metadata['description']}\n\nVersion {metadata['version']}. MCP clients use `/mcp`.",
         },
         "paths": paths,
         "components": {
