@@ -24,6 +24,8 @@ from .credentials import ControlGate
 from .describe import Description
 from .guard import Guard
 from .mcp_endpoint import MCPEndpoint
+from .openenv.adapter import OpenEnvEnvironment
+from .openenv.tasks import TaskRoutes
 from .openenv_route import OpenEnvOrMCP, OpenEnvRoute
 from .session import SessionPool
 from .session_routes import SessionRoutes
@@ -135,6 +137,17 @@ class EnvServer:
                 self._controlled("/sessions/{session_id:path}", sessions.session, "GET", "DELETE"),
                 self._controlled("/capacity", sessions.capacity),
                 Route("/mcp", self._guard(self._gate(self._openenv)), methods=["POST"]),
+            ]
+        environment_class = self.source.environment_class
+        if simulation and environment_class is not None and issubclass(environment_class, OpenEnvEnvironment):
+            tasks = TaskRoutes(environment_class, control)
+            routes += [
+                self._controlled("/list_environments", tasks.environments),
+                self._controlled("/{name}/splits", tasks.splits),
+                self._controlled("/{name}/tasks", tasks.tasks, "POST"),
+                self._controlled("/{name}/num_tasks", tasks.num_tasks, "POST"),
+                self._controlled("/{name}/task", tasks.task, "POST"),
+                self._controlled("/{name}/task_range", tasks.task_range, "POST"),
             ]
         if simulation or self.config.control_token is not None:
             routes.append(WebSocketRoute("/ws", self._guard(self._gate(self._socket))))

@@ -54,8 +54,18 @@ def new_incident() -> str:
     return secrets.token_hex(4)
 
 
+class SortedFailure(ToolError):
+    """The failure of a tool that runs elsewhere, where its kind is known."""
+
+    def __init__(self, failure: ToolFailure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
 def execution_failure(name: str, error: BaseException, mode: Mode) -> ToolFailure:
     """The failure of a tool that raised ``error``; logs the traceback of all but a `ToolError`."""
+    if isinstance(error, SortedFailure):
+        return error.failure
     if isinstance(error, ToolError):
         return ToolFailure(error_type=ToolErrorType.EXECUTION_ERROR, message=_text_of(error) or "The tool failed.")
     incident = new_incident()

@@ -93,7 +93,7 @@ def _control(schemas: dict[str, Any]) -> dict[str, Any]:
     step = {
         "type": "object",
         "properties": {
-            "action": _embedded(schemas["action"]),
+            "action": embedded(schemas["action"]),
             "session_id": _MAYBE_SESSION_ID,
             "timeout_s": _TIMEOUT,
         },
@@ -106,7 +106,7 @@ def _control(schemas: dict[str, Any]) -> dict[str, Any]:
             "post": _post(
                 "Begin an episode",
                 "In the session of session_id, or in a new session whose id the reply has.",
-                _embedded(reset),
+                embedded(reset),
                 observation,
                 required=False,
             )
@@ -120,7 +120,7 @@ def _control(schemas: dict[str, Any]) -> dict[str, Any]:
             )
         },
         "/state": {
-            "get": _get("The state of the environment", _embedded(schemas["state"]), _refusals())
+            "get": _get("The state of the environment", embedded(schemas["state"]), _refusals())
             | {"parameters": [{"name": "session_id", "in": "query", "required": False, "schema": _SESSION_ID}]}
         },
         "/sessions": {
@@ -151,7 +151,7 @@ def _guard(paths: dict[str, Any]) -> None:
                 operation["responses"]["401"] = _refusal("The control token is missing or wrong")
 
 
-def _embedded(schema: dict[str, Any]) -> dict[str, Any]:
+def embedded(schema: dict[str, Any]) -> dict[str, Any]:
     """A schema that stands inside the document: its ``$defs`` are reached from where it is."""
     defs = schema.get("$defs", {})
     text = json.dumps({key: value for key, value in schema.items() if key != "$defs"})

@@ -1,7 +1,7 @@
 """Targets: what TARGET on the command line names, found, loaded and bound to its settings.
 
 TARGET is ``folder``, ``file.py``, ``folder:Class``, ``file.py:Class``, ``module:Class``, ``module:factory`` or the name
-of an installed environment.
+of an installed environment. A folder with ``openenv.yaml`` and a class of OpenEnv's are environments too.
 """
 
 from __future__ import annotations
@@ -25,6 +25,15 @@ from fastmcp import FastMCP
 
 from .environment import MCPEnvironment
 from .errors import TargetError
+from .openenv.adapter import OpenEnvEnvironment
+from .openenv.target import (
+    MANIFEST,
+    has_openenv_elsewhere,
+    is_openenvs,
+    load_attribute,
+    load_folder,
+    needs_openenv,
+)
 from .target_settings import bind
 
 ENTRY_POINTS = "mcpenv.environments"
@@ -88,7 +97,16 @@ def load_target(target: str, settings: Sequence[str] = ()) -> Target:
         TargetError: nothing is found there, it does not load (``__cause__``), or the settings do not fit.
     """
     place = _find(target)
-    module = _load(place)
+    if place.file is not None and place.file.name == MANIFEST:
+        return _openenv(place, load_folder(target, place.file.parent, place.attribute), settings)
+    try:
+        module = _load(place)
+    except TargetError as error:
+        if place.attribute is None or not _may_be_openenvs(place, error.__cause__):
+            raise
+        return _openenv(place, load_attribute(target, place.module, place.file, place.attribute), settings)
+    if place.attribute is not None and is_openenvs(getattr(module, place.attribute, None)):
+        return _openenv(place, load_attribute(target, place.module, place.file, place.attribute), settings)
     file = getattr(module, "__file__", None)
     folder = place.file.parent if place.file is not None else Path(file).parent if file else None
     made = _pick(place, module)
@@ -104,6 +122,26 @@ def load_target(target: str, settings: Sequence[str] = ()) -> Target:
     )
 
 
+def _openenv(place: _Place, made: type[OpenEnvEnvironment], settings: Sequence[str]) -> Target:
+    """A target that stands for an OpenEnv environment; its constructor is over there, and checks settings itself."""
+    bound = bind(place.target, made, settings)
+    folder = None if place.file is None else place.file.parent
+    return Target(
+        name=_slug(made.exposed_name()),
+        factory=functools.partial(made, **bound) if bound else made,
+        environment_class=made,
+        folder=folder,
+        readme=_readme(folder),
+        spec=place.spec or f"{place.module}:{place.attribute}",
+    )
+
+
+def _may_be_openenvs(place: _Place, cause: BaseException | None) -> bool:
+    """Whether what could not be loaded here may be an OpenEnv environment of the Python that has OpenEnv."""
+    missing = isinstance(cause, ModuleNotFoundError) and _is_part(cause.name, place.module)
+    return needs_openenv(cause) or (missing and has_openenv_elsewhere())
+
+
 def watched_path(target: str) -> Path:
     """The folder (or, outside of any project, the file) whose changes change what ``target`` names. Loads nothing.
 
@@ -113,6 +151,8 @@ def watched_path(target: str) -> Path:
     place = _find(target)
     if place.file is not None:
         assert place.root is not None
+        if place.file.name == MANIFEST:
+            return place.root
         top = place.module.partition(".")[0]
         return place.root / top if "." in place.module else place.file.parent
     top = place.module.partition(".")[0]
@@ -178,6 +218,10 @@ def _find(target: str) -> _Place:
         raise TargetError(target, getattr(error, "strerror", None) or str(error)) from error
     if has_module:
         return _of_file(target, _absolute(path) / MODULE_FILE, _absolute(path), attribute)
+    if is_folder and (path / MANIFEST).is_file():
+        folder = _absolute(path)
+        spec = str(folder) if attribute is None else f"{folder}:{attribute}"
+        return _Place(target, attribute, MANIFEST, folder / MANIFEST, folder, _slug(folder.name), spec)
     if path.suffix == ".py" and is_file:
         return _of_file(target, _absolute(path), _absolute(path), attribute)
     if attribute is None:

@@ -1,4 +1,4 @@
-"""The command line: ``mcpenv run | inspect | call | connect | sessions``.
+"""The command line: ``mcpenv run | inspect | call | connect | sessions | import-openenv``.
 
 Exit status: 0 success; 1 the environment's own code failed (a tool, a reset); 2 refused before it ran (usage, TARGET,
 configuration, connection); 130 Ctrl-C. A failure is one line on stderr; ``--debug`` adds the traceback.
@@ -28,7 +28,7 @@ app = App(
     help="Tool environments, written once: served to MCP clients, stepped by orchestrators.",
     help_epilogue=(
         "TARGET is a folder with environment.py, a .py file, folder:Class, module:Class, module:factory, "
-        "or the name of an installed environment (echo_mcp)."
+        "a folder with openenv.yaml, or the name of an installed environment (echo_mcp)."
     ),
 )
 
@@ -39,6 +39,13 @@ app.command("mcpenv.cli.call:call", name="call", help="Call one tool.", sort_key
 app.command("mcpenv.cli.connect:connect", name="connect", help="Configure an MCP host to use it.", sort_key=4)
 app.command(
     "mcpenv.cli.sessions:sessions", name="sessions", help="Show a server's sessions.", help_epilogue="", sort_key=5
+)
+app.command(
+    "mcpenv.cli.import_openenv:import_openenv",
+    name="import-openenv",
+    help="Turn an OpenEnv environment into one of mcpenv.",
+    help_epilogue="",
+    sort_key=6,
 )
 
 

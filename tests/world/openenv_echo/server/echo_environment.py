@@ -46,13 +46,13 @@ class EchoEnvironment(MCPEnvironment):  # type: ignore[misc]
         self.greeting = greeting
         self._state = State(episode_id=str(uuid4()), step_count=0)
 
-        @self.tool(mode="simulation")
+        @self.tool(mode="simulation")  # type: ignore[untyped-decorator]
         def hint(topics: list[str], loud: bool = False) -> str:
             """Only in an episode."""
             text = f"echo {' and '.join(topics)}"
             return text.upper() if loud else text
 
-        @self.tool(mode="production")
+        @self.tool(mode="production")  # type: ignore[untyped-decorator]
         async def support(text: str) -> str:
             """Only for live clients."""
             return f"ticket: {text}"

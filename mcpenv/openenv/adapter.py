@@ -1,0 +1,279 @@
+"""The class that stands for an OpenEnv environment: its tools, actions, rewards, state and tasks are that one's."""
+
+from __future__ import annotations
+
+import inspect
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+from fastmcp.tools.base import Tool as Component
+from fastmcp.tools.base import ToolResult as FastMCPResult
+from mcp_types import ContentBlock, ToolAnnotations
+from pydantic import ConfigDict, TypeAdapter, create_model
+
+from mcpenv_client.actions import Action
+from mcpenv_client.observations import AnyObservation, Observation
+from mcpenv_client.records import ToolCall, ToolOutcome
+from mcpenv_client.state import State
+from mcpenv_client.tools import Mode, Tool, ToolErrorType, ToolFailure
+from mcpenv_client.values import to_plain
+
+from ..environment import MCPEnvironment
+from ..failures import SortedFailure
+from ..kinds import ToolKind, ToolOptions, check_name
+from ..openapi import embedded
+from ..reset_options import ResetOptions
+from ..toolbox import BOTH_MODES, BoundTool
+from .process import OpenEnvProcess
+
+ACT = "act"
+"""The tool by which agents take the actions of an environment that has no tools of its own."""
+
+_BLOCKS: TypeAdapter[list[ContentBlock]] = TypeAdapter(list[ContentBlock])
+
+
+class OpenEnvEnvironment(MCPEnvironment):
+    """Base of the classes that `adapted` makes."""
+
+    process: ClassVar[OpenEnvProcess]
+    described: ClassVar[Mapping[str, Any]]
+
+    def __init__(self, **settings: Any) -> None:
+        self._id = uuid.uuid4().hex
+        self._reward: Any = None
+        self._remote: OpenEnvProcess = self.shared
+        made = self._remote.request("make", instance=self._id, settings=settings).result()
+        by_mode = {mode: {spec["name"]: spec for spec in made["tools"][mode.value]} for mode in Mode}
+        simulation, production = by_mode[Mode.SIMULATION], by_mode[Mode.PRODUCTION]
+        for name, spec in simulation.items():
+            self._add_tool(_spec(spec), BOTH_MODES if production.get(name) == spec else (Mode.SIMULATION,))
+        for name, spec in production.items():
+            if simulation.get(name) != spec:
+                self._add_tool(_spec(spec), (Mode.PRODUCTION,))
+        if self.action_types and not (simulation or production):
+            self._add_action_tool()
+
+    @classmethod
+    @asynccontextmanager
+    async def lifespan(cls) -> AsyncIterator[OpenEnvProcess]:
+        """The process, which ends with the server."""
+        try:
+            yield cls.process
+        finally:
+            cls.process.stop()
+
+    async def reset(self, seed: int | None = None, episode_id: str | None = None, **options: Any) -> Observation:
+        """Reset that one; its episode has the same id as this one."""
+        given = {"seed": seed, "episode_id": episode_id or self.episode_id, **options}
+        takes = self.described["reset"]
+        given = {name: value for name, value in given.items() if takes["any"] or name in takes["options"]}
+        return _observation(await self._ask("reset", options=given))
+
+    async def act(self, action: Action) -> Observation:
+        """Take one of its own actions."""
+        data = to_plain(action, "action")
+        if not data.get("metadata"):
+            data.pop("metadata", None)
+        return _observation(await self._ask("act", data=data))
+
+    def score(self, call: ToolCall, outcome: ToolOutcome) -> Any:
+        """What that one gave for the call."""
+        reward, self._reward = self._reward, None
+        return reward
+
+    @property
+    def state(self) -> State:
+        """Its state."""
+        return self.state_type(**self._remote.request("state", instance=self._id).result())
+
+    async def close(self) -> None:
+        """Close it."""
+        await self._remote.ask("close", instance=self._id)
+
+    @classmethod
+    async def task(cls, method: str, *arguments: Any) -> Any:
+        """One answer of its Task API, from an instance made for it.
+
+        Raises:
+            OpenEnvRefusal: the environment has no such method (unsupported), or no such task (index).
+        """
+        instance = uuid.uuid4().hex
+        await cls.process.ask("make", instance=instance, settings={})
+        try:
+            return await cls.process.ask("task", instance=instance, method=method, arguments=list(arguments))
+        finally:
+            await cls.process.ask("close", instance=instance)
+
+    async def _ask(self, op: str, **fields: Any) -> Any:
+        return await self._remote.ask(op, instance=self._id, mode=self.mode.value, **fields)
+
+    def _add_tool(self, spec: Tool, modes: tuple[Mode, ...]) -> None:
+        check_name(spec.name)
+        self._execution.tools.add(BoundTool(SpecKind(spec), partial(self._call, spec.name)), modes)
+
+    def _add_action_tool(self) -> None:
+        action = self.described["action"]
+        spec = Tool(
+            name=ACT,
+            description=action["schema"].get("description") or f"Take a {action['name']}.",
+            input_schema=_for_agents(action["schema"]),
+        )
+        self._execution.tools.add(BoundTool(SpecKind(spec), self._act_as_tool), BOTH_MODES)
+
+    async def _call(self, name: str, arguments: dict[str, Any]) -> FastMCPResult:
+        answer = await self._ask("call", name=name, arguments=arguments)
+        self._end_of_step(answer)
+        if "error" in answer:
+            kind = ToolErrorType(answer["error"]["error_type"])
+            raise SortedFailure(ToolFailure(error_type=kind, message=answer["error"]["message"]))
+        result = answer["result"]
+        return FastMCPResult(
+            content=_BLOCKS.validate_python(result["content"], by_alias=True),
+            structured_content=result["structured_content"],
+            meta=result["meta"],
+        )
+
+    async def _act_as_tool(self, arguments: dict[str, Any]) -> FastMCPResult:
+        """An own action as a tool: agents see the observation, and neither its reward nor its end nor its metadata."""
+        answer = await self._ask("act", data=arguments)
+        self._end_of_step(answer)
+        fields = {name: value for name, value in answer["fields"].items() if name != "metadata"}
+        return FastMCPResult(structured_content=fields)
+
+    def _end_of_step(self, answer: Mapping[str, Any]) -> None:
+        self._reward = answer["reward"]
+        if answer["done"]:
+            self.finish()
+
+
+class SpecKind(ToolKind):
+    """A tool that is known by its schemas only; who runs it checks its arguments."""
+
+    __slots__ = ()
+
+    def __init__(self, spec: Tool) -> None:
+        annotations = None if spec.annotations is None else ToolAnnotations.model_validate(spec.annotations)
+        component = Component(
+            name=spec.name,
+            title=spec.title,
+            description=spec.description,
+            parameters=spec.input_schema,
+            output_schema=spec.output_schema,
+            annotations=annotations,
+            meta=spec.meta,
+        )
+        self.name = spec.name
+        self.spec = spec
+        self.component = component  # type: ignore[assignment]
+        self.is_async = True
+        self.concurrent = False
+        self.injected = False
+        self.plain_return = None
+        self.parameter_names = ()
+        self.options = ToolOptions()
+
+    def validate(self, arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments as one: the JSON object as it was sent."""
+        return (arguments,), {}
+
+
+def adapted(process: OpenEnvProcess, described: Mapping[str, Any]) -> type[OpenEnvEnvironment]:
+    """The class that stands for what ``process`` hosts.
+
+    Args:
+        described: what `OpenEnvProcess.describe` gave.
+    """
+    action = described["action"]
+    cls: type[OpenEnvEnvironment] = type(
+        described["class"],
+        (OpenEnvEnvironment,),
+        {
+            "__doc__": described["description"] or f"{described['name']}, an OpenEnv environment.",
+            "__module__": __name__,
+            "process": process,
+            "described": described,
+            "SUPPORTS_CONCURRENT_SESSIONS": described["concurrent"],
+            "EXPOSED_NAME": described["name"],
+            "VERSION": described["version"],
+            "action_types": () if action is None else (_action_class(action),),
+            "observation_type": _with_schema(AnyObservation, described["observation"]),
+            "state_type": _with_schema(State, described["state"]),
+        },
+    )
+    cls._reset_options = _reset_options(described["reset"])
+    return cls
+
+
+def _action_class(action: Mapping[str, Any]) -> type[Action]:
+    fields: dict[str, Any] = {}
+    if action["types"]:
+        fields["type"] = (Literal[tuple(action["types"])], action["types"][0])
+    base = create_model(action["name"], __base__=_AnyAction, **fields)
+    return _with_schema(base, action["schema"])
+
+
+class _AnyAction(Action):
+    """An action whose fields the process checks."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+def _with_schema(base: type[Any], schema: Mapping[str, Any]) -> type[Any]:
+    """``base`` under the name and with the JSON Schema of the class that it stands for."""
+    # Pydantic knows nothing of definitions that it did not make.
+    whole = embedded(dict(schema))
+
+    def of_the_other_side(cls: Any, core: Any, handler: Any) -> dict[str, Any]:
+        return whole
+
+    return type(
+        schema.get("title", base.__name__),
+        (base,),
+        {"__module__": __name__, "__get_pydantic_json_schema__": classmethod(of_the_other_side)},
+    )
+
+
+def _reset_options(takes: Mapping[str, Any]) -> ResetOptions:
+    """Reset options as its own signature has them; their values are for it to check."""
+    kinds = inspect.Parameter
+    parameters = [kinds("self", kinds.POSITIONAL_OR_KEYWORD)]
+    for name, needed in takes["options"].items():
+        parameters.append(kinds(name, kinds.KEYWORD_ONLY, default=kinds.empty if needed else None))
+    for name in ("seed", "episode_id"):
+        if name not in takes["options"]:
+            parameters.append(kinds(name, kinds.KEYWORD_ONLY, default=None))
+    if takes["any"]:
+        parameters.append(kinds("options", kinds.VAR_KEYWORD))
+
+    def reset(self: Any, **options: Any) -> None: ...
+
+    body: Callable[..., Any] = reset
+    body.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return ResetOptions(body)
+
+
+def _spec(listed: Mapping[str, Any]) -> Tool:
+    return Tool(
+        name=listed["name"],
+        title=listed.get("title"),
+        description=listed.get("description") or "",
+        input_schema=listed["inputSchema"],
+        output_schema=listed.get("outputSchema"),
+        annotations=listed.get("annotations"),
+        meta=listed.get("_meta"),
+    )
+
+
+def _observation(answer: Mapping[str, Any]) -> Observation:
+    ours = ("terminated", "truncated", "info")
+    fields = {name: value for name, value in answer["fields"].items() if name not in ours}
+    return AnyObservation.model_validate({**fields, "reward": answer["reward"], "done": answer["done"]})
+
+
+def _for_agents(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """An action's schema without what is the orchestrator's."""
+    properties = {name: value for name, value in schema.get("properties", {}).items() if name != "metadata"}
+    return {**schema, "properties": properties}
