@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
@@ -44,10 +44,17 @@ def program(name: str, *arguments: str) -> str:
 
 
 @contextmanager
-def openenvs_own_server(folder: Path, options: Sequence[str] = ()) -> Iterator[str]:
+def openenvs_own_server(folder: Path, **variables: str) -> Iterator[str]:
     """The base URL of OpenEnv's server of the environment in ``folder``; it ends with the block."""
-    command = [str(openenv_python()), "-m", "uvicorn", "server.app:app", "--port", "0", *options]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    command = [str(openenv_python()), "-m", "uvicorn", "server.app:app", "--port", "0"]
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env={**os.environ, **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
         try:
             assert process.stdout is not None
             said = []

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.world
 
 ROOT = Path(__file__).resolve().parents[2]
 MORE = HERE / "openenv_more.py"
+TOOLS = ["echo_message", "echo_with_length", "echo_late"]
 sys.path.insert(0, str(ROOT / "examples"))
 from serving import served  # noqa: E402
 
@@ -83,7 +84,7 @@ def test_a_program_of_its_users_runs_on_openenvs_own_server_and_on_mcpenv() -> N
         ("step: to | reward None | done False", "step: to | reward 0.1 | done False"),
         ("step: and fro | reward None | done False", "step: and fro | reward 0.2 | done False"),
         ("steps: 2", "steps: 2"),
-        ("tools: echo_message, echo_with_length", "tools: echo_message, echo_with_length, hint"),
+        (f"tools: {', '.join(TOOLS)}", f"tools: {', '.join(TOOLS)}, hint"),
         ("call: hello", "call: hello"),
         ("steps: 0", "steps: 1"),
     ]
@@ -106,7 +107,7 @@ def test_the_tools_of_a_mode_are_listed_with_whole_schemas_and_can_be_called(url
     with EnvClient(url).sync() as env:
         env.reset()
         tools = {tool.name: tool for tool in env.list_tools()}
-        assert list(tools) == ["echo_message", "echo_with_length", "hint"]
+        assert list(tools) == [*TOOLS, "hint"]
         assert tools["hint"].input_schema["properties"]["topics"] == {"items": {"type": "string"}, "type": "array"}
         assert env.call_tool("hint", {"topics": ["to", "fro"], "loud": True}).observation.text == "ECHO TO AND FRO"
         assert _error(env.call_tool("support", {"text": "x"})) is ToolErrorType.TOOL_NOT_FOUND
@@ -120,7 +121,7 @@ def test_production_has_the_tools_of_production() -> None:
 
     target = load_target(str(ECHO))
     with serving(target.factory, mode=Mode.PRODUCTION) as url:
-        assert asyncio.run(use(url)) == (["echo_message", "echo_with_length", "support"], "ticket: help")
+        assert asyncio.run(use(url)) == ([*TOOLS, "support"], "ticket: help")
         assert httpx.get(f"{url}/list_environments").status_code == 404
 
 

@@ -1,5 +1,6 @@
 """Echo: tools of a FastMCP server, one of each mode, a rubric, a few tasks."""
 
+import asyncio
 from typing import Any
 from uuid import uuid4
 
@@ -40,6 +41,12 @@ class EchoEnvironment(MCPEnvironment):  # type: ignore[misc]
             if times < 1:
                 raise ValueError("times is an invalid argument")
             return {"message": message * times, "length": len(message)}
+
+        @mcp.tool
+        async def echo_late(message: str, seconds: float) -> str:
+            """Give a message back, late."""
+            await asyncio.sleep(seconds)
+            return message
 
         super().__init__(mcp)
         self.rubric = Words()
