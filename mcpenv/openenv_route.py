@@ -84,7 +84,9 @@ class OpenEnvRoute:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one POST."""
         limit = self._config.max_message_bytes
-        _, body = await read_body(receive, limit)
+        messages, body = await read_body(receive, limit)
+        if messages[-1]["type"] != "http.request":
+            return  # its client left in the middle of it: what it meant is not known
         if len(body) > limit:
             response = refusal(TooLarge(f"the body is larger than {limit} bytes"))
         else:

@@ -19,6 +19,7 @@ from worlds import Ledger, World
 from mcpenv.agent_auth import agent_auth_from
 from mcpenv.app import EnvServer
 from mcpenv.config import ServerConfig
+from mcpenv.openenv_route import OpenEnvRoute
 from mcpenv.serve import serving
 
 TIMEOUT_S = 30
@@ -192,6 +193,28 @@ def test_a_body_above_the_limit_is_refused() -> None:
     with serving(World, ServerConfig(max_message_bytes=1000)) as url:
         assert httpx.post(f"{url}/mcp", json={**LIST, "params": {"x": "y" * 1000}}).status_code >= 400
         assert post(url, "tools/list")["result"]["tools"]
+
+
+def test_a_request_whose_client_leaves_in_the_middle_of_it_is_not_done() -> None:
+    whole = json.dumps({**LIST, "method": "openenv/session/create"}).encode()
+    told: list[Any] = []
+
+    async def leave() -> None:
+        server = EnvServer(World)
+        messages = iter([{"type": "http.request", "body": whole, "more_body": True}, {"type": "http.disconnect"}])
+
+        async def receive() -> Any:
+            return next(messages)
+
+        async def send(message: Any) -> None:
+            told.append(message)
+
+        async with server.running():
+            await OpenEnvRoute(server.pool, server.source, server.config)({"type": "http"}, receive, send)
+            assert server.pool.active_sessions == 0
+
+    asyncio.run(leave())
+    assert told == []
 
 
 def test_when_every_slot_is_taken_the_reply_says_so() -> None:

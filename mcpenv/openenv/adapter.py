@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -15,6 +15,7 @@ from mcp_types import ContentBlock, ToolAnnotations
 from pydantic import ConfigDict, TypeAdapter, create_model
 
 from mcpenv_client.actions import Action
+from mcpenv_client.errors import SessionLost
 from mcpenv_client.observations import AnyObservation, Observation
 from mcpenv_client.records import ToolCall, ToolOutcome
 from mcpenv_client.state import State
@@ -91,7 +92,8 @@ class OpenEnvEnvironment(MCPEnvironment):
 
     async def close(self) -> None:
         """Close it."""
-        await self._remote.ask("close", instance=self._id)
+        with suppress(SessionLost):  # it went with its process
+            await self._remote.ask("close", instance=self._id)
 
     @classmethod
     async def task(cls, method: str, *arguments: Any) -> Any:

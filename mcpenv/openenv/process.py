@@ -6,15 +6,17 @@ Works from threads and from any event loop: a request is a `concurrent.futures.F
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import logging
+import queue
 import subprocess
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from mcpenv_client.errors import InvalidMessage, McpenvError, SessionLost
 
@@ -37,7 +39,7 @@ class OpenEnvRefusal(McpenvError):
 
 
 class OpenEnvProcess:
-    """A process of the Python that has OpenEnv. Started at the first request, again if it died; any thread may ask.
+    """A process of the Python that has OpenEnv. Started when an environment is asked for; any thread may ask.
 
     Args:
         python: the interpreter.
@@ -50,9 +52,14 @@ class OpenEnvProcess:
         self._place = dict(place)
         self._folder = folder
         self._mutex = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._waiting: dict[int, Future[Any]] = {}
+        self._running: _Running | None = None
         self._numbers = itertools.count(1)
+
+    @property
+    def pid(self) -> int | None:
+        """The number of the process that runs now, if one does."""
+        running = self._running
+        return None if running is None or running.ended else running.process.pid
 
     def describe(self) -> dict[str, Any]:
         """What the environment is; blocks while OpenEnv is imported, which takes seconds.
@@ -80,50 +87,71 @@ class OpenEnvProcess:
     def stop(self) -> None:
         """End the process: its environments are closed, then it exits; it is killed if that takes too long."""
         with self._mutex:
-            process, self._process = self._process, None
-        if process is None:
-            return
-        assert process.stdin is not None
-        process.stdin.close()
-        try:
-            process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            logger.warning("an OpenEnv environment would not close; its process is killed")
-            process.kill()
-            process.wait()
+            running, self._running = self._running, None
+        if running is not None:
+            running.stop()
 
     def _send(self, op: str, fields: Mapping[str, Any]) -> tuple[int, Future[Any]]:
-        future: Future[Any] = Future()
         number = next(self._numbers)
-        line = json.dumps({"id": number, "op": op, **fields}).encode() + b"\n"
         with self._mutex:
-            process = self._started()
-            if op != "cancel":
-                self._waiting[number] = future
-            assert process.stdin is not None
-            try:
-                process.stdin.write(line)
-                process.stdin.flush()
-            except (BrokenPipeError, ValueError):
-                self._waiting.pop(number, None)
-                future.set_exception(SessionLost("the process of the OpenEnv environment has ended"))
+            if (self._running is None or self._running.ended) and op in ("describe", "make"):
+                self._running = _Running(self._python, self._folder)
+                if op != "describe":
+                    self._running.send(0, {"op": "describe", "place": self._place})
+            running = self._running
+        future: Future[Any] = Future()
+        if running is None:
+            future.set_exception(_lost())
+        else:
+            future = running.send(number, {"op": op, **fields})
         return number, future
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        if self._process is None or self._process.poll() is not None:
-            self._process = subprocess.Popen(
-                [str(self._python), str(CHILD)], cwd=self._folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-            )
-            assert self._process.stdin is not None and self._process.stdout is not None
-            threading.Thread(
-                target=self._hear, args=(self._process.stdout,), name="mcpenv-openenv", daemon=True
-            ).start()
-            # Whatever is asked first, a process begins with loading its environment.
-            self._process.stdin.write(json.dumps({"id": 0, "op": "describe", "place": self._place}).encode() + b"\n")
-        return self._process
 
-    def _hear(self, replies: BinaryIO) -> None:
-        with replies:
+class _Running:
+    """One process, from its start to its end. Nobody waits while something is written to it."""
+
+    def __init__(self, python: Path, folder: Path | None) -> None:
+        self.process = subprocess.Popen(
+            [str(python), str(CHILD)], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self.ended = False
+        self._mutex = threading.Lock()
+        self._waiting: dict[int, Future[Any]] = {}
+        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        for work in (self._write, self._hear):
+            threading.Thread(target=work, name="mcpenv-openenv", daemon=True).start()
+
+    def send(self, number: int, request: Mapping[str, Any]) -> Future[Any]:
+        future: Future[Any] = Future()
+        with self._mutex:
+            if self.ended:
+                future.set_exception(_lost())
+                return future
+            if request["op"] != "cancel":  # which has no answer
+                self._waiting[number] = future
+            self._lines.put(json.dumps({"id": number, **request}).encode() + b"\n")
+        return future
+
+    def stop(self) -> None:
+        self._lines.put(None)
+        try:
+            self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            logger.warning("an OpenEnv environment would not close; its process is killed")
+            self.process.kill()
+            self.process.wait()
+
+    def _write(self) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # whoever waits is told by the end of the replies
+            with self.process.stdin as requests:
+                while (line := self._lines.get()) is not None:
+                    requests.write(line)
+                    requests.flush()
+
+    def _hear(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as replies:
             for line in replies:
                 reply = json.loads(line)
                 with self._mutex:
@@ -135,10 +163,16 @@ class OpenEnvProcess:
                 else:
                     future.set_result(reply["ok"])
         with self._mutex:
+            self.ended = True
             waiting, self._waiting = self._waiting, {}
+        self._lines.put(None)
         for future in waiting.values():
             if future.set_running_or_notify_cancel():
-                future.set_exception(SessionLost("the process of the OpenEnv environment has ended"))
+                future.set_exception(_lost())
+
+
+def _lost() -> SessionLost:
+    return SessionLost("the process of the OpenEnv environment has ended")
 
 
 def error_of(error: Mapping[str, Any]) -> Exception:

@@ -15,7 +15,7 @@ PROGRAMS = HERE / "openenv_programs"
 ECHO = HERE / "openenv_echo"
 """An environment in OpenEnv's style."""
 
-TIMEOUT_S = 100
+TIMEOUT_S = 200
 
 
 def openenv_python() -> Path:

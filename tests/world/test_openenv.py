@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from openenv_servers import PROGRAMS, program, run, run_to_end
 
-pytestmark = pytest.mark.world
+# Each process that imports OpenEnv needs seconds for it, and a test has up to four of them.
+pytestmark = [pytest.mark.world, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "examples"))

@@ -24,7 +24,8 @@ from mcpenv.serve import serving
 from mcpenv.targets import Target, load_target
 from mcpenv_client import CallToolAction, EnvClient, ExecutionError, InvalidMessage, ToolErrorType
 
-pytestmark = pytest.mark.world
+# Each process that imports OpenEnv needs seconds for it, and a test has up to four of them.
+pytestmark = [pytest.mark.world, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).resolve().parents[2]
 MORE = HERE / "openenv_more.py"
@@ -58,12 +59,12 @@ def counting() -> Target:
     return load_target(f"{MORE}:CountingEnvironment")
 
 
-def process_of(target: Target) -> subprocess.Popen[bytes]:
+def pid_of(target: Target) -> int:
     cls = target.environment_class
     assert cls is not None and issubclass(cls, OpenEnvEnvironment)
-    process = cls.process._process
-    assert process is not None
-    return process
+    pid = cls.process.pid
+    assert pid is not None
+    return pid
 
 
 def mcpenv(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -276,20 +277,21 @@ def test_a_process_that_dies_ends_its_sessions_and_no_more(counting: Target) -> 
     with serving(counting.factory) as url:
         with EnvClient(url).sync() as env:
             env.reset()
-            process = process_of(counting)
-            process.kill()
-            process.wait()
-            assert _error(env.call_tool("add", {"by": 1})) is not None
+            pid = pid_of(counting)
+            os.kill(pid, signal.SIGKILL)
+            assert _error(env.call_tool("add", {"by": 1})) is ToolErrorType.EXECUTION_ERROR
         with EnvClient(url).sync() as env:
             env.reset()
             assert env.call_tool("add", {"by": 1}).reward == 1.0
+            assert pid_of(counting) != pid
 
 
 def test_nothing_is_left_when_the_server_has_ended(counting: Target) -> None:
     with serving(counting.factory) as url, EnvClient(url).sync() as env:
         env.reset()
-        process = process_of(counting)
-    assert process.poll() == 0
+        pid = pid_of(counting)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
 def test_a_process_whose_server_was_killed_ends() -> None:

@@ -19,7 +19,8 @@ from mcpenv.serve import serving
 from mcpenv.targets import load_target
 from mcpenv_client import EnvClient, SessionLost
 
-pytestmark = pytest.mark.world
+# Each process that imports OpenEnv needs seconds for it, and a test has up to four of them.
+pytestmark = [pytest.mark.world, pytest.mark.timeout(300)]
 
 TIMEOUT_S = 60
 
