@@ -11,6 +11,7 @@ import gc
 import os
 import sys
 import threading
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -188,7 +189,11 @@ class Machine(RuleBasedStateMachine):
             self.begin(session)
 
     def teardown(self) -> None:
-        failed = sys.exc_info()[0] is not None  # then that is what is to be seen
+        error = sys.exception()
+        failed = error is not None  # then that is what is to be seen
+        if isinstance(error, Exception):
+            # hypothesis shows only what fails each time.
+            traceback.print_exception(error, limit=-4)
         if not hasattr(self, "world"):
             return
         try:
@@ -786,6 +791,10 @@ class Machine(RuleBasedStateMachine):
         if session in self.sockets:
             assert ending(self.sockets[session]) == 4409
             self.sockets.pop(session).close()
+        for client, handle in list(self.handshakes):
+            if session.id == f"mcp:{client.id}":  # its client must not slide into a new world
+                assert client.begin("tools/call", ADD.params).answer().status == 404
+                self.handshakes.remove((client, handle))
 
     # -- in the middle of a step
 
