@@ -58,11 +58,12 @@ class AuthorCode:
     Attributes:
         runner: how sync code runs.
         deadline_s: seconds that one piece of it may take, None for no limit.
-        stuck: sync code that had to be given up still runs in its thread; nothing else may run beside it.
+        stuck: sync code had to be given up; whether it still runs in its thread or has returned, nothing more may
+            run here but the close, and that not beside it.
         on_stuck: called when that happens; what it returns is called from that thread once it has returned.
     """
 
-    __slots__ = ("_after", "_has_returned", "_mutex", "_owner", "affine", "deadline_s", "on_stuck", "runner", "stuck")
+    __slots__ = ("_after", "_left", "_mutex", "_owner", "affine", "deadline_s", "on_stuck", "runner", "stuck")
 
     def __init__(self, owner: object, affine: bool) -> None:
         self._owner = owner
@@ -72,7 +73,7 @@ class AuthorCode:
         self.stuck = False
         self.on_stuck: Callable[[], Callable[[], None]] | None = None
         self._mutex = threading.Lock()
-        self._has_returned = False
+        self._left = 0  # how much of what was given up still runs; tools that run together may all get stuck
         self._after: list[Callable[[], None]] = []
 
     def limit(self, *limits: float | None) -> float | None:
@@ -122,24 +123,26 @@ class AuthorCode:
         try:
             return await runner.run(fn, *args)
         except Abandoned as abandoned:
-            if not self.stuck:
-                self.stuck = True
-                if self.on_stuck is not None:
+            self.stuck = True
+            with self._mutex:
+                self._left += 1
+                if self._left == 1 and self.on_stuck is not None:
                     self._after.append(self.on_stuck())
-                abandoned.when_finished(self._returned)
+            abandoned.when_finished(self._returned)
             raise
 
-    def when_returned(self, callback: Callable[[], None]) -> None:
-        """Have ``callback`` called in the stuck thread after it has returned; here and now if it has."""
+    def when_returned(self, callback: Callable[[], None]) -> bool:
+        """Have ``callback`` called in the stuck thread after it has returned; False, and nothing done, if it has."""
         with self._mutex:
-            if not self._has_returned:
+            if self._left:
                 self._after.append(callback)
-                return
-        _run_late(callback)
+            return self._left > 0
 
     def _returned(self) -> None:
         with self._mutex:
-            self._has_returned = True
+            self._left -= 1
+            if self._left:
+                return
             after, self._after = self._after, []
         for callback in after:
             _run_late(callback)

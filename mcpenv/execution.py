@@ -305,11 +305,13 @@ class Execution:
                     return
             finally:
                 self._give_turn()
-        # Its thread is still in the author's code; close follows there when it returns.
-        if not self.closed:
-            self.episode.close()
-            loop = None if self.author.runner.inline else asyncio.get_running_loop()
-            self.author.when_returned(lambda: self._close_late(loop))
+        if self.closed:
+            return
+        self.episode.close()
+        loop = None if self.author.runner.inline else asyncio.get_running_loop()
+        # While its thread is in the author's code, close follows there when it returns.
+        if not self.author.when_returned(lambda: self._close_late(loop)):
+            await self._close_in_turn()
 
     def finish(self, reward: Any, truncated: bool, reason: str | None) -> None:
         """`MCPEnvironment.finish`.

@@ -37,7 +37,18 @@ from fault_bench import (
     wire,
     wire_socket,
 )
-from fault_worlds import FAULTS, AsyncClosing, AsyncStages, Counted, EveryThird, Faulty, Gated, Stages, WithServer
+from fault_worlds import (
+    FAULTS,
+    AsyncClosing,
+    AsyncStages,
+    Counted,
+    EveryThird,
+    Faulty,
+    Gate,
+    Gated,
+    Stages,
+    WithServer,
+)
 from mcp.shared.exceptions import MCPError
 from websockets.exceptions import ConnectionClosed
 
@@ -415,6 +426,85 @@ def test_a_tool_that_blocks_for_ever_is_quarantined_until_it_returns(base: type[
         bench.gate.open()
 
     beside_a_witness(Own, fault)
+
+
+async def blocked_and_returned(bench: Bench, orchestrator: Control) -> None:
+    """A tool of its episode was given up, and has returned since; nobody has reset."""
+    assert failure(await orchestrator.call("block", timeout_s=0.05))["error_type"] == "timeout"
+    bench.gate.open()
+    async with asyncio.timeout(PATIENCE_S):
+        while (await bench.capacity())["quarantined"]:
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("affine", [False, True])
+def test_invariant_6_an_instance_whose_blocked_tool_has_returned_is_closed_where_its_code_belongs(affine: bool) -> None:
+    closed: list[tuple[threading.Thread, threading.Thread]] = []
+
+    class Own(Faulty):
+        """Knows its threads."""
+
+        THREAD_AFFINE = affine
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.made_in = threading.current_thread()
+
+        def close(self) -> None:
+            closed.append((self.made_in, threading.current_thread()))
+            super().close()
+
+    async def fault(bench: Bench) -> None:
+        async with control(bench.url) as orchestrator:
+            await begun(orchestrator)
+            await blocked_and_returned(bench, orchestrator)
+            await begun(orchestrator)
+
+    beside_a_witness(Own, fault)
+    assert len(closed) == 4  # the prototype's, the witness's, and two of one session
+    for made_in, closed_in in closed:
+        assert closed_in.name != "mcpenv-serving"
+        assert closed_in is made_in or not affine
+
+
+def test_an_instance_in_which_two_tools_blocked_is_closed_when_both_have_returned() -> None:
+    other, beside = Gate(), list[int]()
+
+    class Own(Faulty):
+        """Two tools that block beside each other."""
+
+        def __init__(self) -> None:
+            super().__init__()
+
+            @self.tool(concurrent=True, timeout_s=0.2)
+            def first() -> None:
+                """Block until one gate opens."""
+                self.gate.wait()
+
+            @self.tool(concurrent=True, timeout_s=0.2)
+            def second() -> None:
+                """Block until the other gate opens."""
+                other.wait()
+
+        def close(self) -> None:
+            beside.append(other.inside)
+            super().close()
+
+    async def fault(bench: Bench) -> None:
+        async with control(bench.url) as orchestrator, agent(await begun(orchestrator)) as client:
+            calls = [asyncio.create_task(client.call_tool(name)) for name in ("first", "second")]
+            await asyncio.wait(calls)
+            assert all(isinstance(call.exception(), ToolError) for call in calls)
+            await bench.inside()
+            await until(lambda: other.inside == 1, "both inside")
+        bench.gate.open()
+        await until(lambda: bench.gate.inside == 0, "one returned")
+        await bench.unaffected()
+        assert (await bench.capacity())["quarantined"] == 1
+        other.open()
+
+    beside_a_witness(Own, fault)
+    assert beside == [0, 0, 0]
 
 
 def test_above_the_limit_of_quarantine_new_sessions_are_refused_until_one_returns(world: type[Faulty]) -> None:
