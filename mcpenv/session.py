@@ -543,6 +543,7 @@ class SessionPool:
             execution = await self._make(session.origin)
         finally:
             session.replacing = None
+        self.retire_handle(session)  # what it lists is asked of the instance, before that is closed
         left, session.execution = session.execution, execution
         await close_instance(left)
 

@@ -467,6 +467,25 @@ def test_invariant_6_an_instance_whose_blocked_tool_has_returned_is_closed_where
         assert closed_in is made_in or not affine
 
 
+def test_a_past_episode_lists_its_tools_also_when_its_blocked_tool_had_returned() -> None:
+    class Own(Faulty):
+        """Its instances alone know their tools."""
+
+        DYNAMIC_TOOLS = True
+
+    async def fault(bench: Bench) -> None:
+        async with control(bench.url) as orchestrator:
+            mcp_url = await begun(orchestrator)
+            await blocked_and_returned(bench, orchestrator)
+            await begun(orchestrator)
+            async with agent(mcp_url) as late:
+                assert "block" in {tool.name for tool in await late.list_tools()}
+                with pytest.raises(ToolError, match=OVER):
+                    await late.call_tool("add")
+
+    beside_a_witness(Own, fault)
+
+
 def test_an_instance_in_which_two_tools_blocked_is_closed_when_both_have_returned() -> None:
     other, beside = Gate(), list[int]()
 
