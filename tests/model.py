@@ -133,6 +133,14 @@ class Model:
         limit: sessions at a time.
         patient: whoever finds it full waits, instead of being refused.
         resumable: lost sockets may come back.
+
+    Attributes:
+        sessions, waiting: in the order in which they came.
+        served: those who waited and are to be told what came of it.
+        breaks: how many of the next constructors raise.
+        quarantined: instances with code that could not be stopped and has not returned.
+        left: those of them that have no session any more.
+        most: how many instances there were at one moment.
     """
 
     def __init__(self, limit: int, patient: bool, resumable: bool, *, max_steps: int, max_quarantined: int) -> None:
@@ -144,7 +152,8 @@ class Model:
         self.past_handles: list[str] = []
         self.breaks = 0
         self.quarantined = 0
-        self.left = self.most_left = 0
+        self.left = 0
+        self.most = 1  # that of which clients learn the tools before there is a session
 
     @property
     def ready(self) -> bool:
@@ -192,6 +201,7 @@ class Model:
         self._leave_instance(session)
 
     def _construct(self, session: Session) -> Admission:
+        self.most = max(self.most, self.instances + 1)
         if self.breaks:
             self.breaks -= 1
             return Admission.BROKEN
@@ -215,12 +225,12 @@ class Model:
     def _leave_instance(self, session: Session) -> None:
         if session.stuck and not session.returned:
             self.left += 1
-            self.most_left = max(self.most_left, self.left)
 
     def _replace(self, session: Session) -> str | None:
         """A new instance for a session whose own is stuck."""
         if not self.ready:
             return "CAPACITY_REACHED"
+        self.most = max(self.most, self.instances + 1)
         if self.breaks:
             self.breaks -= 1
             return "FACTORY_ERROR"

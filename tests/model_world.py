@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import ClassVar
 
 from fault_worlds import Counted
@@ -11,7 +13,7 @@ from model import Call
 
 from mcpenv import Observation, ToolCall, ToolError, ToolOutcome
 
-MAX_STEPS = 9
+MAX_STEPS = 7
 
 DEADLINE_S = 0.02
 """Of calls that never return."""
@@ -22,9 +24,12 @@ class World(Counted):
 
     Attributes:
         breaks: how many of the next constructors raise.
+        closed_on_the_loop: how often ``close`` ran in the thread of the server's event loop.
     """
 
     breaks: ClassVar[int] = 0
+    closed_on_the_loop: ClassVar[int] = 0
+    serving_in: ClassVar[threading.Thread]
     mutex: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self) -> None:
@@ -104,6 +109,16 @@ class World(Counted):
         if how == "never":
             self.gate.wait()
         return super().reset(seed, episode_id)
+
+    def close(self) -> None:
+        type(self).closed_on_the_loop += threading.current_thread() is self.serving_in
+        super().close()
+
+    @classmethod
+    @asynccontextmanager
+    async def lifespan(cls) -> AsyncIterator[None]:
+        cls.serving_in = threading.current_thread()
+        yield
 
     def score(self, call: ToolCall, outcome: ToolOutcome) -> float | None:
         if call.name.startswith("worthless"):

@@ -167,10 +167,18 @@ class Machine(RuleBasedStateMachine):
         self.handshakes: list[tuple[Handshake, str | None]] = []
         self.numbers = 0
 
-    @initialize(limit=st.integers(1, 4), patient=st.booleans(), resumable=st.booleans(), sockets=st.integers(0, 4))
-    def start(self, limit: int, patient: bool, resumable: bool, sockets: int) -> None:
+    @initialize(
+        limit=st.integers(1, 4),
+        patient=st.booleans(),
+        resumable=st.booleans(),
+        dynamic=st.booleans(),
+        sockets=st.integers(0, 4),
+    )
+    def start(self, limit: int, patient: bool, resumable: bool, dynamic: bool, sockets: int) -> None:
         class Own(World):
             """A census and a gate of its own."""
+
+            DYNAMIC_TOOLS = dynamic
 
         self.world = Own
         self.model = Model(limit, patient, resumable, max_steps=MAX_STEPS, max_quarantined=MAX_QUARANTINED)
@@ -226,7 +234,8 @@ class Machine(RuleBasedStateMachine):
         census = self.world.census
         eventually(lambda: census.in_use == 0, lambda: f"{census.in_use} instances were not closed")
         assert census.closed_twice == 0
-        assert census.most <= self.model.limit + self.model.most_left
+        assert census.most <= self.model.most
+        assert self.world.closed_on_the_loop == 0
         type(self).worlds.append(self.world)
         eventually(lambda: busy_threads() <= self.before[0], lambda: f"threads: {threading.enumerate()}")
         eventually(lambda: open_sockets() <= self.before[1], lambda: f"sockets: {open_sockets()} of {self.before[1]}")
