@@ -238,6 +238,8 @@ class _Conversation:
             assert frame is not None
             if frame.request_id is not None and frame.type is not FrameType.STATE:
                 answer = await self.unless_gone(self._once(session, frame))
+            elif session.credential is not None:
+                answer = await self.unless_gone(_going_on(_answer(session, frame)))
             else:
                 answer = await self.unless_gone(_answer(session, frame))
             await self._reply(arrival, answer.text)
@@ -390,6 +392,11 @@ async def _answer(session: Session, frame: Frame) -> Answer:
         return Answer(encode_reply("error", refused.to_wire(), frame.request_id), final=is_final(refused))
     except Exception as error:  # noqa: BLE001 - the wire's boundary; logged there
         return Answer(encode_reply("error", _internal(error).to_wire(), frame.request_id))
+
+
+async def _going_on(answer: Coroutine[Any, Any, T]) -> T:
+    """Cancelling leaves it alone: its client may come back and find it done. What ends the session stops it."""
+    return await asyncio.shield(asyncio.ensure_future(answer))
 
 
 async def _answer_or_cancelled(session: Session, frame: Frame) -> Answer:

@@ -154,6 +154,29 @@ def test_a_socket_cut_in_the_middle_of_a_step_stops_the_step(world: type[Faulty]
     beside_a_witness(world, fault)
 
 
+@pytest.mark.parametrize("tool", ["hold", "block"])
+@pytest.mark.parametrize("lost", ["cut", "evicted"])
+def test_a_step_without_an_id_goes_on_while_its_client_may_come_back(world: type[Faulty], tool: str, lost: str) -> None:
+    async def fault(bench: Bench) -> None:
+        async with control(bench.url, additional_headers=RESUMABLE) as first:
+            await begun(first)
+            await first.begin(tool)
+            await bench.inside()
+            if lost == "cut":
+                first.cut()
+            async with control(bench.url, "?resume=1", additional_headers=RESUMABLE) as second:
+                with pytest.raises(ConnectionClosed):
+                    await first.hear()
+                assert (await second.ask("trajectory"))["data"]["steps"] == []
+                bench.gate.open()
+                assert (await second.call("submit"))["data"]["done"] is True
+                steps = (await second.ask("trajectory"))["data"]["steps"]
+                assert [(step["call"]["name"], step["reward"]["value"]) for step in steps] == [(tool, 1), ("submit", 1)]
+                await second.send("close")
+
+    beside_a_witness(world, fault, ServerConfig(resume_grace_s=PATIENCE_S))
+
+
 def test_a_socket_cut_while_its_agent_acts_stops_the_agents_call(world: type[Faulty]) -> None:
     async def fault(bench: Bench) -> None:
         async with control(bench.url) as cut:
