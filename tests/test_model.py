@@ -811,10 +811,12 @@ class Machine(RuleBasedStateMachine):
         acting_on_socket,
         call=st.sampled_from([HOLD, HOLD_SYNC]),
         event=st.sampled_from(["nothing", "cancel", "cut", "evict", "delete", "repeat", "close", "reset"]),
+        named=st.booleans(),
     )
-    def interrupt_a_step(self, session: Session, call: Call, event: str) -> None:
+    def interrupt_a_step(self, session: Session, call: Call, event: str, named: bool) -> None:
         control = self.sockets[session]
-        frame = self.named(session, {"type": "step", "data": call.action}, True)
+        named = named or event in ("cancel", "repeat")
+        frame = self.named(session, {"type": "step", "data": call.action}, named)
         send(control, frame)
         self.inside()
         self.note(f"{event} in the middle of a step: {call.tool}")
@@ -835,6 +837,10 @@ class Machine(RuleBasedStateMachine):
         if event == "cut" or (event == "evict" and session.resumable):
             self.resume(session)
             control = self.sockets[session]
+            if not named:  # it goes on all the same; nobody can ask for its answer
+                with self.gate_open():
+                    assert self.model.step(session, call) is None
+                    return
             send(control, frame)
         elif event == "repeat":
             send(control, frame)
