@@ -2,7 +2,8 @@
 
 After every step the server's own account (``/sessions``, ``/capacity``, ``/ready``, the census of instances) has to
 agree with the model; at the end of each history nothing may be left. The same histories in every run; for others,
-``MCPENV_MODEL_SEED`` (an integer) and ``MCPENV_MODEL_HISTORIES`` (how many, each of `HISTORY` steps).
+``MCPENV_MODEL_SEED`` (an integer) and ``MCPENV_MODEL_HISTORIES`` (how many, each of `HISTORY` steps). With
+``MCPENV_MODEL_SHRINK=1`` a history that fails is made as short as can be, which takes some minutes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 import pytest
 from fault_bench import busy_threads, open_sockets
-from hypothesis import HealthCheck, seed, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from hypothesis.stateful import run_state_machine_as_test as run_machine
@@ -47,7 +48,7 @@ from websockets.sync.client import ClientConnection
 from mcpenv.config import ServerConfig
 from mcpenv.serve import serving
 
-HISTORIES, HISTORY = 30, 150
+HISTORIES, HISTORY = 24, 150
 GRACE_S, PATIENT_S, IMPATIENT_S = 600.0, 600.0, 0.01
 MAX_QUARANTINED = 1
 OVER = "The episode is over."
@@ -156,6 +157,7 @@ class Machine(RuleBasedStateMachine):
     steps = 0
     happened: Counter[str] = Counter()
     worlds: list[type[World]] = []
+    failures: list[Exception] = []
 
     def __init__(self) -> None:
         super().__init__()
@@ -200,9 +202,9 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         error = sys.exception()
         failed = error is not None  # then that is what is to be seen
-        if isinstance(error, Exception):
-            # hypothesis shows only what fails each time.
-            traceback.print_exception(error, limit=-4)
+        if isinstance(error, Exception) and not self.failures:
+            traceback.print_exception(error, limit=-4)  # hypothesis shows it only if it fails each time
+            self.failures.append(error)
         if not hasattr(self, "world"):
             return
         try:
@@ -499,7 +501,7 @@ class Machine(RuleBasedStateMachine):
         self.answered_reset(session, {"type": "reset", "data": {"seed": self.number(), "how": "well"}}, "well")
 
     def answered_reset(self, session: Session, frame: Frame, how: str) -> None:
-        was_stuck = session.stuck
+        was_stuck, past = session.stuck, session.handle
         reply = self.ask(session, frame)
         self.keep(session, frame, reply)
         refusal = self.model.reset(session, how)
@@ -510,6 +512,8 @@ class Machine(RuleBasedStateMachine):
         session.handle = reply["data"]["info"]["mcp_url"]
         if was_stuck:
             self.note("a reset replaced a stuck instance")
+            if past is not None:
+                self.list_by(past)
 
     @on(over)
     def begin_anew(self, session: Session) -> None:
@@ -657,7 +661,10 @@ class Machine(RuleBasedStateMachine):
         if call is not None:
             self.act(handle, agent_asks(handle, "tools/call", call.params), call)
         else:
-            assert len(told(agent_asks(handle, "tools/list").answer())["result"]["tools"]) == TOOLS
+            self.list_by(handle)
+
+    def list_by(self, handle: str) -> None:
+        assert len(told(agent_asks(handle, "tools/list").answer())["result"]["tools"]) == TOOLS
 
     def come_for_what_is_not_theirs(self, index: int, way: str) -> None:
         if way == "handle":
@@ -998,7 +1005,7 @@ SITUATIONS = {
 """What every run must have seen; a test that avoids what is difficult shows nothing."""
 
 
-@pytest.mark.timeout(900)  # a history that fails is made shorter before it is shown
+@pytest.mark.timeout(900)
 def test_sessions_planes_faults_and_limits_follow_the_model(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -1007,7 +1014,7 @@ def test_sessions_planes_faults_and_limits_follow_the_model(
     histories = int(os.environ.get("MCPENV_MODEL_HISTORIES", HISTORIES))
     chosen = int(os.environ.get("MCPENV_MODEL_SEED", 0))
     print(f"MCPENV_MODEL_SEED={chosen} MCPENV_MODEL_HISTORIES={histories}")
-    Machine.steps, Machine.happened, Machine.worlds = 0, Counter(), []
+    Machine.steps, Machine.happened, Machine.worlds, Machine.failures = 0, Counter(), [], []
     run_machine(
         seed(chosen)(Machine),
         settings=settings(
@@ -1016,6 +1023,8 @@ def test_sessions_planes_faults_and_limits_follow_the_model(
             database=None,
             deadline=None,
             print_blob=False,
+            report_multiple_bugs=False,
+            phases=[Phase.generate, Phase.shrink] if "MCPENV_MODEL_SHRINK" in os.environ else [Phase.generate],
             suppress_health_check=list(HealthCheck),
         ),
     )
