@@ -112,7 +112,7 @@ async def play(url: str, count: int, timeout_s: float) -> None:
             assert end.done
             assert (end.reward, end.info["return"]) == (0.5, sum(episode.rewards))
             steps = (await env.trajectory()).steps
-            assert [step.reward.value for step in steps] == episode.rewards
+            assert [step.reward and step.reward.value for step in steps] == episode.rewards
             assert [step.call.step for step in steps] == list(range(1, len(steps) + 1))
             assert {step.call.plane for step in steps} == {"agent"}
             assert (await env.state()).step_count == len(episode.puts) + 1
