@@ -27,7 +27,7 @@ from .mcp_endpoint import MCPEndpoint
 from .openenv.adapter import OpenEnvEnvironment
 from .openenv.tasks import TaskRoutes
 from .openenv_route import OpenEnvOrMCP, OpenEnvRoute
-from .session import SessionPool
+from .pool import SessionPool
 from .session_routes import SessionRoutes
 from .source import EnvFactory, EnvironmentSource
 from .transports import RESOURCE

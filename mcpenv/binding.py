@@ -10,8 +10,9 @@ from mcpenv_client.errors import EpisodeDone, Unauthorized
 from .agent_server import Lister, Target
 from .config import ServerConfig
 from .handles import Handle
+from .pool import SessionPool
 from .rate import Rate
-from .session import Origin, Session, SessionPool
+from .session import Origin, Session
 from .source import EnvironmentSource
 
 SERVICE = "service"

@@ -27,9 +27,10 @@ from .config import ServerConfig
 from .describe import Description
 from .failures import new_incident
 from .openapi import document, page
+from .pool import SessionPool
 from .public_url import base_url_of
 from .replies import Answer, Replies, is_final
-from .session import Origin, Session, SessionPool
+from .session import Origin, Session
 from .source import EnvironmentSource
 
 logger = logging.getLogger("mcpenv")
@@ -56,7 +57,7 @@ class ControlRoutes:
 
     async def ready(self, request: Request) -> Response:
         """New sessions are taken (200) or not (503)."""
-        ready = self._pool.ready
+        ready = self._pool.slots.open
         return plain_json({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
 
     async def metadata(self, request: Request) -> Response:

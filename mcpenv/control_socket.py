@@ -43,9 +43,10 @@ from mcpenv_client.wire import (
 from .execution import Execution
 from .failures import new_incident
 from .openenv_route import answer_on_socket
+from .pool import SessionPool
 from .public_url import base_url_of
 from .replies import Answer, is_final
-from .session import Credential, Session, SessionPool
+from .session import Credential, Session
 from .shim import latest
 
 logger = logging.getLogger("mcpenv")
@@ -158,7 +159,7 @@ class _Conversation:
         """Serve the session until either side ends."""
         self._session = session
         self._task = asyncio.current_task()
-        self._dismissed = self._pool.draining
+        self._dismissed = self._pool.slots.closed
         session.attach(self)
         try:
             try:

@@ -28,8 +28,9 @@ from .config import ServerConfig
 from .control_http import TooLarge, plain_json, refusal
 from .failures import new_incident
 from .mcp_endpoint import Replay, read_body
+from .pool import SessionPool
 from .public_url import base_url_of
-from .session import Origin, Session, SessionPool
+from .session import Origin, Session
 from .source import EnvironmentSource
 
 logger = logging.getLogger("mcpenv")

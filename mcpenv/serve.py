@@ -196,7 +196,7 @@ async def _serve(
     Each door has a server with its own routes: what is not among them cannot be reached there, whatever is asked.
     """
     async with server.running():
-        allow_many(server.pool.max_sessions)
+        allow_many(server.pool.slots.limit)
         if agent_door is control_door:
             doors = [(server.routes(), agent_door)]
         else:

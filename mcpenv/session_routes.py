@@ -10,7 +10,8 @@ from starlette.responses import Response
 from mcpenv_client.errors import SessionLost
 
 from .control_http import ControlRoutes, answered, plain_json
-from .session import Origin, Session, SessionPool
+from .pool import SessionPool
+from .session import Origin, Session
 
 
 class SessionRoutes:
@@ -22,15 +23,16 @@ class SessionRoutes:
 
     async def capacity(self, request: Request) -> Response:
         """How many sessions there are and may be."""
-        active, most = self._pool.active_sessions, self._pool.max_sessions
+        slots = self._pool.slots
+        active, most = slots.taken, slots.limit
         return plain_json(
             {
                 "active_sessions": active,
                 "max_sessions": most,
                 "available_slots": max(most - active, 0),
-                "waiting": self._pool.waiting,
-                "quarantined": self._pool.quarantined,
-                "ready": self._pool.ready,
+                "waiting": slots.waiting,
+                "quarantined": slots.quarantined,
+                "ready": slots.open,
             }
         )
 

@@ -211,7 +211,7 @@ def test_a_request_whose_client_leaves_in_the_middle_of_it_is_not_done() -> None
 
         async with server.running():
             await OpenEnvRoute(server.pool, server.source, server.config)({"type": "http"}, receive, send)
-            assert server.pool.active_sessions == 0
+            assert server.pool.slots.taken == 0
 
     asyncio.run(leave())
     assert told == []

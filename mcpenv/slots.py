@@ -1,0 +1,133 @@
+"""Slots: how many instances there may be, who waits for one, and how many are left in code that cannot be stopped.
+
+A slot is taken before an instance is made and free when it is closed; those between are counted all the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from mcpenv_client.errors import CapacityReached
+
+RETRY_AFTER_S = 5.0
+"""When a refused client is told to ask again, in seconds."""
+
+
+class Slots:
+    """The slots of a server, given in the order in which they were asked for.
+
+    Args:
+        limit: says how many there are; known only when the environment's class is.
+        queue_timeout_s: how long a client waits for one.
+        max_quarantined: instances left in code that cannot be stopped, above which no slot is given.
+
+    Attributes:
+        taken: how many instances are being made, at work or being closed.
+        quarantined: how many have been left behind with code that could not be stopped.
+        closed: no more are given.
+    """
+
+    def __init__(self, limit: Callable[[], int], *, queue_timeout_s: float, max_quarantined: int) -> None:
+        self._limit = limit
+        self._queue_timeout_s = queue_timeout_s
+        self._max_quarantined = max_quarantined
+        self._queue: deque[asyncio.Future[None]] = deque()
+        self.taken = 0
+        self.quarantined = 0
+        self.closed = False
+
+    @property
+    def limit(self) -> int:
+        """How many there are."""
+        return self._limit()
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for one."""
+        return len(self._queue)
+
+    @property
+    def full(self) -> bool:
+        """Whether all are taken."""
+        return self.taken >= self.limit
+
+    @property
+    def open(self) -> bool:
+        """Whether any are given."""
+        return not self.closed and self.quarantined <= self._max_quarantined
+
+    async def take(self, make_room: Callable[[], Awaitable[bool]]) -> None:
+        """Take a slot; when there is none, wait in line. Cancelling gives the place, or the slot, back.
+
+        Args:
+            make_room: asked when all are taken and nobody waits: whether it freed one.
+
+        Raises:
+            CapacityReached: none came in time, or none are given.
+        """
+        if not self.open:
+            raise self.refusal("this server takes no new sessions now")
+        if not self._queue and (not self.full or await make_room()):
+            self.taken += 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(turn)
+        try:
+            async with asyncio.timeout(self._queue_timeout_s):
+                await turn
+        except TimeoutError as error:
+            if _granted(turn):
+                return  # the slot came at the last moment
+            raise self.refusal(f"all {self.limit} sessions are in use") from error
+        except asyncio.CancelledError:
+            if _granted(turn):
+                self.free()
+            raise
+        finally:
+            if turn in self._queue:
+                self._queue.remove(turn)
+
+    def free(self) -> None:
+        """Give a slot back: to whoever waits longest."""
+        self.taken -= 1
+        self._give()
+
+    def close(self) -> None:
+        """Give no more; who waits is refused."""
+        self.closed = True
+        queue, self._queue = self._queue, deque()
+        for turn in queue:
+            if not turn.done():
+                turn.set_exception(self.refusal("this server is about to end"))
+
+    def refusal(self, why: str) -> CapacityReached:
+        """What a client without a slot is told."""
+        return CapacityReached(why, active_sessions=self.taken, max_sessions=self.limit, retry_after_s=RETRY_AFTER_S)
+
+    def quarantine(self) -> Callable[[], None]:
+        """Count an instance whose code could not be stopped, until what is returned is called, from any thread."""
+        self.quarantined += 1
+        loop = asyncio.get_running_loop()
+
+        def returned() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._returned)
+
+        return returned
+
+    def _returned(self) -> None:
+        self.quarantined -= 1
+        self._give()
+
+    def _give(self) -> None:
+        while self._queue and self.open and not self.full:
+            turn = self._queue.popleft()
+            if not turn.done():
+                self.taken += 1
+                turn.set_result(None)
+
+
+def _granted(turn: asyncio.Future[None]) -> bool:
+    return turn.done() and not turn.cancelled() and turn.exception() is None
