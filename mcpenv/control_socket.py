@@ -174,7 +174,8 @@ class _Conversation:
             for task in (*self._urgent, self._pending):
                 if task is not None:
                     task.cancel()
-            if not self._evicted:
+            # At once: before the release has its turn, the client may have come back by another socket.
+            if session.let_go(self):
                 await asyncio.shield(asyncio.ensure_future(self._pool.release(session, lost=self._left)))
 
     def evict(self) -> None:

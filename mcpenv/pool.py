@@ -245,21 +245,18 @@ class SessionPool:
             opened.set_result(None)
 
     async def release(self, session: Session, *, lost: bool) -> None:
-        """The socket that held the session has ended.
+        """The socket that held the session has ended, and has let go of it.
 
         Args:
-            lost: it was lost; a client that chose a credential has `resume_grace_s` to come back.
+            lost: it was lost; a client that chose a credential has `resume_grace_s` to come back, or has come already.
         """
         if session.origin is Origin.HTTP and session.closing is None:
-            session.detach()  # it was there before the socket, and has other ways to be used
-            return
+            return  # it was there before the socket, and has other ways to be used
         grace_s = self._config.resume_grace_s
         if not lost or session.credential is None or grace_s <= 0 or self.slots.closed or session.closing is not None:
             await self.close(session)
-            return
-        session.held = False
-        session.last_used = time.monotonic()
-        session.grace = asyncio.get_running_loop().call_later(grace_s, self.close_soon, session.id)
+        elif not session.held:
+            session.grace = asyncio.get_running_loop().call_later(grace_s, self.close_soon, session.id)
 
     def retire_handle(self, session: Session) -> None:
         """The session's episode is past."""

@@ -154,12 +154,6 @@ class Session:
         self.created_at = time.time()
         self.created_monotonic = self.last_used = time.monotonic()
 
-    def detach(self) -> None:
-        """The socket has left; the session goes on without one."""
-        self._socket = None
-        self.held = False
-        self.last_used = time.monotonic()
-
     def attach(self, socket: Socket) -> None:
         """A socket holds the session from now on; the one before is evicted."""
         if self.grace is not None:
@@ -169,6 +163,15 @@ class Session:
         self.held = True
         if before is not None:
             before.evict()
+
+    def let_go(self, socket: Socket) -> bool:
+        """A socket has ended; whether it held the session, which nobody holds then."""
+        if self._socket is not socket:
+            return False
+        self._socket = None
+        self.held = False
+        self.last_used = time.monotonic()
+        return True
 
     def evict(self) -> None:
         """Whoever holds the session lets go of it."""

@@ -192,7 +192,10 @@ class Model:
         self.sessions.remove(session)
         self._leave_instance(session)
         self._retire_handle(session)
-        while self.waiting and len(self.sessions) < self.limit:
+        self._serve()
+
+    def _serve(self) -> None:
+        while self.waiting and self.ready and len(self.sessions) < self.limit:
             first = self.waiting.pop(0)
             self.served.append((first, self._construct(first)))
 
@@ -218,9 +221,11 @@ class Model:
 
     def release(self) -> None:
         """All such code returns."""
-        self.quarantined = self.left = 0
+        self.quarantined = 0
         for session in self.sessions:
             session.returned = True
+        self._serve()  # while what was left behind may not be closed yet
+        self.left = 0
 
     def _leave_instance(self, session: Session) -> None:
         if session.stuck and not session.returned:
