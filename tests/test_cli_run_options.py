@@ -452,7 +452,12 @@ def test_a_control_plane_of_its_own_is_out_of_agents_reach(tmp_path: Path, world
     with served(tmp_path, "--control-port", "0") as server:
         assert server.control != server.url
         assert answered(server.url) == AGENT_PLANE | PROBES
-        assert answered(server.control) == CONTROL_PLANE | DESCRIPTIONS | PROBES | {"/ws"}
+        assert answered(server.control) == CONTROL_PLANE | DESCRIPTIONS | PROBES | {"/ws", "/mcp"}
+        # What is at /mcp there is OpenEnv's JSON-RPC, and no MCP.
+        headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
+        initialize = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}
+        refused = httpx.post(server.control + "/mcp", json=initialize, headers=headers).json()
+        assert refused["error"]["message"] == "Method not found: initialize"
         # Neither by a path that means another, nor by a Host that names the other address.
         for path in ("//sessions", "/mcp/../sessions", "/mcp/%2e%2e/sessions", "/./sessions", "/sessions/"):
             assert raw(server.url, path).startswith("HTTP/1.1 404"), path

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import socket
 import threading
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
@@ -96,6 +97,7 @@ class Echo:
     Attributes:
         frames: the types of the frames that came.
         echoed: what was echoed.
+        ended: a socket has ended, and all that came by it was read.
         connections: sockets that were opened.
         paths: what they asked for.
     """
@@ -106,6 +108,7 @@ class Echo:
         self.connections = 0
         self.paths: list[str] = []
         self.closed = 0
+        self.ended = threading.Event()
 
     async def __call__(self, socket: ServerConnection) -> None:
         self.connections += 1
@@ -135,6 +138,7 @@ class Echo:
             pass
         finally:
             self.closed += 1
+            self.ended.set()
 
 
 def free_port() -> int:

@@ -60,6 +60,7 @@ def test_an_episode(url: str, echo: Echo) -> None:
         assert env.call_tool("echo", {"word": "b"}).reward == 2.0
         assert [tool.name for tool in env.list_tools()] == ["echo"]
         assert env.state().step_count == 2
+    assert echo.ended.wait(PROCESS_LIMIT_S)
     assert echo.frames == ["reset", "step", "step", "step", "state", "close"]
 
 
