@@ -6,7 +6,6 @@ import asyncio
 import functools
 import socket
 import threading
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
