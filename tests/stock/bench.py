@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,9 @@ WITH_TOKEN = " with a token"
 PLACES = (MCP, MCP + WITH_TOKEN, HANDLE, HANDLE + WITH_TOKEN, STDIO)
 """Where a client meets the environment. Those with a token are on a server that lets no agent in without it."""
 
+AT_ONCE = 2
+"""Programs that run at the same time."""
+
 CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("add", {"by": 1}),
     ("add", {"by": 2}),
@@ -39,6 +44,11 @@ QUIET = {"MCP_USE_ANONYMIZED_TELEMETRY": "false", "OPENAI_AGENTS_DISABLE_TRACING
 
 OF_REWARDS = ("reward", "terminated", "truncated", str(OF_EACH_CALL), COMPONENT)
 """What is on the wire wherever a reward is."""
+
+
+def places_of(client: StockClient) -> tuple[str, ...]:
+    """Those of PLACES where a client can be."""
+    return PLACES[:-1] if client.bridge else PLACES
 
 
 @dataclass(frozen=True)
@@ -69,7 +79,7 @@ class Driven:
     @property
     def protocol(self) -> str:
         """The version of the protocol in which it called."""
-        (version,) = {request.headers["mcp-protocol-version"] for request in self._calls()}
+        (version,) = {request.headers["mcp-protocol-version"] for request in self.calls()}
         return version
 
     @property
@@ -80,43 +90,49 @@ class Driven:
         if not opened:
             asked = any(request.rpc == "server/discover" for request in self.requests)
             return "none; `server/discover` first" if asked else "none"
-        calls = Counter(request.session for request in self._calls())
+        calls = Counter(request.session for request in self.calls())
         how = "one" if len(opened) == 1 else "one per call" if max(calls.values()) == 1 else str(len(opened))
         return f"{how}; {'DELETE' if ended == opened else 'some DELETE' if ended else 'no DELETE'}"
 
-    def _calls(self) -> list[Request]:
+    def calls(self) -> list[Request]:
+        """The requests that call a tool."""
         return [request for request in self.requests if request.rpc == "tools/call"]
 
 
 @dataclass
 class Bench:
-    """What clients are run with. A run is made once, when it is first asked for.
+    """What clients are run with. The runs of a client are made once, when one of them is first asked for.
+
+    Its runs at different places may go at the same time, because no world is in two places. Two clients' may not: the
+    anonymous stateless ones share a world, and so do those with the same token.
 
     Attributes:
         servers: Base URLs of a server without a token and of one with TOKEN.
         venvs: Folder for virtual environments.
         modules: ``node_modules`` with the clients of npm.
-        home: A folder that programs may take for their user's.
+        home: Where each program is given a folder that it may take for its user's.
     """
 
     servers: tuple[str, str]
     venvs: Path
     modules: Path
     home: Path
-    _driven: dict[tuple[StockClient, str | None, str], Driven] = field(default_factory=dict)
+    _runs: dict[tuple[StockClient, str | None, str], Future[Driven]] = field(default_factory=dict)
+    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(AT_ONCE))
 
     def drive(self, client: StockClient, mode: str | None, place: str) -> Driven:
         """What came of running the client's program, which ended well, at one of PLACES."""
-        key = client, mode, place
-        if key not in self._driven:
-            self._driven[key] = self._stdio(client, mode) if place == STDIO else self._http(client, mode, place)
-        return self._driven[key]
+        if (client, mode, place) not in self._runs:
+            wait(self._runs.values())
+            self._python(client)  # made before programs at once ask for it
+            for each in places_of(client):
+                self._runs[client, mode, each] = self._pool.submit(self._run, client, mode, each)
+        return self._runs[client, mode, place].result()
 
-    def _stdio(self, client: StockClient, mode: str | None) -> Driven:
-        command = [sys.executable, "-m", "mcpenv", "run", str(TALLY), "--transport", "stdio"]
-        return Driven(**self._program(client, mode, command=command, words=client.command("", None, mode)))
-
-    def _http(self, client: StockClient, mode: str | None, place: str) -> Driven:
+    def _run(self, client: StockClient, mode: str | None, place: str) -> Driven:
+        if place == STDIO:
+            command = [sys.executable, "-m", "mcpenv", "run", str(TALLY), "--transport", "stdio"]
+            return Driven(**self._program(client, mode, command=command, words=client.command("", None, mode)))
         token = TOKEN if place.endswith(WITH_TOKEN) else None
         server = self.servers[token is not None]
         path, session = "/mcp", None
@@ -146,16 +162,17 @@ class Bench:
         words: list[str] | None = None,
     ) -> dict[str, Any]:
         told = {"url": url, "token": token, "command": command, "mode": mode, "calls": CALLS, "client": words or []}
-        python = str(install.python_of(self.venvs, client.pypi)) if client.pypi else sys.executable
-        interpreter = "node" if client.program.endswith(".cjs") else python
+        home = Path(tempfile.mkdtemp(dir=self.home))
         # In the folder of the packages npx takes the pinned ones.
         ended = run(
-            interpreter,
+            "node" if client.program.endswith(".cjs") else self._python(client),
             str(HERE / "client_programs" / client.program),
             json.dumps(told),
             cwd=self.modules.parent,
-            env={**node_environment(self.modules, self.home), **QUIET, "NODE_PATH": str(self.modules)},
+            env={**node_environment(self.modules, home), **QUIET, "NODE_PATH": str(self.modules)},
         )
+        # Some SDKs log to standard output; the last line is the program's own.
+        ended.stdout = "".join(ended.stdout.splitlines()[-1:])
         seen = printed(ended)
         assert "Traceback" not in ended.stderr, ended.stderr
         results = seen["results"]
@@ -164,3 +181,6 @@ class Bench:
             "texts": [result["text"] for result in results],
             "failed": [result["failed"] for result in results],
         }
+
+    def _python(self, client: StockClient) -> str:
+        return str(install.python_of(self.venvs, client.pypi)) if client.pypi else sys.executable
