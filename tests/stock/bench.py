@@ -39,6 +39,12 @@ CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 """What every client calls: two that show whether state is kept, one that fails, the end of an episode, one after it."""
 
+BY_ANOTHER = 1000
+"""What an anonymous stateless client adds before all others come, in the world that such clients share."""
+
+USES = ("tools/list", "tools/call")
+"""The requests for which a client needs a server."""
+
 QUIET = {"MCP_USE_ANONYMIZED_TELEMETRY": "false", "OPENAI_AGENTS_DISABLE_TRACING": "1", "NO_COLOR": "1"}
 """Clients that would tell their makers about the run are asked not to."""
 
@@ -77,6 +83,11 @@ class Driven:
         return int(self.texts[1]) == int(self.texts[0]) + 2
 
     @property
+    def shared(self) -> bool:
+        """Whether it found what another anonymous client had done before it."""
+        return int(self.texts[0]) > BY_ANOTHER
+
+    @property
     def protocol(self) -> str:
         """The version of the protocol in which it called."""
         (version,) = {request.headers["mcp-protocol-version"] for request in self.calls()}
@@ -86,13 +97,19 @@ class Driven:
     def sessions(self) -> str:
         """What it did about MCP sessions, in words for the table."""
         opened = {request.session for request in self.requests if request.session}
+        used = {request.session for request in self.requests if request.session and request.rpc in USES}
         ended = {request.session for request in self.requests if request.method == "DELETE"}
-        if not opened:
-            asked = any(request.rpc == "server/discover" for request in self.requests)
-            return "none; `server/discover` first" if asked else "none"
         calls = Counter(request.session for request in self.calls())
-        how = "one" if len(opened) == 1 else "one per call" if max(calls.values()) == 1 else str(len(opened))
-        return f"{how}; {'DELETE' if ended == opened else 'some DELETE' if ended else 'no DELETE'}"
+        words = [
+            "none" if not used else "one" if len(used) == 1 else "one per call" if max(calls.values()) == 1 else "some"
+        ]
+        if opened - used:
+            words.append(f"{len(opened - used)} opened without use")
+        if any(request.rpc == "server/discover" for request in self.requests):
+            words.append("`server/discover` first")
+        if opened:
+            words.append("DELETE" if ended == opened else "some DELETE" if ended else "no DELETE")
+        return "; ".join(words)
 
     def calls(self) -> list[Request]:
         """The requests that call a tool."""

@@ -9,8 +9,9 @@ import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-STATELESS = "2026-07-28"
+STATELESS: Final = "2026-07-28"
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class StockClient:
     def version(self) -> str:
         """The version of the client, and of what it was run with."""
         (_, version), *others = (re.split("==|(?<=.)@", package) for package in (*self.npm, *self.pypi))
-        return ", ".join([version, *(f"with {name} {number}" for name, number in others)])
+        return " with ".join(filter(None, [version, ", ".join(f"{name} {number}" for name, number in others)]))
 
 
 MCP_2 = "mcp==2.3.0"

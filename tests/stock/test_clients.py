@@ -11,11 +11,13 @@ from pathlib import Path
 import clients_table
 import httpx
 import pytest
-from bench import HANDLE, MCP, STDIO, TALLY, TOKEN, WITH_TOKEN, Bench, Driven, places_of
+from bench import BY_ANOTHER, HANDLE, MCP, STDIO, TALLY, TOKEN, WITH_TOKEN, Bench, Driven, places_of
 from programs import HERE
 from serving import served
-from stock_clients import CLIENTS, StockClient
+from stock_clients import CLIENTS, STATELESS, StockClient
 from tally import OF_EACH_CALL
+
+from mcpenv_client.mcp import MCPToolClient
 
 ROWS = [(client, mode) for client in CLIENTS for mode in client.modes]
 RUNS = [(*row, place) for row in ROWS for place in places_of(row[0])]
@@ -39,6 +41,8 @@ def bench(node_modules: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
             stack.enter_context(served(TALLY)),
             stack.enter_context(served(TALLY, "--agent-token", f"stock={TOKEN}")),
         )
+        with MCPToolClient(servers[0], protocol=STATELESS).sync() as another:
+            assert another.call_tool("add", {"by": BY_ANOTHER}).data == BY_ANOTHER
         yield Bench(servers, Path(venvs).resolve(), node_modules, tmp_path_factory.mktemp("home"))
 
 
@@ -97,11 +101,12 @@ def test_its_token_is_one_agent_whatever_its_sessions(bench: Bench, client: Stoc
 
 
 @pytest.mark.parametrize(("client", "mode"), ROWS, ids=named)
-def test_without_a_token_it_keeps_state_unless_each_call_is_a_session(
+def test_without_a_token_it_keeps_state_unless_each_call_is_a_session_and_shares_it_if_it_has_none(
     bench: Bench, client: StockClient, mode: str | None
 ) -> None:
     seen = bench.drive(client, mode, MCP)
     assert seen.kept is not seen.sessions.startswith("one per call")
+    assert seen.shared is (seen.protocol == STATELESS)
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=named)
