@@ -44,7 +44,7 @@ def _row(client: StockClient, mode: str | None, seen: Mapping[str, Driven]) -> t
         f"{_works(seen[MCP + WITH_TOKEN])}, state {_kept(seen[MCP + WITH_TOKEN])}",
         f"{_works(seen[HANDLE], seen[HANDLE + WITH_TOKEN])}, state {_kept(seen[HANDLE], seen[HANDLE + WITH_TOKEN])}",
         f"{_works(seen[STDIO])}, state {_kept(seen[STDIO])}" if STDIO in seen else "it has none",
-        f"{_kept(plain)}, {'shared' if plain.shared else 'its own'}",
+        _kept(plain) + ("" if not plain.kept else ", shared" if plain.shared else ", its own"),
         f"`{client.line}`",
     )
 
