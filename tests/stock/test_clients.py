@@ -88,7 +88,9 @@ def test_invariant_2_it_is_sent_nothing_of_the_rewards_that_its_calls_earn(
 
 def test_the_server_with_a_token_lets_nobody_in_without_it(bench: Bench) -> None:
     _, guarded = bench.servers
-    assert httpx.post(f"{guarded}/mcp", json={}).status_code == 401
+    # Without this header it would be OpenEnv's plain JSON-RPC, which is the control plane's.
+    accept = {"Accept": "application/json, text/event-stream"}
+    assert httpx.post(f"{guarded}/mcp", json={}, headers=accept).status_code == 401
 
 
 @pytest.mark.parametrize(("client", "mode"), ROWS, ids=named)
