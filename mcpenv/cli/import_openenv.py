@@ -76,7 +76,7 @@ def _write(made: Port, target: Path, force: bool) -> None:
 def _fault_of(target: Path) -> str | None:
     """Why an instance of the new environment cannot be made; None if it can. Tried in a process of its own."""
     ended = subprocess.run(
-        [sys.executable, "-c", CHECK, str(target)],
+        [sys.executable, "-B", "-c", CHECK, str(target)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
