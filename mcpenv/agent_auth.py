@@ -7,7 +7,8 @@ from collections.abc import Container, Mapping
 from typing import Literal, get_args
 from urllib.parse import urlsplit
 
-from fastmcp.server.auth import AccessToken, AuthProvider, JWTVerifier, MultiAuth
+from fastmcp.server.auth import AccessToken, AuthProvider, JWTVerifier, MultiAuth, RemoteAuthProvider
+from pydantic import AnyHttpUrl, ValidationError
 
 from .credentials import AgentTokens
 from .errors import ConfigurationError
@@ -26,6 +27,7 @@ def agent_auth_from(
     issuer: str | None = None,
     audience: str | None = None,
     algorithm: Algorithm = "RS256",
+    oauth_at: str | None = None,
 ) -> AuthProvider | None:
     """Agent authentication by what is given; None if nothing is.
 
@@ -37,13 +39,17 @@ def agent_auth_from(
         issuer: the ``iss`` that JSON Web Tokens must have.
         audience: the ``aud`` that they must have, so that tokens for other services are of no use here.
         algorithm: how they must be signed.
+        oauth_at: this server's URL as its clients know it: MCP clients without a token are told that the issuer is
+            where they get one (RFC 9728). None: they are not told.
 
     Raises:
-        ConfigurationError: a token that cannot be used, a URL of keys that is not safe, or one of ``jwks_url``,
-            ``issuer`` and ``audience`` without the others.
+        ConfigurationError: a token that cannot be used, a URL of keys that is not safe, one of ``jwks_url``,
+            ``issuer`` and ``audience`` without the others, or ``oauth_at`` without an issuer that has a URL.
     """
     static = AgentTokens(tokens) if tokens else None
     if jwks_url is None and issuer is None and audience is None:
+        if oauth_at is not None:
+            raise ConfigurationError("OAuth needs an issuer: the URLs of it and of its keys, and the audience")
         return static
     if not jwks_url or not issuer or not audience:
         raise ConfigurationError(
@@ -54,6 +60,13 @@ def agent_auth_from(
     if algorithm not in known:
         raise ConfigurationError(f"tokens signed with {algorithm!r} cannot be checked; use {', '.join(known)}")
     signed = SignedAgents(jwks_url, issuer, audience, algorithm, reserved=tokens or {})
+    if oauth_at is not None:
+        try:
+            servers = [AnyHttpUrl(issuer)]
+        except ValidationError as error:
+            raise ConfigurationError(f"the issuer {issuer!r} has no URL at which clients could log in") from error
+        advertised = RemoteAuthProvider(signed, authorization_servers=servers, base_url=oauth_at)
+        return advertised if static is None else MultiAuth(server=advertised, verifiers={"static": static})
     return signed if static is None else MultiAuth(verifiers={"static": static, "jwt": signed})
 
 

@@ -217,6 +217,8 @@ SIGNED: dict[str, Any] = {"jwks_url": "https://issuer.example/keys", "issuer": I
         ({**SIGNED, "jwks_url": "https://[/keys"}, "an https URL is needed"),
         ({**SIGNED, "algorithm": "HS256"}, "'HS256' cannot be checked"),
         ({**SIGNED, "algorithm": "none"}, "'none' cannot be checked"),
+        ({"oauth_at": "https://env.example"}, "OAuth needs an issuer"),
+        ({**SIGNED, "issuer": "our issuer", "oauth_at": "https://env.example"}, "'our issuer' has no URL"),
         ({"tokens": {"ada": "short"}}, "needs 8 or more"),
         ({"tokens": {"ada": ADAS_TOKEN, "eve": ADAS_TOKEN}}, "the same token"),
     ],
@@ -225,3 +227,23 @@ def test_settings_that_would_not_guard_are_refused(settings: dict[str, Any], sai
     with pytest.raises(ConfigurationError, match=said) as refused:
         agent_auth_from(**settings)
     assert ADAS_TOKEN not in str(refused.value)
+
+
+@pytest.mark.parametrize("tokens", [None, {"ada": ADAS_TOKEN}])
+def test_clients_without_a_token_are_told_where_to_get_one(jwks_url: str, tokens: dict[str, str] | None) -> None:
+    auth = agent_auth_from(
+        tokens=tokens, jwks_url=jwks_url, issuer=ISSUER, audience=AUDIENCE, oauth_at="https://env.example"
+    )
+    with serving(Visitors, auth=auth) as url:
+        mcp_url = httpx.post(f"{url}/reset").json()["info"]["mcp_url"]
+        for address in (f"{url}/mcp", mcp_url):
+            refused = httpx.post(address, json={}, headers={"Accept": "application/json, text/event-stream"})
+            assert refused.status_code == 401
+            where = refused.headers["www-authenticate"].partition('resource_metadata="')[2].partition('"')[0]
+            assert where.startswith("https://env.example/.well-known/oauth-protected-resource")
+            metadata = httpx.get(url + where.removeprefix("https://env.example")).json()
+            assert metadata["resource"] == "https://env.example/"
+            assert metadata["authorization_servers"] == [ISSUER + "/"]
+        assert asyncio.run(visit(f"{url}/mcp", signed(), "auto")) == 1
+        if tokens is not None:
+            assert asyncio.run(visit(f"{url}/mcp", ADAS_TOKEN, "auto")) == 1

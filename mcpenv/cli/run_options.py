@@ -87,6 +87,7 @@ class Credentials:
         agent_issuer: Issuer of those tokens.
         agent_audience: Audience that they must be meant for.
         agent_algorithm: Algorithm by which they are signed.
+        agent_oauth: Tell MCP clients without a token that the issuer is where they get one; needs --public-url.
         insecure: Serve other machines without credentials.
     """
 
@@ -98,6 +99,7 @@ class Credentials:
     agent_issuer: str | None = None
     agent_audience: str | None = None
     agent_algorithm: Algorithm = "RS256"
+    agent_oauth: Flag = False
     insecure: Flag = False
 
     def read(self, config: ServerConfig) -> tuple[ServerConfig, AuthProvider | None]:
@@ -108,12 +110,15 @@ class Credentials:
         """
         # A client's token is of no use to a server, and what its tools start could act as that agent.
         forget(AGENT_TOKEN)
+        if self.agent_oauth and config.public_url is None:
+            raise ConfigurationError("--agent-oauth needs --public-url: the name by which tokens are for this server")
         auth = agent_auth_from(
             tokens=agent_tokens(self.agent_tokens or [], self.agent_tokens_file),
             jwks_url=self.agent_jwks_url,
             issuer=self.agent_issuer,
             audience=self.agent_audience,
             algorithm=self.agent_algorithm,
+            oauth_at=config.public_url if self.agent_oauth else None,
         )
         return replace(config, control_token=control_token(self.control_token, self.control_token_file)), auth
 
