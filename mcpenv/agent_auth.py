@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import Literal, get_args
 from urllib.parse import urlsplit
 
@@ -23,6 +23,7 @@ Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256
 def agent_auth_from(
     *,
     tokens: Mapping[str, str] | None = None,
+    scopes: Mapping[str, Sequence[str]] | None = None,
     jwks_url: str | None = None,
     issuer: str | None = None,
     audience: str | None = None,
@@ -35,6 +36,7 @@ def agent_auth_from(
 
     Args:
         tokens: name of the agent to its token.
+        scopes: name of such an agent to its scopes.
         jwks_url: where the issuer publishes its keys; https, or http on this machine.
         issuer: the ``iss`` that JSON Web Tokens must have.
         audience: the ``aud`` that they must have, so that tokens for other services are of no use here.
@@ -46,7 +48,7 @@ def agent_auth_from(
         ConfigurationError: a token that cannot be used, a URL of keys that is not safe, one of ``jwks_url``,
             ``issuer`` and ``audience`` without the others, or ``oauth_at`` without an issuer that has a URL.
     """
-    static = AgentTokens(tokens) if tokens else None
+    static = AgentTokens(tokens or {}, scopes) if tokens or scopes else None
     if jwks_url is None and issuer is None and audience is None:
         if oauth_at is not None:
             raise ConfigurationError("OAuth needs an issuer: the URLs of it and of its keys, and the audience")

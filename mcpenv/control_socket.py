@@ -59,6 +59,9 @@ WATCH_AFTER_S = 0.02
 MAX_BACKLOG = 256
 """Frames that may wait behind one under way; then the socket is not read."""
 
+MAX_REASON = 120
+"""Characters of a closing's reason; the protocol allows 123 bytes (RFC 6455, section 5.5)."""
+
 NORMAL, FAILED, RESTART, TRY_AGAIN, UNAUTHORIZED, EVICTED = 1000, 1011, 1012, 1013, 4401, 4409
 
 
@@ -148,7 +151,7 @@ class _Conversation:
         self._slots: deque[_Slot] = deque()
         self._urgent: set[asyncio.Task[None]] = set()
         self._left = False
-        self._evicted = False
+        self._evicted = ""
         self._dismissed = False
         self._idle = False
         self._task: asyncio.Task[Any] | None = None
@@ -167,7 +170,8 @@ class _Conversation:
             except asyncio.CancelledError:
                 if not (self._evicted or self._dismissed) or self._task is None or self._task.uncancel() > 0:
                     raise
-            await self._close(EVICTED if self._evicted else RESTART if self._dismissed else NORMAL)
+            code = EVICTED if self._evicted else RESTART if self._dismissed else NORMAL
+            await self._close(code, self._evicted or ("the server ends" if self._dismissed else ""))
         except _Gone:
             pass
         finally:
@@ -178,9 +182,9 @@ class _Conversation:
             if session.let_go(self):
                 await asyncio.shield(asyncio.ensure_future(self._pool.release(session, lost=self._left)))
 
-    def evict(self) -> None:
-        """Another socket has come for the session."""
-        self._evicted = True
+    def evict(self, why: str) -> None:
+        """It holds the session no more."""
+        self._evicted = why
         if self._task is not None:
             self._task.cancel()
 
@@ -196,7 +200,7 @@ class _Conversation:
         codes = {CapacityReached: TRY_AGAIN, Unauthorized: UNAUTHORIZED}
         try:
             await self._say(encode_reply("error", error.to_wire()))
-            await self._close(codes.get(type(error), FAILED))
+            await self._close(codes.get(type(error), FAILED), error.message if error.message.isascii() else "")
         except _Gone:
             return
 
@@ -332,8 +336,9 @@ class _Conversation:
         try:
             if text is None:
                 raise InvalidJSON("a binary frame; frames are JSON text")
-            if len(text) > self._max_message_bytes:
-                raise InvalidMessage(f"a frame of {len(text)} bytes; at most {self._max_message_bytes} are taken")
+            size = len(text) if text.isascii() else len(text.encode())
+            if size > self._max_message_bytes:
+                raise InvalidMessage(f"a frame of {size} bytes; at most {self._max_message_bytes} are taken")
             frame = decode_frame(text)
             request_id = frame.request_id
         except WireError as refused:
@@ -368,9 +373,9 @@ class _Conversation:
             self._left = True
             raise _Gone from error
 
-    async def _close(self, code: int) -> None:
+    async def _close(self, code: int, reason: str = "") -> None:
         try:
-            await self._send({"type": "websocket.close", "code": code})
+            await self._send({"type": "websocket.close", "code": code, "reason": reason[:MAX_REASON]})
         except (OSError, RuntimeError) as error:
             raise _Gone from error
 

@@ -6,7 +6,7 @@ import base64
 import binascii
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fastmcp.server.auth import AccessToken, TokenVerifier
 from starlette.responses import JSONResponse
@@ -55,13 +55,18 @@ class AgentTokens(TokenVerifier):
 
     Args:
         tokens: name of the agent (its principal) to its token.
+        scopes: name of the agent to what it may do, for tools with ``auth=require_scopes(...)``; nothing if left out.
 
     Raises:
-        ConfigurationError: a token is too short, or two agents have the same.
+        ConfigurationError: a token is too short, two agents have the same, or scopes are for nobody.
     """
 
-    def __init__(self, tokens: Mapping[str, str]) -> None:
+    def __init__(self, tokens: Mapping[str, str], scopes: Mapping[str, Sequence[str]] | None = None) -> None:
         super().__init__()
+        self._scopes = {name: list(allowed) for name, allowed in (scopes or {}).items()}
+        for name in self._scopes:
+            if name not in tokens:
+                raise ConfigurationError(f"there are scopes of {name!r}, but no token")
         self._names = {_digest(check_token(token, f"the token of {name!r}")): name for name, token in tokens.items()}
         if len(self._names) < len(tokens):
             raise ConfigurationError("two agents have the same token")
@@ -74,7 +79,7 @@ class AgentTokens(TokenVerifier):
                 found = name
         if found is None:
             return None
-        return AccessToken(token=token, client_id=found, scopes=[], subject=found)
+        return AccessToken(token=token, client_id=found, scopes=self._scopes.get(found, []), subject=found)
 
 
 def check_token(token: str, what: str) -> str:

@@ -108,6 +108,10 @@ class MCPEnvironment:
             cls.close = _around_close(own["close"])  # type: ignore[method-assign]
         if isinstance(own.get("state"), property):
             cls.state = _around_state(own["state"])  # type: ignore[assignment]
+        elif "state" in own:
+            raise TypeError(f"{cls.__name__}.state is read as an attribute: put @property above it")
+        if "lifespan" in own and not isinstance(own["lifespan"], classmethod):
+            raise TypeError(f"{cls.__name__}.lifespan is the class's: put @classmethod above @asynccontextmanager")
         cls._score_is_async = inspect.iscoroutinefunction(cls.score)
         ActionTypes(cls.action_types)  # two classes of one type are refused here
 

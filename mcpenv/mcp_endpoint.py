@@ -21,7 +21,7 @@ from starlette.types import Message, Receive, Scope, Send
 from .binding import HANDLE
 from .event_store import RETRY_MS, RecentEvents
 from .handles import Handle, Handles
-from .transports import RESOURCE, Transports
+from .transports import RESOURCE, Transports, limit_bodies
 
 WATCH_AFTER_S = 0.05
 """A call that takes longer is watched for its client's leaving; quick calls pay nothing for it."""
@@ -76,6 +76,7 @@ class MCPEndpoint:
         async with AsyncExitStack() as stack:
             for app in (self._streaming, self._plain):
                 await stack.enter_async_context(app.lifespan(app))
+                limit_bodies(app, self._max_body_bytes)
             self._transports.lift_limit()
             yield
 

@@ -47,8 +47,12 @@ class Origin(Enum):
 class Socket(Protocol):
     """What holds a session on behalf of an orchestrator."""
 
-    def evict(self) -> None:
-        """Another socket has come for the session."""
+    def evict(self, why: str) -> None:
+        """It holds the session no more.
+
+        Args:
+            why: for its client, in ASCII.
+        """
         ...
 
     def dismiss(self, *, at_once: bool) -> None:
@@ -162,7 +166,7 @@ class Session:
         before, self._socket = self._socket, socket
         self.held = True
         if before is not None:
-            before.evict()
+            before.evict("another socket has come for this session")
 
     def let_go(self, socket: Socket) -> bool:
         """A socket has ended; whether it held the session, which nobody holds then."""
@@ -177,7 +181,7 @@ class Session:
         """Whoever holds the session lets go of it."""
         socket, self._socket = self._socket, None
         if socket is not None:
-            socket.evict()
+            socket.evict("this session was ended")
 
     def dismiss(self, *, at_once: bool) -> None:
         """Whoever holds the session lets go of it: after the step under way, or ``at_once`` if it has none."""

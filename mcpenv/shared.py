@@ -30,7 +30,7 @@ class _InProcess:
     def value(self, cls: type[Any]) -> Any:
         with self._mutex:
             if cls not in self._entered:
-                manager = cls.lifespan()
+                manager = lifespan_of(cls)
                 self._entered[cls] = (self._home.drive(manager.__aenter__()), manager)
                 if len(self._entered) == 1:
                     atexit.register(self.leave)
@@ -44,6 +44,20 @@ class _InProcess:
                 except Exception:
                     logger.exception("leaving the lifespan of %s failed", cls.__name__)
             self._entered.clear()
+
+
+def lifespan_of(cls: type[Any]) -> AbstractAsyncContextManager[Any]:
+    """The class's lifespan, not entered yet.
+
+    Raises:
+        TypeError: it is none.
+    """
+    manager = cls.lifespan()
+    if not isinstance(manager, AbstractAsyncContextManager):
+        if hasattr(manager, "close"):
+            manager.close()  # a coroutine that nobody will await
+        raise TypeError(f"{cls.__name__}.lifespan is no context manager: put @asynccontextmanager below @classmethod")
+    return manager
 
 
 IN_PROCESS = _InProcess()

@@ -21,7 +21,7 @@ from .execution import Execution
 from .failures import factory_failure, is_no_failure
 from .handed_in import HandedIn
 from .kinds import RESERVED_NAMES
-from .shared import UNSET, being_made
+from .shared import UNSET, being_made, lifespan_of
 from .workers import THREADS, OwnThread, Runner
 
 logger = logging.getLogger("mcpenv")
@@ -68,8 +68,8 @@ class EnvironmentSource:
         if self.environment_class is None:
             await self._learn_class()
         assert self.environment_class is not None
-        lifespan = self.environment_class.lifespan()
         try:
+            lifespan = lifespan_of(self.environment_class)
             self._shared = await lifespan.__aenter__()
         except Exception as error:
             raise StartupError(f"the lifespan of {self.name} raised {type(error).__name__}: {error}") from error
@@ -82,10 +82,14 @@ class EnvironmentSource:
             failure = error
             raise
         finally:
-            if failure is None:
-                await lifespan.__aexit__(None, None, None)
-            else:
-                await lifespan.__aexit__(type(failure), failure, failure.__traceback__)
+            try:
+                if failure is None:
+                    await lifespan.__aexit__(None, None, None)
+                else:
+                    await lifespan.__aexit__(type(failure), failure, failure.__traceback__)
+            except Exception as error:
+                if error is not failure:
+                    logger.exception("leaving the lifespan of %s failed", self.name)
 
     async def make(self, *, orchestrated: bool, on_stuck: Callable[[], Callable[[], None]]) -> Execution:
         """A new instance, with its sync code at home in worker threads.

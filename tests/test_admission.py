@@ -16,6 +16,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
 from mcpenv import CallToolAction, ListToolsAction, MCPEnvironment, Mode
+from mcpenv.agent_auth import agent_auth_from
 from mcpenv.config import ServerConfig
 from mcpenv.serve import serving
 from mcpenv_client import EnvClient
@@ -143,6 +144,18 @@ def test_what_an_agent_may_not_use_does_not_exist_for_it(url: str, world: type[L
             assert (await bob.call_tool("read")).data == 0
 
     asyncio.run(asyncio.wait_for(main(), TIMEOUT_S))
+
+
+def test_agents_with_static_tokens_have_the_scopes_that_they_are_given() -> None:
+    auth = agent_auth_from(tokens={"ada": ADA, "bob": BOB}, scopes={"ada": ["read", "write"]})
+
+    async def main(url: str) -> None:
+        async with Client(f"{url}/mcp", auth=ADA) as ada, Client(f"{url}/mcp", auth=BOB) as bob:
+            assert await listed(ada) == for_writers(Ledger)
+            assert await listed(bob) == for_all(Ledger)
+
+    with serving(Ledger, auth=auth) as url:
+        asyncio.run(asyncio.wait_for(main(url), TIMEOUT_S))
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -313,7 +313,7 @@ def test_every_option_is_explained(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
         (("run", "world", "--transport", "sse"), 'Invalid value "sse" for --transport'),
         (("run", "world", "--step-timeout-s", "0"), "--step-timeout-s is 0; it is a number of seconds, more than 0"),
         (("run", "world", "--session-timeout-s", "nan"), "--session-timeout-s is nan"),
-        (("run", "world", "--max-sessions", "0"), "max sessions is 0; at least 1 is needed"),
+        (("run", "world", "--port", "0", "--max-sessions", "0"), "max sessions is 0; at least 1 is needed"),
         (("run", "world", "--host", "0.0.0.0"), "host 0.0.0.0 is not loopback"),
         (("run", "world", "--port", "99999"), "cannot listen on 127.0.0.1:99999"),
         (("run", "world", "--reload", "--transport", "stdio"), "--reload needs --transport http"),
@@ -435,7 +435,7 @@ def test_run_serves_and_says_how_to_use_it(tmp_path: Path, world: str) -> None:
     assert text.startswith("World in simulation mode\n\n")
     assert f"  MCP      {url}/mcp\n  control  {url.replace('http', 'ws')}/ws\n  docs     {url}/docs\n" in text
     assert "Anonymous stateless MCP clients share one instance of the environment.\n" in text
-    assert "Without a token, an agent on this machine can reach the control plane.\n" in text
+    assert "Without a control token, an agent on this machine can reach the control plane.\n" in text
     assert "\x1b" not in text
     pasted = _pasted(text)
     assert list(pasted) == ["Claude Code", "Claude Desktop", "Codex", "Cursor", "VS Code", "Inspector"]

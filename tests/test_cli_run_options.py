@@ -251,6 +251,8 @@ def test_the_public_name_is_one_that_the_server_answers_to() -> None:
             "two agents have the same token",
         ),
         (("--agent-jwks-url", "https://issuer.example/keys"), "JSON Web Tokens of agents need all three"),
+        (("--agent-scopes", "ada"), "--agent-scopes ada: it is name=scope,scope"),
+        (("--agent-scopes", "ada=write"), "there are scopes of 'ada', but no token"),
         (("--agent-oauth",), "--agent-oauth needs --public-url"),
         (("--agent-oauth", "--public-url", "https://env.example"), "OAuth needs an issuer"),
         (("--agent-algorithm", "HS256"), 'Invalid value "HS256" for --agent-algorithm'),

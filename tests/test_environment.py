@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
@@ -1076,3 +1077,27 @@ def test_what_lifespan_yields_is_shared_by_all_instances() -> None:
     assert one.shared is other.shared and one.shared["model"] is other.shared["model"]
     assert entered == ["in"]
     assert Without().shared is None
+
+
+def test_a_state_or_a_lifespan_that_would_not_be_asked_is_refused_when_the_class_is_made() -> None:
+    with pytest.raises(TypeError, match=r"Wrong.state is read as an attribute: put @property above it"):
+
+        class Wrong(MCPEnvironment):
+            def state(self) -> State:
+                return State()
+
+    with pytest.raises(TypeError, match=r"Mine.lifespan is the class's: put @classmethod above @asynccontextmanager"):
+
+        class Mine(MCPEnvironment):
+            async def lifespan(self) -> AsyncIterator[None]:  # type: ignore[override]
+                yield
+
+
+def test_a_reset_that_returns_something_else_says_what() -> None:
+    class Gym(MCPEnvironment):
+        def reset(self, seed: int | None = None, episode_id: str | None = None) -> Any:
+            return {}, {}
+
+    with Gym() as env, pytest.raises(ExecutionError) as failed:
+        env.reset()
+    assert "reset returned a tuple" in str(failed.value.__cause__)

@@ -21,7 +21,7 @@ class Holder:
     def __init__(self) -> None:
         self.evicted = False
 
-    def evict(self) -> None:
+    def evict(self, why: str) -> None:
         self.evicted = True
 
     def dismiss(self, *, at_once: bool) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from fastmcp import FastMCP
+from fault_bench import modern
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from mcpenv import MCPEnvironment, handles, transports
@@ -221,3 +222,24 @@ def test_fastmcps_transport_is_found_and_its_limit_lifted(auth: AgentTokens | No
             assert manager.max_sessions is None
 
     run(main())
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+def test_the_largest_request_is_as_large_as_the_server_says(version: str) -> None:
+    async def main(url: str, size: int) -> set[int]:
+        statuses = set()
+        body, headers = modern("tools/call", {"name": "add", "arguments": {"text": "x" * size}})
+        async with raw(url) as client:
+            for address in ("/mcp", (await client.http.post("/reset")).json()["info"]["mcp_url"]):
+                if version == "2026-07-28":
+                    response = await client.http.post(address, json=body, headers=headers)
+                else:
+                    response = await client.post(address, await client.open(address), "tools/call", body["params"])
+                statuses.add(response.status_code)
+        return statuses
+
+    with serving(World, ServerConfig(max_message_bytes=3000)) as url:
+        assert asyncio.run(main(url, 1500)) == {200}
+        assert asyncio.run(main(url, 3000)) == {413}
+    with serving(World, ServerConfig(max_message_bytes=8 * 1024 * 1024)) as url:
+        assert asyncio.run(main(url, 6 * 1024 * 1024)) == {200}

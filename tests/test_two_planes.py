@@ -22,6 +22,7 @@ from mcpenv import MCPEnvironment
 from mcpenv.config import ServerConfig
 from mcpenv.credentials import AgentTokens
 from mcpenv.serve import serving
+from mcpenv_client import EnvClient, SessionLost
 
 ERAS = ("legacy", "2026-07-28")
 SECRET = {"mcpenv-session-id": "session-number-0001", "mcpenv-session-token": "a-long-enough-secret"}
@@ -592,4 +593,49 @@ def test_who_waits_for_a_slot_gets_it_in_order() -> None:
         assert order == [0, 1, 2, 3, 4]
 
     with serving(One) as url:
+        run(main(url))
+
+
+def test_a_client_that_gave_its_lost_session_up_is_not_kept_out_by_it() -> None:
+    class One(World):
+        SUPPORTS_CONCURRENT_SESSIONS = False
+
+    async def main(url: str) -> None:
+        async with EnvClient(url, resume=True) as client, httpx.AsyncClient(base_url=url) as http:
+            await client.reset()
+            connection = client._connection
+            assert connection is not None
+            connection.abandon()
+            await client.reset()
+            assert (await client.call_tool("add")).text == "1"
+            assert len((await http.get("/sessions")).json()["sessions"]) == 1
+
+    with serving(One, ServerConfig(resume_grace_s=300, queue_timeout_s=0)) as url:
+        run(main(url))
+
+
+def test_who_loses_a_session_by_somebodys_word_is_told_so() -> None:
+    async def main(url: str) -> None:
+        async with EnvClient(url) as client, httpx.AsyncClient(base_url=url) as http:
+            await client.reset()
+            (session,) = (await http.get("/sessions")).json()["sessions"]
+            await http.delete(f"/sessions/{session['session_id']}")
+            with pytest.raises(SessionLost, match="this session was ended"):
+                while True:
+                    await client.call_tool("add")
+
+    with serving(World) as url:
+        run(main(url))
+
+
+def test_the_size_of_a_frame_is_counted_in_bytes() -> None:
+    async def main(url: str) -> None:
+        async with control(url) as orchestrator:
+            await orchestrator.socket.send(
+                json.dumps({"type": "reset", "data": {"a": "\u4e16" * 400}}, ensure_ascii=False)
+            )
+            refused = await orchestrator.hear()
+            assert refused["data"]["message"] == "a frame of 1236 bytes; at most 1000 are taken"
+
+    with serving(World, ServerConfig(max_message_bytes=1000)) as url:
         run(main(url))

@@ -137,7 +137,7 @@ class _Introduction:
         elif not config.require_handle:
             notes.append("Anonymous stateless MCP clients share one instance of the environment.")
         if config.mode is Mode.SIMULATION and config.control_token is None:
-            notes.append("Without a token, an agent on this machine can reach the control plane.")
+            notes.append("Without a control token, an agent on this machine can reach the control plane.")
         if self._exposed:
             notes.append((f"Other machines reach {' and '.join(self._exposed)} without credentials.", "bold yellow"))
         return notes

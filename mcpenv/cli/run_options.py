@@ -18,13 +18,14 @@ from mcpenv_client.tools import Mode
 from ..agent_auth import Algorithm, agent_auth_from
 from ..config import ServerConfig
 from ..errors import ConfigurationError
-from .tokens import AGENT_TOKEN, agent_tokens, control_token, forget
+from .tokens import AGENT_TOKEN, agent_scopes, agent_tokens, control_token, forget
 
 _DEFAULTS = ServerConfig()
 
 Several = Annotated[list[str] | None, Parameter(negative=())]
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
 Secret = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
+Scopes = Annotated[list[str] | None, Parameter(negative=())]
 Secrets = Annotated[list[str] | None, Parameter(name="--agent-token", negative=(), allow_leading_hyphen=True)]
 
 _ADDRESSES = Group("Addresses", sort_key=10)
@@ -82,6 +83,7 @@ class Credentials:
         control_token_file: File with that token.
         agent_tokens: NAME=TOKEN of an agent; may be given several times. Default: MCPENV_AGENT_TOKENS,
             name=token,name=token.
+        agent_scopes: NAME=SCOPE,SCOPE: what an agent with such a token may do; may be given several times.
         agent_tokens_file: File with one name=token a line.
         agent_jwks_url: URL of the keys by which agents' JSON Web Tokens are signed.
         agent_issuer: Issuer of those tokens.
@@ -94,6 +96,7 @@ class Credentials:
     control_token: Secret = None
     control_token_file: Path | None = None
     agent_tokens: Secrets = None
+    agent_scopes: Scopes = None
     agent_tokens_file: Path | None = None
     agent_jwks_url: str | None = None
     agent_issuer: str | None = None
@@ -114,6 +117,7 @@ class Credentials:
             raise ConfigurationError("--agent-oauth needs --public-url: the name by which tokens are for this server")
         auth = agent_auth_from(
             tokens=agent_tokens(self.agent_tokens or [], self.agent_tokens_file),
+            scopes=agent_scopes(self.agent_scopes or []),
             jwks_url=self.agent_jwks_url,
             issuer=self.agent_issuer,
             audience=self.agent_audience,

@@ -74,6 +74,22 @@ def _one(option: str, variable: str, given: str | None, file: Path | None) -> st
     return None if inherited is None else check_token(inherited.strip(), variable)
 
 
+def agent_scopes(given: Sequence[str]) -> dict[str, list[str]]:
+    """Agents' scopes by name, of ``--agent-scopes``.
+
+    Raises:
+        ConfigurationError: an entry that is not ``name=scope,scope``, or a name given twice.
+    """
+    scopes: dict[str, list[str]] = {}
+    for entry in given:
+        name, _, listed = (part.strip() for part in entry.partition("="))
+        allowed = [scope.strip() for scope in listed.split(",") if scope.strip()]
+        if not name or not allowed or name in scopes:
+            raise ConfigurationError(f"--agent-scopes {entry}: it is name=scope,scope, once for a name")
+        scopes[name] = allowed
+    return scopes
+
+
 def _add(tokens: dict[str, str], entries: Iterable[str], source: str) -> None:
     for number, entry in enumerate(entries, 1):
         # Messages have the number and never the name: what stands there may be a token whose name was forgotten.
@@ -100,4 +116,13 @@ def _read(option: str, file: Path) -> str:
         raise ConfigurationError(f"{option} {file}: it is no text") from error
 
 
-__all__ = ["AGENT_TOKEN", "AGENT_TOKENS", "CONTROL_TOKEN", "agent_token", "agent_tokens", "control_token", "forget"]
+__all__ = [
+    "AGENT_TOKEN",
+    "AGENT_TOKENS",
+    "CONTROL_TOKEN",
+    "agent_scopes",
+    "agent_token",
+    "agent_tokens",
+    "control_token",
+    "forget",
+]

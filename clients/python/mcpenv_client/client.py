@@ -21,7 +21,7 @@ from .connection import (
     refusal,
     without_password,
 )
-from .errors import CapacityReached, ConnectionFailed, InvalidMessage, ListingFailed, SessionLost
+from .errors import CapacityReached, ConnectionFailed, InvalidMessage, ListingFailed, SessionLost, WireError
 from .observations import AnyObservation, CallToolObservation, ListToolsObservation, Observation
 from .records import StepResult, Trajectory
 from .state import State
@@ -69,7 +69,8 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         headers: extra HTTP headers of the handshake, such as ``{"Authorization": "Bearer ..."}`` for a control token.
         resume: come back by itself to a session whose socket was lost, and ask again what became of the message; the
             server must allow it (``--resume-grace-s``). Nothing runs twice.
-        max_resumes: how often one message may be asked again.
+        max_resumes: how often one message may be asked again, after pauses that grow to 2 s: the default of 20 outlasts
+            half a minute without a server.
         capacity_timeout_s: seconds for which `reset` asks again, with growing random pauses, when every session of the
             server is taken.
 
@@ -91,7 +92,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         max_message_bytes: int = 100 * 1024 * 1024,
         headers: Mapping[str, str] | None = None,
         resume: bool = False,
-        max_resumes: int = 5,
+        max_resumes: int = 20,
         capacity_timeout_s: float = 0.0,
     ) -> None:
         self.base_url = http_base(base_url)
@@ -121,10 +122,22 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             if self._connection is not None and self._connection.ended:
                 self._connection.abandon()
                 self._connection = None
+                await self._end_lost()
             if self._connection is None:
                 self._credential = Credential() if self._resume else None
                 self._connection = await Connection.open(self.base_url, self._options, credential=self._credential)
             self._closed = False
+
+    async def _end_lost(self) -> None:
+        """End the session that was lost, if it waits for this client: it would keep its place for as long."""
+        if self._credential is None:
+            return
+        lost, self._credential = self._credential, None
+        try:
+            old = await Connection.open(self.base_url, self._options, credential=lost, resume=True)
+            await old.close(encode_frame(FrameType.CLOSE))
+        except (ConnectionFailed, WireError):
+            return  # it is gone, or nobody is there to tell: either is for the new connection to find out
 
     async def close(self) -> None:
         """End the session and close the socket; a call under way ends with `SessionLost`. Safe to call twice."""
@@ -376,7 +389,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
 
     async def _resumed(self, lost: Connection, attempt: int, why: SessionLost) -> Connection:
         """Another socket of the same session; the message under way is asked again there."""
-        await asyncio.sleep(_longer(0.05 * 2**attempt))
+        await asyncio.sleep(_longer(min(0.05 * 2**attempt, 2.0)))
         async with self._connecting:
             if self._connection is lost:
                 try:
