@@ -31,7 +31,22 @@ from mcpenv_client import (
 )
 
 from .environment import MCPEnvironment
-from .errors import ConfigurationError, InvalidTool, Misuse, StartupError, TargetError
+from .errors import ConfigurationError, InvalidRubric, InvalidTool, Misuse, StartupError, TargetError
+from .rubrics import (
+    Discounted,
+    FunctionRubric,
+    Gate,
+    OverSteps,
+    Rubric,
+    Scored,
+    Sequence,
+    WeightedSum,
+    advantages,
+    discounted_returns,
+    ranks,
+    rubric_from_config,
+    score_of,
+)
 
 __version__ = _version("mcpenv")
 
@@ -44,6 +59,22 @@ __all__ = [
     "Reward",
     "ToolCall",
     "ToolOutcome",
+    # Say what is good
+    "Rubric",
+    "FunctionRubric",
+    "WeightedSum",
+    "Gate",
+    "Sequence",
+    "OverSteps",
+    "Discounted",
+    "Scored",
+    "rubric_from_config",
+    "InvalidRubric",
+    # Compare episodes
+    "score_of",
+    "advantages",
+    "ranks",
+    "discounted_returns",
     # Step it
     "Action",
     "CallToolAction",

@@ -17,6 +17,7 @@ from mcpenv_client.state import State
 from .deadline import Deadline
 from .failures import environment_failure, is_no_failure
 from .reset_options import ResetOptions
+from .rubrics import Rubric
 from .step import current, inside
 from .workers import INLINE, THREADS, Abandoned, Runner
 
@@ -31,6 +32,7 @@ class Author(Protocol):
     SURVIVES_TIMEOUT: ClassVar[bool]
     _score_is_async: ClassVar[bool]
     _reset_options: ClassVar[ResetOptions]
+    rubric: Rubric | None
     max_steps: int | None
     max_kept_steps: int
 

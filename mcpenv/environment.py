@@ -28,6 +28,7 @@ from .execution import Execution
 from .handed_in import HandedIn
 from .kinds import KindCache, ToolOptions, check_name
 from .reset_options import ResetOptions
+from .rubrics import Rubric
 from .shared import IN_PROCESS, UNSET, being_made
 from .step import current
 from .toolbox import BoundTool, modes_of
@@ -70,6 +71,8 @@ class MCPEnvironment:
     state_type: ClassVar[type[State]] = State
     """What `state` returns, for ``/schema``."""
 
+    rubric: Rubric | None = None
+    """What is good, beside `score`; may be set in ``__init__`` or ``reset``. Each episode has a copy of its own."""
     max_steps: int | None = None
     """Steps after which an episode is truncated; None for no limit. May be set per instance."""
     max_kept_steps: int = 10_000

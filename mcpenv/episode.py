@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from dataclasses import replace
 from typing import Any
 
 from mcpenv_client.observations import Observation
@@ -99,23 +100,15 @@ class Episode:
         """It was none: the tool asked its client for input."""
         self.step_count -= 1
 
-    def add(
-        self,
-        record: StepRecord,
-        finish: Finish | None,
-        *,
-        terminal: bool,
-        cut_short: str | None,
-        limit: int | None,
-        keep: int,
+    def judge(
+        self, record: StepRecord, finish: Finish | None, *, terminal: bool, cut_short: str | None, limit: int | None
     ) -> None:
-        """Decide whether this step ends the episode, and keep it.
+        """Decide whether this step ends the episode.
 
         Args:
             terminal: the tool was declared to end the episode.
             cut_short: why the world cannot go on, if it cannot.
             limit: ``max_steps``.
-            keep: how many records to hold.
         """
         if not self.orchestrated:
             return
@@ -130,6 +123,28 @@ class Episode:
             record.truncated, record.reason = True, cut_short
         if not record.done and limit is not None and self.step_count >= limit:
             record.truncated, record.reason = True, "max_steps"
+
+    def with_last(self, record: StepRecord) -> Trajectory:
+        """A copy of the trajectory as it will be when ``record``, which ends the episode, is in it."""
+        trajectory = self.trajectory
+        assert trajectory is not None
+        return replace(
+            trajectory,
+            steps=[*trajectory.steps, record],
+            total_reward=trajectory.total_reward + (0.0 if record.reward is None else record.reward.value),
+            terminated=record.terminated,
+            truncated=record.truncated,
+            reason=record.reason,
+        )
+
+    def add(self, record: StepRecord, keep: int) -> None:
+        """Keep a step that was judged; the episode ends with it if it said so.
+
+        Args:
+            keep: how many records to hold.
+        """
+        if not self.orchestrated:
+            return
         trajectory = self.trajectory
         assert trajectory is not None
         if record.reward is not None:

@@ -4,6 +4,7 @@ McpenvError (mcpenv_client)
 ├── StartupError          mcpenv refuses to start: one clear line, exit status 2
 │   ├── TargetError       no environment is found where TARGET says, or its code does not load
 │   └── ConfigurationError  an unknown mode, more sessions than the environment allows, a host that is not loopback
+├── InvalidRubric         a saved rubric that cannot be made again: an unknown name, arguments that do not fit
 ├── InvalidTool           a tool that cannot be registered: a reserved name, a bad signature, an unknown mode
 └── Misuse                a method used where it has no meaning, such as finish() outside a step
 """
@@ -45,6 +46,18 @@ class InvalidTool(McpenvError, ValueError):
 
     def __str__(self) -> str:
         return f"tool {self.name!r}: {self.reason}"
+
+
+class InvalidRubric(McpenvError, ValueError):
+    """A saved rubric that cannot be made again; ``path`` names the place in its configuration."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
 
 
 class Misuse(McpenvError, RuntimeError):

@@ -1,6 +1,6 @@
 """The one execution core: every tool call of every plane goes through `Execution.call_tool`.
 
-    turn -> state -> validate -> deadline -> run -> convert -> score -> record
+    turn -> state -> validate -> deadline -> run -> convert -> score -> rubric -> record
 
 `env.step`, ``/ws``, HTTP, ``/mcp`` and stdio differ only in how they spell what goes in and comes out.
 """
@@ -41,6 +41,9 @@ from .handed_in import HandedIn
 from .loops import Home, NoLoop, drive_plain
 from .own_call import OwnCall
 from .rewards import Finish, reward_of, total
+from .rubrics import Rubric
+from .rubrics.rubric import is_async
+from .rubrics.scoring import Scoring
 from .step import Step, current, inside
 from .tool_run import NOT_SCORED, InputRequired, Site, TimedOut, ToolRun, asked_for_input
 from .toolbox import BoundTool, Toolbox, Visible
@@ -81,6 +84,7 @@ class Execution:
         self.max_calls: int | None = None
         self._turn = Turn()
         self._under_way = UnderWay()
+        self._scoring: Scoring | None = None  # the running episode's rubric, if there is one
 
     @property
     def server(self) -> FastMCP | None:
@@ -200,6 +204,7 @@ class Execution:
             or not self.author.runner.inline
             or self.author.limit(tool.kind.options.timeout_s) is not None
             or self.env._score_is_async
+            or (self._scoring is not None and not self._scoring.is_sync)
             or not self._turn.try_take()  # exclusive, so that `without_loop` speaks of this step alone
         ):
             return None
@@ -419,6 +424,10 @@ class Execution:
         if not isinstance(observation, Observation):
             wrong = TypeError(f"reset returned a {type(observation).__name__}; return an Observation or None")
             raise environment_failure("reset", wrong) from wrong
+        self._scoring = None
+        if self.env.rubric is not None and self.episode.orchestrated:
+            # Its constructor is the author's code, which may be slow.
+            self._scoring = await self.author.stage("rubric", lambda: self.author.call(self._new_scoring), timeout_s)
         return self.episode.opened(observation)
 
     async def _step(self, call: ToolCall, run: Run, tool: BoundTool | None) -> StepRecord:
@@ -426,6 +435,7 @@ class Execution:
         step = Step(self, call)
         started_at, clock = time.time(), time.perf_counter()
         token = current.set(step)
+        record: StepRecord | None = None
         try:
             try:
                 outcome, scored = await run(step)
@@ -440,7 +450,12 @@ class Execution:
                 scored = await self._awaited(scored)
             if step.fault is not None:
                 raise step.fault
-            reward = self._reward(scored, outcome, step)
+            of_rubric = None if self._scoring is None else await self._step_rubric(call, outcome)
+            reward = self._reward(scored, outcome, of_rubric, step)
+            record = StepRecord(call, outcome, reward, started_at=started_at, logs=step.logs)
+            self._judge(record, step, tool)
+            if record.done and self._scoring is not None:
+                record.reward = await self._with_end(record)
         except (InputRequired, MCPError):
             self.episode.uncount_step()
             raise
@@ -448,12 +463,16 @@ class Execution:
             cut = ToolErrorType.EXECUTION_ERROR if isinstance(error, WireError) else ToolErrorType.TRANSPORT_ERROR
             failure = ToolFailure(error_type=cut, message=str(error) or "The call was cancelled.")
             outcome = ToolOutcome(error=failure, duration_s=time.perf_counter() - clock)
-            self._add(StepRecord(call, outcome, None, started_at=started_at, logs=step.logs), step, tool)
+            failed = StepRecord(call, outcome, None, started_at=started_at, logs=step.logs)
+            if record is not None:  # its end could not be scored; over it is all the same, and nobody answers twice
+                failed.terminated, failed.truncated, failed.reason = record.terminated, record.truncated, record.reason
+            else:
+                self._judge(failed, step, tool)
+            self.episode.add(failed, self.env.max_kept_steps)
             raise
         finally:
             current.reset(token)
-        record = StepRecord(call, outcome, reward, started_at=started_at, logs=step.logs)
-        self._add(record, step, tool)
+        self.episode.add(record, self.env.max_kept_steps)
         return record
 
     def _score(self, call: ToolCall, outcome: ToolOutcome) -> Any:
@@ -474,23 +493,60 @@ class Execution:
                 raise
             raise environment_failure("score", error) from error
 
-    def _reward(self, scored: Any, outcome: ToolOutcome, step: Step) -> Reward | None:
+    def _new_scoring(self) -> Scoring | None:
+        rubric = self.env.rubric
+        if not isinstance(rubric, Rubric):
+            raise TypeError(f"rubric is a {type(rubric).__name__}; it is a Rubric or None")
+        return Scoring(rubric, self.env)
+
+    async def _step_rubric(self, call: ToolCall, outcome: ToolOutcome) -> Reward | None:
+        """What the rubric says of a step; nothing beside a tool that could not be stopped."""
+        scoring = self._scoring
+        if scoring is None or not scoring.scores_steps or self.author.stuck:
+            return None
+        return await self._ask_rubric(scoring, scoring.of_step, call, outcome)
+
+    async def _with_end(self, record: StepRecord) -> Reward | None:
+        """The reward of the step that ends the episode, with what the rubric says of the episode: asked once."""
+        scoring = self._scoring
+        assert scoring is not None
+        if self.author.stuck or scoring.ended:
+            return record.reward
+        scoring.ended = True  # tools that run together may both end it
+        of_episode = await self._ask_rubric(scoring, scoring.of_trajectory, self.episode.with_last(record))
+        try:
+            return total(record.reward, of_episode)
+        except ValueError as error:
+            raise environment_failure("rubric", error) from error
+
+    async def _ask_rubric(self, scoring: Scoring, of: Callable[..., Any], *about: Any) -> Reward | None:
+        if scoring.is_sync:
+            reward: Reward | None = await self.author.stage(
+                "rubric", lambda: self.author.call(scoring.at_once, of, about)
+            )
+        else:
+            reward = await self.author.stage("rubric", lambda: of(*about, self._call_of_rubric))
+        return reward
+
+    async def _call_of_rubric(self, fn: Callable[..., Any], *args: Any) -> Any:
+        return await (fn(*args) if is_async(fn) else self.author.hand_over(None, fn, *args))
+
+    def _reward(self, scored: Any, outcome: ToolOutcome, of_rubric: Reward | None, step: Step) -> Reward | None:
         if not self.episode.orchestrated:
             return None
         own = outcome.value.reward if isinstance(outcome.value, Observation) else None
         try:
-            return total(reward_of(scored), reward_of(own), step.finish.reward if step.finish else None)
+            return total(reward_of(scored), reward_of(own), of_rubric, step.finish.reward if step.finish else None)
         except (TypeError, ValueError) as error:
             raise environment_failure("score", error) from error
 
-    def _add(self, record: StepRecord, step: Step, tool: BoundTool | None) -> None:
-        self.episode.add(
+    def _judge(self, record: StepRecord, step: Step, tool: BoundTool | None) -> None:
+        self.episode.judge(
             record,
             step.finish,
             terminal=tool is not None and tool.kind.options.terminal,
             cut_short=self._cut_short(record.outcome),
             limit=self.env.max_steps,
-            keep=self.env.max_kept_steps,
         )
 
     def _cut_short(self, outcome: ToolOutcome) -> str | None:
@@ -586,6 +642,7 @@ class Execution:
         """Let go of closures that hold the instance, so that it is freed without waiting for the collector."""
         self.tools.clear()
         self.episode.kept.clear()
+        self._scoring = None
 
 
 async def _not_found(step: Step) -> tuple[ToolOutcome, Any]:

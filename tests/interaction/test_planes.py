@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 from planes import AGENT, ALL, CONTROL, OVER, EpisodeDone, Outcome, Plane
-from worlds import PIXEL, Ledger, WithServer, World
+from worlds import PIXEL, Judged, Ledger, WithServer, World
 
-from mcpenv import Mode
+from mcpenv import ExecutionError, Mode
 from mcpenv_client import ToolErrorType
 
 NO_REWARDS = dict.fromkeys(AGENT, "the agent plane shows no reward, done or reset (invariant 2)")
@@ -203,6 +203,63 @@ def test_invariant_5_rewards_are_made_inside(plane: Plane) -> None:
     assert plane.call("fails").reward == -1.0
     assert plane.call("nope").reward == -1.0
     assert plane.call("add", {"by": "x"}).reward == -1.0
+
+
+CALLS: list[tuple[str, dict[str, str]]] = [
+    ("say", {"word": "four"}),
+    ("say_later", {"word": "on"}),
+    ("say", {}),
+    ("say", {"word": "on"}),
+    ("stop", {}),
+]
+
+
+@pytest.mark.planes(without=NO_REWARDS)
+@pytest.mark.parametrize(
+    ("settings", "rewards"),
+    [({}, [3.0, 2.0, 0.0, 1.0, 31.0]), ({"sync_only": True}, [4.0, 2.0, None, 2.0, 3.0])],
+    ids=["mixed", "sync"],
+)
+def test_invariant_5_a_rubric_gives_the_same_rewards_everywhere(
+    open_plane: Callable[..., Plane], settings: dict[str, bool], rewards: list[float | None]
+) -> None:
+    plane = open_plane(Judged, **settings)
+    for _ in range(2):  # and again after a reset: its state is the episode's
+        outcomes = [plane.call(name, arguments) for name, arguments in CALLS]
+        assert [outcome.reward for outcome in outcomes] == rewards
+        assert [outcome.done for outcome in outcomes] == [False, False, False, False, True]
+        assert outcomes[-1].info["reward"]["end"] == 3.0 and outcomes[0].info["reward"]["letters"] == 4.0
+        assert outcomes[-1].info["return"] == sum(reward or 0.0 for reward in rewards)
+        plane.reset()
+
+
+@pytest.mark.planes(without=NO_REWARDS)
+def test_invariant_5_a_rubric_that_fails_is_an_error_with_an_incident_everywhere(
+    open_plane: Callable[..., Plane],
+) -> None:
+    plane = open_plane(Judged)
+    assert plane.call("say", {"word": "four"}).reward == 3.0
+    with pytest.raises(ExecutionError) as raised:
+        plane.call("say", {"word": "fail"})
+    assert raised.value.incident
+    assert "ruler" not in raised.value.message
+    assert plane.call("say", {"word": "four"}).reward == 2.0
+    assert plane.call("stop").reward == 31.0
+
+
+@pytest.mark.planes(without=NO_REWARDS)
+def test_a_rubric_scores_the_tools_of_a_handed_in_server(open_plane: Callable[..., Plane]) -> None:
+    plane = open_plane(Judged, handed_in=True)
+    assert plane.call("upper", {"text": "a"}).reward == 2.0
+    assert plane.call("say", {"word": "abc"}).reward == 3.0
+
+
+@pytest.mark.planes(without=dict.fromkeys(CONTROL, "about sessions that nobody orchestrates (DESIGN 1a)"))
+def test_a_rubric_has_no_effect_on_a_world_in_use(open_plane: Callable[..., Plane]) -> None:
+    plane = open_plane(Judged)
+    assert plane.call("say", {"word": "fail"}).text == "fail"
+    assert not plane.call("stop").failed
+    assert plane.call("say", {"word": "on"}).text == "on"
 
 
 @pytest.mark.planes(without=NO_REWARDS)

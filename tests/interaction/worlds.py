@@ -16,7 +16,20 @@ from fastmcp.utilities.types import Audio, Image
 from mcp_types import EmbeddedResource, TextResourceContents
 from pydantic import BaseModel, Field
 
-from mcpenv import Context, MCPEnvironment, Mode, Observation, Reward, ToolCall, ToolError, ToolOutcome
+from mcpenv import (
+    Context,
+    Gate,
+    MCPEnvironment,
+    Mode,
+    Observation,
+    Reward,
+    Rubric,
+    ToolCall,
+    ToolError,
+    ToolOutcome,
+    Trajectory,
+    WeightedSum,
+)
 
 PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000a49444154789c6300010000050001"
@@ -261,6 +274,79 @@ class WithServer(MCPEnvironment):
         def lower(text: str) -> str:
             """Lower case."""
             return text.lower()
+
+
+class Letters(Rubric):
+    """Per step: how many letters there are, unless the tool failed."""
+
+    name = "letters"
+
+    def score(self, call: ToolCall, outcome: ToolOutcome) -> float | None:
+        return None if outcome.result is None else float(len(outcome.result.text))
+
+
+class Novelty(Rubric):
+    """Per step, async, with a state: whether this was not called before in the episode."""
+
+    def __init__(self) -> None:
+        self.called_before: set[str] = set()
+
+    async def score(self, call: ToolCall, outcome: ToolOutcome) -> float:
+        await asyncio.sleep(0)
+        new = call.name not in self.called_before
+        self.called_before.add(call.name)
+        return float(new)
+
+
+class Verdict(Rubric):
+    """At the end: what the world has become."""
+
+    def score_trajectory(self, trajectory: Trajectory) -> float:
+        return float(self.env.count)
+
+
+class Broken(Rubric):
+    """Raises when the tool said "fail"."""
+
+    def score(self, call: ToolCall, outcome: ToolOutcome) -> float | None:
+        if outcome.value == "fail":
+            raise RuntimeError("no ruler at /srv/secret/ruler")
+        return None
+
+
+class Judged(MCPEnvironment):
+    """A rubric of the class: sync and async parts, per step and at the end; `sync_only` leaves the async one out."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    rubric = WeightedSum(
+        {"letters": Letters(), "new": Gate(Novelty(), threshold=1.0), "end": Verdict(), "broken": Broken()},
+        {"letters": 0.5, "new": 1.0, "end": 10.0, "broken": 1.0},
+    )
+
+    def __init__(self, sync_only: bool = False, handed_in: bool = False) -> None:
+        super().__init__(HANDED_IN if handed_in else None)
+        self.count = 0
+        if sync_only:
+            self.rubric = WeightedSum({"letters": Letters(), "end": Verdict(), "broken": Broken()})
+
+        @self.tool
+        def say(word: str) -> str:
+            """Say a word, in a sync function."""
+            self.count += 1
+            return word
+
+        @self.tool
+        async def say_later(word: str) -> str:
+            """Say a word, in an async function."""
+            self.count += 1
+            return word
+
+        @self.tool(terminal=True)
+        async def stop() -> None:
+            """Be done."""
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None) -> None:
+        self.count = 0
 
 
 class Slow(MCPEnvironment):

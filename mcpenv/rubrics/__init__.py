@@ -1,0 +1,25 @@
+"""Rubrics: what is good, said once, in parts that are put together."""
+
+from __future__ import annotations
+
+from .composites import Gate, Sequence, WeightedSum
+from .group import advantages, discounted_returns, ranks, score_of
+from .over_time import Discounted, OverSteps
+from .rubric import FunctionRubric, Rubric, Scored
+from .saved import rubric_from_config
+
+__all__ = [
+    "Discounted",
+    "FunctionRubric",
+    "Gate",
+    "OverSteps",
+    "Rubric",
+    "Scored",
+    "Sequence",
+    "WeightedSum",
+    "advantages",
+    "discounted_returns",
+    "rubric_from_config",
+    "ranks",
+    "score_of",
+]

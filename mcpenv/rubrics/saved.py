@@ -1,0 +1,81 @@
+"""Saved rubrics: plain data becomes a rubric again. Names are looked up among those given; nothing is imported."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ..errors import InvalidRubric
+from .composites import Gate, Sequence, WeightedSum
+from .over_time import Discounted, OverSteps
+from .rubric import FunctionRubric, Rubric, signature_of
+
+BUILT_IN: tuple[type[Rubric], ...] = (WeightedSum, Gate, Sequence, OverSteps, Discounted, FunctionRubric)
+
+_FIELDS = {"rubric", "name", "arguments"}
+
+
+def rubric_from_config(config: Mapping[str, Any], known: Iterable[Callable[..., Any]] = ()) -> Rubric:
+    """The rubric that `Rubric.to_config` wrote.
+
+    Args:
+        config: plain data, as JSON or YAML gives it.
+        known: the classes of rubrics and the functions that it may name, beside mcpenv's own classes.
+
+    Raises:
+        InvalidRubric: it names what is not known, or arguments that do not fit.
+    """
+    names: dict[str, Any] = {cls.__name__: cls for cls in BUILT_IN}
+    for each in known:
+        name = getattr(each, "__name__", None)
+        if name is None:
+            raise InvalidRubric("known", f"a {type(each).__name__} has no name")
+        if names.setdefault(name, each) is not each:
+            raise InvalidRubric(name, "two classes or functions have this name")
+    return _rubric(config, names, "rubric")
+
+
+def _rubric(config: Any, names: Mapping[str, Any], path: str) -> Rubric:
+    if not isinstance(config, Mapping) or not isinstance(config.get("rubric"), str):
+        raise InvalidRubric(path, "it is no object with the name of a class under 'rubric'")
+    if unknown := sorted(map(str, config.keys() - _FIELDS)):
+        raise InvalidRubric(path, f"unknown fields: {', '.join(unknown)}")
+    name, arguments = config["rubric"], config.get("arguments", {})
+    cls = names.get(name)
+    if not (isinstance(cls, type) and issubclass(cls, Rubric)):
+        classes = sorted(each for each, found in names.items() if isinstance(found, type))
+        raise InvalidRubric(path, f"there is no rubric {name!r}; known: {', '.join(classes)}")
+    if not isinstance(arguments, Mapping):
+        raise InvalidRubric(path, "arguments is no object")
+    given = {key: _value(value, names, f"{path}.{key}") for key, value in arguments.items()}
+    positional: list[Any] = []
+    for parameter in signature_of(cls).parameters.values():
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            # What stands before it can only be given in order.
+            positional.extend(given.pop(parameter.name, ()))
+        elif parameter.kind is inspect.Parameter.POSITIONAL_ONLY and parameter.name in given:
+            positional.append(given.pop(parameter.name))
+    try:
+        rubric: Rubric = cls(*positional, **given)
+    except (TypeError, ValueError) as error:
+        raise InvalidRubric(path, f"{name}: {error}") from error
+    called = config.get("name")
+    if called is not None and not isinstance(called, str):
+        raise InvalidRubric(path, "name is no text")
+    return rubric if called is None else rubric.called(called)
+
+
+def _value(value: Any, names: Mapping[str, Any], path: str) -> Any:
+    if isinstance(value, Mapping):
+        if "rubric" in value:
+            return _rubric(value, names, path)
+        if "function" in value:
+            function = names.get(value["function"]) if len(value) == 1 else None
+            if function is None or isinstance(function, type):
+                raise InvalidRubric(path, f"there is no function {value['function']!r} among those known")
+            return function
+        return {name: _value(item, names, f"{path}.{name}") for name, item in value.items()}
+    if isinstance(value, list):
+        return [_value(item, names, f"{path}[{index}]") for index, item in enumerate(value)]
+    return value
