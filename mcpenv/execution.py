@@ -464,6 +464,7 @@ class Execution:
             failure = ToolFailure(error_type=cut, message=str(error) or "The call was cancelled.")
             outcome = ToolOutcome(error=failure, duration_s=time.perf_counter() - clock)
             failed = StepRecord(call, outcome, None, started_at=started_at, logs=step.logs)
+            failed.fault = error.code.value if isinstance(error, WireError) else None
             if record is not None:  # its end could not be scored; over it is all the same, and nobody answers twice
                 failed.terminated, failed.truncated, failed.reason = record.terminated, record.truncated, record.reason
             else:

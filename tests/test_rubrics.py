@@ -800,6 +800,21 @@ def test_an_episode_that_was_not_scored_has_no_score() -> None:
     assert score_of(episode(1.0, -1.0)) == 0.0
 
 
+def test_invariant_5_an_episode_in_which_scoring_failed_has_no_score() -> None:
+    env = Desk(WeightedSum([Short(), FunctionRubric(score_trajectory=lambda t: 1 / 0, name="broken")]))
+    env.reset()
+    env.call_tool("write", {"word": "cat"})
+    assert env.trajectory is not None and score_of(env.trajectory) == 1.0
+    with pytest.raises(ExecutionError):
+        env.call_tool("hand_in")
+    assert [step.fault for step in env.trajectory.steps] == [None, "EXECUTION_ERROR"]
+    read = Trajectory.from_plain(env.trajectory.to_plain())
+    assert score_of(read) is None and advantages([read, episode(1.0), episode(2.0)])[0] is None
+    env.reset()
+    env.call_tool("nope", {"word": "cat"})
+    assert env.trajectory.steps[0].outcome.error is not None and env.trajectory.steps[0].fault is None
+
+
 def test_advantages_compare_an_episode_with_its_group() -> None:
     group = [episode(1.0), episode(None), episode(2.0), episode(1.0, 2.0)]
     root = math.sqrt(2 / 3)

@@ -243,6 +243,7 @@ records = st.builds(
     reason=st.none() | texts,
     started_at=floats,
     logs=st.lists(logs, max_size=2),
+    fault=st.none() | texts,
 )
 trajectories = st.builds(
     Trajectory,

@@ -161,6 +161,8 @@ class StepRecord(_Stored):
     Attributes:
         started_at: seconds since the epoch, UTC.
         reason: why the episode ended with this step, if it did and somebody said so.
+        fault: the wire's code of the error with which the environment's own code (scoring among it) failed the step;
+            None if it did not. The reward is then None because nobody knows it, not because nothing is to be scored.
         logs: what the tool logged and reported while it ran.
     """
 
@@ -172,6 +174,7 @@ class StepRecord(_Stored):
     reason: str | None = None
     started_at: float = 0.0
     logs: list[LogEntry] = field(default_factory=list)
+    fault: str | None = None
 
     @property
     def done(self) -> bool:
