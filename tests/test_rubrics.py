@@ -16,6 +16,7 @@ from fastmcp import Client
 
 from mcpenv import (
     Action,
+    CallToolAction,
     Discounted,
     ExecutionError,
     FunctionRubric,
@@ -874,3 +875,57 @@ def test_invariant_5_an_agents_calls_are_scored_by_the_rubric_and_it_sees_no_rew
         {"length": 2.0, "length/steps": 3.0},
     ]
     assert len(seen) == 3 and not any("short_word" in text or "length/steps" in text for text in seen)
+
+
+# -- ends that come together, or never
+
+
+def test_the_end_is_asked_about_once_where_two_calls_end_the_episode_together() -> None:
+    class Pair(MCPEnvironment):
+        """Two calls that wait for each other, and both end the episode."""
+
+        rubric = at_end(5.0)
+
+        def __init__(self) -> None:
+            self.there = 0
+            self.both = asyncio.Event()
+
+            @self.tool(terminal=True, concurrent=True)
+            async def meet() -> None:
+                """Wait for the other call."""
+                self.there += 1
+                if self.there == 2:
+                    self.both.set()
+                await self.both.wait()
+
+    async def play() -> list[float | None]:
+        env = Pair()
+        await env.reset_async()
+        records = await asyncio.gather(*(env.step_async(CallToolAction(tool_name="meet")) for _ in range(2)))
+        assert env.trajectory is not None and env.trajectory.total_reward == 5.0
+        return [record.reward for record in records]
+
+    assert sorted(asyncio.run(play()), key=str) == [5.0, None]
+
+
+def test_no_rubric_is_asked_beside_a_tool_that_could_not_be_stopped() -> None:
+    release, asked = threading.Event(), []
+
+    class Stuck(MCPEnvironment):
+        """A tool that cannot be stopped."""
+
+        rubric = FunctionRubric(lambda call, outcome: asked.append("step"), lambda t: asked.append("end"), name="asked")
+
+        def __init__(self) -> None:
+            @self.tool(timeout_s=0.05)
+            def hang() -> None:
+                """Wait for the test."""
+                release.wait(30)
+
+    env = Stuck()
+    env.reset()
+    try:
+        observation = env.call_tool("hang")
+        assert observation.truncated and observation.reward is None and asked == []
+    finally:
+        release.set()
