@@ -31,11 +31,12 @@ from mcpenv_client import (
 )
 
 from .environment import MCPEnvironment
-from .errors import ConfigurationError, InvalidRubric, InvalidTool, Misuse, StartupError, TargetError
+from .errors import ConfigurationError, InvalidRubric, InvalidTool, JudgeFailed, Misuse, StartupError, TargetError
 from .rubrics import (
     Discounted,
     FunctionRubric,
     Gate,
+    Judge,
     OverSteps,
     Rubric,
     Scored,
@@ -67,6 +68,8 @@ __all__ = [
     "Sequence",
     "OverSteps",
     "Discounted",
+    "Judge",
+    "JudgeFailed",
     "Scored",
     "rubric_from_config",
     "InvalidRubric",

@@ -5,6 +5,7 @@ McpenvError (mcpenv_client)
 │   ├── TargetError       no environment is found where TARGET says, or its code does not load
 │   └── ConfigurationError  an unknown mode, more sessions than the environment allows, a host that is not loopback
 ├── InvalidRubric         a saved rubric that cannot be made again: an unknown name, arguments that do not fit
+├── JudgeFailed           a judge gave no well-formed answer, or its budget is used up
 ├── InvalidTool           a tool that cannot be registered: a reserved name, a bad signature, an unknown mode
 └── Misuse                a method used where it has no meaning, such as finish() outside a step
 """
@@ -58,6 +59,10 @@ class InvalidRubric(McpenvError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}"
+
+
+class JudgeFailed(McpenvError, RuntimeError):
+    """A judge gave no well-formed answer, or its budget is used up: there is no score."""
 
 
 class Misuse(McpenvError, RuntimeError):

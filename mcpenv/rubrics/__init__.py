@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .composites import Gate, Sequence, WeightedSum
 from .group import advantages, discounted_returns, ranks, score_of
+from .judge import Judge
 from .over_time import Discounted, OverSteps
 from .rubric import FunctionRubric, Rubric, Scored
 from .saved import rubric_from_config
@@ -12,6 +13,7 @@ __all__ = [
     "Discounted",
     "FunctionRubric",
     "Gate",
+    "Judge",
     "OverSteps",
     "Rubric",
     "Scored",

@@ -8,10 +8,11 @@ from typing import Any
 
 from ..errors import InvalidRubric
 from .composites import Gate, Sequence, WeightedSum
+from .judge import Judge
 from .over_time import Discounted, OverSteps
 from .rubric import FunctionRubric, Rubric, signature_of
 
-BUILT_IN: tuple[type[Rubric], ...] = (WeightedSum, Gate, Sequence, OverSteps, Discounted, FunctionRubric)
+BUILT_IN: tuple[type[Rubric], ...] = (WeightedSum, Gate, Sequence, OverSteps, Discounted, FunctionRubric, Judge)
 
 _FIELDS = {"rubric", "name", "arguments"}
 
