@@ -21,7 +21,7 @@ from mcp.shared.subscriptions import ToolsListChanged
 from mcp_types import InputRequiredResult
 
 from mcpenv_client.actions import Action
-from mcpenv_client.errors import EpisodeDone, ExecutionError, RateLimited, SessionLost, WireError
+from mcpenv_client.errors import EpisodeDone, ErrorCode, ExecutionError, RateLimited, SessionLost, WireError
 from mcpenv_client.observations import Observation
 from mcpenv_client.records import Plane, Reward, StepRecord, ToolCall, ToolOutcome
 from mcpenv_client.state import State
@@ -464,7 +464,10 @@ class Execution:
             failure = ToolFailure(error_type=cut, message=str(error) or "The call was cancelled.")
             outcome = ToolOutcome(error=failure, duration_s=time.perf_counter() - clock)
             failed = StepRecord(call, outcome, None, started_at=started_at, logs=step.logs)
-            failed.fault = error.code.value if isinstance(error, WireError) else None
+            if isinstance(error, WireError):
+                failed.fault = error.code.value
+            elif record is not None:  # somebody stopped the scoring of the end, not the tool
+                failed.fault = ErrorCode.CANCELLED.value
             if record is not None:  # its end could not be scored; over it is all the same, and nobody answers twice
                 failed.terminated, failed.truncated, failed.reason = record.terminated, record.truncated, record.reason
             else:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import json
 import logging
 import math
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -43,7 +45,7 @@ from mcpenv import (
 )
 from mcpenv.config import ServerConfig
 from mcpenv.serve import serving
-from mcpenv_client import EnvClient, NotSerializable
+from mcpenv_client import EnvClient, NotSerializable, OperationTimeout
 
 
 class Desk(MCPEnvironment):
@@ -929,3 +931,81 @@ def test_no_rubric_is_asked_beside_a_tool_that_could_not_be_stopped() -> None:
         assert observation.truncated and observation.reward is None and asked == []
     finally:
         release.set()
+
+
+class Waits(Rubric):
+    """Waits for ever at the end of an episode; says when it does."""
+
+    def __init__(self, waiting: threading.Event) -> None:
+        self.waiting = waiting
+
+    async def score_trajectory(self, trajectory: Trajectory) -> None:
+        self.waiting.set()
+        await asyncio.Event().wait()
+
+
+def test_a_rubric_that_passes_the_deadline_fails_the_step() -> None:
+    factory = functools.partial(Desk, WeightedSum([Short(), Waits(threading.Event())]))
+    with (
+        serving(factory, ServerConfig(step_timeout_s=0.2)) as url,
+        EnvClient[Any, Any, Any](url).sync() as client,
+    ):
+        client.reset()
+        assert client.call_tool("write", {"word": "cat"}).reward == 1.0
+        with pytest.raises(OperationTimeout):
+            client.call_tool("hand_in")
+        trajectory = client.trajectory()
+        assert trajectory.terminated and [step.fault for step in trajectory.steps] == [None, "TIMEOUT"]
+        assert score_of(trajectory) is None
+        client.reset()
+        assert client.call_tool("write", {"word": "cat"}).reward == 1.0
+
+
+def test_a_sync_rubric_that_cannot_be_stopped_truncates_the_episode() -> None:
+    release = threading.Event()
+
+    def hang(call: ToolCall, outcome: ToolOutcome) -> None:
+        release.wait(30)
+
+    with (
+        serving(functools.partial(Desk, FunctionRubric(hang)), ServerConfig(step_timeout_s=0.2)) as url,
+        EnvClient[Any, Any, Any](url).sync() as client,
+    ):
+        client.reset()
+        try:
+            with pytest.raises(OperationTimeout):
+                client.call_tool("write_later", {"word": "cat"})
+            trajectory = client.trajectory()
+            assert trajectory.truncated and trajectory.steps[0].fault == "TIMEOUT"
+        finally:
+            release.set()
+
+
+def test_an_end_whose_scoring_was_cancelled_has_no_score() -> None:
+    async def play() -> Trajectory:
+        waiting = threading.Event()
+        env = Desk(WeightedSum([Short(), Waits(waiting)]))
+        await env.reset_async()
+        await env.step_async(CallToolAction(tool_name="write", arguments={"word": "cat"}))
+        step = asyncio.ensure_future(env.step_async(CallToolAction(tool_name="hand_in")))
+        while not waiting.is_set():
+            await asyncio.sleep(0)
+        step.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await step
+        assert env.trajectory is not None
+        return env.trajectory
+
+    trajectory = asyncio.run(play())
+    assert trajectory.terminated and trajectory.steps[-1].fault == "CANCELLED" and score_of(trajectory) is None
+
+
+def test_a_rubric_of_a_class_holds_no_environment_that_was_closed() -> None:
+    env = Shared()
+    env.reset()
+    env.call_tool("write", {"word": "cat"})
+    gone = weakref.ref(env)
+    env.close()
+    del env
+    gc.collect()
+    assert gone() is None
