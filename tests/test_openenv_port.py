@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from textwrap import dedent
+from textwrap import dedent, indent
 from typing import Any
 
 import pytest
@@ -204,6 +204,30 @@ def test_what_has_no_counterpart_is_said_with_its_place(tmp_path: Path, capsys: 
         number = next(n for n, line in enumerate(lines, 1) if word in line)
         assert any(f"server/echo_environment.py:{number}: " in each and what in each for each in said["could_not"])
     assert any("the new environment cannot be made" in each for each in said["could_not"])
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "def step(self, action, **kw):\n    self.total += 10\n    return super().step(action, **kw)",
+        "def step(self, action, **kw):\n    return self.scored(super().step(action, **kw))",
+        "async def step_async(self, action, **kw):\n    return self.scored(await super().step_async(action, **kw))",
+        "def _step_impl(self, action, **kw):\n    return Observation(reward=5.0)",
+        "def _step_impl(self, action, **kw):\n    self.total = 42\n    return Observation()",
+    ],
+)
+def test_a_step_that_may_earn_a_reward_is_said_and_not_dropped_in_silence(
+    counter: Path, capsys: pytest.CaptureFixture[str], step: str
+) -> None:
+    module = counter / "server" / "counter_environment.py"
+    name = step.partition("(")[0].split()[-1]
+    text = module.read_text().replace(f"def {name}(", f"def {name}_before(") + "\n" + indent(step, "    ") + "\n"
+    module.write_text(text)
+    assert execute(("import-openenv", str(counter))) == 1
+    assert (
+        f"server/counter_environment.py:{text[: text.index(step.splitlines()[0])].count(chr(10)) + 1}: {name}"
+        in capsys.readouterr().out
+    )
 
 
 def test_a_step_with_code_of_its_own_is_said(counter: Path) -> None:

@@ -413,19 +413,50 @@ def _listed(names: list[ast.alias]) -> str:
 
 
 def _only_counts(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a step does nothing but count and call OpenEnv's own, or refuse what is no tool call."""
+    """Whether a step does nothing but count and call OpenEnv's own, or refuse what is no tool call.
+
+    Whatever else it does may be what earns a reward or ends an episode: a person has to look at it.
+    """
+    body = [node for node in method.body if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))]
     if method.name == "_step_impl":
+        return all(_refuses(node) for node in body)
+    return all(_counts_a_step(node) or _returns_super(node, method.name) for node in body)
+
+
+def _refuses(node: ast.stmt) -> bool:
+    """``raise ...``, or the return of an observation that says nothing of reward and end."""
+    if isinstance(node, ast.Raise | ast.Pass):
         return True
-    for node in method.body:
-        is_doc = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if not (is_doc or isinstance(node, ast.AugAssign) or _calls_super(node)):
-            return False
-    return True
-
-
-def _calls_super(node: ast.stmt) -> bool:
-    if not isinstance(node, ast.Return) or node.value is None:
+    call = node.value if isinstance(node, ast.Return) else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
         return False
-    return any(
-        isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "super" for n in ast.walk(node)
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    telling = [given[name] for name in ("reward", "done") if name in given]
+    return None not in given and all(isinstance(value, ast.Constant) and not value.value for value in telling)
+
+
+def _counts_a_step(node: ast.stmt) -> bool:
+    """``self._state.step_count += 1``."""
+    return (
+        isinstance(node, ast.AugAssign)
+        and isinstance(node.op, ast.Add)
+        and isinstance(node.value, ast.Constant)
+        and node.value.value == 1
+        and isinstance(node.target, ast.Attribute)
+        and node.target.attr == "step_count"
+    )
+
+
+def _returns_super(node: ast.stmt, name: str) -> bool:
+    """``return super().step(...)``, or the same awaited, and nothing around it."""
+    value = node.value if isinstance(node, ast.Return) else None
+    if isinstance(value, ast.Await):
+        value = value.value
+    return (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr == name
+        and isinstance(value.func.value, ast.Call)
+        and isinstance(value.func.value.func, ast.Name)
+        and value.func.value.func.id == "super"
     )
