@@ -271,7 +271,7 @@ class Execution:
             ExecutionError: the author's property raised.
             OperationTimeout: it passed its deadline.
         """
-        await self._take_turn(event=None)
+        await self._take_turn()
         try:
             if self.episode.state is EpisodeState.CLOSED:
                 next_state(self.episode.state, Event.STEP)
@@ -348,7 +348,7 @@ class Execution:
         if self.max_calls is not None and len(self._turn) >= self.max_calls:
             raise RateLimited(f"{self.max_calls} calls are under way or wait their turn; no more are taken")
 
-    async def _take_turn(self, shared: bool = False, event: Event | None = Event.STEP) -> None:
+    async def _take_turn(self, shared: bool = False, event: Event = Event.STEP) -> None:
         self._refuse_inside()
         self._refuse_at_the_end(event)
         if not self._turn.try_take(shared):
@@ -366,11 +366,11 @@ class Execution:
                 "call the function itself"
             )
 
-    def _refuse_at_the_end(self, event: Event | None) -> None:
+    def _refuse_at_the_end(self, event: Event) -> None:
         if self._under_way.stopped:
             raise SessionLost("the session was closed")
         if self.author.stuck:
-            if event is not None and self.episode.state is not EpisodeState.NEW:
+            if self.episode.state is not EpisodeState.NEW:
                 next_state(self.episode.state, event)
             raise ExecutionError("code that could not be stopped still runs in this environment; begin with a new one")
 
