@@ -610,7 +610,7 @@ def test_a_client_that_gave_its_lost_session_up_is_not_kept_out_by_it() -> None:
             assert (await client.call_tool("add")).text == "1"
             assert len((await http.get("/sessions")).json()["sessions"]) == 1
 
-    with serving(One, ServerConfig(resume_grace_s=300, queue_timeout_s=0)) as url:
+    with serving(One, ServerConfig(resume_grace_s=300, queue_timeout_s=20)) as url:
         run(main(url))
 
 
