@@ -255,6 +255,7 @@ def schema_of(model: Any) -> dict[str, Any]:
         json.dumps(schema)
         return schema
     except Exception:  # noqa: BLE001 - pydantic's and the author's own, of many kinds
+        traceback.print_exc()  # to the server's log
         return {"title": getattr(model, "__name__", "object"), "type": "object"}
 
 
