@@ -18,9 +18,12 @@ from mcpenv_client import (
     McpenvError,
     Mode,
     Observation,
+    OracleCall,
     Reward,
     State,
     StepRecord,
+    Task,
+    TaskLimits,
     Tool,
     ToolCall,
     ToolErrorType,
@@ -41,6 +44,7 @@ from .rubrics import (
     Rubric,
     Scored,
     Sequence,
+    Verified,
     WeightedSum,
     advantages,
     discounted_returns,
@@ -48,6 +52,8 @@ from .rubrics import (
     rubric_from_config,
     score_of,
 )
+from .verify import Evidence
+from .worlds import FilesWorld, ObjectWorld, SQLiteWorld, World
 
 __version__ = _version("mcpenv")
 
@@ -73,6 +79,16 @@ __all__ = [
     "Scored",
     "rubric_from_config",
     "InvalidRubric",
+    # Give it something to do, and verify the end
+    "Task",
+    "TaskLimits",
+    "OracleCall",
+    "Verified",
+    "Evidence",
+    "World",
+    "SQLiteWorld",
+    "FilesWorld",
+    "ObjectWorld",
     # Compare episodes
     "score_of",
     "advantages",

@@ -132,6 +132,7 @@ class EnvServer:
             routes += [
                 self._controlled("/reset", control.reset, "POST"),
                 self._controlled("/step", control.step, "POST"),
+                self._controlled("/end", control.end, "POST"),
                 self._controlled("/state", control.state),
                 self._controlled("/sessions", sessions.sessions, "GET", "POST"),
                 self._controlled("/sessions/{session_id:path}", sessions.session, "GET", "DELETE"),

@@ -14,12 +14,15 @@ from mcpenv_client.errors import OperationTimeout
 from mcpenv_client.records import ToolCall, ToolOutcome
 from mcpenv_client.state import State
 
+from .assignment import Tasks
 from .deadline import Deadline
 from .failures import environment_failure, is_no_failure
 from .reset_options import ResetOptions
 from .rubrics import Rubric
 from .step import current, inside
+from .verify import Evidence
 from .workers import INLINE, THREADS, Abandoned, Runner
+from .worlds import Worlds
 
 logger = logging.getLogger("mcpenv")
 
@@ -32,7 +35,11 @@ class Author(Protocol):
     SURVIVES_TIMEOUT: ClassVar[bool]
     _score_is_async: ClassVar[bool]
     _reset_options: ClassVar[ResetOptions]
+    _verifies: ClassVar[bool]
+    _verify_is_async: ClassVar[bool]
+    tasks: ClassVar[Tasks | None]
     rubric: Rubric | None
+    world: Worlds | None
     max_steps: int | None
     max_kept_steps: int
 
@@ -43,6 +50,10 @@ class Author(Protocol):
 
     def score(self, call: ToolCall, outcome: ToolOutcome) -> Any:
         """The author's score."""
+        ...
+
+    def verify(self, evidence: Evidence) -> Any:
+        """The author's verification."""
         ...
 
     def act(self, action: Action) -> Any:
@@ -132,6 +143,10 @@ class AuthorCode:
                     self._after.append(self.on_stuck())
             abandoned.when_finished(self._returned)
             raise
+
+    async def beside(self, fn: Callable[..., Any], *args: Any) -> Any:
+        """Run sync code that is no instance's: off the event loop on a server, and not in the instance's thread."""
+        return await (INLINE if self.runner.inline else THREADS).run(fn, *args)
 
     def when_returned(self, callback: Callable[[], None]) -> bool:
         """Have ``callback`` called in the stuck thread after it has returned; False, and nothing done, if it has."""

@@ -76,6 +76,10 @@ class ControlRoutes:
         """Take a step: in the session of ``session_id``, or in a throw-away episode."""
         return await self._exchange(self._step, request)
 
+    async def end(self, request: Request) -> Response:
+        """End the episode of the session of ``session_id``."""
+        return await self._exchange(self._end, request)
+
     async def state(self, request: Request) -> Response:
         """The state: of the session of ``session_id``, or of a throw-away instance."""
         return await answered(self._state, request)
@@ -152,6 +156,15 @@ class ControlRoutes:
             return observation_data(await session.step(action, timeout_s))
         finally:
             await self._pool.close(session)
+
+    async def _end(self, body: dict[str, Any], request: Request) -> dict[str, Any]:
+        session_id = _session_id(body.pop("session_id", None))
+        if session_id is None:
+            raise InvalidMessage(
+                "session_id is needed: the string that /reset returned",
+                errors=[{"loc": ["session_id"], "msg": "Field required", "type": "missing"}],
+            )
+        return observation_data(await self._claim(session_id).end(body))
 
     async def _state(self, request: Request) -> dict[str, Any]:
         session_id = _session_id(request.query_params.get("session_id"))

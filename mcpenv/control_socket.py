@@ -1,7 +1,7 @@
 """``/ws``: one socket, one session, one episode after the other. The thin shell around the wire protocol.
 
-``reset``, ``step``, ``state``, ``mcp`` and ``close`` run in order of arrival; ``wait``, ``trajectory``, ``cancel`` are
-served at once, also during a step. Answers to frames without a ``request_id`` keep the order of the frames.
+``reset``, ``step``, ``end``, ``state``, ``mcp`` and ``close`` run in order of arrival; ``wait``, ``trajectory`` and
+``cancel`` are served at once, also during a step. Answers to frames without a ``request_id`` keep the frames' order.
 """
 
 from __future__ import annotations
@@ -381,13 +381,16 @@ class _Conversation:
 
 
 async def _answer(session: Session, frame: Frame) -> Answer:
-    """Do what a reset, step, state or mcp frame asks; a refusal is an answer too."""
+    """Do what a reset, step, end, state or mcp frame asks; a refusal is an answer too."""
     try:
         if frame.type is FrameType.STEP:
             data = observation_data(await session.step(frame.data, frame.timeout_s))
             return Answer(encode_reply("observation", data, frame.request_id))
         if frame.type is FrameType.RESET:
             data = observation_data(await session.reset(frame.data, frame.timeout_s))
+            return Answer(encode_reply("observation", data, frame.request_id))
+        if frame.type is FrameType.END:
+            data = observation_data(await session.end(frame.data))
             return Answer(encode_reply("observation", data, frame.request_id))
         if frame.type is FrameType.MCP:
             data = await answer_on_socket(session, frame.data, frame.timeout_s)

@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from fastmcp import FastMCP
 from mcp_types import Icon, ToolAnnotations
@@ -17,12 +17,14 @@ from mcpenv_client.errors import InvalidMessage
 from mcpenv_client.observations import Observation
 from mcpenv_client.records import Plane, Reward, ToolCall, ToolOutcome, Trajectory
 from mcpenv_client.state import State
+from mcpenv_client.tasks import Task
 from mcpenv_client.tools import Mode, Tool
 from mcpenv_client.wire import ActionTypes, action_type
 
 from . import shim
 from .admission import AuthChecks
 from .agent_server import AgentServer, Target
+from .assignment import Tasks, is_tasks
 from .errors import InvalidTool
 from .execution import Execution
 from .handed_in import HandedIn
@@ -32,10 +34,20 @@ from .rubrics import Rubric
 from .shared import IN_PROCESS, UNSET, being_made
 from .step import current
 from .toolbox import BoundTool, modes_of
+from .verify import Evidence
+from .worlds import Worlds
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _NOT_GIVEN: Any = object()
+
+
+class _TaskOfEpisode:
+    """An attribute of instances; an author's own of that name takes its place."""
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        trajectory = None if instance is None else instance._execution.episode.trajectory
+        return None if trajectory is None else trajectory.task
 
 
 class MCPEnvironment:
@@ -71,18 +83,30 @@ class MCPEnvironment:
     state_type: ClassVar[type[State]] = State
     """What `state` returns, for ``/schema``."""
 
+    tasks: ClassVar[Tasks | None] = None
+    """What agents may be given to do: a `TaskSet`. A reset begins one by ``task=``, or by ``split=`` and ``index=``."""
     rubric: Rubric | None = None
     """What is good, beside `score`; may be set in ``__init__`` or ``reset``. Each episode has a copy of its own."""
+    world: Worlds | None = None
+    """Where the state is, for verifiers and snapshots; set it in ``__init__`` or ``reset``. Several by their names."""
     max_steps: int | None = None
     """Steps after which an episode is truncated; None for no limit. May be set per instance."""
     max_kept_steps: int = 10_000
     """Step records that a trajectory holds; older ones are dropped and counted."""
+
+    if TYPE_CHECKING:
+        task: Task | None
+        """What the agent is to do in the running or last episode; None if its reset named no task."""
+    else:
+        task = _TaskOfEpisode()
 
     _execution: Execution
     _shared: Any
     _kinds: ClassVar[KindCache] = KindCache()
     _reset_options: ClassVar[ResetOptions]
     _score_is_async: ClassVar[bool] = False
+    _verifies: ClassVar[bool] = False
+    _verify_is_async: ClassVar[bool] = False
     _reset_body: ClassVar[Callable[..., Any]]
     _close_body: ClassVar[Callable[..., Any]]
 
@@ -115,7 +139,11 @@ class MCPEnvironment:
             raise TypeError(f"{cls.__name__}.state is read as an attribute: put @property above it")
         if "lifespan" in own and not isinstance(own["lifespan"], classmethod):
             raise TypeError(f"{cls.__name__}.lifespan is the class's: put @classmethod above @asynccontextmanager")
+        if cls.tasks is not None and not is_tasks(cls.tasks):
+            raise TypeError(f"{cls.__name__}.tasks is a {type(cls.tasks).__name__}; make it a TaskSet")
         cls._score_is_async = inspect.iscoroutinefunction(cls.score)
+        cls._verifies = cls.verify is not MCPEnvironment.verify
+        cls._verify_is_async = inspect.iscoroutinefunction(cls.verify)
         ActionTypes(cls.action_types)  # two classes of one type are refused here
 
     # -- what an author overrides
@@ -128,10 +156,12 @@ class MCPEnvironment:
         Args:
             seed: for a reproducible episode.
             episode_id: a name for it; made up otherwise.
-            options: those of the override; unknown ones are refused.
+            options: those of the override; unknown ones are refused. To begin a task: ``task=`` (a `Task`, or the id
+                of one of `tasks`), or ``split=`` and ``index=`` of one. Its options are added to these, its seed is
+                taken if none is given, and an override with a parameter ``task`` is given the `Task`.
 
         Returns:
-            The observation, with ``info.episode_id``. ``done`` if the body said so.
+            The observation, with ``info.episode_id``; of a task with its ``prompt``. ``done`` if the body said so.
 
         Raises:
             InvalidMessage: an unknown or missing option.
@@ -144,6 +174,18 @@ class MCPEnvironment:
 
         Runs where the tool ran: for an async tool on the event loop, so that a slow score must be ``async def``. An
         exception is an error of the environment: the step fails, it is never reward 0.
+        """
+        return None
+
+    def verify(self, evidence: Evidence) -> Reward | float | Any | None:
+        """What the state at the end of an episode is worth, whatever the agent says of it. Override it, sync or async.
+
+        Asked once, when a step or the orchestrator has ended the episode; a task with a verifier of its own is verified
+        by that instead. The value is a part of the reward, called "verified". An exception is an error of the
+        environment: the episode is over and has no score, it is never 0.
+
+        Args:
+            evidence: what `world` looked like after the reset, and now.
         """
         return None
 
@@ -351,6 +393,27 @@ class MCPEnvironment:
     ) -> Observation:
         """Call one tool: a step. The same as `EnvClient.call_tool`."""
         return self.step(CallToolAction(tool_name=name, arguments=arguments or {}), timeout_s=timeout_s)
+
+    def end(self, *, truncated: bool = False, reason: str | None = None) -> Observation:
+        """End the episode: the agent has stopped. Rubric and `verify` are asked about the state that it left.
+
+        Args:
+            truncated: a limit of the orchestrator's ended it; otherwise it is terminated.
+            reason: for the record and ``info["reason"]``.
+
+        Returns:
+            The reward of the end, and ``info["return"]``, the sum. If it was over already, the last observation.
+
+        Raises:
+            InvalidMessage: there is no episode yet.
+            ExecutionError: judging the end failed (``__cause__``); the episode is over, without that part of a score.
+        """
+        return self._execution.home.drive(self.end_async(truncated=truncated, reason=reason))
+
+    async def end_async(self, *, truncated: bool = False, reason: str | None = None) -> Observation:
+        """`end` for coroutines."""
+        await self._execution.end(truncated=truncated, reason=reason)
+        return shim.latest(self._execution)
 
     def list_tools(self) -> list[Tool]:
         """The tools that are visible in this mode. No step."""

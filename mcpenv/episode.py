@@ -7,10 +7,13 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from mcpenv_client.errors import NotSerializable
 from mcpenv_client.observations import Observation
-from mcpenv_client.records import StepRecord, Trajectory
+from mcpenv_client.records import Reward, StepRecord, Trajectory
+from mcpenv_client.values import to_plain
 from mcpenv_client.wire import EpisodeState, Event, next_state
 
+from .assignment import Assignment
 from .rewards import Finish
 from .watch import Ending, Watchers
 
@@ -28,14 +31,19 @@ class Episode:
         kept: what tools kept by ``ctx.set_state``; a reset begins with nothing.
         number: how many episodes were opened, so that what a handed-in server's tools keep can be told apart.
         first: the observation of the reset.
+        last: what the orchestrator was answered when it ended the episode; None if a step did, or nothing has yet.
+        handed_over: the record of the running or last episode has gone where records go.
         watchers: who waits for the end.
         reset_finish: what ``finish(...)`` inside reset said.
     """
 
     __slots__ = (
+        "_opened_at",
         "first",
+        "handed_over",
         "id",
         "kept",
+        "last",
         "number",
         "orchestrated",
         "reset_finish",
@@ -55,9 +63,12 @@ class Episode:
         self.number = 0
         self.reset_finish: Finish | None = None
         self.first: Observation | None = None
+        self.last: Observation | None = None
+        self.handed_over = False
         self.watchers = Watchers()
+        self._opened_at = 0.0
 
-    def open(self, seed: int | None, episode_id: str | None, options: dict[str, Any], implicit: bool) -> None:
+    def open(self, assigned: Assignment, episode_id: str | None, implicit: bool) -> None:
         """Before the author's reset: a new id, count 0, state NEW until it has returned."""
         self.state = next_state(self.state, Event.RESET_FAILED)
         self._stop_clock("reset")
@@ -67,13 +78,25 @@ class Episode:
         self.kept = {}
         self.number += 1
         self.reset_finish = None
-        self.trajectory = Trajectory(self.id, seed, options, implicit_reset=implicit, started_at=time.time())
+        self.last = None
+        self.handed_over = False
+        self._opened_at = time.monotonic()
+        options = dict(assigned.options)
+        if assigned.task is not None and options.get("task") is assigned.task:
+            del options["task"]  # it stands beside them
+        self.trajectory = Trajectory(
+            self.id, assigned.seed, options, implicit_reset=implicit, started_at=time.time(), task=assigned.task
+        )
 
     def opened(self, observation: Observation) -> Observation:
         """After the author's reset: RUNNING, or DONE if the body said so. Returns what the orchestrator gets."""
         self.state = next_state(self.state, Event.RESET)
+        trajectory, said = self.trajectory, self.reset_finish
+        assert trajectory is not None
         update: dict[str, Any] = {"info": {**observation.info, **self.info(None)}}
-        said = self.reset_finish
+        if trajectory.task is not None:
+            update["metadata"] = {"prompt": trajectory.task.prompt, **observation.metadata}
+            update["info"]["task"] = trajectory.task.name
         if self.orchestrated:
             if said is not None:
                 update["truncated" if said.truncated else "terminated"] = True
@@ -85,6 +108,7 @@ class Episode:
         else:
             observation = observation.model_copy(update=update)
         self.first = observation
+        trajectory.observation = _plain(observation)
         return observation
 
     def count_step(self) -> None:
@@ -108,7 +132,7 @@ class Episode:
         Args:
             terminal: the tool was declared to end the episode.
             cut_short: why the world cannot go on, if it cannot.
-            limit: ``max_steps``.
+            limit: ``max_steps``; the task may have a lower one.
         """
         if not self.orchestrated:
             return
@@ -121,8 +145,9 @@ class Episode:
             record.terminated, record.truncated = outcome.value.terminated, outcome.value.truncated
         if not record.done and cut_short is not None:
             record.truncated, record.reason = True, cut_short
-        if not record.done and limit is not None and self.step_count >= limit:
-            record.truncated, record.reason = True, "max_steps"
+        if not record.done:
+            record.reason = self._limit_reached(limit)
+            record.truncated = record.reason is not None
 
     def with_last(self, record: StepRecord) -> Trajectory:
         """A copy of the trajectory as it will be when ``record``, which ends the episode, is in it."""
@@ -137,34 +162,74 @@ class Episode:
             reason=record.reason,
         )
 
-    def add(self, record: StepRecord, keep: int) -> None:
+    def as_ended(self, truncated: bool, reason: str | None) -> Trajectory:
+        """A copy of the trajectory as it will be when the orchestrator has ended the episode."""
+        assert self.trajectory is not None
+        return replace(
+            self.trajectory,
+            steps=list(self.trajectory.steps),
+            terminated=not truncated,
+            truncated=truncated,
+            reason=reason,
+        )
+
+    def end(self, reward: Reward | None, truncated: bool, reason: str | None, fault: str | None = None) -> None:
+        """The orchestrator has ended the episode.
+
+        Args:
+            fault: the wire's code of the error with which judging the end failed.
+        """
+        trajectory = self.trajectory
+        assert trajectory is not None
+        trajectory.end_reward, trajectory.fault = reward, fault
+        trajectory.total_reward += 0.0 if reward is None else reward.value
+        info: dict[str, Any] = {"episode_id": trajectory.episode_id, "return": trajectory.total_reward}
+        if reward is not None and reward.components:
+            info["reward"] = dict(reward.components)
+        if reason is not None:
+            info["reason"] = reason
+        self.last = Observation(
+            reward=None if reward is None else reward.value, terminated=not truncated, truncated=truncated, info=info
+        )
+        self._end(not truncated, truncated, reason)
+
+    def add(self, record: StepRecord, keep: int) -> StepRecord | None:
         """Keep a step that was judged; the episode ends with it if it said so.
 
         Args:
             keep: how many records to hold.
+
+        Returns:
+            The record that is held no more for it, if there is one.
         """
         if not self.orchestrated:
-            return
+            return None
         trajectory = self.trajectory
         assert trajectory is not None
+        dropped: StepRecord | None = None
         if record.reward is not None:
             trajectory.total_reward += record.reward.value
         trajectory.steps.append(record)
         if len(trajectory.steps) > keep:
-            del trajectory.steps[0]
+            dropped = trajectory.steps.pop(0)
             trajectory.dropped += 1
         if record.done and self.state is EpisodeState.RUNNING:
             self._end(record.terminated, record.truncated, record.reason)
+        return dropped
 
     def cut_short(self, reason: str) -> None:
         """The world cannot go on, for a reason that was no step."""
         if self.orchestrated and self.state is EpisodeState.RUNNING:
             self._end(False, True, reason)
 
-    def close(self) -> None:
+    def give_up(self, reason: str) -> None:
+        """Nobody will bring it to its end."""
+        self._stop_clock(reason)
+
+    def close(self, reason: str) -> None:
         """No more of anything."""
         self.state = next_state(self.state, Event.CLOSE)
-        self._stop_clock("closed")
+        self._stop_clock(reason)
         self.watchers.tell(Ending.CLOSED)
 
     def info(self, record: StepRecord | None) -> dict[str, Any]:
@@ -183,6 +248,17 @@ class Episode:
                 info["reset"] = "implicit"
         return info
 
+    def _limit_reached(self, max_steps: int | None) -> str | None:
+        """Which limit the step under way has reached."""
+        assert self.trajectory is not None
+        limits = None if self.trajectory.task is None else self.trajectory.task.limits
+        given = [each for each in (max_steps, None if limits is None else limits.max_steps) if each is not None]
+        if given and self.step_count >= min(given):
+            return "max_steps"
+        if limits is not None and limits.timeout_s is not None:
+            return "time_limit" if time.monotonic() - self._opened_at >= limits.timeout_s else None
+        return None
+
     def _end(self, terminated: bool, truncated: bool, reason: str | None) -> None:
         self.state = next_state(self.state, Event.END)
         assert self.trajectory is not None
@@ -194,3 +270,11 @@ class Episode:
         if self.trajectory is not None and self.trajectory.ended_at is None:
             self.trajectory.ended_at = time.time()
             self.trajectory.reason = reason
+
+
+def _plain(observation: Observation) -> dict[str, Any] | None:
+    try:
+        plain: dict[str, Any] = to_plain(observation, "observation", exclude={"info"})
+    except NotSerializable:
+        return None  # whoever it is sent to is told
+    return plain

@@ -12,6 +12,7 @@ import inspect
 import secrets
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 from fastmcp import FastMCP
@@ -30,6 +31,7 @@ from mcpenv_client.values import to_plain
 from mcpenv_client.wire import EpisodeState, Event, action_type, next_state
 
 from .admission import Listing
+from .assignment import Assignment, Wanted
 from .author import Author, AuthorCode
 from .changes import Changes
 from .context import EnvironmentContext
@@ -38,12 +40,11 @@ from .episode import Episode
 from .errors import Misuse
 from .failures import environment_failure, execution_failure
 from .handed_in import HandedIn
+from .judging import Judging
 from .loops import Home, NoLoop, drive_plain
 from .own_call import OwnCall
 from .rewards import Finish, reward_of, total
-from .rubrics import Rubric
-from .rubrics.rubric import is_async
-from .rubrics.scoring import Scoring
+from .sink import EpisodeSink
 from .step import Step, current, inside
 from .tool_run import NOT_SCORED, InputRequired, Site, TimedOut, ToolRun, asked_for_input
 from .toolbox import BoundTool, Toolbox, Visible
@@ -65,6 +66,7 @@ class Execution:
         changes: who is told when its tools, prompts or resources change.
         without_loop: a step is under way that no event loop drives.
         max_calls: how many may be under way or wait; None: any number.
+        sink: where episodes go when they are over; None: nowhere.
         last_active: when something last ended here (``time.monotonic``, seconds).
     """
 
@@ -84,7 +86,8 @@ class Execution:
         self.max_calls: int | None = None
         self._turn = Turn()
         self._under_way = UnderWay()
-        self._scoring: Scoring | None = None  # the running episode's rubric, if there is one
+        self._judging: Judging | None = None  # that of the running episode
+        self.sink: EpisodeSink | None = None
 
     @property
     def server(self) -> FastMCP | None:
@@ -204,7 +207,7 @@ class Execution:
             or not self.author.runner.inline
             or self.author.limit(tool.kind.options.timeout_s) is not None
             or self.env._score_is_async
-            or (self._scoring is not None and not self._scoring.is_sync)
+            or (self._judging is not None and not self._judging.is_sync)
             or not self._turn.try_take()  # exclusive, so that `without_loop` speaks of this step alone
         ):
             return None
@@ -230,14 +233,54 @@ class Execution:
         """Begin an episode: id and count first, then the author's body, once.
 
         Raises:
-            InvalidMessage: an option that the environment does not take.
+            InvalidMessage: an option that the environment does not take, or a task that it does not have.
             ExecutionError: the author's reset raised; the environment is NEW.
             OperationTimeout: it passed its deadline.
+        """
+        self._refuse_inside()
+        wanted = Wanted(options or {}, self.env._reset_options, type(self.env).tasks)
+        return await self.begin(await self.assign(seed, wanted), episode_id, timeout_s=timeout_s)
+
+    async def assign(self, seed: int | None, wanted: Wanted) -> Assignment:
+        """The task that is wanted, read where the author's sync code runs. Takes no turn.
+
+        Raises:
+            InvalidMessage: there is none such, or its options do not fit.
+            ExecutionError: the author's code that makes tasks raised.
+        """
+        if not wanted.any:
+            return Assignment(None, seed, wanted.options)
+        assigned: Assignment = await self.author.stage("tasks", lambda: self.author.beside(wanted.found, seed))
+        return assigned
+
+    async def begin(
+        self, assigned: Assignment, episode_id: str | None = None, *, timeout_s: float | None = None
+    ) -> Observation:
+        """`reset` with what `assign` gave.
+
+        Raises:
+            as `reset`.
         """
         await self._take_turn(event=Event.RESET)
         try:
             with self._under_way:
-                return await self._reset(seed, episode_id, options or {}, timeout_s, implicit=False)
+                return await self._reset(assigned, episode_id, timeout_s, implicit=False)
+        finally:
+            self._give_turn()
+
+    async def end(self, *, truncated: bool = False, reason: str | None = None) -> None:
+        """The agent has stopped: the orchestrator ends the episode, and its end is judged. Nothing, if it is over.
+
+        Raises:
+            InvalidMessage: there is no episode yet.
+            ExecutionError: judging the end failed; the episode is over all the same.
+        """
+        if self.episode.state is EpisodeState.DONE:
+            return
+        await self._take_turn(event=Event.END)
+        try:
+            with self._under_way:
+                await self._end(truncated, reason)
         finally:
             self._give_turn()
 
@@ -291,8 +334,11 @@ class Execution:
         """
         self._under_way.stop()
 
-    async def close(self) -> None:
+    async def close(self, reason: str = "closed") -> None:
         """Run the author's close once; later calls do nothing.
+
+        Args:
+            reason: for the record of an episode that has not come to its end.
 
         Raises:
             ExecutionError: the author's close raised; the environment is closed all the same.
@@ -306,17 +352,17 @@ class Execution:
                 if self.closed:
                     return
                 if not self.author.stuck:
-                    await self._close_in_turn()
+                    await self._close_in_turn(reason)
                     return
             finally:
                 self._give_turn()
         if self.closed:
             return
-        self.episode.close()
+        self._close_episode(reason)
         loop = None if self.author.runner.inline else asyncio.get_running_loop()
         # While its thread is in the author's code, close follows there when it returns.
         if not self.author.when_returned(lambda: self._close_late(loop)):
-            await self._close_in_turn()
+            await self._close_in_turn(reason)
 
     def finish(self, reward: Any, truncated: bool, reason: str | None) -> None:
         """`MCPEnvironment.finish`.
@@ -389,6 +435,8 @@ class Execution:
 
     def _give_turn(self, shared: bool = False) -> None:
         self.last_active = time.monotonic()
+        if self.sink is not None and self.episode.state is EpisodeState.DONE and not self._under_way:
+            self._hand_over()  # tools that run together all stand in it
         if self.tools.version != self._told_version:
             self._told_version = self.tools.version
             self.changes.tell(ToolsListChanged())
@@ -402,20 +450,22 @@ class Execution:
     async def _begin_step(self) -> None:
         """Count a step; in NEW, reset first."""
         if self.episode.state is EpisodeState.NEW:
-            await self._reset(None, None, {}, None, implicit=True)
+            await self._reset(Assignment(None, None, {}), None, None, implicit=True)
         self.episode.count_step()
 
     async def _reset(
-        self,
-        seed: int | None,
-        episode_id: str | None,
-        options: dict[str, Any],
-        timeout_s: float | None,
-        *,
-        implicit: bool,
+        self, assigned: Assignment, episode_id: str | None, timeout_s: float | None, *, implicit: bool
     ) -> Observation:
+        seed, options = assigned.seed, assigned.options
         self.env._reset_options.check(options)
-        self.episode.open(seed, episode_id, dict(options), implicit)
+        if self.sink is not None:
+            self._hand_over("reset")
+            if seed is None and self.env._reset_options.takes_seed:
+                # Nobody could play a recorded episode again whose seed nobody knows.
+                assigned = replace(assigned, seed=secrets.randbits(31))
+                seed = assigned.seed
+        self.episode.open(assigned, episode_id, implicit)
+        self._judging = None
         observation = await self.author.stage(
             "reset", lambda: self.author.call(self.env._author_reset(seed, episode_id, options)), timeout_s
         )
@@ -424,11 +474,29 @@ class Execution:
         if not isinstance(observation, Observation):
             wrong = TypeError(f"reset returned a {type(observation).__name__}; return an Observation or None")
             raise environment_failure("reset", wrong) from wrong
-        self._scoring = None
-        if self.env.rubric is not None and self.episode.orchestrated:
-            # Its constructor is the author's code, which may be slow.
-            self._scoring = await self.author.stage("rubric", lambda: self.author.call(self._new_scoring), timeout_s)
+        if self.episode.orchestrated:
+            judging = Judging(self.author, self.env)
+            await judging.begin(assigned.task, timeout_s)
+            self._judging = judging
         return self.episode.opened(observation)
+
+    async def _end(self, truncated: bool, reason: str | None) -> None:
+        if self.episode.state is EpisodeState.DONE:
+            return  # the step that was under way has ended it
+        next_state(self.episode.state, Event.END)
+        judging, trajectory = self._judging, self.episode.trajectory
+        assert trajectory is not None
+        reward: Reward | None = None
+        if judging is not None and judging.asks_end:
+            ended = self.episode.as_ended(truncated, reason)
+            try:
+                reward = await judging.of_end(ended)
+            except (WireError, asyncio.CancelledError) as error:
+                code = error.code if isinstance(error, WireError) else ErrorCode.CANCELLED
+                self.episode.end(None, truncated, reason, code.value)
+                raise
+            trajectory.verified = ended.verified
+        self.episode.end(reward, truncated, reason)
 
     async def _step(self, call: ToolCall, run: Run, tool: BoundTool | None) -> StepRecord:
         """Run, score and record one step. ``run`` gives the outcome, and the score if it was made on the way."""
@@ -450,12 +518,15 @@ class Execution:
                 scored = await self._awaited(scored)
             if step.fault is not None:
                 raise step.fault
-            of_rubric = None if self._scoring is None else await self._step_rubric(call, outcome)
+            judging = self._judging
+            of_rubric = None
+            if judging is not None and judging.asks_steps:
+                of_rubric = await judging.of_step(call, outcome)
             reward = self._reward(scored, outcome, of_rubric, step)
             record = StepRecord(call, outcome, reward, started_at=started_at, logs=step.logs)
             self._judge(record, step, tool)
-            if record.done and self._scoring is not None:
-                record.reward = await self._with_end(record)
+            if record.done and judging is not None and judging.asks_end:
+                record.reward = await self._with_end(judging, record)
         except (InputRequired, MCPError):
             self.episode.uncount_step()
             raise
@@ -472,12 +543,40 @@ class Execution:
                 failed.terminated, failed.truncated, failed.reason = record.terminated, record.truncated, record.reason
             else:
                 self._judge(failed, step, tool)
-            self.episode.add(failed, self.env.max_kept_steps)
+            self._add(failed)
             raise
         finally:
             current.reset(token)
-        self.episode.add(record, self.env.max_kept_steps)
+        self._add(record)
         return record
+
+    def _add(self, record: StepRecord) -> None:
+        dropped = self.episode.add(record, self.env.max_kept_steps)
+        if dropped is not None and self.sink is not None and self.episode.trajectory is not None:
+            self.sink.spill(self.episode.trajectory, [dropped])
+
+    def _hand_over(self, reason: str | None = None) -> None:
+        """Give the episode to the sink, once, if it is over.
+
+        Args:
+            reason: why it is given up, if it has not come to its end.
+        """
+        episode = self.episode
+        trajectory = episode.trajectory
+        if self.sink is None or trajectory is None or episode.handed_over or not episode.orchestrated:
+            return
+        if reason is not None and episode.state in (EpisodeState.NEW, EpisodeState.RUNNING):
+            episode.give_up(reason)
+        episode.handed_over = True
+        self.sink.episode_over(trajectory)
+
+    async def _with_end(self, judging: Judging, record: StepRecord) -> Reward | None:
+        """The reward of the step that ends the episode, with what the end is worth."""
+        ended = self.episode.with_last(record)
+        of_end = await judging.of_end(ended)
+        assert self.episode.trajectory is not None
+        self.episode.trajectory.verified = ended.verified
+        return judging.total(record.reward, of_end)
 
     def _score(self, call: ToolCall, outcome: ToolOutcome) -> Any:
         if not self.episode.orchestrated:
@@ -496,44 +595,6 @@ class Execution:
             if self.author.lets_through(error):
                 raise
             raise environment_failure("score", error) from error
-
-    def _new_scoring(self) -> Scoring | None:
-        rubric = self.env.rubric
-        if not isinstance(rubric, Rubric):
-            raise TypeError(f"rubric is a {type(rubric).__name__}; it is a Rubric or None")
-        return Scoring(rubric, self.env)
-
-    async def _step_rubric(self, call: ToolCall, outcome: ToolOutcome) -> Reward | None:
-        """What the rubric says of a step; nothing beside a tool that could not be stopped."""
-        scoring = self._scoring
-        if scoring is None or not scoring.scores_steps or self.author.stuck:
-            return None
-        return await self._ask_rubric(scoring, scoring.of_step, call, outcome)
-
-    async def _with_end(self, record: StepRecord) -> Reward | None:
-        """The reward of the step that ends the episode, with what the rubric says of the episode: asked once."""
-        scoring = self._scoring
-        assert scoring is not None
-        if self.author.stuck or scoring.ended:
-            return record.reward
-        scoring.ended = True  # tools that run together may both end it
-        of_episode = await self._ask_rubric(scoring, scoring.of_trajectory, self.episode.with_last(record))
-        try:
-            return total(record.reward, of_episode)
-        except ValueError as error:
-            raise environment_failure("rubric", error) from error
-
-    async def _ask_rubric(self, scoring: Scoring, of: Callable[..., Any], *about: Any) -> Reward | None:
-        if scoring.is_sync:
-            reward: Reward | None = await self.author.stage(
-                "rubric", lambda: self.author.call(scoring.at_once, of, about)
-            )
-        else:
-            reward = await self.author.stage("rubric", lambda: of(*about, self._call_of_rubric))
-        return reward
-
-    async def _call_of_rubric(self, fn: Callable[..., Any], *args: Any) -> Any:
-        return await (fn(*args) if is_async(fn) else self.author.hand_over(None, fn, *args))
 
     def _reward(self, scored: Any, outcome: ToolOutcome, of_rubric: Reward | None, step: Step) -> Reward | None:
         if not self.episode.orchestrated:
@@ -615,8 +676,12 @@ class Execution:
 
         return run
 
-    async def _close_in_turn(self) -> None:
-        self.episode.close()
+    def _close_episode(self, reason: str) -> None:
+        self._hand_over(reason)
+        self.episode.close(reason)
+
+    async def _close_in_turn(self, reason: str) -> None:
+        self._close_episode(reason)
         try:
             await self.author.stage("close", lambda: self.author.call(self.env._author_close()))
         finally:
@@ -646,7 +711,7 @@ class Execution:
         """Let go of closures that hold the instance, so that it is freed without waiting for the collector."""
         self.tools.clear()
         self.episode.kept.clear()
-        self._scoring = None
+        self._judging = None
 
 
 async def _not_found(step: Step) -> tuple[ToolOutcome, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from mcpenv_client.errors import ErrorCode
 from mcpenv_client.tools import Mode
-from mcpenv_client.wire import MAX_TIMEOUT_S, PROTOCOL_VERSION
+from mcpenv_client.wire import MAX_REASON, MAX_TIMEOUT_S, PROTOCOL_VERSION
 
 from .describe import Description
 
@@ -87,6 +87,18 @@ def page(spec: dict[str, Any]) -> str:
     )
 
 
+_END: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "session_id": _SESSION_ID,
+        "truncated": {"type": "boolean", "default": False},
+        "reason": {"type": ["string", "null"], "maxLength": MAX_REASON},
+    },
+    "required": ["session_id"],
+    "additionalProperties": False,
+}
+
+
 def _control(schemas: dict[str, Any]) -> dict[str, Any]:
     reset = json.loads(json.dumps(schemas["reset"]))
     reset["properties"] |= {"session_id": _MAYBE_SESSION_ID, "timeout_s": _TIMEOUT}
@@ -116,6 +128,14 @@ def _control(schemas: dict[str, Any]) -> dict[str, Any]:
                 "Take a step",
                 "In the session of session_id; without one, in an episode that is thrown away afterwards.",
                 step,
+                observation,
+            )
+        },
+        "/end": {
+            "post": _post(
+                "End the episode",
+                "The agent has stopped: the reward of the end, and the return. Of one that is over: its last answer.",
+                _END,
                 observation,
             )
         },

@@ -82,7 +82,7 @@ class SessionPool:
             if opening:
                 await asyncio.wait(opening)
             for session in list(self._sessions.values()):
-                self._begin_close(session)
+                self._begin_close(session, "shutdown")
             while self._ending:
                 await asyncio.wait([session.closing for session in self._ending if session.closing is not None])
             if self._abandoned:
@@ -179,24 +179,27 @@ class SessionPool:
             opening.add_done_callback(_retrieved)
         return await asyncio.shield(opening)
 
-    async def close(self, session: Session) -> None:
+    async def close(self, session: Session, reason: str = "closed") -> None:
         """Close a session once and free its slot; return when it is closed, whoever began it.
 
         What the author's close raises is logged. Cancelling the caller does not stop it.
-        """
-        await asyncio.shield(self._begin_close(session))
 
-    def _begin_close(self, session: Session) -> asyncio.Task[None]:
+        Args:
+            reason: for the record of an episode that has not come to its end.
+        """
+        await asyncio.shield(self._begin_close(session, reason))
+
+    def _begin_close(self, session: Session, reason: str = "closed") -> asyncio.Task[None]:
         """From now on the session's id is free and finds nothing; its slot is free when it is closed."""
         if session.closing is None:
             if session.grace is not None:
                 session.grace.cancel()
             del self._sessions[session.id]
             self._ending.add(session)
-            session.closing = asyncio.ensure_future(self._close(session))
+            session.closing = asyncio.ensure_future(self._close(session, reason))
         return session.closing
 
-    async def _close(self, session: Session) -> None:
+    async def _close(self, session: Session, reason: str) -> None:
         if session.replacing is not None:
             await asyncio.wait({session.replacing})
         running = session.replies.cancel_all()
@@ -205,7 +208,9 @@ class SessionPool:
         session.execution.stop()
         self.retire_handle(session)
         try:
-            await close_instance(session.execution)
+            await close_instance(session.execution, reason)
+            if session.execution.sink is not None and session.execution.episode.id is not None:
+                await session.execution.sink.written(session.execution.episode.id)
         finally:
             self._ending.discard(session)
             self.slots.free()
@@ -254,9 +259,9 @@ class SessionPool:
             return  # it was there before the socket, and has other ways to be used
         grace_s = self._config.resume_grace_s
         if not lost or session.credential is None or grace_s <= 0 or self.slots.closed or session.closing is not None:
-            await self.close(session)
+            await self.close(session, "disconnected" if lost else "shutdown" if self.slots.closed else "closed")
         elif not session.held:
-            session.grace = asyncio.get_running_loop().call_later(grace_s, self.close_soon, session.id)
+            session.grace = asyncio.get_running_loop().call_later(grace_s, self.close_soon, session.id, "disconnected")
 
     def retire_handle(self, session: Session) -> None:
         """The session's episode is past."""
@@ -264,14 +269,14 @@ class SessionPool:
         if handle is not None:
             self.handles.retire(handle)
 
-    def close_soon(self, session_id: str) -> None:
+    def close_soon(self, session_id: str, reason: str = "closed") -> None:
         """Close the session of that id, if there is one or one is being made, without waiting."""
         opening = self._opening.get(session_id)
         if opening is not None:
-            opening.add_done_callback(lambda task: self.close_soon(session_id))
+            opening.add_done_callback(lambda task: self.close_soon(session_id, reason))
         session = self._sessions.get(session_id)
         if session is not None:
-            self._begin_close(session)
+            self._begin_close(session, reason)
 
     async def replace(self, session: Session) -> None:
         """A new instance for a session whose own is stuck; the old one is left to its thread.
@@ -369,7 +374,7 @@ class SessionPool:
         for session in list(self._sessions.values()):
             if session.idle_s >= self._config.session_timeout_s:
                 logger.info("session ends after %.0f s without use", session.idle_s)
-                self._begin_close(session)
+                self._begin_close(session, "idle")
                 self._tell_connection(session)
 
     def _tell_connection(self, session: Session) -> None:

@@ -17,6 +17,15 @@ logger = logging.getLogger("mcpenv")
 
 _FRAMEWORK = ("seed", "episode_id")
 _MAX_EPISODE_ID = 255
+_TASK_SCHEMA: dict[str, Any] = {
+    "task": {
+        "anyOf": [{"type": "string"}, {"type": "object"}, {"type": "null"}],
+        "default": None,
+        "description": "The id of one of the environment's tasks, or a task",
+    },
+    "split": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None},
+    "index": {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "null"}], "default": None},
+}
 
 
 class ResetOptions:
@@ -32,7 +41,21 @@ class ResetOptions:
         self._named = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
         self._own = {name: p for name, p in self._named.items() if name not in _FRAMEWORK}
         self._model = _model_of(body, self._own, self._takes_any)
+        self._loose = _model_of(body, self._own, self._takes_any, all_optional=True)
         self._told = False
+
+    def declares(self, name: str) -> bool:
+        """Whether the body has a parameter of that name."""
+        return name in self._named
+
+    def takes(self, name: str) -> bool:
+        """Whether the body can be given an option of that name."""
+        return name in self._own or self._takes_any
+
+    @property
+    def takes_seed(self) -> bool:
+        """Whether the body is given the seed."""
+        return "seed" in self._named or self._takes_any
 
     def check(self, options: Mapping[str, Any]) -> None:
         """Refuse unknown and missing options.
@@ -40,13 +63,7 @@ class ResetOptions:
         Raises:
             InvalidMessage: naming them.
         """
-        unknown = [] if self._takes_any else [name for name in options if name not in self._own]
-        if unknown:
-            takes = ", ".join(self._own) or "none"
-            raise InvalidMessage(
-                f"unknown reset option {', '.join(map(repr, unknown))}; this environment's options: {takes}",
-                errors=[{"loc": [name], "msg": "unknown reset option", "type": "extra_forbidden"} for name in unknown],
-            )
+        self._refuse_unknown(options)
         missing = [n for n, p in self._own.items() if p.default is p.empty and n not in options]
         if missing:
             raise InvalidMessage(
@@ -64,8 +81,8 @@ class ResetOptions:
             options
         )
 
-    def from_wire(self, data: Mapping[str, Any]) -> tuple[int | None, str | None, dict[str, Any]]:
-        """Seed, episode id and options from the ``data`` of a reset, as the body's annotations want them.
+    def named(self, data: Mapping[str, Any]) -> tuple[int | None, str | None, dict[str, Any]]:
+        """Seed, episode id and the other options from the ``data`` of a reset, as they came.
 
         Raises:
             InvalidMessage: with locations in ``errors``.
@@ -80,17 +97,24 @@ class ResetOptions:
             raise InvalidMessage(
                 f"episode_id is {said}", errors=[{"loc": ["episode_id"], "msg": said, "type": "string_type"}]
             )
-        options = {name: value for name, value in data.items() if name not in _FRAMEWORK}
-        self.check(options)
+        return seed, episode_id, {name: value for name, value in data.items() if name not in _FRAMEWORK}
+
+    def revived(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Options of plain data, as the body's annotations want them.
+
+        Raises:
+            InvalidMessage: unknown ones, and values that do not fit, with locations in ``errors``.
+        """
+        self._refuse_unknown(options)
         try:
-            checked = self._model.model_validate(options)
+            checked = self._loose.model_validate(dict(options))
         except ValidationError as error:
             raise InvalidMessage("invalid reset options", errors=faults(error)) from error
         values = {name: getattr(checked, _field_name(name)) for name in self._own if name in options}
-        return seed, episode_id, values | dict(checked.__pydantic_extra__ or {})
+        return values | dict(checked.__pydantic_extra__ or {})
 
-    def schema(self) -> dict[str, Any]:
-        """JSON Schema of a reset's ``data``."""
+    def schema(self, *, tasks: bool = False) -> dict[str, Any]:
+        """JSON Schema of a reset's ``data``; with how to name a task, where the environment has ``tasks``."""
         try:
             own = self._model.model_json_schema(by_alias=True)
         except (PydanticSchemaGenerationError, ValueError, TypeError):
@@ -102,6 +126,7 @@ class ResetOptions:
                 "default": None,
             },
             **own.get("properties", {}),
+            **(_TASK_SCHEMA if tasks else {}),
         }
         schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": self._takes_any}
         for key in ("required", "$defs"):
@@ -109,19 +134,36 @@ class ResetOptions:
                 schema[key] = own[key]
         return schema
 
+    def _refuse_unknown(self, options: Mapping[str, Any]) -> None:
+        unknown = [] if self._takes_any else [name for name in options if name not in self._own]
+        if unknown:
+            takes = ", ".join(self._own) or "none"
+            raise InvalidMessage(
+                f"unknown reset option {', '.join(map(repr, unknown))}; this environment's options: {takes}",
+                errors=[{"loc": [name], "msg": "unknown reset option", "type": "extra_forbidden"} for name in unknown],
+            )
+
 
 def _field_name(name: str) -> str:
     return f"option_{name}"
 
 
-def _model_of(body: Callable[..., Any], own: dict[str, inspect.Parameter], takes_any: bool) -> type[BaseModel]:
+def _default(parameter: inspect.Parameter, optional: bool) -> Any:
+    if parameter.default is parameter.empty:
+        return None if optional else ...
+    return parameter.default
+
+
+def _model_of(
+    body: Callable[..., Any], own: dict[str, inspect.Parameter], takes_any: bool, all_optional: bool = False
+) -> type[BaseModel]:
     """A model with one field per option; aliased, because an option may be called as BaseModel's own names are."""
     try:
         hints = typing.get_type_hints(body, include_extras=True)
     except (NameError, TypeError):
         hints = {}
     fields: dict[str, Any] = {
-        _field_name(name): (hints.get(name, Any), Field(alias=name, default=... if p.default is p.empty else p.default))
+        _field_name(name): (hints.get(name, Any), Field(alias=name, default=_default(p, all_optional)))
         for name, p in own.items()
     }
     config = ConfigDict(extra="allow" if takes_any else "forbid", arbitrary_types_allowed=True)

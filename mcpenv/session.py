@@ -14,9 +14,10 @@ from mcpenv_client.errors import InvalidMessage
 from mcpenv_client.observations import Observation
 from mcpenv_client.records import Plane, StepRecord
 from mcpenv_client.state import State
-from mcpenv_client.wire import ActionTypes, EpisodeState
+from mcpenv_client.wire import ActionTypes, EpisodeState, ending_of
 
 from . import shim
+from .assignment import Wanted
 from .execution import Execution
 from .handles import Handle, Handles
 from .replies import Replies
@@ -206,12 +207,17 @@ class Session:
         Raises:
             WireError: refused, or the author's reset failed.
         """
-        seed, episode_id, options = self.execution.env._reset_options.from_wire(data)
+        env = self.execution.env
+        seed, episode_id, wanted = Wanted.from_wire(data, env._reset_options, type(env).tasks)
+        before = self.execution.episode.id
         async with self._resetting:  # the next one would begin its episode before this one's has its handle
             if self.execution.author.stuck:
                 await self._pool.replace(self)
+            assigned = await self.execution.assign(seed, wanted)
             self._pool.retire_handle(self)
-            observation = await self.execution.reset(seed, episode_id, options, timeout_s=timeout_s)
+            observation = await self.execution.begin(assigned, episode_id, timeout_s=timeout_s)
+            if before is not None and self.execution.sink is not None:
+                await self.execution.sink.written(before)
             self.handle = self._pool.handles.mint(self.execution)
             observation.info["mcp_url"] = f"{self.base_url}/episodes/{self.handle.value}/mcp"
             return observation
@@ -234,6 +240,16 @@ class Session:
         """
         await self._renew()
         return await self.execution.call_tool(name, arguments, plane=Plane.CONTROL, timeout_s=timeout_s)
+
+    async def end(self, data: Mapping[str, Any]) -> Observation:
+        """End the episode with the ``data`` of an end frame.
+
+        Raises:
+            WireError: refused, or judging the end failed.
+        """
+        truncated, reason = ending_of(data)
+        await self.execution.end(truncated=truncated, reason=reason)
+        return shim.latest(self.execution)
 
     async def state(self, timeout_s: float | None = None) -> State:
         """The environment's state.

@@ -33,6 +33,8 @@ def latest(execution: Execution) -> Observation:
     trajectory, first = execution.episode.trajectory, execution.episode.first
     if trajectory is None:
         return Observation()
+    if execution.episode.last is not None:
+        return execution.episode.last
     if trajectory.steps:
         observation: Observation = observation_of(execution, trajectory.steps[-1])
     else:

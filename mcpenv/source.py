@@ -261,10 +261,14 @@ def _close_late(making: asyncio.Task[Execution], gone: Callable[[], None]) -> No
     closing.add_done_callback(lambda task: gone())
 
 
-async def close_instance(execution: Execution) -> None:
-    """Close an instance for good; what its author's code raises is logged."""
+async def close_instance(execution: Execution, reason: str = "closed") -> None:
+    """Close an instance for good; what its author's code raises is logged.
+
+    Args:
+        reason: for the record of an episode that has not come to its end.
+    """
     try:
-        await execution.close()
+        await execution.close(reason)
     except McpenvError as error:
         logger.error("closing an environment failed: %s", error)
     finally:

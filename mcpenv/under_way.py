@@ -22,6 +22,10 @@ class UnderWay:
         # How often each task had been cancelled before it began; None once it was stopped.
         self._cancelling: dict[asyncio.Task[object], int] = {}
 
+    def __len__(self) -> int:
+        """How many pieces of work are under way."""
+        return len(self._cancelling)
+
     def __enter__(self) -> None:
         task = asyncio.current_task()
         assert task is not None

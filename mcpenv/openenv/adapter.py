@@ -96,7 +96,7 @@ class OpenEnvEnvironment(MCPEnvironment):
             await self._remote.ask("close", instance=self._id)
 
     @classmethod
-    async def task(cls, method: str, *arguments: Any) -> Any:
+    async def ask_tasks(cls, method: str, *arguments: Any) -> Any:
         """One answer of its Task API, from an instance made for it.
 
         Raises:

@@ -89,7 +89,7 @@ class TaskRoutes:
             return 501, {"detail": f"{method} is not supported for this environment"}
         try:
             values = [] if body is None else vars(body.model_validate(await self._control.body(request))).values()
-            return 200, await self._cls.task(method, *values)
+            return 200, await self._cls.ask_tasks(method, *values)
         except ValidationError as error:
             return 422, {"detail": describe_faults(error)}
         except OpenEnvRefusal as refusal:

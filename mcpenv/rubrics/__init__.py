@@ -8,6 +8,7 @@ from .judge import Judge
 from .over_time import Discounted, OverSteps
 from .rubric import FunctionRubric, Rubric, Scored
 from .saved import rubric_from_config
+from .verified import Verified
 
 __all__ = [
     "Discounted",
@@ -18,6 +19,7 @@ __all__ = [
     "Rubric",
     "Scored",
     "Sequence",
+    "Verified",
     "WeightedSum",
     "advantages",
     "discounted_returns",

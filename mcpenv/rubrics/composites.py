@@ -19,12 +19,13 @@ class Moment:
     """What a rubric is asked about: a step, or an episode that is over.
 
     Attributes:
+        call: the step's; at the end that of the last step, None if there was none.
         outcome: the step's; None at the end.
         trajectory: the episode that is over; None for a step.
         step: the number of the step, at the end that of the last one.
     """
 
-    call: ToolCall
+    call: ToolCall | None
     outcome: ToolOutcome | None
     trajectory: Trajectory | None
     step: int

@@ -28,7 +28,7 @@ class Scored:
 
     Attributes:
         name: where the rubric stands, "/" between composites and their parts; "" for a composite at the top.
-        call: the step, or the last one where ``trajectory`` is there.
+        call: the step, or the last one where ``trajectory`` is there; None if that has no steps.
         trajectory: the episode, if the rubric was asked at its end; None for a step.
         reward: what it gave; None if it did not score, or failed to.
         error: what it raised; None if it did not.
@@ -36,7 +36,7 @@ class Scored:
     """
 
     name: str
-    call: ToolCall
+    call: ToolCall | None
     trajectory: Trajectory | None
     reward: Reward | None
     error: Exception | None

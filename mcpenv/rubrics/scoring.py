@@ -13,6 +13,7 @@ from ..loops import drive_plain
 from ..rewards import reward_of
 from .composites import Composite, Moment
 from .rubric import Rubric, Scored, is_async, overrides
+from .verified import Verified
 
 Invoke = Callable[..., Awaitable[Any]]
 """Calls a function with its arguments where it belongs: a sync one in a worker thread, on a server."""
@@ -23,22 +24,23 @@ class Scoring:
 
     Attributes:
         is_sync: nothing in the rubric is async; it can be asked in one go in a worker thread.
-        ended: it was asked about the end; an episode is over once.
         scores_steps: some part of it is asked about steps; if none is, there is nothing to run after a step.
+        has_verified: `Verified` is among its parts.
     """
 
-    __slots__ = ("_root", "ended", "is_sync", "scores_steps")
+    __slots__ = ("_root", "has_verified", "is_sync", "scores_steps")
 
     def __init__(self, rubric: Rubric, env: Any) -> None:
         self._root = rubric.fresh()
-        self.ended = False
         code: list[Callable[..., Any]] = []
         self.scores_steps = False
+        self.has_verified = False
         for each in self._root._all():
             each.__dict__["_env"] = env
             code.extend(each._hooks)
             if isinstance(each, Composite):
                 continue
+            self.has_verified = self.has_verified or isinstance(each, Verified)
             self.scores_steps = self.scores_steps or overrides(each, "score")
             code.extend([each.score, each.score_trajectory])
         self.is_sync = not any(is_async(fn) for fn in code)
@@ -57,7 +59,7 @@ class Scoring:
         Raises:
             Exception: whatever a rubric raised; TypeError and ValueError for what is no finite number.
         """
-        last = trajectory.steps[-1].call
+        last = trajectory.steps[-1].call if trajectory.steps else None
         return await self._of(Moment(last, None, trajectory, trajectory.dropped + len(trajectory.steps)), invoke)
 
     def at_once(self, of: Callable[..., Any], about: tuple[Any, ...]) -> Reward | None:

@@ -36,9 +36,10 @@ from .errors import (
     WireError,
 )
 from .observations import AnyObservation, CallToolObservation, ListToolsObservation, Observation
-from .records import LogEntry, Plane, Reward, StepRecord, StepResult, ToolCall, ToolOutcome, Trajectory
+from .records import Fork, LogEntry, Plane, Reward, StepRecord, StepResult, ToolCall, ToolOutcome, Trajectory
 from .state import State
 from .sync import SyncEnvClient
+from .tasks import OracleCall, Task, TaskLimits
 from .tools import Mode, Tool, ToolErrorType, ToolFailure, ToolResult
 from .wire import PROTOCOL_VERSION, EpisodeState
 
@@ -62,6 +63,10 @@ __all__ = [
     "ListToolsObservation",
     "AnyObservation",
     "State",
+    # Tasks
+    "Task",
+    "TaskLimits",
+    "OracleCall",
     # Tools
     "Mode",
     "Tool",
@@ -75,6 +80,7 @@ __all__ = [
     "ToolOutcome",
     "StepRecord",
     "Trajectory",
+    "Fork",
     "LogEntry",
     "EpisodeState",
     # Errors

@@ -169,7 +169,8 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             seed: for reproducible episodes.
             episode_id: a name for the episode; the server makes one up otherwise.
             timeout_s: seconds to wait for the reply, instead of ``message_timeout_s``.
-            options: the environment's own reset options; unknown ones are refused.
+            options: the environment's own reset options; unknown ones are refused. To begin a task: ``task=`` (a
+                `Task`, or the id of one of the environment's), or ``split=`` and ``index=``.
         """
         data = to_plain(options, "options")
         if seed is not None:
@@ -215,6 +216,25 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         """Call one tool: a step."""
         action = CallToolAction(tool_name=name, arguments=arguments or {})
         return await self._step(encode_action(action), timeout_s, request_id)
+
+    async def end(
+        self, *, truncated: bool = False, reason: str | None = None, timeout_s: float | None = None
+    ) -> StepResult[ObsT]:
+        """End the episode: the agent has stopped. Rubric and verifier are asked about the state that it left.
+
+        Args:
+            truncated: a limit of the orchestrator's ended it (turns, tokens, time); otherwise it is terminated.
+            reason: for the record and ``info["reason"]``.
+            timeout_s: seconds to wait for the reply, instead of ``message_timeout_s``.
+
+        Returns:
+            The reward of the end, and ``info["return"]``, the sum. If the episode was over already, the last
+            observation again.
+        """
+        data: dict[str, Any] = {"truncated": truncated}
+        if reason is not None:
+            data["reason"] = reason
+        return self._parse_result((await self._say(FrameType.END, data, "observation", wait_s=timeout_s)).data)
 
     async def wait(self, timeout_s: float | None = None) -> StepResult[ObsT]:
         """Wait until the episode is over, whoever acts on it; an agent at ``info["mcp_url"]``, say.

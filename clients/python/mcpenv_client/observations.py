@@ -25,6 +25,14 @@ class _Default:
         return extra.get(self._name, self._value) if extra else self._value
 
 
+class _Prompt(_Default):
+    """The same, for the prompt: it stands in the metadata."""
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        given = super().__get__(instance, owner) or instance.metadata.get("prompt")
+        return given if isinstance(given, str) else ""
+
+
 class Observation(BaseModel):
     """Base of all observations; an environment's own observations subclass it.
 
@@ -32,9 +40,10 @@ class Observation(BaseModel):
         reward: the reward of the step, None if it was not scored (None is not 0.0). Always finite.
         terminated: the task ended.
         truncated: a limit ended it (``max_steps``, a deadline).
-        metadata: the author's own, part of the observation.
+        metadata: the author's own, part of the observation; after a reset that began a task, with its ``prompt``.
         info: the framework's: ``episode_id``, ``mcp_url``, ``reward`` (its components), ``return`` (the sum
-            of rewards so far), ``reset`` ("implicit" where a first step reset the environment).
+            of rewards so far), ``reset`` ("implicit" where a first step reset the environment), ``task`` (id, split
+            and version, after a reset).
 
     ``done`` is derived (either of the two); ``done=True`` alone means terminated.
 
@@ -81,9 +90,15 @@ class Observation(BaseModel):
             """Why a tool call gave no result; None for every other observation."""
             ...
 
+        @property
+        def prompt(self) -> str:
+            """What the agent is to do, where a reset began a task: ``metadata["prompt"]``; empty elsewhere."""
+            ...
+
     else:
         text = _Default("text", "")
         error = _Default("error", None)
+        prompt = _Prompt("prompt", "")
 
     @model_validator(mode="before")
     @classmethod

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from .observations import CallToolObservation, Observation
+from .tasks import Task
 from .tools import ToolFailure, ToolResult
 from .values import encode, to_plain
 
@@ -182,15 +183,38 @@ class StepRecord(_Stored):
         return self.terminated or self.truncated
 
 
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Where an episode began as the continuation of another.
+
+    Attributes:
+        episode_id: the other one's.
+        step: the number of its steps that both have.
+    """
+
+    episode_id: str
+    step: int
+
+
 @dataclass(slots=True)
 class Trajectory(_Stored):
     """One episode so far.
 
     Attributes:
-        options: what ``reset`` was given beside seed and episode id.
+        seed: what the environment's ``reset`` was given: the orchestrator's seed, or the task's.
+        options: what it was given beside seed and episode id, the task's options among it.
         implicit_reset: the first step reset the environment, nobody else did.
         dropped: steps no longer held, because the episode is longer than the environment keeps.
+        total_reward: the sum of all rewards so far, `end_reward` and that of the reset among them.
+        reason: why it ended, if somebody said so; "reset", "closed", "disconnected", "idle", "restored" or "shutdown"
+            if it was given up before its end.
         started_at, ended_at: seconds since the epoch, UTC; ``ended_at`` is None while it runs.
+        task: what the agent was to do.
+        observation: what the reset answered, as plain data without ``info``; None if that has no JSON form.
+        end_reward: the reward of an end that was no step.
+        verified: what the state at the end was found to be worth; None before the end, and where nothing verifies it.
+        fault: the wire's code of the error with which scoring or verifying an end that was no step failed.
+        forked_from: the episode that this one continues; the steps up to there are copies of its.
     """
 
     episode_id: str
@@ -205,6 +229,17 @@ class Trajectory(_Stored):
     reason: str | None = None
     started_at: float = 0.0
     ended_at: float | None = None
+    task: Task | None = None
+    observation: dict[str, Any] | None = None
+    end_reward: Reward | None = None
+    verified: Reward | None = None
+    fault: str | None = None
+    forked_from: Fork | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether it came to its end."""
+        return self.terminated or self.truncated
 
 
 @dataclass(slots=True)
@@ -234,8 +269,14 @@ class StepResult(Generic[ObsT]):
         return "" if read is None else read.text
 
     @property
+    def prompt(self) -> str:
+        """What the agent is to do, where a reset began a task; empty elsewhere."""
+        prompt = self.metadata.get("prompt")
+        return prompt if isinstance(prompt, str) else ""
+
+    @property
     def metadata(self) -> dict[str, Any]:
-        """The observation's metadata: the author's own."""
+        """The observation's metadata: the author's own, and the task's prompt."""
         if isinstance(self.observation, Observation):
             return self.observation.metadata
         given = self.observation.get("metadata") if isinstance(self.observation, dict) else None

@@ -29,6 +29,9 @@ MAX_REQUEST_ID = 255
 """Longest ``request_id``, in characters."""
 
 
+MAX_REASON = 1000
+"""Longest ``reason`` of an end, in characters."""
+
 MAX_TIMEOUT_S = 1e9
 """Every ``timeout_s`` is less than this; seconds."""
 
@@ -98,6 +101,7 @@ class FrameType(str, Enum):
 
     RESET = "reset"
     STEP = "step"
+    END = "end"
     STATE = "state"
     CLOSE = "close"
     MCP = "mcp"
@@ -194,6 +198,24 @@ def timeout_of(value: Any) -> float | None:
         f"timeout_s is a number of seconds, more than 0 and less than {MAX_TIMEOUT_S:.0f}",
         errors=[_fault("timeout_s", "not such a number")],
     )
+
+
+def ending_of(data: Mapping[str, Any]) -> tuple[bool, str | None]:
+    """``truncated`` and ``reason`` from the ``data`` of an end frame.
+
+    Raises:
+        InvalidMessage: with locations in ``errors``.
+    """
+    unknown = [name[:60] for name in sorted(data.keys() - {"truncated", "reason"})[:10]]
+    truncated, reason = data.get("truncated", False), data.get("reason")
+    wrong = [_fault(name, "Extra inputs are not permitted") for name in unknown]
+    if not isinstance(truncated, bool):
+        wrong.append(_fault("truncated", "not a boolean"))
+    if reason is not None and not (isinstance(reason, str) and len(reason) <= MAX_REASON):
+        wrong.append(_fault("reason", f"not a string of at most {MAX_REASON} characters"))
+    if wrong:
+        raise InvalidMessage("an end frame takes truncated and reason", errors=wrong)
+    return truncated, reason
 
 
 def encode_frame(
@@ -461,6 +483,7 @@ def _json_kind(value: Any) -> str:
 
 
 __all__ = [
+    "MAX_REASON",
     "MAX_REQUEST_ID",
     "MAX_TIMEOUT_S",
     "PROTOCOL_VERSION",
@@ -480,6 +503,7 @@ __all__ = [
     "encode_action",
     "encode_frame",
     "encode_reply",
+    "ending_of",
     "faults",
     "next_state",
     "observation_data",

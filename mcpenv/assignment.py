@@ -1,0 +1,167 @@
+"""Assignment: the task that a reset begins, and what the environment's own ``reset`` is given for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from pydantic import ValidationError
+
+from mcpenv_client.errors import InvalidMessage
+from mcpenv_client.tasks import Task
+from mcpenv_client.wire import describe_faults, faults
+
+from .reset_options import ResetOptions
+
+
+@runtime_checkable
+class Tasks(Protocol):
+    """Where an environment's tasks come from. Its methods may read files: not on the event loop."""
+
+    def get(self, split: str, index: int) -> Task:
+        """The task at a place in a split.
+
+        Raises:
+            InvalidMessage: there is no such split, or no such place in it.
+        """
+        ...
+
+    def find(self, task_id: str) -> Task:
+        """The task of an id.
+
+        Raises:
+            InvalidMessage: there is none.
+        """
+        ...
+
+
+def is_tasks(value: object) -> bool:
+    """Whether tasks can be asked for there."""
+    return isinstance(value, Tasks) and not isinstance(value, type)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What a reset begins with.
+
+    Attributes:
+        task: None if the reset is for no task.
+        seed: for the author's reset: the orchestrator's, or the task's.
+        options: for the author's reset.
+    """
+
+    task: Task | None
+    seed: int | None
+    options: dict[str, Any]
+
+
+class Wanted:
+    """Which task the options of a reset ask for; the other options are the environment's own.
+
+    A name that the author's reset declares is the author's; ``task`` is then given as the `Task`.
+
+    Args:
+        options: as they came, ``task``, ``split`` and ``index`` among them.
+        own: what the author's reset takes.
+        tasks: the environment's, if it has some.
+
+    Raises:
+        InvalidMessage: they contradict each other, or are no such thing.
+    """
+
+    def __init__(self, options: Mapping[str, Any], own: ResetOptions, tasks: Tasks | None) -> None:
+        self.options = dict(options)
+        self._own = own
+        self._tasks = tasks
+        self._split, self._index = None, None
+        self._task: Task | str | None = None
+        if "task" in options and self._is_ours(options["task"]):
+            self._task = _task_of(self.options.pop("task"))
+        if tasks is not None:
+            self._split, self._index = (
+                None if own.declares(name) else self.options.pop(name, None) for name in ("split", "index")
+            )
+        self._check()
+
+    @classmethod
+    def from_wire(
+        cls, data: Mapping[str, Any], own: ResetOptions, tasks: Tasks | None
+    ) -> tuple[int | None, str | None, Wanted]:
+        """Seed, episode id and what is wanted from the ``data`` of a reset, options as the author's annotations want.
+
+        Raises:
+            InvalidMessage: with locations in ``errors``.
+        """
+        seed, episode_id, options = own.named(data)
+        wanted = cls(options, own, tasks)
+        wanted.options = own.revived(wanted.options)
+        if not wanted.any:
+            own.check(wanted.options)
+        return seed, episode_id, wanted
+
+    @property
+    def any(self) -> bool:
+        """Whether a task is asked for."""
+        return self._task is not None or self._split is not None
+
+    def found(self, seed: int | None) -> Assignment:
+        """The assignment. May read files.
+
+        Raises:
+            InvalidMessage: there is no such task, or its options do not fit the environment.
+        """
+        task = self._find()
+        if task is None:
+            return Assignment(None, seed, self.options)
+        try:
+            of_task = self._own.revived({name: v for name, v in task.options.items() if name not in self.options})
+        except InvalidMessage as error:
+            raise InvalidMessage(f"task {task.id!r}: {error.message}", errors=error.errors) from error
+        options = {**of_task, **self.options}
+        if self._own.declares("task"):
+            options["task"] = task
+        return Assignment(task, task.stable_seed if seed is None else seed, options)
+
+    def _is_ours(self, value: Any) -> bool:
+        if self._tasks is not None or (isinstance(value, Task) and not self._own.declares("task")):
+            return True
+        return isinstance(value, Mapping) and not self._own.takes("task")
+
+    def _find(self) -> Task | None:
+        if isinstance(self._task, Task):
+            return self._task
+        if self._tasks is None:
+            return None
+        if self._task is not None:
+            return self._tasks.find(self._task)
+        if self._split is None:
+            return None
+        return self._tasks.get(self._split, 0 if self._index is None else self._index)
+
+    def _check(self) -> None:
+        if self._split is not None and not isinstance(self._split, str):
+            raise _wrong("split", "the name of a split, a string")
+        if self._index is not None and (not isinstance(self._index, int) or isinstance(self._index, bool)):
+            raise _wrong("index", "a place in the split, an integer")
+        if self._task is not None and (self._split is not None or self._index is not None):
+            raise _wrong("task", "given alone, or split and index are")
+        if self._index is not None and self._split is None:
+            raise _wrong("index", "given with a split")
+
+
+def _task_of(value: Any) -> Task | str | None:
+    if value is None or isinstance(value, Task | str):
+        return value
+    if not isinstance(value, Mapping):
+        raise _wrong("task", "a task, or the id of one")
+    try:
+        return Task.model_validate(dict(value))
+    except ValidationError as error:
+        raise InvalidMessage(f"no task: {describe_faults(error)}", errors=faults(error)) from error
+
+
+def _wrong(name: str, should: str) -> InvalidMessage:
+    return InvalidMessage(
+        f"{name} is {should}", errors=[{"loc": [name], "msg": f"not {should}", "type": "value_error"}]
+    )

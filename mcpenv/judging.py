@@ -1,0 +1,119 @@
+"""Judging: what an episode's steps and its end are worth beside `score`, by its rubric and its verifier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mcpenv_client.records import Reward, ToolCall, ToolOutcome, Trajectory
+from mcpenv_client.tasks import Task
+
+from .author import Author, AuthorCode
+from .failures import environment_failure
+from .rewards import total
+from .rubrics import Rubric
+from .rubrics.rubric import is_async
+from .rubrics.scoring import Scoring
+from .verification import Verification
+
+
+class Judging:
+    """One episode's rubric and verifier. Both are asked where the author's code runs, in turn with the steps."""
+
+    __slots__ = ("_author", "_ended", "_env", "_scoring", "_verification")
+
+    def __init__(self, author: AuthorCode, env: Author) -> None:
+        self._author = author
+        self._env = env
+        self._scoring: Scoring | None = None
+        self._verification: Verification | None = None
+        self._ended = False
+
+    async def begin(self, task: Task | None, timeout_s: float | None) -> None:
+        """Begin an episode, after the author's reset.
+
+        Raises:
+            ExecutionError: the rubric's constructor raised, or the task's verifier does not fit.
+            OperationTimeout: one of them took too long.
+        """
+        if self._env.rubric is not None:
+            # Its constructor is the author's code, which may be slow.
+            self._scoring = await self._author.stage("rubric", lambda: self._author.call(self._new_scoring), timeout_s)
+        self._verification = await Verification.begin(self._author, self._env, task, timeout_s)
+
+    @property
+    def is_sync(self) -> bool:
+        """Whether nothing here waits for anything."""
+        scoring, verification = self._scoring, self._verification
+        return (scoring is None or scoring.is_sync) and (verification is None or verification.is_sync)
+
+    @property
+    def asks_steps(self) -> bool:
+        """Whether steps are asked about; nothing is beside a tool that could not be stopped."""
+        return self._scoring is not None and self._scoring.scores_steps and not self._author.stuck
+
+    async def of_step(self, call: ToolCall, outcome: ToolOutcome) -> Reward | None:
+        """What the rubric says of a step.
+
+        Raises:
+            ExecutionError, OperationTimeout: it failed.
+        """
+        scoring = self._scoring
+        assert scoring is not None
+        return await self._ask(scoring.is_sync, scoring.of_step, call, outcome)
+
+    @property
+    def asks_end(self) -> bool:
+        """Whether somebody is to be asked about the end, which is done once."""
+        nobody = self._scoring is None and self._verification is None
+        return not (nobody or self._ended or self._author.stuck)
+
+    async def of_end(self, trajectory: Trajectory) -> Reward | None:
+        """What rubric and verifier say of an episode that is over. Tools that run together may both end it.
+
+        Args:
+            trajectory: as it will be; ``verified`` is filled in.
+
+        Raises:
+            ExecutionError, OperationTimeout: one of them failed.
+        """
+        self._ended = True
+        verification, scoring = self._verification, self._scoring
+        if verification is not None:
+            trajectory.verified = await verification.result()
+        if scoring is None:
+            return trajectory.verified
+        reward = await self._ask(scoring.is_sync, scoring.of_trajectory, trajectory)
+        return reward if scoring.has_verified else self.total(reward, trajectory.verified)
+
+    @staticmethod
+    def total(*parts: Reward | None) -> Reward | None:
+        """Their sum.
+
+        Raises:
+            ExecutionError: it is infinite.
+        """
+        try:
+            return total(*parts)
+        except ValueError as error:
+            raise environment_failure("rubric", error) from error
+
+    def _new_scoring(self) -> Scoring:
+        rubric = self._env.rubric
+        if not isinstance(rubric, Rubric):
+            raise TypeError(f"rubric is a {type(rubric).__name__}; it is a Rubric or None")
+        return Scoring(rubric, self._env)
+
+    async def _ask(self, is_sync: bool, of: Callable[..., Any], *about: Any) -> Reward | None:
+        scoring = self._scoring
+        assert scoring is not None
+        if is_sync:
+            reward: Reward | None = await self._author.stage(
+                "rubric", lambda: self._author.call(scoring.at_once, of, about)
+            )
+        else:
+            reward = await self._author.stage("rubric", lambda: of(*about, self._call))
+        return reward
+
+    async def _call(self, fn: Callable[..., Any], *args: Any) -> Any:
+        return await (fn(*args) if is_async(fn) else self._author.hand_over(None, fn, *args))

@@ -1,0 +1,80 @@
+"""Verification: what the state at an episode's end is worth, by the task's verifier or the environment's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcpenv_client.records import Reward
+from mcpenv_client.tasks import Task
+
+from .author import Author, AuthorCode
+from .rewards import reward_of
+from .verify import Evidence, check, run
+from .worlds import Tree, capture
+
+VERIFIED = "verified"
+"""The component of the reward that it is."""
+
+
+class Verification:
+    """How one episode is verified.
+
+    Attributes:
+        is_sync: it waits for nothing.
+    """
+
+    __slots__ = ("_author", "_before", "_env", "_task", "is_sync")
+
+    def __init__(self, author: AuthorCode, env: Author, task: Task | None, before: Tree | None) -> None:
+        self._author = author
+        self._env = env
+        self._task = task
+        self._before = before
+        self.is_sync = not env._verify_is_async and (task is None or task.verifier is None)
+
+    @classmethod
+    async def begin(
+        cls, author: AuthorCode, env: Author, task: Task | None, timeout_s: float | None
+    ) -> Verification | None:
+        """Look at the world that the reset left; None if nothing will verify the end.
+
+        Raises:
+            ExecutionError: the task's verifier does not fit the environment, or the world could not be looked at.
+            OperationTimeout: that took too long.
+        """
+        spec = None if task is None else task.verifier
+        if spec is None and not env._verifies:
+            return None
+
+        def look() -> Tree | None:
+            if spec is not None:
+                check(spec, has_world=env.world is not None)
+            return None if env.world is None else capture(env.world)
+
+        return cls(author, env, task, await author.stage("verify", lambda: author.call(look), timeout_s))
+
+    async def result(self) -> Reward | None:
+        """What the state is worth now.
+
+        Raises:
+            ExecutionError: verifying failed; nobody knows what it is worth.
+            OperationTimeout: it took too long.
+        """
+        reward: Reward | None = await self._author.stage("verify", self._ask)
+        return None if reward is None else Reward(reward.value, _named(reward))
+
+    async def _ask(self) -> Reward | None:
+        spec = None if self._task is None else self._task.verifier
+        evidence = await self._author.call(self._evidence)
+        if spec is not None:
+            return await run(spec, evidence)
+        return reward_of(await self._author.call(self._env.verify, evidence))
+
+    def _evidence(self) -> Evidence:
+        world = self._env.world
+        return Evidence(self._task, self._before, None if world is None else capture(world))
+
+
+def _named(reward: Reward) -> dict[str, float]:
+    parts: dict[str, Any] = {f"{VERIFIED}/{name}": value for name, value in reward.components.items()}
+    return {VERIFIED: reward.value, **parts}

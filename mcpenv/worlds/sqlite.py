@@ -1,0 +1,84 @@
+"""SQLiteWorld: an SQLite database. Saved by SQLite's backup API (sqlite.org/backup.html)."""
+
+from __future__ import annotations
+
+import base64
+import sqlite3
+from contextlib import closing
+from typing import Any
+
+from .world import Tree
+
+
+class SQLiteWorld:
+    """The main database of a connection, what its open transaction wrote included.
+
+    Captured as ``{table: {primary key: {column: value}}}``. A key of several columns is joined by ",", a table without
+    one is keyed by its rowid; blobs are base64 text.
+
+    Args:
+        connection: the environment's own. SQLite wants one thread: set ``THREAD_AFFINE = True`` in the class, or open
+            it with ``check_same_thread=False``.
+        ignore: tables that are no part of the state.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, *, ignore: tuple[str, ...] = ()) -> None:
+        self._connection = connection
+        self._ignore = frozenset(ignore)
+
+    def capture(self) -> Tree:
+        """Every row of every table."""
+        names = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+        return {name: self._rows(name) for (name,) in self._ask(names) if name not in self._ignore}
+
+    def save(self) -> bytes:
+        """The database as the content of a file."""
+        if self._connection.in_transaction:
+            return self._connection.serialize()  # a backup would wait for the transaction's end, for ever
+        with closing(sqlite3.connect(":memory:")) as copy:
+            self._connection.backup(copy)
+            return copy.serialize()
+
+    def load(self, saved: bytes) -> None:
+        """Replace the database; an open transaction is rolled back first.
+
+        Raises:
+            sqlite3.Error: somebody else has the file locked.
+        """
+        with closing(sqlite3.connect(":memory:")) as copy:
+            copy.deserialize(saved)
+            self._connection.rollback()
+            copy.backup(self._connection)
+
+    def held(self) -> tuple[object, ...]:
+        """The connection."""
+        return (self._connection,)
+
+    def _rows(self, table: str) -> Tree:
+        columns = self._ask(f"SELECT name, pk FROM pragma_table_info({_text(table)})")
+        key = [name for name, place in sorted(columns, key=lambda column: column[1]) if place]
+        names = [name for name, _ in columns]
+        of_key = ", ".join(map(_name, key)) or "rowid"
+        rows = self._ask(f"SELECT {of_key}, {', '.join(map(_name, names))} FROM {_name(table)} ORDER BY {of_key}")
+        width = len(key) or 1
+        return {
+            ",".join(str(_plain(part)) for part in row[:width]): dict(zip(names, map(_plain, row[width:]), strict=True))
+            for row in rows
+        }
+
+    def _ask(self, query: str) -> list[tuple[Any, ...]]:
+        with closing(self._connection.cursor()) as cursor:
+            cursor.row_factory = None
+            return cursor.execute(query).fetchall()
+
+
+def _name(identifier: str) -> str:
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _plain(value: Any) -> Any:
+    return base64.urlsafe_b64encode(value).decode() if isinstance(value, bytes) else value

@@ -1,0 +1,113 @@
+"""Worlds: what they look like, and that what was saved comes back."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcpenv import FilesWorld, ObjectWorld, SQLiteWorld
+from mcpenv.worlds import capture, held
+
+
+@pytest.fixture
+def database() -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:")
+    connection.executescript(
+        """
+        CREATE TABLE accounts (id INTEGER PRIMARY KEY, owner TEXT, balance REAL);
+        CREATE TABLE rates ("from" TEXT, "to" TEXT, rate REAL, PRIMARY KEY ("from", "to")) WITHOUT ROWID;
+        CREATE TABLE "odd ""name" (value BLOB);
+        INSERT INTO accounts VALUES (2, 'Bo', 5), (1, 'Al', 10.5);
+        INSERT INTO rates VALUES ('EUR', 'USD', 1.1);
+        INSERT INTO "odd ""name" VALUES (x'00ff'), (NULL);
+        """
+    )
+    return connection
+
+
+def test_a_database_is_seen_by_table_key_and_column(database: sqlite3.Connection) -> None:
+    database.row_factory = sqlite3.Row
+    assert SQLiteWorld(database, ignore=("rates",)).capture() == {
+        "accounts": {
+            "1": {"id": 1, "owner": "Al", "balance": 10.5},
+            "2": {"id": 2, "owner": "Bo", "balance": 5.0},
+        },
+        'odd "name': {"1": {"value": "AP8="}, "2": {"value": None}},
+    }
+    assert SQLiteWorld(database).capture()["rates"] == {"EUR,USD": {"from": "EUR", "to": "USD", "rate": 1.1}}
+
+
+@pytest.mark.parametrize("where", [":memory:", "file"])
+def test_a_database_comes_back_as_it_was(where: str, tmp_path: Path) -> None:
+    connection = sqlite3.connect(where if where == ":memory:" else tmp_path / "world.db")
+    connection.execute("CREATE TABLE notes (text TEXT)")
+    connection.commit()
+    connection.execute("INSERT INTO notes VALUES ('not committed')")
+    world = SQLiteWorld(connection)
+    saved, seen = world.save(), world.capture()
+    connection.execute("INSERT INTO notes VALUES ('later')")
+    connection.execute("CREATE TABLE more (x)")
+    world.load(saved)
+    assert world.capture() == seen == {"notes": {"1": {"text": "not committed"}}}
+    connection.commit()
+    assert SQLiteWorld(connection).capture() == seen
+
+
+def fill(folder: Path) -> None:
+    (folder / "notes").mkdir(parents=True)
+    (folder / "notes" / "a.txt").write_text("hello")
+    (folder / "picture.bin").write_bytes(b"\xff\xfe\x00")
+    (folder / "empty").mkdir()
+    os.symlink("/etc/passwd", folder / "outside")
+    os.chmod(folder / "notes" / "a.txt", 0o640)
+
+
+def test_files_are_seen_by_path_and_links_are_not_followed(tmp_path: Path) -> None:
+    fill(tmp_path)
+    (tmp_path / "long.txt").write_text("x" * 300_000)
+    seen = FilesWorld(tmp_path).capture()
+    assert seen.pop("long.txt")["size"] == 300_000
+    assert seen == {
+        "empty": {"folder": True},
+        "notes/a.txt": {"text": "hello"},
+        "outside": {"link": "/etc/passwd"},
+        "picture.bin": {"sha256": "ba778c0261008c8f71ae4061ad0162ffcbe63b52c91f89f236738131d1217ec7", "size": 3},
+    }
+
+
+def test_files_come_back_as_they_were(tmp_path: Path) -> None:
+    fill(tmp_path)
+    world = FilesWorld(tmp_path)
+    saved, seen = world.save(), world.capture()
+    (tmp_path / "notes" / "a.txt").write_text("changed")
+    (tmp_path / "notes" / "b.txt").write_text("new")
+    (tmp_path / "empty").rmdir()
+    os.unlink(tmp_path / "outside")
+    (tmp_path / "outside").mkdir()
+    world.load(saved)
+    assert world.capture() == seen
+    assert (tmp_path / "notes" / "a.txt").stat().st_mode & 0o777 == 0o640
+    assert Path("/etc/passwd").exists()
+
+
+def test_an_object_comes_back_where_it_can_be_put() -> None:
+    state: dict[str, Any] = {"board": [1, 2]}
+    world = ObjectWorld(lambda: state, state.update)
+    saved = world.save()
+    state["board"].append(3)
+    world.load(saved)
+    assert world.capture() == {"board": [1, 2]}
+    with pytest.raises(TypeError, match="list"):
+        ObjectWorld(lambda: [1]).capture()
+
+
+def test_several_worlds_stand_beside_each_other(tmp_path: Path, database: sqlite3.Connection) -> None:
+    worlds = {"files": FilesWorld(tmp_path), "money": SQLiteWorld(database)}
+    assert set(capture(worlds)) == {"files", "money"}
+    assert database in held(worlds)
+    with pytest.raises(TypeError, match="a str, which is no World"):
+        capture("board")  # type: ignore[arg-type]
