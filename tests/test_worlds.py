@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mcpenv import FilesWorld, ObjectWorld, SQLiteWorld
+from mcpenv import FilesWorld, ObjectWorld, SQLiteWorld, World
 from mcpenv.worlds import capture, held
 
 
@@ -106,7 +106,7 @@ def test_an_object_comes_back_where_it_can_be_put() -> None:
 
 
 def test_several_worlds_stand_beside_each_other(tmp_path: Path, database: sqlite3.Connection) -> None:
-    worlds = {"files": FilesWorld(tmp_path), "money": SQLiteWorld(database)}
+    worlds: dict[str, World] = {"files": FilesWorld(tmp_path), "money": SQLiteWorld(database)}
     assert set(capture(worlds)) == {"files", "money"}
     assert database in held(worlds)
     with pytest.raises(TypeError, match="a str, which is no World"):
