@@ -565,7 +565,9 @@ class Execution:
         trajectory = episode.trajectory
         if self.sink is None or trajectory is None or episode.handed_over or not episode.orchestrated:
             return
-        if reason is not None and episode.state in (EpisodeState.NEW, EpisodeState.RUNNING):
+        if episode.state is EpisodeState.NEW:
+            return  # its reset failed: it never began
+        if reason is not None and episode.state is EpisodeState.RUNNING:
             episode.give_up(reason)
         episode.handed_over = True
         self.sink.episode_over(trajectory)

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from mcpenv_client.errors import SessionLost
 
 from .control_http import ControlRoutes, answered, plain_json
+from .episode import Episode
 from .pool import SessionPool
 from .session import Origin, Session
 
@@ -86,4 +87,19 @@ def info_of(session: Session) -> dict[str, Any]:
         "episode_id": execution.episode.id if execution.episode.orchestrated else None,
         "state": execution.episode.state.value,
         "busy": execution.busy,
+        **_worth(execution.episode),
+    }
+
+
+def _worth(episode: Episode) -> dict[str, Any]:
+    """What the episode is about and what it has earned: nothing where nobody owns episodes."""
+    trajectory = episode.trajectory if episode.orchestrated else None
+    if trajectory is None:
+        return {"task": None, "return": None, "reward": None}
+    rewards = (trajectory.end_reward, *(record.reward for record in reversed(trajectory.steps)))
+    last = next((reward for reward in rewards if reward is not None), None)
+    return {
+        "task": None if trajectory.task is None else trajectory.task.name,
+        "return": None if last is None else trajectory.total_reward,  # not scored is not 0
+        "reward": None if last is None else {"value": last.value, "components": dict(last.components)},
     }

@@ -26,7 +26,7 @@ import pytest
 from fastmcp import Client
 from test_cli import TIMEOUT_S, Done, free_port
 
-from mcpenv import MCPEnvironment
+from mcpenv import MCPEnvironment, Reward, ToolCall, ToolOutcome
 from mcpenv.agent_auth import agent_auth_from
 from mcpenv.cli import execute
 from mcpenv.cli.sessions import _duration
@@ -55,6 +55,21 @@ class World(MCPEnvironment):
         @self.tool
         async def work() -> None:
             await asyncio.Event().wait()
+
+
+class Scored(MCPEnvironment):
+    """Earns something."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self) -> None:
+        @self.tool
+        def add() -> str:
+            """Add."""
+            return "added"
+
+    def score(self, call: ToolCall, outcome: ToolOutcome) -> Reward:
+        return Reward(0.5, {"right": 1, "cost": -0.5})
 
 
 Cli = Callable[..., Done]
@@ -131,6 +146,18 @@ def test_the_table_has_every_session_and_the_latest_first(cli: Cli, url: str) ->
         assert re.fullmatch(r"\d+s", row[5])
     assert max(map(len, done.out.splitlines())) <= 80
     assert "\x1b" not in done.out
+
+
+def test_what_an_episode_has_earned_is_shown_with_its_parts(cli: Cli) -> None:
+    with serving(Scored, ServerConfig(max_concurrent_envs=9)) as url:
+        session_id = reset(url)
+        step(url, session_id)
+        reset(url)
+        done = cli("sessions", url)
+        table = {row[0]: row[7:] for row in rows(done.out)}  # nothing stands under "busy"
+        assert done.out.splitlines()[2].split()[8:] == ["return", "last", "reward"]
+        assert table[session_id[:13] + "…"] == ["0.5", "right", "1,", "cost", "-0.5"]
+        assert sorted(map(len, table.values())) == [0, 5]
 
 
 def test_a_session_at_work_is_busy_and_not_idle(cli: Cli, url: str) -> None:

@@ -405,6 +405,22 @@ def test_every_episode_goes_to_the_sink_once_with_its_ending() -> None:
     assert all(each.ended_at is not None for each in sink.episodes)
 
 
+def test_an_episode_whose_reset_failed_never_began() -> None:
+    class Fails(Counter):
+        def reset(self, seed: int | None = None, fail: bool = False) -> None:  # type: ignore[override]
+            if fail:
+                raise RuntimeError("no world")
+            super().reset(seed)
+
+    env: Any = Fails()
+    sink = with_sink(env)
+    env.reset()
+    with pytest.raises(ExecutionError):
+        env.reset(fail=True)
+    env.close()
+    assert [each.reason for each in sink.episodes] == ["reset"]
+
+
 def test_a_recorded_episode_has_a_seed() -> None:
     env: Any = Counter()
     with_sink(env)

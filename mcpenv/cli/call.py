@@ -20,7 +20,7 @@ from ..errors import ConfigurationError
 from ..targets import Target, load_target
 from .agent_token import AgentToken
 from .instance import instance
-from .output import author_output, note, print_json, quiet_logs, report
+from .output import author_output, note, print_json, quiet_logs, report, shown_parts
 from .remote import Bearer, connected, is_url, list_tools
 
 FAILED = 1
@@ -202,8 +202,7 @@ def _tell(observation: CallToolObservation, as_json: bool) -> int:
         for block in result.content:
             print(_text(block))
         if observation.reward is not None or observation.done:
-            reward = "not scored" if observation.reward is None else f"reward {observation.reward:g}"
-            note(f"{reward}{', the episode is over' if observation.done else ''}")
+            note(f"{_reward(observation)}{', the episode is over' if observation.done else ''}")
     if failure is not None:
         report(failure.message)
         return FAILED
@@ -211,6 +210,13 @@ def _tell(observation: CallToolObservation, as_json: bool) -> int:
         report(result.text)
         return FAILED
     return 0
+
+
+def _reward(observation: CallToolObservation) -> str:
+    if observation.reward is None:
+        return "not scored"
+    parts = observation.info.get("reward", {})
+    return f"reward {observation.reward:g}{f' ({shown_parts(parts)})' if parts else ''}"
 
 
 def _text(block: Mapping[str, Any]) -> str:

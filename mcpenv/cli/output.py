@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, TextIO
 
@@ -60,6 +60,11 @@ class Page:
         for line in text.split("\n"):
             own = len(line) - len(line.lstrip())
             self._console.print(Padding(Text(line.strip()), (0, 0, 0, indent + own)))
+
+
+def shown_parts(components: Mapping[str, float]) -> str:
+    """A reward's named parts on one line: ``correct 1, cost -0.5``."""
+    return ", ".join(f"{name} {value:g}" for name, value in components.items())
 
 
 def report(message: str) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import httpx
 from cyclopts import Parameter
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -22,7 +22,7 @@ from mcpenv_client.connection import http_base, is_loopback, without_password
 from mcpenv_client.errors import ConnectionFailed
 
 from ..errors import ConfigurationError
-from .output import Page, print_json
+from .output import Page, print_json, shown_parts
 from .remote import CONNECT_S
 from .tokens import control_token
 
@@ -79,6 +79,13 @@ def sessions(
 # -- asking
 
 
+class LastReward(BaseModel):
+    """The last reward of an episode, with its named parts."""
+
+    value: float
+    components: dict[str, float]
+
+
 class SessionInfo(BaseModel):
     """A session, as far as the table has it. Times are seconds since the epoch, by the server's clock."""
 
@@ -90,6 +97,8 @@ class SessionInfo(BaseModel):
     last_activity_at: float
     planes: list[str]
     busy: bool
+    earned: float | None = Field(default=None, alias="return")
+    reward: LastReward | None = None
 
 
 class Capacity(BaseModel):
@@ -222,12 +231,13 @@ def _print(seen: Seen) -> None:
     if not seen.sessions:
         return
     page.line()
-    rows = [_HEADINGS, *(_row(session, seen.now) for session in seen.sessions)]
+    headings = _headings(seen)
+    rows = [headings, *(_row(session, seen.now)[: len(headings)] for session in seen.sessions)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for number, row in enumerate(rows):
         cells = [
             cell.rjust(width) if heading in _NUMBERS else cell.ljust(width)
-            for cell, width, heading in zip(row, widths, _HEADINGS, strict=True)
+            for cell, width, heading in zip(row, widths, headings, strict=True)
         ]
         page.line(("  ".join(cells).rstrip(), "bold" if number == 0 else ""))
 
@@ -246,10 +256,12 @@ def _live(seen: Seen, console: Console) -> RenderableType:
     # The heading, an empty line and the table's own heading; one line says what there is no room for.
     room = max(console.height - 4, 1)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for heading in _HEADINGS:
+    headings = _headings(seen)
+    for heading in headings:
         table.add_column(heading, justify="right" if heading in _NUMBERS else "left", no_wrap=True)
     for session in seen.sessions[:room]:
-        table.add_row(*map(Text, _row(session, seen.now)), style="cyan" if session.busy else "")
+        row = _row(session, seen.now)[: len(headings)]
+        table.add_row(*map(Text, row), style="cyan" if session.busy else "")
     parts: list[RenderableType] = [Text(_summary(seen), no_wrap=True, overflow="ellipsis"), Text(), table]
     if len(seen.sessions) > room:
         parts.append(Text(f"and {len(seen.sessions) - room} more", style="dim"))
@@ -257,7 +269,13 @@ def _live(seen: Seen, console: Console) -> RenderableType:
 
 
 _HEADINGS = ("id", "origin", "state", "steps", "age", "idle", "planes", "busy")
-_NUMBERS = ("steps", "age", "idle")
+_REWARDS = ("return", "last reward")
+_NUMBERS = ("steps", "age", "idle", "return")
+
+
+def _headings(seen: Seen) -> tuple[str, ...]:
+    """Those of rewards only where something was scored."""
+    return _HEADINGS + (_REWARDS if any(session.reward is not None for session in seen.sessions) else ())
 
 
 def _row(session: SessionInfo, now: float) -> tuple[str, ...]:
@@ -271,7 +289,13 @@ def _row(session: SessionInfo, now: float) -> tuple[str, ...]:
         _duration(0.0 if session.busy else now - session.last_activity_at),
         "+".join(session.planes),
         "yes" if session.busy else "",
+        "" if session.earned is None else f"{session.earned:g}",
+        "" if session.reward is None else _parts(session.reward),
     )
+
+
+def _parts(reward: LastReward) -> str:
+    return printable(shown_parts(reward.components) or f"{reward.value:g}")
 
 
 def printable(session_id: str) -> str:
