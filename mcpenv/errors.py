@@ -4,6 +4,7 @@ McpenvError (mcpenv_client)
 ├── StartupError          mcpenv refuses to start: one clear line, exit status 2
 │   ├── TargetError       no environment is found where TARGET says, or its code does not load
 │   └── ConfigurationError  an unknown mode, more sessions than the environment allows, a host that is not loopback
+├── InvalidTasks          a task set that cannot be read: a bad row, an id given twice, a file that is not there
 ├── InvalidRubric         a saved rubric that cannot be made again: an unknown name, arguments that do not fit
 ├── JudgeFailed           a judge gave no well-formed answer, or its budget is used up
 ├── InvalidTool           a tool that cannot be registered: a reserved name, a bad signature, an unknown mode
@@ -47,6 +48,24 @@ class InvalidTool(McpenvError, ValueError):
 
     def __str__(self) -> str:
         return f"tool {self.name!r}: {self.reason}"
+
+
+class InvalidTasks(McpenvError, ValueError):
+    """A task set that cannot be read.
+
+    Attributes:
+        place: the file and its line or row.
+        field: the task's field at fault; empty if it is the row, or the file.
+    """
+
+    def __init__(self, place: str, reason: str, field: str = "") -> None:
+        super().__init__(place, reason, field)
+        self.place = place
+        self.reason = reason
+        self.field = field
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.field}: {self.reason}" if self.field else f"{self.place}: {self.reason}"
 
 
 class InvalidRubric(McpenvError, ValueError):

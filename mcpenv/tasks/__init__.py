@@ -1,0 +1,8 @@
+"""Task sets: what there is to do in an environment, by split and index."""
+
+from __future__ import annotations
+
+from ..errors import InvalidTasks
+from .task_set import NoSuchTask, TaskSet
+
+__all__ = ["InvalidTasks", "NoSuchTask", "TaskSet"]

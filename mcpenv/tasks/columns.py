@@ -1,0 +1,154 @@
+"""Columns: rows as they stand in a source, read as tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from mcpenv_client.errors import NotSerializable
+from mcpenv_client.tasks import Task
+from mcpenv_client.values import decode, encode
+from mcpenv_client.wire import faults
+
+from ..errors import InvalidTasks
+
+_OPEN = ("metadata", "options")
+"""Fields of a task that take values by name."""
+
+_NESTED = ("options", "limits", "metadata", "oracle", "verifier", "reward_range")
+_WITHOUT_NULLS = ("options", "limits", "oracle", "verifier")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a source.
+
+    Attributes:
+        place: where it stands, for errors: ``tasks.jsonl, line 3``.
+        data: what stands there.
+        split: the split that its source gives it, None if the row says so itself.
+        index: 0-based number in its source.
+    """
+
+    place: str
+    data: Any
+    split: str | None = None
+    index: int = 0
+
+
+class Columns:
+    """How the columns of a source become the fields of a task.
+
+    Args:
+        mapping: a column's name, and the field that it is: the name of a task's field, ``metadata.NAME``,
+            ``options.NAME``, or None to leave it out. With a mapping, columns that are no field of a task go to the
+            metadata, and rows without an id are named by split and number. None: every column is a field.
+        table: the source is a table (Parquet, a dataset), where every row has every column: null stands for what is
+            not given, and JSON text for nested values.
+
+    Raises:
+        InvalidTasks: the mapping names no field, or one field twice.
+    """
+
+    def __init__(self, mapping: Mapping[str, str | None] | None = None, *, table: bool = False) -> None:
+        self._mapping = None if mapping is None else dict(mapping)
+        self._table = table
+        given = [target for target in (self._mapping or {}).values() if target is not None]
+        for column, target in (self._mapping or {}).items():
+            if target is not None and not _is_field(target):
+                raise InvalidTasks("columns", f"a task has no field {target!r}", field=column)
+            if target is not None and given.count(target) > 1:
+                raise InvalidTasks("columns", f"{target!r} is given by two columns", field=column)
+
+    def task(self, row: Row, split: str | None) -> Task:
+        """A row as a task.
+
+        Args:
+            split: that of rows that name none.
+
+        Raises:
+            InvalidTasks: naming the row and the field.
+        """
+        if isinstance(row.data, Task):
+            return row.data
+        if not isinstance(row.data, Mapping):
+            raise InvalidTasks(row.place, f"a task is an object, not a {_kind(row.data)}")
+        fields = self._fields(row)
+        if row.split is not None and fields.setdefault("split", row.split) != row.split:
+            raise InvalidTasks(row.place, f"the row stands in the split {row.split!r}", field="split")
+        if split is not None:
+            fields.setdefault("split", split)
+        if self._mapping is not None and "id" not in fields:
+            fields["id"] = f"{fields.get('split', 'train')}-{row.index}"
+        try:
+            # By way of JSON: tuples may be lists, dates are text, and nothing else is converted.
+            return Task.model_validate_json(encode(fields, "task"), strict=True)
+        except NotSerializable as error:
+            raise InvalidTasks(row.place, error.reason, field=error.path.removeprefix("task.")) from error
+        except ValidationError as error:
+            raise self._fault(row, error) from error
+
+    def _fields(self, row: Row) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
+        more: dict[str, dict[str, Any]] = {name: {} for name in _OPEN}
+        for column, value in row.data.items():
+            target = self._target(str(column))
+            if target is None or (self._table and value is None):
+                continue
+            if "." in target:
+                field, _, name = target.partition(".")
+                more[field][name] = value
+            else:
+                fields[target] = self._cell(row, target, value) if self._table else value
+        for field, values in more.items():
+            own = fields.setdefault(field, {}) if values else None
+            if own is not None:
+                if not isinstance(own, dict):
+                    raise InvalidTasks(row.place, f"an object is needed, not a {_kind(own)}", field=field)
+                fields[field] = {**own, **values}
+        return fields
+
+    def _target(self, column: str) -> str | None:
+        if self._mapping is None:
+            return column
+        if column in self._mapping:
+            return self._mapping[column]
+        return column if column in Task.model_fields else f"metadata.{column}"
+
+    def _cell(self, row: Row, field: str, value: Any) -> Any:
+        if field in _NESTED and isinstance(value, str):
+            try:
+                return decode(value.encode())
+            except ValueError as error:
+                raise InvalidTasks(row.place, f"the text is not JSON: {error}", field=field) from error
+        return _without_nulls(value) if field in _WITHOUT_NULLS else value
+
+    def _fault(self, row: Row, error: ValidationError) -> InvalidTasks:
+        first = faults(error)[0]
+        field = ".".join(map(str, first["loc"]))
+        said = str(first["msg"])
+        if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
+            said = f"a task has no such field; columns={{{field!r}: ...}} says what it is"
+        return InvalidTasks(row.place, said, field=field)
+
+
+def _is_field(target: str) -> bool:
+    field, dot, name = target.partition(".")
+    return (field in _OPEN and bool(name)) if dot else field in Task.model_fields
+
+
+def _without_nulls(value: Any) -> Any:
+    """What a table's cell says; it has the keys of all other rows too, as nulls."""
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _kind(value: Any) -> str:
+    return "null" if value is None else type(value).__name__
+
+
+__all__ = ["Columns", "Row"]

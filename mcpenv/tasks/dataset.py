@@ -1,0 +1,53 @@
+"""Rows of a Hugging Face dataset on disk. Imported on use: it needs datasets, the extra ``datasets``."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from datasets import Dataset, DatasetDict, load_from_disk
+
+from ..errors import InvalidTasks
+from .columns import Row
+
+
+class DatasetRows:
+    """The rows of what ``save_to_disk`` wrote; the splits of a `DatasetDict` are those of its tasks.
+
+    Raises (constructor):
+        InvalidTasks: it cannot be read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._mutex = threading.Lock()
+        try:
+            loaded = load_from_disk(str(folder))
+        except (OSError, ValueError) as error:
+            raise InvalidTasks(str(folder), f"the dataset cannot be read: {' '.join(str(error).split())}") from error
+        self._parts: list[tuple[str | None, Dataset]] = (
+            [(str(name), part) for name, part in loaded.items()]
+            if isinstance(loaded, DatasetDict)
+            else [(None, loaded)]
+        )
+        self._begins = [0, *itertools.accumulate(len(part) for _, part in self._parts)]
+
+    def every(self) -> Iterator[Row]:
+        """Every row, split after split."""
+        return map(self.at, range(self._begins[-1]))
+
+    def at(self, number: int) -> Row:
+        """A row."""
+        which = bisect.bisect_right(self._begins, number) - 1
+        split, part = self._parts[which]
+        index = number - self._begins[which]
+        with self._mutex:
+            data = part[index]
+        shown = self._folder.name if split is None else f"{self._folder.name}/{split}"
+        return Row(f"{shown}, row {index}", data, split=split, index=index)
+
+
+__all__ = ["DatasetRows"]

@@ -1,0 +1,66 @@
+"""Generated tasks: each is made when it is wanted, from a seed, its split and its index, and from nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mcpenv_client.tasks import Task
+
+from ..errors import InvalidTasks
+from .columns import Columns, Row
+from .stored import VERSION_DIGITS, text_of
+
+Maker = Callable[[random.Random, int], Task | Mapping[str, Any]]
+
+_SAMPLED = 16
+
+
+class GeneratedTasks:
+    """The tasks that a function makes.
+
+    Raises (constructor):
+        InvalidTasks: a size is negative, a split has no name, or one of the first tasks is none.
+    """
+
+    def __init__(self, make: Maker, seed: int, sizes: Mapping[str, int]) -> None:
+        for split, size in sizes.items():
+            if not split or size < 0:
+                raise InvalidTasks("sizes", f"{size} tasks in the split {split!r}; a split has a name, and 0 or more")
+        self._make = make
+        self._seed = seed
+        self._columns = Columns()
+        self.sizes = dict(sizes)
+        # All of them may be a million; the first ones tell whether the function is another.
+        content = hashlib.sha256(repr((seed, sorted(self.sizes.items()))).encode())
+        for split, size in self.sizes.items():
+            for index in range(min(size, _SAMPLED)):
+                content.update(text_of(self.get(split, index)) + b"\n")
+        self.version = content.hexdigest()[:VERSION_DIGITS]
+
+    def get(self, split: str, index: int) -> Task:
+        """The task of a split and an index that are there.
+
+        Raises:
+            InvalidTasks: the function gave none.
+        """
+        # `random.Random` of a text would do, but how it makes a number of it is its own affair.
+        text = f"{self._seed}/{split}/{index}".encode()
+        made = self._make(random.Random(int.from_bytes(hashlib.sha256(text).digest(), "big")), index)
+        data = made.model_dump(mode="json") if isinstance(made, Task) else made
+        if isinstance(data, Mapping):
+            data = {**data, "id": f"{split}-{index}", "split": split}
+        return self._columns.task(Row(f"task {index} of {split!r}", data), None)
+
+    def find(self, task_id: str) -> Task | None:
+        """The task of an id, None if there is none."""
+        split, _, number = task_id.rpartition("-")
+        if not (number.isascii() and number.isdecimal()) or (len(number) > 1 and number[0] == "0"):
+            return None
+        index = int(number) if len(number) < 19 else -1
+        return self.get(split, index) if 0 <= index < self.sizes.get(split, 0) else None
+
+
+__all__ = ["GeneratedTasks", "Maker"]

@@ -1,0 +1,262 @@
+"""TaskSet: the tasks of an environment, by split and index; read when they are first wanted."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mcpenv_client.errors import InvalidMessage
+from mcpenv_client.tasks import Task
+
+from ..errors import InvalidTasks
+from .columns import Columns
+from .generated import GeneratedTasks, Maker
+from .jsonl import JsonlRows
+from .stored import ListedRows, StoredTasks
+
+if TYPE_CHECKING:
+    from typing import Self
+
+ColumnMapping = Mapping[str, str | None]
+
+
+class NoSuchTask(InvalidMessage):
+    """A split, an index or an id that the task set does not have."""
+
+    http_status = 400
+
+
+class _Tasks(Protocol):
+    """The tasks themselves, once they are read."""
+
+    version: str
+    sizes: dict[str, int]
+
+    def get(self, split: str, index: int) -> Task: ...
+
+    def find(self, task_id: str) -> Task | None: ...
+
+
+class TaskSet:
+    """What there is to do in an environment. A class attribute of it::
+
+        class Ledger(MCPEnvironment):
+            tasks = TaskSet.from_jsonl("tasks.jsonl")
+
+    Files are read, and rows checked, when a task is first asked for; that blocks, happens once, and may happen in any
+    thread. A relative path is relative to the file of the class that the set is an attribute of; of a set that is
+    none's, to the working directory.
+
+    Args:
+        tasks: `Task`s, or dicts with their fields.
+
+    Raises (all methods):
+        InvalidTasks: the source cannot be read, a row is no task, or an id is there twice; naming file, line and field.
+        NoSuchTask: there is no such split, index or id.
+    """
+
+    _make: Callable[[Path], _Tasks]
+    _folder: Path | None
+    _mutex: threading.Lock
+    _made: _Tasks | None
+
+    def __init__(self, tasks: Iterable[Task | Mapping[str, Any]]) -> None:
+        rows = ListedRows(tasks)
+        self._prepare(lambda folder: StoredTasks(rows, Columns()))
+
+    @classmethod
+    def from_jsonl(cls, path: str | Path, *, columns: ColumnMapping | None = None, split: str | None = None) -> Self:
+        """The tasks of a JSONL file: one object a line.
+
+        Args:
+            columns: a name in the file, and the field of a task that it is: ``{"question": "prompt"}``. The field may
+                be ``metadata.NAME`` or ``options.NAME``, or None to leave it out. With a mapping, whatever else is no
+                field of a task goes to the metadata, and rows without an id are named by split and number.
+            split: that of rows that name none; ``train`` otherwise.
+        """
+        as_fields = Columns(columns)
+        return cls._of(lambda folder: StoredTasks(JsonlRows(folder / path), as_fields, split))
+
+    @classmethod
+    def from_parquet(cls, path: str | Path, *, columns: ColumnMapping | None = None, split: str | None = None) -> Self:
+        """The tasks of a Parquet file; needs ``mcpenv[parquet]``.
+
+        A table has every column in every row, so null is what is not given, in nested columns too. Nested fields may
+        be JSON text instead.
+
+        Args:
+            columns, split: as `from_jsonl`.
+        """
+        as_fields = Columns(columns, table=True)
+
+        def read(folder: Path) -> StoredTasks:
+            rows = _optional("parquet", "pyarrow", "parquet").ParquetRows(folder / path)
+            return StoredTasks(rows, as_fields, split)
+
+        return cls._of(read)
+
+    @classmethod
+    def from_dataset(cls, path: str | Path, *, columns: ColumnMapping | None = None, split: str | None = None) -> Self:
+        """The tasks of a Hugging Face dataset that ``save_to_disk`` wrote; needs ``mcpenv[datasets]``.
+
+        The splits of a ``DatasetDict`` are those of its tasks. Null is what is not given, as in `from_parquet`.
+
+        Args:
+            columns, split: as `from_jsonl`.
+        """
+        as_fields = Columns(columns, table=True)
+
+        def read(folder: Path) -> StoredTasks:
+            rows = _optional("dataset", "datasets", "datasets").DatasetRows(folder / path)
+            return StoredTasks(rows, as_fields, split)
+
+        return cls._of(read)
+
+    @classmethod
+    def from_path(cls, path: str | Path) -> Self:
+        """The tasks of a file or folder, whichever of the three it is.
+
+        Raises:
+            InvalidTasks: there is nothing, or nothing of that kind.
+        """
+        place = Path(path).expanduser().absolute()
+        if place.is_dir():
+            return cls.from_dataset(place)
+        if not place.exists():
+            raise InvalidTasks(str(path), "there is no such file or folder")
+        if place.suffix in (".jsonl", ".ndjson"):
+            return cls.from_jsonl(place)
+        if place.suffix in (".parquet", ".pq"):
+            return cls.from_parquet(place)
+        raise InvalidTasks(str(path), "tasks are a .jsonl file, a .parquet file or the folder of a dataset")
+
+    @classmethod
+    def generate(cls, make: Maker, *, seed: int, sizes: Mapping[str, int]) -> Self:
+        """Tasks that a function makes, each when it is asked for; a million of them cost nothing.
+
+        Args:
+            make: called as ``make(rng, index)``; gives a task or a dict without ``id`` and ``split``, which are set
+                here (``train-0``). All chance comes from ``rng``, which depends on seed, split and index only, so that
+                every process makes the same tasks, whichever were made before.
+            seed: another one gives other tasks.
+            sizes: the number of tasks of each split.
+        """
+        wanted = dict(sizes)
+        return cls._of(lambda folder: GeneratedTasks(make, seed, wanted))
+
+    def splits(self) -> list[str]:
+        """The names of the splits."""
+        return list(self._read().sizes)
+
+    def size(self, split: str) -> int:
+        """How many tasks a split has."""
+        sizes = self._read().sizes
+        if split not in sizes:
+            known = ", ".join(map(repr, sizes)) or "none"
+            raise _no_such("split", f"there is no split {split!r} (there are: {known})")
+        return sizes[split]
+
+    def sizes(self) -> dict[str, int]:
+        """How many tasks each split has."""
+        return dict(self._read().sizes)
+
+    def get(self, split: str, index: int) -> Task:
+        """The task of a split and a 0-based index."""
+        size = self.size(split)
+        if not 0 <= index < size:
+            has = f"has tasks 0 to {size - 1}" if size else "has no tasks"
+            raise _no_such("index", f"there is no task {index}: {split!r} {has}")
+        return self._read().get(split, index)
+
+    def find(self, task_id: str) -> Task:
+        """The task of an id."""
+        task = self._read().find(task_id)
+        if task is None:
+            raise _no_such("task", f"there is no task {task_id!r}")
+        return task
+
+    def select(self, *, split: str) -> TaskSet:
+        """The tasks of one split, as a set of its own."""
+        selected = TaskSet(())
+        selected._make = lambda folder: _OneSplit(self, split)
+        return selected
+
+    @property
+    def version(self) -> str:
+        """A hash of all tasks (of generated ones, of the seed, the sizes and the first of each split)."""
+        return self._read().version
+
+    def __iter__(self) -> Iterator[Task]:
+        """Every task, split after split."""
+        for split, size in self.sizes().items():
+            for index in range(size):
+                yield self.get(split, index)
+
+    def __len__(self) -> int:
+        """How many tasks there are."""
+        return sum(self.sizes().values())
+
+    def __bool__(self) -> bool:
+        # Without it, the question whether a class has tasks would read the files.
+        return True
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        file = getattr(sys.modules.get(owner.__module__), "__file__", None)
+        if self._folder is None and file:
+            self._folder = Path(file).absolute().parent
+
+    @classmethod
+    def _of(cls, make: Callable[[Path], _Tasks]) -> Self:
+        made = cls.__new__(cls)
+        made._prepare(make)
+        return made
+
+    def _prepare(self, make: Callable[[Path], _Tasks]) -> None:
+        self._make = make
+        self._folder = None
+        self._mutex = threading.Lock()
+        self._made = None
+
+    def _read(self) -> _Tasks:
+        if self._made is None:
+            with self._mutex:
+                if self._made is None:
+                    self._made = self._make(self._folder or Path.cwd())
+        return self._made
+
+
+class _OneSplit:
+    """The tasks of one split of a set."""
+
+    def __init__(self, whole: TaskSet, split: str) -> None:
+        self._whole = whole
+        self.sizes = {split: whole.size(split)}
+        self.version = f"{whole.version}/{split}"
+
+    def get(self, split: str, index: int) -> Task:
+        return self._whole.get(split, index)
+
+    def find(self, task_id: str) -> Task | None:
+        task = self._whole.find(task_id)
+        return task if task.split in self.sizes else None
+
+
+def _optional(module: str, package: str, extra: str) -> Any:
+    """A module of this package that needs one of another project."""
+    try:
+        return importlib.import_module(f".{module}", __package__)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != package:
+            raise
+        raise InvalidTasks(package, f"is needed to read these tasks: pip install 'mcpenv[{extra}]'") from error
+
+
+def _no_such(field: str, message: str) -> NoSuchTask:
+    return NoSuchTask(message, errors=[{"loc": [field], "msg": message, "type": "value_error"}])
+
+
+__all__ = ["NoSuchTask", "TaskSet"]
