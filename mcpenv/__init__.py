@@ -34,7 +34,16 @@ from mcpenv_client import (
 )
 
 from .environment import MCPEnvironment
-from .errors import ConfigurationError, InvalidRubric, InvalidTool, JudgeFailed, Misuse, StartupError, TargetError
+from .errors import (
+    ConfigurationError,
+    InvalidRubric,
+    InvalidTasks,
+    InvalidTool,
+    JudgeFailed,
+    Misuse,
+    StartupError,
+    TargetError,
+)
 from .rubrics import (
     Discounted,
     FunctionRubric,
@@ -52,6 +61,7 @@ from .rubrics import (
     rubric_from_config,
     score_of,
 )
+from .tasks import NoSuchTask, TaskSet
 from .verify import Evidence
 from .worlds import FilesWorld, ObjectWorld, SQLiteWorld, World
 
@@ -80,6 +90,7 @@ __all__ = [
     "rubric_from_config",
     "InvalidRubric",
     # Give it something to do, and verify the end
+    "TaskSet",
     "Task",
     "TaskLimits",
     "OracleCall",
@@ -89,6 +100,8 @@ __all__ = [
     "SQLiteWorld",
     "FilesWorld",
     "ObjectWorld",
+    "InvalidTasks",
+    "NoSuchTask",
     # Compare episodes
     "score_of",
     "advantages",

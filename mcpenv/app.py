@@ -25,11 +25,13 @@ from .describe import Description
 from .guard import Guard
 from .mcp_endpoint import MCPEndpoint
 from .openenv.adapter import OpenEnvEnvironment
-from .openenv.tasks import TaskRoutes
+from .openenv.tasks import OpenEnvTasks
 from .openenv_route import OpenEnvOrMCP, OpenEnvRoute
 from .pool import SessionPool
 from .session_routes import SessionRoutes
 from .source import EnvFactory, EnvironmentSource
+from .task_routes import TaskRoutes, TaskSource
+from .tasks.served import ServedTasks
 from .transports import RESOURCE
 
 
@@ -122,6 +124,7 @@ class EnvServer:
         """The control plane, for orchestrators, and what the server says of itself."""
         simulation = self.config.mode is Mode.SIMULATION
         control, sessions = self._control, SessionRoutes(self.pool, self._control)
+        tasks = TaskRoutes(self._tasks(), control)
         routes: list[BaseRoute] = [
             self._route("/metadata", control.metadata),
             self._route("/schema", control.schema),
@@ -137,18 +140,13 @@ class EnvServer:
                 self._controlled("/sessions", sessions.sessions, "GET", "POST"),
                 self._controlled("/sessions/{session_id:path}", sessions.session, "GET", "DELETE"),
                 self._controlled("/capacity", sessions.capacity),
-                Route("/mcp", self._guard(self._gate(self._openenv)), methods=["POST"]),
-            ]
-        environment_class = self.source.environment_class
-        if simulation and environment_class is not None and issubclass(environment_class, OpenEnvEnvironment):
-            tasks = TaskRoutes(environment_class, control)
-            routes += [
                 self._controlled("/list_environments", tasks.environments),
                 self._controlled("/{name}/splits", tasks.splits),
                 self._controlled("/{name}/tasks", tasks.tasks, "POST"),
                 self._controlled("/{name}/num_tasks", tasks.num_tasks, "POST"),
                 self._controlled("/{name}/task", tasks.task, "POST"),
                 self._controlled("/{name}/task_range", tasks.task_range, "POST"),
+                Route("/mcp", self._guard(self._gate(self._openenv)), methods=["POST"]),
             ]
         if simulation or self.config.control_token is not None:
             routes.append(WebSocketRoute("/ws", self._guard(self._gate(self._socket))))
@@ -219,6 +217,13 @@ class EnvServer:
             max_body_bytes=config.max_message_bytes,
         )
         self.pool.on_connection_end = lambda session_id: self._mcp.end_connection(connection_of(session_id))
+
+    def _tasks(self) -> TaskSource:
+        """Who answers for tasks."""
+        source, cls = self.source, self.source.environment_class
+        if cls is not None and cls.tasks is None and issubclass(cls, OpenEnvEnvironment):
+            return OpenEnvTasks(cls)
+        return ServedTasks(source)
 
     @property
     def _socket(self) -> ControlSocket:

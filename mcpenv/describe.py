@@ -51,7 +51,16 @@ class Description:
             "protocol": PROTOCOL_VERSION,
             "mcp_path": "/mcp",
             "supports_concurrent_sessions": cls.SUPPORTS_CONCURRENT_SESSIONS,
+            "tasks": self.task_counts(),
         }
+
+    def task_counts(self) -> dict[str, int] | None:
+        """How many tasks each split has; None without tasks.
+
+        Blocks if they were not read before; a server reads them when it starts.
+        """
+        tasks = self._source.tasks
+        return None if tasks is None else tasks.sizes()
 
     def schema(self, tools: list[Tool]) -> dict[str, Any]:
         """The body of ``/schema``: JSON Schemas of actions, observations and state; the tools; the reset options."""

@@ -33,6 +33,7 @@ from .reset_options import ResetOptions
 from .rubrics import Rubric
 from .shared import IN_PROCESS, UNSET, being_made
 from .step import current
+from .tasks import TaskSet
 from .toolbox import BoundTool, modes_of
 from .verify import Evidence
 from .worlds import Worlds
@@ -83,8 +84,8 @@ class MCPEnvironment:
     state_type: ClassVar[type[State]] = State
     """What `state` returns, for ``/schema``."""
 
-    tasks: ClassVar[Tasks | None] = None
-    """What agents may be given to do: a `TaskSet`. A reset begins one by ``task=``, or by ``split=`` and ``index=``."""
+    tasks: ClassVar[TaskSet | None] = None
+    """What agents may be given to do. A reset begins one by ``task=``, or by ``split=`` and ``index=``."""
     rubric: Rubric | None = None
     """What is good, beside `score`; may be set in ``__init__`` or ``reset``. Each episode has a copy of its own."""
     world: Worlds | None = None

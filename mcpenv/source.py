@@ -16,12 +16,13 @@ from mcpenv_client.wire import ActionTypes
 from .admission import Listing
 from .config import ServerConfig
 from .environment import MCPEnvironment
-from .errors import StartupError
+from .errors import InvalidTasks, StartupError
 from .execution import Execution
 from .failures import factory_failure, is_no_failure
 from .handed_in import HandedIn
 from .kinds import RESERVED_NAMES
 from .shared import UNSET, being_made, lifespan_of
+from .tasks import TaskSet
 from .workers import THREADS, OwnThread, Runner
 
 logger = logging.getLogger("mcpenv")
@@ -68,6 +69,7 @@ class EnvironmentSource:
         if self.environment_class is None:
             await self._learn_class()
         assert self.environment_class is not None
+        await self._read_tasks()
         try:
             lifespan = lifespan_of(self.environment_class)
             self._shared = await lifespan.__aenter__()
@@ -112,6 +114,12 @@ class EnvironmentSource:
             making.add_done_callback(lambda task: _close_late(task, gone))
             raise FactoryError(f"the environment could not be made within {limit:g} s")
         return making.result()
+
+    @property
+    def tasks(self) -> TaskSet | None:
+        """What there is to do: nothing where nobody owns episodes."""
+        cls = self.environment_class
+        return cls.tasks if cls is not None and self._config.mode is Mode.SIMULATION else None
 
     @property
     def name(self) -> str:
@@ -162,6 +170,17 @@ class EnvironmentSource:
             runner.close()
             raise
         return execution
+
+    async def _read_tasks(self) -> None:
+        """Find out now whether the tasks can be read, in a thread."""
+        if self.tasks is None:
+            return
+        try:
+            await THREADS.run(self.tasks.sizes)
+        except InvalidTasks as error:
+            raise StartupError(f"the tasks of {self.name} cannot be read: {error}") from error
+        except Exception as error:  # a generator is its author's code
+            raise StartupError(f"the tasks of {self.name} raised {type(error).__name__}: {error}") from error
 
     async def _construct(self, runner: Runner) -> MCPEnvironment:
         token = being_made.set(self._shared)

@@ -35,6 +35,8 @@ from .openenv.target import (
     needs_openenv,
 )
 from .target_settings import bind
+from .target_tasks import with_tasks
+from .tasks import TaskSet
 
 ENTRY_POINTS = "mcpenv.environments"
 """Entry-point group by which installed packages offer environments."""
@@ -81,7 +83,7 @@ class Target:
         return env
 
 
-def load_target(target: str, settings: Sequence[str] = ()) -> Target:
+def load_target(target: str, settings: Sequence[str] = (), tasks: str | Path | None = None) -> Target:
     """Find and load what ``target`` names.
 
     A file in a folder with ``__init__.py`` is loaded as part of its package, so that relative imports work; any other
@@ -92,24 +94,29 @@ def load_target(target: str, settings: Sequence[str] = ()) -> Target:
         target: as the user wrote it.
         settings: ``name=value`` each, for the constructor or factory; values are JSON or plain text, as the
             parameter's annotation wants them. Of a name given twice the last counts.
+        tasks: a file or folder of tasks, instead of those that its class has.
 
     Raises:
         TargetError: nothing is found there, it does not load (``__cause__``), or the settings do not fit.
+        InvalidTasks: there are no such tasks.
     """
     place = _find(target)
+    task_set = None if tasks is None else TaskSet.from_path(tasks)
     if place.file is not None and place.file.name == MANIFEST:
-        return _openenv(place, load_folder(target, place.file.parent, place.attribute), settings)
+        return _openenv(place, load_folder(target, place.file.parent, place.attribute), settings, task_set)
     try:
         module = _load(place)
     except TargetError as error:
         if place.attribute is None or not _may_be_openenvs(place, error.__cause__):
             raise
-        return _openenv(place, load_attribute(target, place.module, place.file, place.attribute), settings)
+        return _openenv(place, load_attribute(target, place.module, place.file, place.attribute), settings, task_set)
     if place.attribute is not None and is_openenvs(getattr(module, place.attribute, None)):
-        return _openenv(place, load_attribute(target, place.module, place.file, place.attribute), settings)
+        return _openenv(place, load_attribute(target, place.module, place.file, place.attribute), settings, task_set)
     file = getattr(module, "__file__", None)
     folder = place.file.parent if place.file is not None else Path(file).parent if file else None
     made = _pick(place, module)
+    if task_set is not None:
+        made = with_tasks(made, task_set)
     environment_class = made if isinstance(made, type) else None
     bound = bind(target, made, settings)
     return Target(
@@ -122,8 +129,9 @@ def load_target(target: str, settings: Sequence[str] = ()) -> Target:
     )
 
 
-def _openenv(place: _Place, made: type[OpenEnvEnvironment], settings: Sequence[str]) -> Target:
+def _openenv(place: _Place, cls: type[OpenEnvEnvironment], settings: Sequence[str], tasks: TaskSet | None) -> Target:
     """A target that stands for an OpenEnv environment; its constructor is over there, and checks settings itself."""
+    made: Any = cls if tasks is None else with_tasks(cls, tasks)
     bound = bind(place.target, made, settings)
     folder = None if place.file is None else place.file.parent
     return Target(

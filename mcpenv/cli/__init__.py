@@ -1,4 +1,4 @@
-"""The command line: ``mcpenv run | inspect | call | connect | sessions | import-openenv``.
+"""The command line: ``mcpenv run | inspect | call | tasks | connect | sessions | import-openenv``.
 
 Exit status: 0 success; 1 the environment's own code failed (a tool, a reset); 2 refused before it ran (usage, TARGET,
 configuration, connection); 130 Ctrl-C. A failure is one line on stderr; ``--debug`` adds the traceback.
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
 
-from mcpenv import StartupError, __version__
+from mcpenv import InvalidTasks, StartupError, __version__
 from mcpenv_client.errors import ConnectionFailed, ListingFailed, McpenvError
 
 from .output import report, settle_streams, short_warnings
@@ -21,6 +21,8 @@ from .output import report, settle_streams, short_warnings
 FAILED = 1
 REFUSED = 2
 INTERRUPTED = 130
+
+_REFUSALS = (StartupError, InvalidTasks, ConnectionFailed, ListingFailed)
 
 app = App(
     name="mcpenv",
@@ -36,16 +38,20 @@ app = App(
 app.command("mcpenv.cli.run:run", name="run", help="Serve an environment over HTTP or stdio.", sort_key=1)
 app.command("mcpenv.cli.inspect:inspect", name="inspect", help="Show tools, schemas and modes.", sort_key=2)
 app.command("mcpenv.cli.call:call", name="call", help="Call one tool.", sort_key=3)
-app.command("mcpenv.cli.connect:connect", name="connect", help="Configure an MCP host to use it.", sort_key=4)
+tasks = App(name="tasks", help="Show the tasks of an environment.", sort_key=4)
+tasks.command("mcpenv.cli.tasks:list_tasks", name="list", help="List them.", sort_key=1)
+tasks.command("mcpenv.cli.tasks:show_task", name="show", help="Show one of them, whole.", sort_key=2)
+app.command(tasks)
+app.command("mcpenv.cli.connect:connect", name="connect", help="Configure an MCP host to use it.", sort_key=5)
 app.command(
-    "mcpenv.cli.sessions:sessions", name="sessions", help="Show a server's sessions.", help_epilogue="", sort_key=5
+    "mcpenv.cli.sessions:sessions", name="sessions", help="Show a server's sessions.", help_epilogue="", sort_key=6
 )
 app.command(
     "mcpenv.cli.import_openenv:import_openenv",
     name="import-openenv",
     help="Turn an OpenEnv environment into one of mcpenv.",
     help_epilogue="",
-    sort_key=6,
+    sort_key=7,
 )
 
 
@@ -79,7 +85,7 @@ def execute(arguments: Sequence[str]) -> int:
         if debug:
             traceback.print_exception(error)
         report(str(error))
-        return REFUSED if isinstance(error, StartupError | ConnectionFailed | ListingFailed) else FAILED
+        return REFUSED if isinstance(error, _REFUSALS) else FAILED
     except Exception as error:  # noqa: BLE001 - the command line's boundary: a mistake of ours
         if debug:
             traceback.print_exception(error)

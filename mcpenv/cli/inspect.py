@@ -152,6 +152,7 @@ def _document(
     return {
         **{key: metadata.get(key) for key in ("name", "version", "description")},
         "modes": modes,
+        "tasks": metadata.get("tasks"),
         "tools": tools,
         **components,
         **{key: schema.get(key) for key in ("reset", "action", "observation", "reset_observation", "state")},
@@ -171,6 +172,10 @@ def _show(page: Page, document: Mapping[str, Any]) -> None:
         page.line("none", indent=2)
     for tool in document["tools"]:
         _show_tool(page, tool)
+    if isinstance(document["tasks"], dict):
+        _heading(page, "Tasks")
+        for split, size in document["tasks"].items():
+            page.line((str(split), "cyan"), f": {size}", indent=2)
     _show_components(page, document)
     for title, key, known in (
         ("Reset options", "reset", ()),

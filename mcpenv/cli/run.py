@@ -41,6 +41,7 @@ def run(
     mode: Literal["simulation", "production"] | None = None,
     transport: Literal["http", "stdio"] = "http",
     settings: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
+    tasks: Path | None = None,
     reload: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
     log_level: Literal["debug", "info", "warning", "error", "critical"] = "info",
     debug: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
@@ -56,6 +57,7 @@ def run(
         mode: Who uses it: orchestrators (simulation) or live clients (production). Default: MCPENV_MODE, or simulation.
         transport: http for many clients, stdio for the one that starts this command.
         settings: name=value for the environment's constructor; may be given several times.
+        tasks: Tasks instead of the environment's own: a .jsonl file, a .parquet file or the folder of a dataset.
         reload: Start again when a Python file of the environment changes.
         log_level: What is logged to stderr.
         debug: Show the traceback when something fails.
@@ -68,7 +70,7 @@ def run(
     # Before the author's code is loaded: it shall not find them in the environment.
     config, auth = credentials.read(config)
     with author_output():
-        loaded = load_target(target, settings or ())
+        loaded = load_target(target, settings or (), tasks)
     if transport == "stdio":
         _introduce_stdio(sys.stderr, loaded, config)
         serve_stdio(loaded.factory, config, log_level=log_level)

@@ -26,9 +26,11 @@ from .observations import AnyObservation, CallToolObservation, ListToolsObservat
 from .records import StepResult, Trajectory
 from .state import State
 from .sync import SyncEnvClient
+from .task_client import TaskClient
+from .tasks import Task
 from .tools import Tool
 from .type_arguments import type_arguments
-from .values import decode, revive, to_plain, without_computed
+from .values import decode, encode, revive, to_plain, without_computed
 from .wire import FrameType, Reply, describe_faults, encode_action, encode_frame, faults, parse_observation
 
 if TYPE_CHECKING:
@@ -113,6 +115,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         self._connecting = asyncio.Lock()
         self._closed = False
         self._classes: tuple[type[Observation], type[BaseModel]] | None = None
+        self._tasks = TaskClient(self._ask)
 
     # -- the session
 
@@ -292,11 +295,33 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
 
     async def metadata(self) -> dict[str, Any]:
         """``GET /metadata``: name, version, mode, protocol and more."""
-        return await self._get("/metadata")
+        return await self._described("/metadata")
 
     async def schema(self) -> dict[str, Any]:
         """``GET /schema``: JSON Schemas of actions, observations, state, tools and reset options."""
-        return await self._get("/schema")
+        return await self._described("/schema")
+
+    # -- its tasks
+
+    async def splits(self) -> list[str]:
+        """The splits of the environment's tasks.
+
+        Raises (this and the other three):
+            InvalidMessage: the environment has no tasks, or no such split or index.
+        """
+        return await self._tasks.splits()
+
+    async def num_tasks(self, split: str) -> int:
+        """How many tasks a split has."""
+        return await self._tasks.size(split)
+
+    async def task(self, split: str, index: int) -> Task:
+        """The task of a split and a 0-based index, for ``reset(task=...)``; with its answers, where it has any."""
+        return await self._tasks.get(split, index)
+
+    async def tasks(self, split: str, start: int = 0, stop: int | None = None) -> list[Task]:
+        """The tasks of a split, from ``start`` up to, and without, ``stop``; None: to the last."""
+        return await self._tasks.range(split, start, stop)
 
     # -- what a typed client overrides
 
@@ -425,7 +450,14 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             raise SessionLost("the client was closed")
         return current
 
-    async def _get(self, path: str) -> dict[str, Any]:
+    async def _described(self, path: str) -> dict[str, Any]:
+        body = await self._ask(path)
+        if not isinstance(body, dict):
+            raise InvalidMessage(f"{without_password(self.base_url + path)} answered no JSON object")
+        return body
+
+    async def _ask(self, path: str, data: Any = None) -> Any:
+        """The JSON that the server answers over HTTP: to GET, or to POST with ``data``."""
         import httpx  # loaded on first use: a third of this package's import time
 
         url = self.base_url + path
@@ -435,18 +467,15 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             async with httpx.AsyncClient(
                 timeout=options.connect_timeout_s, headers=list(options.headers), trust_env=not is_loopback(url)
             ) as http:
-                response = await http.get(url)
+                response = await (http.get(url) if data is None else http.post(url, content=encode(data)))
         except httpx.HTTPError as error:
             raise ConnectionFailed(shown, str(error) or type(error).__name__) from error
         if not response.is_success:
             raise refusal(shown, response.status_code, response.content)
         try:
-            body = decode(response.content)
+            return decode(response.content)
         except ValueError as error:
             raise InvalidMessage(f"{shown} answered no JSON: {error}") from error
-        if not isinstance(body, dict):
-            raise InvalidMessage(f"{shown} answered no JSON object")
-        return body
 
 
 class GenericEnvClient(EnvClient[dict[str, Any], dict[str, Any], dict[str, Any]]):

@@ -20,6 +20,7 @@ from websockets.protocol import State
 from .errors import (
     CapacityReached,
     ConnectionFailed,
+    ExecutionError,
     FactoryError,
     InvalidJSON,
     InvalidMessage,
@@ -358,6 +359,8 @@ def refusal(url: str, status: int, body: bytes | bytearray | None) -> McpenvErro
         return from_wire(data)
     if status == 401:
         return Unauthorized(f"{url} asks for a credential (HTTP 401)")
+    if isinstance(data, dict) and isinstance(data.get("detail"), str):  # as OpenEnv's servers refuse
+        return ExecutionError(data["detail"]) if status == 500 else InvalidMessage(data["detail"])
     return ConnectionFailed(url, f"HTTP {status}")
 
 

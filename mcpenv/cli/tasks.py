@@ -1,0 +1,268 @@
+"""``mcpenv tasks``: what there is to do in an environment, or at the server of one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+from cyclopts import Parameter
+
+from mcpenv_client.client import EnvClient
+from mcpenv_client.errors import InvalidMessage
+from mcpenv_client.sync import SyncEnvClient
+from mcpenv_client.task_client import PAGE
+from mcpenv_client.tasks import Task
+from mcpenv_client.tools import Mode
+
+from ..errors import ConfigurationError
+from ..targets import load_target
+from ..tasks import NoSuchTask, TaskSet
+from .instance import instance
+from .output import Page, author_output, print_json, quiet_logs
+from .remote import base_url, is_url
+from .sessions import printable
+from .tokens import control_token
+
+LISTED = 50
+"""Tasks that are listed if nobody says how many."""
+
+Settings = Annotated[list[str] | None, Parameter(name="--set", negative=())]
+Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
+AsJSON = Annotated[bool, Parameter(name="--json", negative=(), show_default=False)]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ControlToken:
+    """What a server's orchestrators present.
+
+    Attributes:
+        control_token: The control token of a server; on the command line everybody on this machine can see it (ps).
+            Default: MCPENV_CONTROL_TOKEN.
+        control_token_file: File with that token.
+    """
+
+    control_token: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
+    control_token_file: Path | None = None
+
+
+def list_tasks(
+    target: str,
+    /,
+    *,
+    split: str | None = None,
+    limit: Annotated[int, Parameter(name=["--limit", "-n"])] = LISTED,
+    settings: Settings = None,
+    tasks: Path | None = None,
+    token: ControlToken = ControlToken(),
+    as_json: AsJSON = False,
+    debug: Flag = False,
+) -> int:
+    """List tasks: their ids, splits and prompts.
+
+    Args:
+        target: An environment as for run, or the URL of a server (its control plane's, where that is another).
+        split: Those of one split only.
+        limit: How many of them; 0 for all.
+        settings: name=value for the environment's constructor; may be given several times.
+        tasks: Tasks instead of the environment's own: a .jsonl file, a .parquet file or the folder of a dataset.
+        as_json: Print one JSON document, with whole tasks.
+        debug: Show logs, and the traceback when something fails.
+    """
+    quiet_logs(debug)
+    if limit < 0:
+        raise ConfigurationError(f"--limit is {limit}; it is a number of tasks, or 0 for all")
+    with _catalogue(target, settings, tasks, token) as catalogue:
+        sizes = catalogue.sizes() if split is None else {split: catalogue.size(split)}
+        listed = list(islice(_each(catalogue, sizes), limit or None))
+    if as_json:
+        print_json({"splits": sizes, "tasks": [task.model_dump(mode="json") for task in listed]})
+    else:
+        _print(listed, sizes)
+    return 0
+
+
+def show_task(
+    target: str,
+    task: str,
+    /,
+    *,
+    split: str | None = None,
+    settings: Settings = None,
+    tasks: Path | None = None,
+    token: ControlToken = ControlToken(),
+    as_json: AsJSON = False,
+    debug: Flag = False,
+) -> int:
+    """Show one task, whole: its prompt, options, limits, solution and verifier.
+
+    Args:
+        target: An environment as for run, or the URL of a server (its control plane's, where that is another).
+        task: The task's id; with --split, its id or its index in that split.
+        split: Where it is.
+        settings: name=value for the environment's constructor; may be given several times.
+        tasks: Tasks instead of the environment's own: a .jsonl file, a .parquet file or the folder of a dataset.
+        as_json: Print one JSON document.
+        debug: Show logs, and the traceback when something fails.
+    """
+    quiet_logs(debug)
+    with _catalogue(target, settings, tasks, token) as catalogue:
+        if split is not None and task.isdecimal():
+            found = catalogue.get(split, int(task))
+        else:
+            found = catalogue.find(task, split)
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+    else:
+        _show(found)
+    return 0
+
+
+# -- where they come from
+
+
+class _Catalogue(Protocol):
+    """Tasks here or at a server."""
+
+    def sizes(self) -> dict[str, int]: ...
+
+    def size(self, split: str) -> int: ...
+
+    def get(self, split: str, index: int) -> Task: ...
+
+    def find(self, task_id: str, split: str | None) -> Task: ...
+
+    def range(self, split: str, size: int) -> Iterator[Task]: ...
+
+
+class _Here:
+    """Those of an environment's code."""
+
+    def __init__(self, tasks: TaskSet) -> None:
+        self.sizes, self.size, self.get = tasks.sizes, tasks.size, tasks.get
+        self._tasks = tasks
+
+    def find(self, task_id: str, split: str | None) -> Task:
+        task = self._tasks.find(task_id)
+        if split is not None and task.split != split:
+            raise NoSuchTask(f"the task {task_id!r} is in the split {task.split!r}")
+        return task
+
+    def range(self, split: str, size: int) -> Iterator[Task]:
+        return (self._tasks.get(split, index) for index in range(size))
+
+
+class _There:
+    """Those of a server."""
+
+    def __init__(self, client: SyncEnvClient[Any, Any]) -> None:
+        self._client = client
+        self.size, self.get = client.num_tasks, client.task
+
+    def sizes(self) -> dict[str, int]:
+        return {split: self.size(split) for split in self._client.splits()}
+
+    def find(self, task_id: str, split: str | None) -> Task:
+        sizes = self.sizes() if split is None else {split: self.size(split)}
+        for task in _each(self, sizes):
+            if task.id == task_id:
+                return task
+        raise NoSuchTask(f"there is no task {task_id!r}")
+
+    def range(self, split: str, size: int) -> Iterator[Task]:
+        for begin in range(0, size, PAGE):
+            yield from self._client.tasks(split, begin, begin + PAGE)
+
+
+@contextmanager
+def _catalogue(
+    target: str, settings: list[str] | None, tasks: Path | None, token: ControlToken
+) -> Iterator[_Catalogue]:
+    """The tasks of a target.
+
+    Raises:
+        ConfigurationError: it has none, or none of that name.
+    """
+    try:
+        if is_url(target):
+            if settings or tasks is not None:
+                raise ConfigurationError("--set and --tasks are for an environment's code; a server has its own")
+            presented = control_token(token.control_token, token.control_token_file)
+            headers = None if presented is None else {"Authorization": f"Bearer {presented}"}
+            yield _There(EnvClient[Any, Any, Any](base_url(target), headers=headers).sync())
+            return
+        with author_output():
+            own = _tasks_of(target, settings, tasks)
+            own.sizes()
+        yield _Here(own)
+    except InvalidMessage as error:
+        raise ConfigurationError(f"{target}: {error}") from error
+
+
+def _tasks_of(target: str, settings: list[str] | None, tasks: Path | None) -> TaskSet:
+    loaded = load_target(target, settings or (), tasks)
+    cls = loaded.environment_class
+    if cls is None:
+        with instance(loaded, Mode.SIMULATION) as env:
+            cls = type(env)
+    if cls.tasks is None:
+        raise ConfigurationError(f"{target}: {cls.exposed_name()} has no tasks; --tasks gives it some")
+    return cls.tasks
+
+
+def _each(catalogue: _Catalogue, sizes: dict[str, int]) -> Iterator[Task]:
+    for split, size in sizes.items():
+        yield from catalogue.range(split, size)
+
+
+# -- showing
+
+
+def _print(tasks: list[Task], sizes: dict[str, int]) -> None:
+    page = Page(sys.stdout)
+    page.line(", ".join(f"{printable(split)}: {size}" for split, size in sizes.items()) or "no tasks")
+    if not tasks:
+        return
+    page.line()
+    ids, splits = [printable(task.id) for task in tasks], [printable(task.split) for task in tasks]
+    widths = max(map(len, ["id", *ids])), max(map(len, ["split", *splits]))
+    room = max(shutil.get_terminal_size().columns - sum(widths) - 4, 20) if sys.stdout.isatty() else None
+    page.line(("id".ljust(widths[0]) + "  " + "split".ljust(widths[1]) + "  prompt", "bold"))
+    for task, task_id, split in zip(tasks, ids, splits, strict=True):
+        prompt = printable(" ".join(task.prompt.split()))
+        if room is not None and len(prompt) > room:
+            prompt = prompt[: room - 1] + "…"
+        page.line((task_id.ljust(widths[0]), "cyan"), "  ", split.ljust(widths[1]), "  ", prompt)
+    left = sum(sizes.values()) - len(tasks)
+    if left:
+        page.line((f"and {left} more (--limit 0 lists all)", "dim"))
+
+
+def _show(task: Task) -> None:
+    page = Page(sys.stdout)
+    page.line((printable(task.id), "bold"), f"  {printable(task.split)}, version {printable(task.version)}")
+    if task.prompt:
+        page.line()
+    for line in task.prompt.splitlines():
+        page.prose(printable(line), indent=2)
+    data = task.model_dump(mode="json", exclude_defaults=True, exclude={"id", "split", "prompt", "version", "oracle"})
+    data["seed"] = task.stable_seed
+    for field, value in data.items():
+        page.line()
+        page.line((field, "bold underline"))
+        page.block(json.dumps(value, indent=2), indent=2)
+    if task.oracle is not None:
+        page.line()
+        page.line(("oracle", "bold underline"))
+        for call in task.oracle:
+            page.line((printable(call.tool_name), "cyan"), f" {json.dumps(call.arguments)}", indent=2)
+
+
+__all__ = ["list_tasks", "show_task"]

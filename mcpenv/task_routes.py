@@ -1,0 +1,141 @@
+"""Tasks over HTTP, in OpenEnv's shape. Control plane: tasks may hold answers.
+
+    GET  /list_environments
+    GET  /{name}/splits
+    POST /{name}/tasks, /{name}/num_tasks     split
+    POST /{name}/task                         split, index
+    POST /{name}/task_range                   split, start?, stop?
+
+A refusal is ``{"detail": ...}``, as OpenEnv's clients know it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mcpenv_client.errors import McpenvError, WireError
+from mcpenv_client.values import encode
+from mcpenv_client.wire import describe_faults
+
+from .control_http import ControlRoutes, wire_error
+from .workers import THREADS
+
+_SPLIT_TYPES = ("train", "validation", "test")
+
+
+class TaskRefusal(McpenvError):
+    """A question about tasks that has no answer; ``status`` is HTTP's."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(status, message)
+        self.status = status
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class TaskSource(Protocol):
+    """Who answers: an environment's `TaskSet`, or OpenEnv's own environment."""
+
+    @property
+    def name(self) -> str:
+        """The environment's name, which is part of the paths."""
+        ...
+
+    async def answer(self, method: str, *arguments: Any) -> Any:
+        """What OpenEnv's ``list_splits``, ``list_tasks``, ``num_tasks``, ``get_task`` or ``get_task_range`` answers.
+
+        Raises:
+            TaskRefusal: it has no such method, or no such task.
+        """
+        ...
+
+
+class _Split(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    split: str
+
+
+class _Task(_Split):
+    index: int
+
+
+class _Range(_Split):
+    start: int | None = None
+    stop: int | None = None
+
+
+class TaskRoutes:
+    """The handlers."""
+
+    def __init__(self, tasks: TaskSource, control: ControlRoutes) -> None:
+        self._tasks = tasks
+        self._control = control
+
+    async def environments(self, request: Request) -> Response:
+        """The one environment that is served."""
+        return await _json([self._tasks.name])
+
+    async def splits(self, request: Request) -> Response:
+        """The splits, each with a name and a type."""
+        status, splits = await self._ask(request, "list_splits")
+        return await _json([_split(split) for split in splits] if status == 200 else splits, status)
+
+    async def tasks(self, request: Request) -> Response:
+        """All tasks of a split."""
+        status, tasks = await self._ask(request, "list_tasks", _Split)
+        return await _json({"tasks": tasks, "env_name": self._tasks.name} if status == 200 else tasks, status)
+
+    async def num_tasks(self, request: Request) -> Response:
+        """How many tasks a split has."""
+        status, number = await self._ask(request, "num_tasks", _Split)
+        return await _json({"num_tasks": number} if status == 200 else number, status)
+
+    async def task(self, request: Request) -> Response:
+        """One task."""
+        status, task = await self._ask(request, "get_task", _Task)
+        return await _json({"task": task} if status == 200 else task, status)
+
+    async def task_range(self, request: Request) -> Response:
+        """Tasks as a slice of a split."""
+        status, tasks = await self._ask(request, "get_task_range", _Range)
+        return await _json({"tasks": tasks} if status == 200 else tasks, status)
+
+    async def _ask(self, request: Request, method: str, body: type[BaseModel] | None = None) -> tuple[int, Any]:
+        """Status and answer, or status and refusal."""
+        name = request.path_params["name"]
+        if name.lower() != self._tasks.name.lower():
+            return 404, {"detail": f"unknown environment {name!r}"}
+        try:
+            values = [] if body is None else vars(body.model_validate(await self._control.body(request))).values()
+            return 200, await self._tasks.answer(method, *values)
+        except ValidationError as error:
+            return 422, {"detail": describe_faults(error)}
+        except TaskRefusal as refused:
+            return refused.status, {"detail": refused.message}
+        except WireError as refused:
+            return refused.http_status, {"detail": refused.message}
+        except Exception as error:  # noqa: BLE001 - the wire's boundary; logged there
+            failed = wire_error(error, request)
+            return failed.http_status, {"detail": failed.message}
+
+
+def _split(split: Any) -> dict[str, Any]:
+    """A split's descriptor, whichever of the forms the author gave."""
+    if isinstance(split, dict):
+        return split
+    return {"name": str(split), "type": split if split in _SPLIT_TYPES else "validation"}
+
+
+async def _json(data: Any, status: int = 200) -> Response:
+    """A JSON response, written in a thread: a listing may be large."""
+    return Response(await THREADS.run(encode, data, "reply"), status, media_type="application/json")
+
+
+__all__ = ["TaskRefusal", "TaskRoutes", "TaskSource"]
