@@ -1,0 +1,290 @@
+"""The maze environment: a seeded game. Find the key, and leave by the door."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from mcpenv import MCPEnvironment, Reward, State, TaskSet
+from mcpenv.verify import Evidence
+from mcpenv.worlds import ObjectWorld
+
+Room = tuple[int, int]
+"""Column, counted from the west, and row, counted from the north."""
+
+Direction = Literal["north", "east", "south", "west"]
+
+STEPS: dict[Direction, Room] = {"north": (0, -1), "east": (1, 0), "south": (0, 1), "west": (-1, 0)}
+OPPOSITE: dict[Direction, Direction] = {"north": "south", "east": "west", "south": "north", "west": "east"}
+
+MIN_SIZE, MAX_SIZE = 3, 20
+
+
+@dataclass
+class Maze:
+    """Rooms in a square, each reached from each by one way. One has the key, one the door out.
+
+    Attributes:
+        ways: where one can go from each room.
+    """
+
+    size: int
+    ways: dict[Room, list[Direction]]
+    start: Room
+    key: Room
+    door: Room
+
+    @classmethod
+    def dig(cls, size: int, rng: random.Random) -> Maze:
+        """A maze of ``size`` times ``size`` rooms: a walk that goes on to rooms not yet seen, or else goes back."""
+        start = (rng.randrange(size), rng.randrange(size))
+        ways: dict[Room, list[Direction]] = {start: []}
+        walk = [start]
+        while walk:
+            room = walk[-1]
+            fresh = [way for way in STEPS if _inside(_next(room, way), size) and _next(room, way) not in ways]
+            if not fresh:
+                walk.pop()
+                continue
+            way = rng.choice(fresh)
+            beyond = _next(room, way)
+            ways[room].append(way)
+            ways[beyond] = [OPPOSITE[way]]
+            walk.append(beyond)
+        maze = cls(size, ways, start, start, start)
+        # Far from each other, so that both must be looked for.
+        maze.door = maze._farthest(start)
+        maze.key = maze._farthest(start, maze.door)
+        return maze
+
+    def path(self, start: Room, goal: Room) -> list[Direction]:
+        """The way from one room to another."""
+        came: dict[Room, Direction | None] = {start: None}
+        waiting = deque([start])
+        while waiting:
+            room = waiting.popleft()
+            for way in self.ways[room]:
+                beyond = _next(room, way)
+                if beyond not in came:
+                    came[beyond] = way
+                    waiting.append(beyond)
+        path: list[Direction] = []
+        while (last := came[goal]) is not None:
+            path.append(last)
+            goal = _next(goal, OPPOSITE[last])
+        return path[::-1]
+
+    def _farthest(self, *rooms: Room) -> Room:
+        """The room that is farthest from the nearest of these."""
+        return max(sorted(self.ways), key=lambda room: min(len(self.path(each, room)) for each in rooms))
+
+
+@dataclass
+class Game:
+    """Where a game stands. Plain data: it can be copied, saved and compared."""
+
+    maze: Maze
+    room: Room
+    has_key: bool = False
+    escaped: bool = False
+    walked: int = 0
+
+
+@dataclass
+class View:
+    """What one sees from a room.
+
+    ``rooms_ahead`` has the number of rooms to the next wall for each direction in which there is a way; ``key_ahead``
+    and ``door_ahead`` the direction in which the key and the door are seen, or "here". ``said``: what came of the call.
+    """
+
+    column: int
+    row: int
+    rooms_ahead: dict[Direction, int]
+    has_key: bool
+    key_ahead: Direction | Literal["here"] | None = None
+    door_ahead: Direction | Literal["here"] | None = None
+    said: str = ""
+
+
+class MazeState(State):
+    """For the orchestrator: where the agent is."""
+
+    room: Room | None = None
+    has_key: bool = False
+    walked: int = 0
+
+
+def make_task(rng: random.Random, index: int) -> dict[str, Any]:
+    """A maze and its solution. Mazes grow with the index, from 4 x 4 to 8 x 8."""
+    size, seed = 4 + index % 5, rng.getrandbits(31)
+    maze = Maze.dig(size, random.Random(seed))
+    way_out: list[dict[str, Any]] = [
+        *({"tool_name": "walk", "arguments": {"direction": way}} for way in maze.path(maze.start, maze.key)),
+        {"tool_name": "take_key"},
+        *({"tool_name": "walk", "arguments": {"direction": way}} for way in maze.path(maze.key, maze.door)),
+        {"tool_name": "unlock_door"},
+    ]
+    return {
+        "prompt": (
+            f"You are in a maze of {size} by {size} rooms. Somewhere in it is a key, and somewhere else a locked door. "
+            "Find the key, take it, and unlock the door from the room in which it is: then you are out. You see along "
+            f"a straight line as far as the next wall. You have {4 * len(way_out)} moves; looking is one too."
+        ),
+        "seed": seed,
+        "options": {"size": size},
+        "limits": {"max_steps": 4 * len(way_out)},
+        "metadata": {"shortest": len(way_out)},
+        "oracle": way_out,
+    }
+
+
+class MazeEnvironment(MCPEnvironment):
+    """A maze with a key and a locked door.
+
+    Description:
+        The agent walks from room to room. It sees the rooms in a straight line as far as the next wall, and the key and
+        the door if they are among them. With the key, and in the room of the door, it can leave.
+
+    Tools:
+        look(): what is seen from here.
+        walk(direction): to the next room; a wall is no error, but costs a move.
+        take_key(): in the room of the key.
+        unlock_door(): in the room of the door; with the key this ends the game.
+
+    Observation:
+        Of a reset: ``metadata.prompt``, the task. Of a step: the tool's `View`.
+
+    Reward:
+        At the end: 1.0 outside, else 0.0, with the components ``key`` and ``escaped``. Steps are not scored.
+
+    Start:
+        The maze of the seed, in a room of the seed.
+
+    End:
+        Terminated by leaving. Truncated after the task's ``max_steps``.
+
+    Arguments:
+        size: rooms on a side, 3 to 20.
+
+    Version:
+        1.0.0
+    """
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    EXPOSED_NAME = "maze"
+    VERSION = "1.0.0"
+    state_type = MazeState
+    tasks = TaskSet.generate(make_task, seed=2026, sizes={"train": 15, "test": 6})
+
+    def __init__(self, size: Annotated[int, Field(ge=MIN_SIZE, le=MAX_SIZE)] = 5) -> None:
+        self.size = size
+        self.game = new_game(size, 0)
+        self.world = ObjectWorld(self._plain)
+        for tool in (self.look, self.walk, self.take_key, self.unlock_door):
+            self.tool(tool)
+
+    def reset(
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        size: Annotated[int, Field(ge=MIN_SIZE, le=MAX_SIZE)] | None = None,
+    ) -> None:
+        """Dig a maze.
+
+        Args:
+            size: rooms on a side, instead of the constructor's.
+        """
+        self.game = new_game(size or self.size, seed)
+
+    def verify(self, evidence: Evidence) -> Reward:
+        """Whether the agent is out."""
+        assert evidence.after is not None
+        escaped, has_key = evidence.after["escaped"], evidence.after["has_key"]
+        return Reward(float(escaped), {"key": float(has_key), "escaped": float(escaped)})
+
+    @property
+    def state(self) -> MazeState:
+        return MazeState(room=self.game.room, has_key=self.game.has_key, walked=self.game.walked)
+
+    # -- tools
+
+    def look(self) -> View:
+        """Look around from the room that you are in."""
+        return self._view()
+
+    def walk(self, direction: Direction) -> View:
+        """Walk to the next room in a direction, if there is a way."""
+        game = self.game
+        if direction not in game.maze.ways[game.room]:
+            return self._view(f"There is a wall in the {direction}.")
+        game.room = _next(game.room, direction)
+        game.walked += 1
+        return self._view(f"You walked {direction}.")
+
+    def take_key(self) -> View:
+        """Take the key, if it is in this room."""
+        game = self.game
+        if game.has_key or game.room != game.maze.key:
+            return self._view("There is no key here.")
+        game.has_key = True
+        return self._view("You have the key.")
+
+    def unlock_door(self) -> View:
+        """Unlock the door, if it is in this room and you have the key, and leave the maze."""
+        game = self.game
+        if game.room != game.maze.door:
+            return self._view("There is no door here.")
+        if not game.has_key:
+            return self._view("The door is locked, and you have no key.")
+        game.escaped = True
+        self.finish()
+        return self._view("You are out.")
+
+    # -- the game
+
+    def _view(self, said: str = "") -> View:
+        game, maze = self.game, self.game.maze
+        view = View(game.room[0], game.room[1], {}, game.has_key, said=said)
+        key = None if game.has_key else maze.key
+        view.key_ahead = "here" if game.room == key else None
+        view.door_ahead = "here" if game.room == maze.door else None
+        for way in STEPS:
+            ahead = list(_straight(maze, game.room, way))
+            if ahead:
+                view.rooms_ahead[way] = len(ahead)
+            if key in ahead:
+                view.key_ahead = way
+            if maze.door in ahead:
+                view.door_ahead = way
+        return view
+
+    def _plain(self) -> dict[str, Any]:
+        game = self.game
+        return {"room": list(game.room), "has_key": game.has_key, "escaped": game.escaped, "walked": game.walked}
+
+
+def new_game(size: int, seed: int | None) -> Game:
+    """A game at its start; without a seed one that nobody can know before."""
+    maze = Maze.dig(size, random.Random(seed))
+    return Game(maze, maze.start)
+
+
+def _next(room: Room, way: Direction) -> Room:
+    return room[0] + STEPS[way][0], room[1] + STEPS[way][1]
+
+
+def _inside(room: Room, size: int) -> bool:
+    return 0 <= room[0] < size and 0 <= room[1] < size
+
+
+def _straight(maze: Maze, room: Room, way: Direction) -> Iterator[Room]:
+    """The rooms in a direction as far as the next wall."""
+    while way in maze.ways[room]:
+        room = _next(room, way)
+        yield room
