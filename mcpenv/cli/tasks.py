@@ -15,7 +15,7 @@ from typing import Annotated, Any, Protocol
 from cyclopts import Parameter
 
 from mcpenv_client.client import EnvClient
-from mcpenv_client.errors import InvalidMessage
+from mcpenv_client.errors import InvalidMessage, Unauthorized
 from mcpenv_client.sync import SyncEnvClient
 from mcpenv_client.task_client import PAGE
 from mcpenv_client.tasks import Task
@@ -204,6 +204,9 @@ def _catalogue(
         yield _Here(own)
     except InvalidMessage as error:
         raise ConfigurationError(f"{target}: {error}") from error
+    except Unauthorized as error:
+        wanted = "it wants its control token (--control-token-file, or MCPENV_CONTROL_TOKEN)"
+        raise ConfigurationError(f"{target}: {wanted}") from error
 
 
 def _tasks_of(target: str, settings: list[str] | None, tasks: Path | None) -> TaskSet:
