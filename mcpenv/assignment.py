@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -13,32 +13,7 @@ from mcpenv_client.tasks import Task
 from mcpenv_client.wire import describe_faults, faults
 
 from .reset_options import ResetOptions
-
-
-@runtime_checkable
-class Tasks(Protocol):
-    """Where an environment's tasks come from. Its methods may read files: not on the event loop."""
-
-    def get(self, split: str, index: int) -> Task:
-        """The task at a place in a split.
-
-        Raises:
-            InvalidMessage: there is no such split, or no such place in it.
-        """
-        ...
-
-    def find(self, task_id: str) -> Task:
-        """The task of an id.
-
-        Raises:
-            InvalidMessage: there is none.
-        """
-        ...
-
-
-def is_tasks(value: object) -> bool:
-    """Whether tasks can be asked for there."""
-    return isinstance(value, Tasks) and not isinstance(value, type)
+from .tasks import TaskSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +45,7 @@ class Wanted:
         InvalidMessage: they contradict each other, or are no such thing.
     """
 
-    def __init__(self, options: Mapping[str, Any], own: ResetOptions, tasks: Tasks | None) -> None:
+    def __init__(self, options: Mapping[str, Any], own: ResetOptions, tasks: TaskSet | None) -> None:
         self.options = dict(options)
         self._own = own
         self._tasks = tasks
@@ -86,7 +61,7 @@ class Wanted:
 
     @classmethod
     def from_wire(
-        cls, data: Mapping[str, Any], own: ResetOptions, tasks: Tasks | None
+        cls, data: Mapping[str, Any], own: ResetOptions, tasks: TaskSet | None
     ) -> tuple[int | None, str | None, Wanted]:
         """Seed, episode id and what is wanted from the ``data`` of a reset, options as the author's annotations want.
 

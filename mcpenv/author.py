@@ -14,12 +14,12 @@ from mcpenv_client.errors import OperationTimeout
 from mcpenv_client.records import ToolCall, ToolOutcome
 from mcpenv_client.state import State
 
-from .assignment import Tasks
 from .deadline import Deadline
 from .failures import environment_failure, is_no_failure
 from .reset_options import ResetOptions
 from .rubrics import Rubric
 from .step import current, inside
+from .tasks import TaskSet
 from .verify import Evidence
 from .workers import INLINE, THREADS, Abandoned, Runner
 from .worlds import Worlds
@@ -37,7 +37,7 @@ class Author(Protocol):
     _reset_options: ClassVar[ResetOptions]
     _verifies: ClassVar[bool]
     _verify_is_async: ClassVar[bool]
-    tasks: ClassVar[Tasks | None]
+    tasks: ClassVar[TaskSet | None]
     rubric: Rubric | None
     world: Worlds | None
     max_steps: int | None

@@ -24,7 +24,6 @@ from mcpenv_client.wire import ActionTypes, action_type
 from . import shim
 from .admission import AuthChecks
 from .agent_server import AgentServer, Target
-from .assignment import Tasks, is_tasks
 from .errors import InvalidTool
 from .execution import Execution
 from .handed_in import HandedIn
@@ -140,7 +139,7 @@ class MCPEnvironment:
             raise TypeError(f"{cls.__name__}.state is read as an attribute: put @property above it")
         if "lifespan" in own and not isinstance(own["lifespan"], classmethod):
             raise TypeError(f"{cls.__name__}.lifespan is the class's: put @classmethod above @asynccontextmanager")
-        if cls.tasks is not None and not is_tasks(cls.tasks):
+        if cls.tasks is not None and not isinstance(cls.tasks, TaskSet):
             raise TypeError(f"{cls.__name__}.tasks is a {type(cls.tasks).__name__}; make it a TaskSet")
         cls._score_is_async = inspect.iscoroutinefunction(cls.score)
         cls._verifies = cls.verify is not MCPEnvironment.verify

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -19,6 +20,7 @@ from mcpenv import (
     Rubric,
     Task,
     TaskLimits,
+    TaskSet,
     ToolCall,
     ToolOutcome,
     Trajectory,
@@ -30,24 +32,18 @@ from mcpenv_client import EnvClient, EpisodeDone, InvalidMessage, StepRecord
 from mcpenv_client.errors import SessionLost
 
 
-class Targets:
-    """Tasks that need no file."""
+def reach(rng: random.Random, index: int) -> dict[str, Any]:
+    return {"prompt": f"Reach {index + 3}.", "options": {"target": index + 3}}
 
-    def get(self, split: str, index: int) -> Task:
-        if split not in ("train", "test") or not 0 <= index < 10:
-            raise InvalidMessage(f"there is no task {index} in {split!r}")
-        return Task(id=f"{split}-{index}", split=split, prompt=f"Reach {index + 3}.", options={"target": index + 3})
 
-    def find(self, task_id: str) -> Task:
-        split, _, index = task_id.partition("-")
-        return self.get(split, int(index))
+TARGETS = TaskSet.generate(reach, seed=0, sizes={"train": 10, "test": 10})
 
 
 class Counter(MCPEnvironment):
     """Count to the target."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
-    tasks: ClassVar[Targets | None] = Targets()
+    tasks: ClassVar[TaskSet | None] = TARGETS
 
     def __init__(self) -> None:
         self.count, self.target = 0, 0
@@ -114,7 +110,7 @@ def test_a_task_brings_its_prompt_its_options_and_its_seed() -> None:
     observation = env.reset(split="test", index=1)
     assert observation.prompt == observation.metadata["prompt"] == "Reach 4."
     assert observation.info["task"] == {"id": "test-1", "split": "test", "version": "1"}
-    assert (env.target, env.seed) == (4, Targets().get("test", 1).stable_seed)
+    assert (env.target, env.seed) == (4, TARGETS.get("test", 1).stable_seed)
     assert env.task is not None and env.task.id == "test-1"
     assert env.trajectory is not None and env.trajectory.task == env.task
     assert env.trajectory.seed == env.seed
@@ -143,7 +139,7 @@ def test_the_seed_of_a_task_is_the_same_everywhere() -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"split": "nowhere"}, "no task 0 in 'nowhere'"),
+        ({"split": "nowhere"}, "no split 'nowhere'"),
         ({"split": "test", "index": 10}, "no task 10"),
         ({"index": 1}, "index is given with a split"),
         ({"split": 3}, "split is the name of a split"),
@@ -184,7 +180,7 @@ def test_a_reset_that_declares_task_is_given_the_task() -> None:
     class Reads(MCPEnvironment):
         """Reads its task."""
 
-        tasks = Targets()
+        tasks = TARGETS
 
         def reset(self, task: Task | None = None) -> None:  # type: ignore[override]
             self.seen = task
