@@ -39,6 +39,9 @@ BOOK = (
 )
 """The accounts at the start: id, owner, kind, balance in cents, status."""
 
+HOLDS = ((8, 10_000, "insurance"),)
+"""The active holds at the start: account, cents, reason."""
+
 FEES = 1
 """The account to which fees go."""
 
@@ -105,7 +108,7 @@ class LedgerEnvironment(MCPEnvironment):
         At the end, by the task's verifier over the book: 1.0 if it is as it should be, else 0.0. Steps are not scored.
 
     Start:
-        The book of `BOOK`, with the changes that the task's options name. The seed has no effect.
+        The book of `BOOK` and `HOLDS`, with the changes that the task's options name. The seed has no effect.
 
     End:
         By the orchestrator, when the agent has stopped. Truncated after the task's ``max_steps``.
@@ -151,7 +154,7 @@ class LedgerEnvironment(MCPEnvironment):
 
         Args:
             balances: cents by account, instead of those of `BOOK`.
-            holds: account, cents and reason of holds that are active at the start.
+            holds: account, cents and reason of each active hold, instead of those of `HOLDS`.
         """
         balances = balances or {}
         for table in ("accounts", "transfers", "holds", "reports"):
@@ -161,7 +164,8 @@ class LedgerEnvironment(MCPEnvironment):
             [(number, owner, kind, balances.get(number, cents), status) for number, owner, kind, cents, status in BOOK],
         )
         self.db.executemany(
-            "INSERT INTO holds (account, amount, reason, status) VALUES (?, ?, ?, 'active')", holds or []
+            "INSERT INTO holds (account, amount, reason, status) VALUES (?, ?, ?, 'active')",
+            HOLDS if holds is None else holds,
         )
 
     def close(self) -> None:

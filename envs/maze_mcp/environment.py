@@ -64,24 +64,30 @@ class Maze:
 
     def path(self, start: Room, goal: Room) -> list[Direction]:
         """The way from one room to another."""
-        came: dict[Room, Direction | None] = {start: None}
+        left = self.distances(goal)
+        path: list[Direction] = []
+        while start != goal:
+            way = next(way for way in self.ways[start] if left[_next(start, way)] < left[start])
+            path.append(way)
+            start = _next(start, way)
+        return path
+
+    def distances(self, start: Room) -> dict[Room, int]:
+        """How many steps each room is away."""
+        found = {start: 0}
         waiting = deque([start])
         while waiting:
             room = waiting.popleft()
-            for way in self.ways[room]:
-                beyond = _next(room, way)
-                if beyond not in came:
-                    came[beyond] = way
+            for beyond in (_next(room, way) for way in self.ways[room]):
+                if beyond not in found:
+                    found[beyond] = found[room] + 1
                     waiting.append(beyond)
-        path: list[Direction] = []
-        while (last := came[goal]) is not None:
-            path.append(last)
-            goal = _next(goal, OPPOSITE[last])
-        return path[::-1]
+        return found
 
     def _farthest(self, *rooms: Room) -> Room:
         """The room that is farthest from the nearest of these."""
-        return max(sorted(self.ways), key=lambda room: min(len(self.path(each, room)) for each in rooms))
+        from_each = [self.distances(room) for room in rooms]
+        return max(sorted(self.ways), key=lambda room: min(distances[room] for distances in from_each))
 
 
 @dataclass

@@ -14,6 +14,9 @@ from workspace_tasks import TASKS
 from mcpenv import MCPEnvironment, TaskSet, ToolError
 from mcpenv.worlds import FilesWorld
 
+FILES = {"welcome.txt": "This folder is yours.\n"}
+"""The files at the start, by path, where no task names others."""
+
 MAX_FILES = 200
 MAX_BYTES = 64 * 1024
 """Of one file."""
@@ -63,7 +66,7 @@ class WorkspaceEnvironment(MCPEnvironment):
         scored.
 
     Start:
-        The files that the task's options name; without a task none. The seed has no effect.
+        The files that the task's options name; without a task those of `FILES`. The seed has no effect.
 
     End:
         By the orchestrator, when the agent has stopped. Truncated after the task's ``max_steps``.
@@ -76,6 +79,8 @@ class WorkspaceEnvironment(MCPEnvironment):
     EXPOSED_NAME = "workspace"
     VERSION = "1.0.0"
     tasks = TaskSet(TASKS)
+
+    world: FilesWorld
 
     def __init__(self) -> None:
         # The folder is known to the world alone: a copy of this environment has another one.
@@ -97,14 +102,14 @@ class WorkspaceEnvironment(MCPEnvironment):
         """Empty the folder and fill it.
 
         Args:
-            files: text by path.
+            files: text by path, instead of `FILES`.
         """
         for entry in self.world.folder.iterdir():
             if entry.is_dir():
                 shutil.rmtree(entry)
             else:
                 entry.unlink()
-        for path, text in (files or {}).items():
+        for path, text in (FILES if files is None else files).items():
             file = self._inside(path)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(text.encode())

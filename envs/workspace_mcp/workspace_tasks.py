@@ -44,7 +44,7 @@ NOTES = {
 
 def record(contact: str) -> dict[str, str]:
     """A contact as an object."""
-    return dict(line.split(": ") for line in contact.splitlines())  # type: ignore[misc]
+    return dict(line.split(": ") for line in contact.splitlines())
 
 
 def call(tool_name: str, **arguments: Any) -> dict[str, Any]:
