@@ -41,6 +41,8 @@ def document(description: Description, mode: Mode, *, guarded: bool) -> dict[str
     }
     if mode is Mode.SIMULATION:
         control = _control(schemas)
+        if metadata["tasks"] is not None:
+            control |= _tasks(metadata["name"])
         if guarded:
             _guard(control)
         paths |= control
@@ -159,6 +161,48 @@ def _control(schemas: dict[str, Any]) -> dict[str, Any]:
             },
         },
         "/capacity": {"get": _get("How many sessions there are and may be", {"type": "object"})},
+    }
+
+
+def _tasks(name: str) -> dict[str, Any]:
+    """The routes of an environment that has tasks."""
+    split, place = {"type": "string"}, {"type": "integer", "minimum": 0}
+    maybe = {"type": ["integer", "null"], "minimum": 0}
+    task, tasks = {"type": "object"}, {"type": "array", "items": {"type": "object"}}
+    return {
+        "/list_environments": {"get": _get("The environment that is served", {"type": "array"})},
+        f"/{name}/splits": {"get": _get("The splits of its tasks", tasks)},
+        f"/{name}/num_tasks": _ask_tasks("How many tasks a split has", {"split": split}, {"num_tasks": place}),
+        f"/{name}/task": _ask_tasks("A task", {"split": split, "index": place}, {"task": task}),
+        f"/{name}/task_range": _ask_tasks(
+            "Tasks of a split, from start to stop", {"split": split, "start": maybe, "stop": maybe}, {"tasks": tasks}
+        ),
+        f"/{name}/tasks": _ask_tasks("All tasks of a split", {"split": split}, {"tasks": tasks, "env_name": split}),
+    }
+
+
+def _ask_tasks(summary: str, body: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+    needed = [name for name in body if name in ("split", "index")]
+    takes = {"type": "object", "properties": body, "required": needed, "additionalProperties": False}
+    gives = {"type": "object", "properties": answer, "required": list(answer)}
+    detail = {"type": "object", "properties": {"detail": {"type": "string"}}, "required": ["detail"]}
+    refused = {
+        "400": "No such split or task; or the body is not JSON",
+        "413": "The body is too large",
+        "422": "The body does not fit its schema",
+    }
+    return {
+        "post": {
+            "summary": summary,
+            "requestBody": {"required": True, "content": {"application/json": {"schema": takes}}},
+            "responses": {
+                "200": {"description": "The answer", "content": {"application/json": {"schema": gives}}},
+                **{
+                    status: {"description": said, "content": {"application/json": {"schema": detail}}}
+                    for status, said in refused.items()
+                },
+            },
+        }
     }
 
 

@@ -279,7 +279,9 @@ def test_the_version_is_the_packages(cli: Cli) -> None:
     assert cli("--version") == Done(0, f"{mcpenv.__version__}\n", "")
 
 
-@pytest.mark.parametrize("command", [(), ("run",), ("inspect",), ("call",), ("connect",)])
+@pytest.mark.parametrize(
+    "command", [(), ("run",), ("inspect",), ("call",), ("connect",), ("tasks", "list"), ("tasks", "show")]
+)
 def test_every_command_explains_itself(cli: Cli, command: tuple[str, ...]) -> None:
     done = cli(*command, "--help")
     assert (done.status, done.err) == (0, "")
@@ -295,9 +297,9 @@ def test_without_a_command_help_is_shown(cli: Cli) -> None:
 
 def test_every_option_is_explained(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    for command in ("run", "inspect", "call", "connect"):
-        options = re.findall(r"│\s+(--[a-z-]+)(?: [A-Z.]+)?\s+(\S?)", cli(command, "--help").out)
-        assert {"--set", "--mode", "--debug"} <= {name for name, _ in options}
+    for command in ("run", "inspect", "call", "connect", "tasks list", "tasks show"):
+        options = re.findall(r"│\s+(--[a-z-]+)(?: -\w)?(?: [A-Z.]+)?\s+(\S?)", cli(*command.split(), "--help").out)
+        assert {"--set", "--debug"} <= {name for name, _ in options}
         assert [name for name, explained in options if not explained.isalpha()] == []
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from test_cli import Done
+from test_cli import Done, started
 
 from mcpenv import MCPEnvironment, StartupError, TaskSet
 from mcpenv.cli import execute
@@ -114,6 +114,14 @@ def test_a_wrong_question_is_refused_in_words(url: str, path: str, body: Any, st
     reply = httpx.post(url + path, json=body)
     assert reply.status_code == status
     assert reply.json()["detail"].startswith(said)
+
+
+def test_the_routes_are_described_where_there_are_tasks(url: str) -> None:
+    paths = httpx.get(f"{url}/openapi.json").json()["paths"]
+    assert {path for path in paths if path.startswith("/the quiz/")} == {
+        f"/the quiz/{name}" for name in ("splits", "num_tasks", "task", "task_range", "tasks")
+    }
+    assert "the quiz/task_range" in httpx.get(f"{url}/docs").text
 
 
 def test_more_tasks_than_an_answer_holds_are_asked_for_in_ranges(many_url: str) -> None:
@@ -259,6 +267,22 @@ def test_tasks_of_a_file_take_the_place_of_the_classs_own_and_the_class_keeps_it
             assert env.tasks is not None and env.tasks.sizes() == {"train": 1}
 
 
+def test_run_serves_the_tasks_of_a_file(tmp_path: Path, file: str) -> None:
+    with started(tmp_path, "run", "echo_mcp", "--port", "0", "--tasks", file) as process:
+        client = EnvClient(process.url()).sync()
+        assert client.metadata()["tasks"] == {"train": 2, "test": 1}
+        with client:
+            assert client.reset(task="b").metadata["prompt"] == "second"
+
+
+def test_run_refuses_tasks_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "tasks.jsonl").write_text('{"id": "a"}\n{"id": "a"}\n')
+    with started(tmp_path, "run", "echo_mcp", "--port", "0", "--tasks", "tasks.jsonl") as process:
+        assert process.end() == 2
+        (line,) = process.err
+    assert line.startswith("error: the tasks of EchoEnvironment cannot be read: tasks.jsonl, line 2: id: 'a' is the id")
+
+
 # -- the command line
 
 Cli = Callable[..., Done]
@@ -292,7 +316,7 @@ def test_tasks_list_shows_ids_splits_and_prompts(cli: Cli, file: str) -> None:
     assert cli("tasks", "list", "echo_mcp", "--tasks", file, "-n", "1").out.splitlines()[2:] == [
         "id  split  prompt",
         "a   train  first",
-        "and 2 more (--limit 0 lists all)",
+        "and 2 more (--number 0 lists all)",
     ]
     document = json.loads(cli("tasks", "list", "echo_mcp", "--tasks", file, "--split", "test", "--json").out)
     assert document == {"splits": {"test": 1}, "tasks": [Task(**DATA[2]).model_dump(mode="json")]}
@@ -327,7 +351,7 @@ def test_a_guarded_server_tells_its_tasks_to_who_has_the_token(cli: Cli) -> None
         (("show", "echo_mcp", "c", "--split", "train", "--tasks", "FILE"), "echo_mcp: the task 'c' is in the split"),
         (("show", "echo_mcp", "9", "--split", "train", "--tasks", "FILE"), "echo_mcp: there is no task 9"),
         (("list", "echo_mcp", "--tasks", "no.jsonl"), "no.jsonl: there is no such file or folder"),
-        (("list", "echo_mcp", "--tasks", "FILE", "--limit", "-1"), "--limit is -1"),
+        (("list", "echo_mcp", "--tasks", "FILE", "--number", "-1"), "--number is -1"),
         (("list", "http://127.0.0.1:9", "--tasks", "FILE"), "--set and --tasks are for an environment's code"),
         (("list", "http://127.0.0.1:9"), "cannot connect to http://127.0.0.1:9"),
     ],

@@ -58,7 +58,7 @@ def list_tasks(
     /,
     *,
     split: str | None = None,
-    limit: Annotated[int, Parameter(name=["--limit", "-n"])] = LISTED,
+    number: Annotated[int, Parameter(name=["--number", "-n"])] = LISTED,
     settings: Settings = None,
     tasks: Path | None = None,
     token: ControlToken = ControlToken(),
@@ -70,18 +70,18 @@ def list_tasks(
     Args:
         target: An environment as for run, or the URL of a server (its control plane's, where that is another).
         split: Those of one split only.
-        limit: How many of them; 0 for all.
+        number: How many of them; 0 for all.
         settings: name=value for the environment's constructor; may be given several times.
         tasks: Tasks instead of the environment's own: a .jsonl file, a .parquet file or the folder of a dataset.
         as_json: Print one JSON document, with whole tasks.
         debug: Show logs, and the traceback when something fails.
     """
     quiet_logs(debug)
-    if limit < 0:
-        raise ConfigurationError(f"--limit is {limit}; it is a number of tasks, or 0 for all")
+    if number < 0:
+        raise ConfigurationError(f"--number is {number}; it is a number of tasks, or 0 for all")
     with _catalogue(target, settings, tasks, token) as catalogue:
         sizes = catalogue.sizes() if split is None else {split: catalogue.size(split)}
-        listed = list(islice(_each(catalogue, sizes), limit or None))
+        listed = list(islice(_each(catalogue, sizes), number or None))
     if as_json:
         print_json({"splits": sizes, "tasks": [task.model_dump(mode="json") for task in listed]})
     else:
@@ -245,7 +245,7 @@ def _print(tasks: list[Task], sizes: dict[str, int]) -> None:
         page.line((task_id.ljust(widths[0]), "cyan"), "  ", split.ljust(widths[1]), "  ", prompt)
     left = sum(sizes.values()) - len(tasks)
     if left:
-        page.line((f"and {left} more (--limit 0 lists all)", "dim"))
+        page.line((f"and {left} more (--number 0 lists all)", "dim"))
 
 
 def _show(task: Task) -> None:
