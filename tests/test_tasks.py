@@ -129,13 +129,28 @@ def test_every_field_of_a_task_is_read_from_every_source(tmp_path: Path) -> None
 
 def test_a_null_of_a_table_is_what_is_not_given(tmp_path: Path) -> None:
     data: list[dict[str, Any]] = [
-        {"id": "a", "options": {"x": 1}, "oracle": [{"tool_name": "t", "arguments": {"p": 1}}], "seed": None},
-        {"id": "b", "options": {"y": 2}, "oracle": [{"tool_name": "u", "arguments": {"q": 1}}], "seed": 3},
+        {
+            "id": "a",
+            "options": {"x": 1},
+            "oracle": [{"tool_name": "t", "arguments": {"p": 1}}],
+            "seed": None,
+            "prompt": None,
+            "split": None,
+        },
+        {
+            "id": "b",
+            "options": {"y": 2},
+            "oracle": [{"tool_name": "u", "arguments": {"q": 1}}],
+            "seed": 3,
+            "prompt": "x",
+            "split": "dev",
+        },
     ]
     first, second = TaskSet.from_parquet(parquet(tmp_path / "tasks.parquet", data))
     assert (first.options, second.options) == ({"x": 1}, {"y": 2})
     assert first.oracle == [OracleCall(tool_name="t", arguments={"p": 1})]
     assert (first.seed, second.seed) == (None, 3)
+    assert (first.prompt, first.split, second.prompt, second.split) == ("", "train", "x", "dev")
 
 
 def test_rows_are_read_from_the_row_groups_that_have_them(tmp_path: Path) -> None:
@@ -262,15 +277,26 @@ def test_a_byte_order_mark_is_no_part_of_the_first_row(tmp_path: Path) -> None:
 # -- when it is read
 
 
+class Watched(list[dict[str, Any]]):
+    """Rows that know how often they are gone through; the first one waits a moment for a second one to come."""
+
+    def __init__(self, *given: dict[str, Any]) -> None:
+        super().__init__(given)
+        self.times = 0
+        self.second = threading.Event()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        self.times += 1
+        if self.times > 1:
+            self.second.set()
+        self.second.wait(0.3)
+        return super().__iter__()
+
+
 def test_nothing_is_read_before_it_is_wanted_and_then_once_for_all_threads() -> None:
-    asked: list[str] = []
-
-    def given() -> Iterator[dict[str, Any]]:
-        asked.append(threading.current_thread().name)
-        yield from rows("a", "b")
-
-    tasks = TaskSet(given())
-    assert bool(tasks) and asked == []
+    given = Watched(*rows("a", "b"))
+    tasks = TaskSet(given)
+    assert bool(tasks) and given.times == 0
     together = threading.Barrier(8)
     got: list[str] = []
 
@@ -283,7 +309,7 @@ def test_nothing_is_read_before_it_is_wanted_and_then_once_for_all_threads() -> 
         thread.start()
     for thread in threads:
         thread.join()
-    assert got == ["b"] * 8 and len(asked) == 1
+    assert got == ["b"] * 8 and given.times == 1
 
 
 def test_a_relative_path_is_relative_to_the_file_of_the_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,6 +344,7 @@ def test_a_generated_task_depends_on_seed_split_and_index_and_on_nothing_else() 
     assert [*tasks][999] == last == again.get("train", 999)
     assert (last.id, last.split) == ("train-999", "train") and tasks.find("train-999") == last
     assert len({task.prompt for task in tasks}) > 990
+    assert tasks.get("train", 0).prompt != tasks.get("test", 0).prompt
     other = TaskSet.generate(add, seed=2, sizes=sizes)
     assert other.get("train", 999).prompt != last.prompt
     assert tasks.version == again.version != other.version
