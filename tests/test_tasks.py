@@ -206,7 +206,7 @@ def test_a_mapping_that_cannot_be_is_refused_at_once(columns: dict[str, str], sa
         ({"id": "b", "oracle": [{"tool": "x"}]}, "tasks.jsonl, line 3: oracle.0.tool_name: Field required"),
         ({"prompt": "x"}, "tasks.jsonl, line 3: id: Field required"),
         ({"id": ""}, "tasks.jsonl, line 3: id: String should have at least 1 character"),
-        ({"id": "b", "answer": "4"}, "tasks.jsonl, line 3: answer: a task has no such field; columns={'answer': ...}"),
+        ({"id": "b", "answer": "4"}, "tasks.jsonl, line 3: answer: a task has no such field; what is your own goes"),
         ({"id": "a"}, "tasks.jsonl, line 3: id: 'a' is the id of another task (tasks.jsonl, line 1)"),
         ([1], "tasks.jsonl, line 3: a task is an object, not a list"),
         ('{"id": "b"\n', "tasks.jsonl, line 3: the line is not JSON: "),
@@ -229,6 +229,8 @@ def test_a_bad_row_of_a_table_is_named_too(tmp_path: Path) -> None:
         TaskSet.from_dataset(dataset(tmp_path / "tasks", {"dev": rows("a", split="test")})).splits()
     with pytest.raises(InvalidTasks, match=r"task 1: metadata\.x: a object has no JSON form"):
         TaskSet([{"id": "a"}, {"id": "b", "metadata": {"x": object()}}]).splits()
+    with pytest.raises(InvalidTasks, match=r"task 0: metadata\.x: nan has no JSON form"):
+        TaskSet([Task(id="a", metadata={"x": float("nan")})]).splits()
 
 
 def test_a_source_that_is_not_there_or_is_something_else_is_refused(tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ class Columns:
             InvalidTasks: naming the row and the field.
         """
         if isinstance(row.data, Task):
+            _text(row, row.data)
             return row.data
         if not isinstance(row.data, Mapping):
             raise InvalidTasks(row.place, f"a task is an object, not a {_kind(row.data)}")
@@ -85,9 +86,7 @@ class Columns:
             fields["id"] = f"{fields.get('split', 'train')}-{row.index}"
         try:
             # By way of JSON: tuples may be lists, dates are text, and nothing else is converted.
-            return Task.model_validate_json(encode(fields, "task"), strict=True)
-        except NotSerializable as error:
-            raise InvalidTasks(row.place, error.reason, field=error.path.removeprefix("task.")) from error
+            return Task.model_validate_json(_text(row, fields), strict=True)
         except ValidationError as error:
             raise self._fault(row, error) from error
 
@@ -131,8 +130,16 @@ class Columns:
         field = ".".join(map(str, first["loc"]))
         said = str(first["msg"])
         if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
-            said = f"a task has no such field; columns={{{field!r}: ...}} says what it is"
+            said = "a task has no such field; what is your own goes to metadata (from a file, by columns=)"
         return InvalidTasks(row.place, said, field=field)
+
+
+def _text(row: Row, data: Any) -> bytes:
+    """JSON text of a row."""
+    try:
+        return encode(data, "task")
+    except NotSerializable as error:
+        raise InvalidTasks(row.place, error.reason, field=error.path.removeprefix("task.")) from error
 
 
 def _is_field(target: str) -> bool:

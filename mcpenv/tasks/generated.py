@@ -49,7 +49,7 @@ class GeneratedTasks:
         # `random.Random` of a text would do, but how it makes a number of it is its own affair.
         text = f"{self._seed}/{split}/{index}".encode()
         made = self._make(random.Random(int.from_bytes(hashlib.sha256(text).digest(), "big")), index)
-        data = made.model_dump(mode="json") if isinstance(made, Task) else made
+        data = made.model_dump() if isinstance(made, Task) else made
         if isinstance(data, Mapping):
             data = {**data, "id": f"{split}-{index}", "split": split}
         return self._columns.task(Row(f"task {index} of {split!r}", data), None)

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from mcpenv_client.tasks import Task
-from mcpenv_client.values import encode_plain
 
 from ..errors import InvalidTasks
 from .columns import Columns, Row
@@ -96,12 +95,8 @@ class ListedRows:
 
 
 def text_of(task: Task) -> bytes:
-    """A task as JSON text, by which two are the same.
-
-    Raises:
-        NotSerializable: naming the field.
-    """
-    return encode_plain(task.model_dump(mode="json"), "task")
+    """A task as JSON text, by which two are the same."""
+    return task.model_dump_json().encode()
 
 
 __all__ = ["VERSION_DIGITS", "ListedRows", "Rows", "StoredTasks", "text_of"]
