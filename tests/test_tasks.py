@@ -180,6 +180,26 @@ def test_columns_say_what_the_rows_of_a_foreign_file_are(tmp_path: Path) -> None
         assert tasks.find("test-0").prompt == "2+2?"
 
 
+def test_columns_with_dots_and_metadata_of_their_own_keep_their_names(tmp_path: Path) -> None:
+    data = {"q": "2+2?", "a.b": 1, "metadata": {"c": 2}, "level": 3}
+    file = jsonl(tmp_path / "qa.jsonl", data)
+    tasks = TaskSet.from_jsonl(file, columns={"q": "prompt", "level": "metadata.d.e"})
+    assert tasks.get("train", 0).metadata == {"c": 2, "a.b": 1, "d.e": 3}
+    jsonl(file, {**data, "metadata": 5})
+    with pytest.raises(
+        InvalidTasks, match=r"qa\.jsonl, line 1: metadata: an object is needed; this is of the type int"
+    ):
+        TaskSet.from_jsonl(file, columns={"q": "prompt", "level": "metadata.d"}).splits()
+
+
+def test_what_somebody_does_to_a_task_is_not_done_to_the_next_one() -> None:
+    given: list[Any] = [Task(id="a", options={"rows": [1]}), {"id": "b", "options": {"rows": [2]}}]
+    tasks = TaskSet(given)
+    for index, rows_there in ((0, [1]), (1, [2])):
+        tasks.get("train", index).options["rows"].append(9)
+        assert tasks.get("train", index).options == {"rows": rows_there}
+
+
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
@@ -208,7 +228,8 @@ def test_a_mapping_that_cannot_be_is_refused_at_once(columns: dict[str, str], sa
         ({"id": ""}, "tasks.jsonl, line 3: id: String should have at least 1 character"),
         ({"id": "b", "answer": "4"}, "tasks.jsonl, line 3: answer: a task has no such field; what is your own goes"),
         ({"id": "a"}, "tasks.jsonl, line 3: id: 'a' is the id of another task (tasks.jsonl, line 1)"),
-        ([1], "tasks.jsonl, line 3: a task is an object, not a list"),
+        ({"id": "b", "metadata.x": 1}, "tasks.jsonl, line 3: metadata.x: a task has no such field"),
+        ([1], "tasks.jsonl, line 3: a task is an object; this is of the type list"),
         ('{"id": "b"\n', "tasks.jsonl, line 3: the line is not JSON: "),
         ('{"id": "b", "metadata": {"x": 1e999}}\n', "tasks.jsonl, line 3: the line is not JSON: "),
         ("\x00\n", "tasks.jsonl, line 3: the line is not JSON: "),
@@ -363,7 +384,7 @@ def test_an_id_that_no_generated_task_has_is_refused(task_id: str) -> None:
 def test_a_generator_may_give_tasks_and_its_id_and_split_are_set() -> None:
     tasks = TaskSet.generate(lambda rng, index: Task(id="any", prompt=str(index)), seed=1, sizes={"dev": 2})
     assert tasks.get("dev", 1) == Task(id="dev-1", split="dev", prompt="1")
-    with pytest.raises(InvalidTasks, match="task 0 of 'dev': a task is an object, not a str"):
+    with pytest.raises(InvalidTasks, match="task 0 of 'dev': a task is an object; this is of the type str"):
         TaskSet.generate(lambda rng, index: "x", seed=1, sizes={"dev": 1}).splits()  # type: ignore[arg-type, return-value]
     with pytest.raises(InvalidTasks, match="task 0 of 'dev': answer: a task has no such field"):
         TaskSet.generate(lambda rng, index: {"answer": 1}, seed=1, sizes={"dev": 1}).splits()

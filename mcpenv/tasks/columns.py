@@ -72,50 +72,53 @@ class Columns:
         Raises:
             InvalidTasks: naming the row and the field.
         """
-        if isinstance(row.data, Task):
-            _text(row, row.data)
-            return row.data
-        if not isinstance(row.data, Mapping):
-            raise InvalidTasks(row.place, f"a task is an object, not a {_kind(row.data)}")
-        fields = self._fields(row)
+        fields = row.data
+        if not isinstance(fields, Task):
+            if not isinstance(fields, Mapping):
+                raise InvalidTasks(row.place, f"a task is an object; this is {_kind(fields)}")
+            fields = self._with_place(row, self._fields(row), split)
+        try:
+            # By way of JSON: tuples may be lists, dates are text, nothing else is converted, and nobody else has it.
+            return Task.model_validate_json(_text(row, fields), strict=True)
+        except ValidationError as error:
+            raise self._fault(row, error) from error
+
+    def _with_place(self, row: Row, fields: dict[str, Any], split: str | None) -> dict[str, Any]:
+        """The fields with split and id, where the row does not give them."""
         if row.split is not None and fields.setdefault("split", row.split) != row.split:
             raise InvalidTasks(row.place, f"the row stands in the split {row.split!r}", field="split")
         if split is not None:
             fields.setdefault("split", split)
         if self._mapping is not None and "id" not in fields:
             fields["id"] = f"{fields.get('split', 'train')}-{row.index}"
-        try:
-            # By way of JSON: tuples may be lists, dates are text, and nothing else is converted.
-            return Task.model_validate_json(_text(row, fields), strict=True)
-        except ValidationError as error:
-            raise self._fault(row, error) from error
+        return fields
 
     def _fields(self, row: Row) -> dict[str, Any]:
         fields: dict[str, Any] = {}
-        more: dict[str, dict[str, Any]] = {name: {} for name in _OPEN}
+        named: dict[str, dict[str, Any]] = {}
         for column, value in row.data.items():
-            target = self._target(str(column))
-            if target is None or (self._table and value is None):
+            field, name = self._target(str(column))
+            if field is None or (self._table and value is None):
                 continue
-            if "." in target:
-                field, _, name = target.partition(".")
-                more[field][name] = value
+            if name is not None:
+                named.setdefault(field, {})[name] = value
             else:
-                fields[target] = self._cell(row, target, value) if self._table else value
-        for field, values in more.items():
-            own = fields.setdefault(field, {}) if values else None
-            if own is not None:
-                if not isinstance(own, dict):
-                    raise InvalidTasks(row.place, f"an object is needed, not a {_kind(own)}", field=field)
-                fields[field] = {**own, **values}
+                fields[field] = self._cell(row, field, value) if self._table else value
+        for field, values in named.items():
+            own = fields.get(field, {})
+            if not isinstance(own, dict):
+                raise InvalidTasks(row.place, f"an object is needed; this is {_kind(own)}", field=field)
+            fields[field] = {**own, **values}
         return fields
 
-    def _target(self, column: str) -> str | None:
+    def _target(self, column: str) -> tuple[str | None, str | None]:
+        """The field that a column is, and the name under which its value stands there, if it is one of several."""
         if self._mapping is None:
-            return column
+            return column, None
         if column in self._mapping:
-            return self._mapping[column]
-        return column if column in Task.model_fields else f"metadata.{column}"
+            field, dot, name = (self._mapping[column] or "").partition(".")
+            return field or None, name if dot else None
+        return (column, None) if column in Task.model_fields else ("metadata", column)
 
     def _cell(self, row: Row, field: str, value: Any) -> Any:
         if field in _NESTED and isinstance(value, str):
@@ -155,7 +158,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _kind(value: Any) -> str:
-    return "null" if value is None else type(value).__name__
+    return "null" if value is None else f"of the type {type(value).__name__}"
 
 
 __all__ = ["Columns", "Row"]
