@@ -59,6 +59,12 @@ CONTROL_ROUTES = (
     ("GET", "/sessions/{session_id}"),
     ("DELETE", "/sessions/{session_id}"),
     ("GET", "/capacity"),
+    ("GET", "/list_environments"),
+    ("GET", "/any/splits"),
+    ("POST", "/any/tasks"),
+    ("POST", "/any/num_tasks"),
+    ("POST", "/any/task"),
+    ("POST", "/any/task_range"),
 )
 
 
