@@ -12,8 +12,10 @@ from mcpenv_client.records import StepRecord, Trajectory
 from mcpenv_client.tools import ToolErrorType
 from mcpenv_client.wire import ActionTypes, action_type
 
+from .assignment import Assignment
 from .environment import MCPEnvironment
-from .execution import Execution
+from .episode import TIME_LIMIT
+from .execution import STUCK, Execution
 from .fingerprint import Facts, canonical, facts_of_end, facts_of_reset, facts_of_step, first_difference
 from .recording.episodes import NOT_RECORDED, OBSERVATIONS, RecordedEpisode
 from .recording.recorder import own_observation
@@ -138,18 +140,21 @@ class _Replay:
             raise _Stops(f"its first {recorded.dropped} steps are not in the record")
         for lost in self._episode.extra.get(NOT_RECORDED, ()):
             raise _Stops(f"{lost['path']} could not be recorded: {lost['why']}")
-        given: dict[str, Any] = dict(recorded.options)
-        if recorded.task is not None:
-            given["task"] = recorded.task
+        taken = self._env._reset_options
         episode_id = None if recorded.implicit_reset else recorded.episode_id
         try:
-            await self._env.reset_async(recorded.seed, episode_id, **given)
+            options = taken.revived(recorded.options)
+            if recorded.task is not None and taken.declares("task"):
+                options["task"] = recorded.task
+            await self._execution.begin(Assignment(recorded.task, recorded.seed, options), episode_id)
         except McpenvError as error:
             raise _Differs(Difference(0, "error", None, str(error))) from error
         self._compare(0, facts_of_reset(recorded), facts_of_reset(self._now))
 
     async def _step(self, step: StepRecord) -> None:
         number, error = step.call.step, step.outcome.error
+        if step.reason == TIME_LIMIT:
+            raise _Stops(f"step {number} was the last because the task's time was over")
         if (error is not None and error.error_type in _UNTIMELY) or step.fault in _UNTIMELY_FAULTS:
             raise _Stops(f"step {number} was cut off: {error.message if error is not None else step.fault}")
         try:
@@ -176,9 +181,11 @@ class _Replay:
 
     async def _end(self) -> None:
         recorded = self._recorded
+        if recorded.reason == STUCK:
+            raise _Stops("it was cut short by code that could not be stopped")
         if recorded.done and not self._now.done:
             # Nothing that was called ended it: the orchestrator did.
-            await self._env.end_async(truncated=recorded.truncated, reason=recorded.reason)
+            await self._execution.end(truncated=recorded.truncated, reason=recorded.reason)
         self._compare(None, facts_of_end(recorded), facts_of_end(self._now))
 
     def _compare(self, step: int | None, recorded: Facts, replayed: Facts) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import functools
 import logging
 import tempfile
 from collections.abc import Callable, Sequence
@@ -14,23 +15,25 @@ from typing import TYPE_CHECKING, Any
 
 from mcpenv_client.observations import Observation
 from mcpenv_client.records import StepRecord, Trajectory
-from mcpenv_client.tools import Tool
+from mcpenv_client.tools import Mode, Tool
 from mcpenv_client.values import to_plain
 
 from ..errors import ConfigurationError
 from .episodes import OBSERVATIONS, RecordedEnvironment, RecordedEpisode
 from .spilled import Spilled
 from .tool_lists import ToolLists
-from .writer import Counts, Job, Writer
+from .writer import Counts, Job, Jobs, Writer
 
 if TYPE_CHECKING:
     from typing import Self
 
     from ..environment import MCPEnvironment
+    from ..toolbox import Toolbox
 
 logger = logging.getLogger("mcpenv")
 
-Tools = Callable[[], Sequence[Tool]]
+Tools = Callable[[], Sequence[Tool] | None]
+"""What agents could call, asked when an episode is over; None where that is not known."""
 
 
 class Recorder:
@@ -62,6 +65,7 @@ class Recorder:
         self.directory = Path(directory)
         self.tools = ToolLists(self.directory)
         self._patience_s = patience_s
+        self._jobs = Jobs()
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.directory):
@@ -79,9 +83,11 @@ class Recorder:
     def attach(self, env: MCPEnvironment) -> None:
         """Record an environment's episodes from its next reset on: one that is stepped in this process."""
         execution = env._execution
-        execution.sink = self.sink_for(
-            env.exposed_name(), env.VERSION, lambda: execution.tools.listing(execution.mode).tools, waits=True
-        )
+        tools: Tools = functools.partial(own_tools, execution.tools, execution.mode)
+        if execution.handed_in is not None:
+            listed = env.list_tools()
+            tools = lambda: listed  # noqa: E731
+        execution.sink = self.sink_for(env.exposed_name(), env.VERSION, tools, waits=True)
 
     def sink_for(
         self, environment_name: str, version: str | None, tools: Tools, *, waits: bool = False
@@ -89,11 +95,11 @@ class Recorder:
         """What the core hands episodes of one environment to.
 
         Args:
-            tools: what agents could call, asked when an episode is over.
+            tools: asked when an episode is over. It must not hold the instance, which holds it.
             waits: whoever ends an episode may be kept waiting, and nobody waits for it to be written: in process.
         """
         environment = RecordedEnvironment(environment_name, version)
-        return RecordingSink(self._writer, self.tools, environment, tools, waits, self._patience_s)
+        return RecordingSink(self._writer, self._jobs, self.tools, environment, tools, waits, self._patience_s)
 
     def write(self, episode: RecordedEpisode) -> None:
         """Record an episode that was put together elsewhere; waits only while too many wait."""
@@ -121,6 +127,7 @@ class RecordingSink:
     def __init__(
         self,
         writer: Writer,
+        jobs: Jobs,
         lists: ToolLists,
         environment: RecordedEnvironment,
         tools: Tools,
@@ -133,7 +140,7 @@ class RecordingSink:
         self._tools = tools
         self._waits = waits
         self._patience_s = patience_s
-        self._jobs: dict[str, Job] = {}
+        self._jobs = jobs
         self._spilled: dict[str, Spilled] = {}
 
     def episode_over(self, trajectory: Trajectory) -> None:
@@ -141,9 +148,7 @@ class RecordingSink:
         tools, spilled = self._tools(), self._spilled.pop(trajectory.episode_id, None)
         job = Job(lambda: self._line(trajectory, tools, spilled))
         if not self._waits:
-            episode_id = trajectory.episode_id
-            self._jobs[episode_id] = job
-            job.when_over(lambda: self._forget(episode_id, job))
+            self._jobs.add(trajectory.episode_id, job)
         self._writer.put(job, wait=self._waits)
 
     def spill(self, trajectory: Trajectory, steps: list[StepRecord]) -> None:
@@ -157,7 +162,7 @@ class RecordingSink:
     async def written(self, episode_id: str) -> None:
         """Return when the episode is on disk or lost; after `patience_s` in any case, which is logged."""
         job = self._jobs.get(episode_id)
-        if job is None or job.over:
+        if job is None:
             return
         loop = asyncio.get_running_loop()
         over: asyncio.Future[None] = loop.create_future()
@@ -176,23 +181,25 @@ class RecordingSink:
         except TimeoutError:
             logger.error("an episode is not written after %g s; going on without", self._patience_s)
 
-    def _forget(self, episode_id: str, job: Job) -> None:
-        if self._jobs.get(episode_id) is job:
-            del self._jobs[episode_id]
-
     # -- in the writer's thread
 
-    def _line(self, trajectory: Trajectory, tools: Sequence[Tool], spilled: Spilled | None) -> bytes:
+    def _line(self, trajectory: Trajectory, tools: Sequence[Tool] | None, spilled: Spilled | None) -> bytes:
         if spilled is not None:
             steps = [*spilled.steps(), *trajectory.steps]
             trajectory = replace(trajectory, steps=steps, dropped=trajectory.dropped - len(spilled))
-        episode = RecordedEpisode(trajectory, self._environment, tools=self._lists.keep(tools))
+        listed = None if tools is None else self._lists.keep(tools)
+        episode = RecordedEpisode(trajectory, self._environment, tools=listed)
         observations = {
             str(step.call.step): seen for step in trajectory.steps if (seen := own_observation(step)) is not None
         }
         if observations:
             episode.extra[OBSERVATIONS] = observations
         return episode.line()
+
+
+def own_tools(toolbox: Toolbox, mode: Mode) -> Sequence[Tool]:
+    """The tools that an instance has registered, as they are now."""
+    return toolbox.listing(mode).tools
 
 
 def own_observation(step: StepRecord) -> Any:

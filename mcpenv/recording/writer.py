@@ -50,6 +50,29 @@ _OVER = threading.Lock()
 """Of all jobs: held for the moment in which one ends."""
 
 
+class Jobs:
+    """The jobs that are not over, of all sinks, by episode: the instance that is asked may be another by now."""
+
+    def __init__(self) -> None:
+        self._by_episode: dict[str, Job] = {}
+        self._mutex = threading.Lock()
+
+    def add(self, episode_id: str, job: Job) -> None:
+        """Keep one until it is over."""
+        with self._mutex:
+            self._by_episode[episode_id] = job
+        job.when_over(lambda: self._forget(episode_id, job))
+
+    def get(self, episode_id: str) -> Job | None:
+        """The episode's, if it is not over."""
+        return self._by_episode.get(episode_id)
+
+    def _forget(self, episode_id: str, job: Job) -> None:
+        with self._mutex:  # orchestrators may call several episodes the same
+            if self._by_episode.get(episode_id) is job:
+                del self._by_episode[episode_id]
+
+
 @dataclass(frozen=True, slots=True)
 class Counts:
     """What became of the episodes: counts since the recorder was made."""
