@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import time
 import zlib
 from collections.abc import Iterator
@@ -31,15 +30,16 @@ class Segment:
     """A file that this process appends to.
 
     Args:
-        number: tells the segments of one process apart.
+        writer: tells those who write to the folder apart.
+        number: tells the segments of one writer apart; they sort in the order in which they were begun.
 
     Raises:
         OSError: the file cannot be made.
     """
 
-    def __init__(self, directory: Path, number: int) -> None:
+    def __init__(self, directory: Path, writer: str, number: int) -> None:
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        name = f"episodes-{stamp}-{os.getpid()}-{secrets.token_hex(4)}-{number:04d}.jsonl.gz"
+        name = f"episodes-{stamp}-{writer}-{number:06d}.jsonl.gz"
         self.path = directory / name
         self.size = 0
         self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
+import os
+import secrets
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +16,9 @@ from pathlib import Path
 from .segments import Segment, member_of
 
 logger = logging.getLogger("mcpenv")
+
+SILENCE_S = 60.0
+"""Seconds for which a cause of losses that was logged is not logged again."""
 
 
 class Job:
@@ -86,7 +93,7 @@ class Writer:
     """Writes jobs in the order in which they came. Nothing that goes wrong here fails a step: it is logged and counted.
 
     An episode that cannot be written is lost, and so are those that come while ``max_waiting`` wait already. Each
-    cause is logged once, and once more when writing works again.
+    cause is logged at most once a minute.
 
     Args:
         max_segment_bytes: size above which the next episode begins another file.
@@ -101,12 +108,12 @@ class Writer:
         self._changed = threading.Condition(threading.Lock())
         self._working = False
         self._closing = False
+        self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._segment: Segment | None = None
         self._segments = 0
         self._written = 0
         self._lost = 0
-        self._unsaid = 0  # lost since the last time that anything was said of it
-        self._said: set[object] = set()
+        self._said: dict[object, float] = {}  # each cause, and when it was logged
         # Made at the first job: a recorder that records nothing has no thread.
         self._thread: threading.Thread | None = None
 
@@ -199,7 +206,7 @@ class Writer:
                 segment.close()
             self._segments += 1
             self._segment = None
-            self._segment = segment = Segment(self._directory, self._segments)
+            self._segment = segment = Segment(self._directory, self._name, self._segments)
         try:
             segment.append(member)
         except OSError:
@@ -211,14 +218,10 @@ class Writer:
     def _wrote(self) -> None:
         with self._changed:
             self._written += 1
-            lost, self._unsaid = self._unsaid, 0
-            self._said.clear()
-        if lost:
-            logger.warning("recording to %s works again; %d episodes were lost", self._directory, lost)
 
     def _lose(self, cause: object, why: str) -> None:
         self._lost += 1
-        self._unsaid += 1
-        if cause not in self._said:
-            self._said.add(cause)
-            logger.error("recording to %s fails, episodes are lost: %s", self._directory, why)
+        now = time.monotonic()
+        if now - self._said.get(cause, -math.inf) >= SILENCE_S:
+            self._said[cause] = now
+            logger.error("recording to %s fails, %d episodes lost so far: %s", self._directory, self._lost, why)
