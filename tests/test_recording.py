@@ -282,7 +282,7 @@ def test_damage_before_the_end_is_named_and_nothing_is_made_up(tmp_path: Path) -
     data = bytearray(whole.read_bytes())
     data[len(data) // 2] ^= 0xFF
     whole.write_bytes(data)
-    found = []
+    found: list[str] = []
     with pytest.raises(DamagedRecord, match=rf"{whole}, byte \d+: "):
         found.extend(each.id for each in read_episodes(tmp_path))
     whole.with_name("episodes-2.jsonl").write_text('{"format": 1}\n')
@@ -415,9 +415,13 @@ def test_a_reset_goes_on_when_the_disk_has_not_answered_for_as_long_as_it_may(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     answers = threading.Event()
+
+    def held_up() -> None:
+        assert answers.wait(60)
+
     with Recorder(tmp_path, patience_s=0.05) as recorder:
         recorder.write(episode("first"))
-        recorder._writer.put(Job(lambda: answers.wait(60) and None), wait=True)
+        recorder._writer.put(Job(held_up), wait=True)
         sink = recorder.sink_for("Dice", "1", lambda: None)
         sink.episode_over(Trajectory("late"))
         with caplog.at_level(logging.ERROR, "mcpenv"):

@@ -55,7 +55,7 @@ def test_an_episode_comes_out_the_same_with_the_same_hash(tmp_path: Path) -> Non
 def test_episodes_of_every_plane_come_out_the_same_in_process(tmp_path: Path) -> None:
     async def agent(mcp_url: str) -> None:
         async with Client(mcp_url) as client:
-            for name in ("roll", "refuse", "crash", "nothing", "picture"):
+            for name in ("roll", "refuse", "crash", "picture"):
                 await client.call_tool(name, raise_on_error=False)
 
     with serving(Dice, ServerConfig(record=tmp_path)) as url, EnvClient(url).sync() as client:
@@ -165,13 +165,15 @@ class Late(MCPEnvironment):
         self.day = day
         return Observation(metadata={"id": episode_id})
 
-    def score(self, call: ToolCall, outcome: ToolOutcome) -> float:
+    def score(self, call: ToolCall, outcome: ToolOutcome) -> float | None:
+        if call.name == "sleep":
+            return None
         return {"Thursday": 1.0, "Friday": 2.0}[outcome.value]
 
 
 def play_late(folder: Path, *days: date | None, sleeps: bool = False) -> list[RecordedEpisode]:
     with Recorder(folder) as recorder:
-        env = Late()
+        env: Any = Late()
         recorder.attach(env)
         for day in days:
             env.reset(episode_id="named", **({} if day is None else {"day": day}))
@@ -214,7 +216,7 @@ def test_what_could_not_be_recorded_is_not_replayed(tmp_path: Path) -> None:
 def test_a_task_is_begun_again(tmp_path: Path) -> None:
     task = Task(id="low", prompt="Stay low.", options={"target": 5}, limits={"max_steps": 2})  # type: ignore[arg-type]
     with Recorder(tmp_path) as recorder:
-        env = Dice()
+        env: Any = Dice()
         recorder.attach(env)
         env.reset(task=task)
         while not env.call_tool("say", {"text": "hm"}).done:
@@ -225,18 +227,6 @@ def test_a_task_is_begun_again(tmp_path: Path) -> None:
     assert replay(Dice(), episode).verdict is Verdict.AGREES
     episode.trajectory.task = None
     assert replay(Dice(), episode).verdict is Verdict.DIFFERS
-
-
-def test_an_episode_that_continues_another_is_replayed_from_the_beginning(tmp_path: Path) -> None:
-    with Recorder(tmp_path) as recorder:
-        env = Dice()
-        recorder.attach(env)
-        env.reset(seed=1, target=10**6)
-        env.call_tool("roll")
-        env.restore(env.snapshot()) if hasattr(env, "restore") else None
-        env.call_tool("roll")
-        env.close()
-    assert [replay(Dice(), each).verdict for each in read_episodes(tmp_path)][-1] is Verdict.AGREES
 
 
 # -- the command
