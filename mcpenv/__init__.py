@@ -34,7 +34,17 @@ from mcpenv_client import (
 )
 
 from .environment import MCPEnvironment
-from .errors import ConfigurationError, InvalidRubric, InvalidTool, JudgeFailed, Misuse, StartupError, TargetError
+from .errors import (
+    ConfigurationError,
+    DamagedRecord,
+    InvalidRubric,
+    InvalidTool,
+    JudgeFailed,
+    Misuse,
+    StartupError,
+    TargetError,
+)
+from .recording import RecordedEnvironment, RecordedEpisode, Recorder, read_episodes
 from .rubrics import (
     Discounted,
     FunctionRubric,
@@ -89,6 +99,12 @@ __all__ = [
     "SQLiteWorld",
     "FilesWorld",
     "ObjectWorld",
+    # Record episodes
+    "Recorder",
+    "RecordedEpisode",
+    "RecordedEnvironment",
+    "read_episodes",
+    "DamagedRecord",
     # Compare episodes
     "score_of",
     "advantages",
