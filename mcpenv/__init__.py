@@ -36,6 +36,7 @@ from mcpenv_client import (
 from .environment import MCPEnvironment
 from .errors import (
     ConfigurationError,
+    DamagedRecord,
     InvalidRubric,
     InvalidTasks,
     InvalidTool,
@@ -44,6 +45,7 @@ from .errors import (
     StartupError,
     TargetError,
 )
+from .recording import RecordedEnvironment, RecordedEpisode, Recorder, read_episodes
 from .rubrics import (
     Discounted,
     FunctionRubric,
@@ -102,6 +104,12 @@ __all__ = [
     "ObjectWorld",
     "InvalidTasks",
     "NoSuchTask",
+    # Record episodes
+    "Recorder",
+    "RecordedEpisode",
+    "RecordedEnvironment",
+    "read_episodes",
+    "DamagedRecord",
     # Compare episodes
     "score_of",
     "advantages",

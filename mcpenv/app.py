@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -22,12 +23,14 @@ from .control_http import ControlRoutes, Handler
 from .control_socket import ControlSocket
 from .credentials import ControlGate
 from .describe import Description
+from .errors import ConfigurationError
 from .guard import Guard
 from .mcp_endpoint import MCPEndpoint
 from .openenv.adapter import OpenEnvEnvironment
 from .openenv.tasks import OpenEnvTasks
 from .openenv_route import OpenEnvOrMCP, OpenEnvRoute
 from .pool import SessionPool
+from .recording import Recorder
 from .session_routes import SessionRoutes
 from .source import EnvFactory, EnvironmentSource
 from .task_routes import TaskRoutes, TaskSource
@@ -184,12 +187,29 @@ class EnvServer:
             StartupError: the environment or the settings do not allow it.
         """
         async with AsyncExitStack() as stack:
+            # It ends last, when every session is closed.
+            await stack.enter_async_context(self._recording())
             await stack.enter_async_context(self.source.running())
             if self.source.prototype is not None:
                 self.agent_server.learn(await self.source.prototype.listing())
             await stack.enter_async_context(self.pool.running())
             await stack.enter_async_context(self._mcp.running())
             yield
+
+    @asynccontextmanager
+    async def _recording(self) -> AsyncIterator[None]:
+        if self.config.record is None:
+            yield
+            return
+        if self.config.mode is not Mode.SIMULATION:
+            raise ConfigurationError(
+                f"there are no episodes in {self.config.mode.value} mode, and so nothing to record"
+            )
+        self.source.recorder = recorder = await asyncio.to_thread(Recorder, self.config.record)
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(recorder.close)
 
     def stop_streams(self) -> None:
         """End what stands open for messages to MCP clients, so that a server that ends need not wait for it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from mcpenv_client.tools import Mode
@@ -41,6 +42,7 @@ class ServerConfig:
         allowed_origins: further browser origins to answer to.
         max_quarantined: instances with code that cannot be stopped, above which no new sessions are taken.
         shutdown_timeout_s: how long steps under way may take to finish at shutdown.
+        record: the folder to which every episode is written; None: none is.
     """
 
     mode: Mode = Mode.SIMULATION
@@ -62,6 +64,7 @@ class ServerConfig:
     allowed_origins: tuple[str, ...] = ()
     max_quarantined: int = 16
     shutdown_timeout_s: float = 30.0
+    record: Path | None = None
 
 
 def mode_from(value: Mode | str | None) -> Mode:

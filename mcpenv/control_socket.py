@@ -171,6 +171,9 @@ class _Conversation:
                 if not (self._evicted or self._dismissed) or self._task is None or self._task.uncancel() > 0:
                     raise
             code = EVICTED if self._evicted else RESTART if self._dismissed else NORMAL
+            if session.execution.sink is not None:
+                # Who reads that the socket is closed finds the episode in the record.
+                await self._release(session)
             await self._close(code, self._evicted or ("the server ends" if self._dismissed else ""))
         except _Gone:
             pass
@@ -178,9 +181,12 @@ class _Conversation:
             for task in (*self._urgent, self._pending):
                 if task is not None:
                     task.cancel()
-            # At once: before the release has its turn, the client may have come back by another socket.
-            if session.let_go(self):
-                await asyncio.shield(asyncio.ensure_future(self._pool.release(session, lost=self._left)))
+            await self._release(session)
+
+    async def _release(self, session: Session) -> None:
+        # At once: before the release has its turn, the client may have come back by another socket.
+        if session.let_go(self):
+            await asyncio.shield(asyncio.ensure_future(self._pool.release(session, lost=self._left)))
 
     def evict(self, why: str) -> None:
         """It holds the session no more."""

@@ -52,6 +52,7 @@ class Description:
             "mcp_path": "/mcp",
             "supports_concurrent_sessions": cls.SUPPORTS_CONCURRENT_SESSIONS,
             "tasks": self.task_counts(),
+            **self._recording(),
         }
 
     def task_counts(self) -> dict[str, int] | None:
@@ -61,6 +62,15 @@ class Description:
         """
         tasks = self._source.tasks
         return None if tasks is None else tasks.sizes()
+
+    def _recording(self) -> dict[str, Any]:
+        """What became of the episodes, where they are recorded; where to is nobody's business."""
+        recorder = self._source.recorder
+        if recorder is None:
+            return {}
+        counts = recorder.counts
+        said = {"episodes_written": counts.written, "episodes_lost": counts.lost, "episodes_waiting": counts.waiting}
+        return {"recording": said}
 
     def schema(self, tools: list[Tool]) -> dict[str, Any]:
         """The body of ``/schema``: JSON Schemas of actions, observations and state; the tools; the reset options."""

@@ -17,6 +17,9 @@ from .assignment import Assignment
 from .rewards import Finish
 from .watch import Ending, Watchers
 
+TIME_LIMIT = "time_limit"
+"""Why an episode ended whose task has a time, which is over."""
+
 
 class Episode:
     """The episodes of one environment instance, one after the other.
@@ -256,7 +259,7 @@ class Episode:
         if given and self.step_count >= min(given):
             return "max_steps"
         if limits is not None and limits.timeout_s is not None:
-            return "time_limit" if time.monotonic() - self._opened_at >= limits.timeout_s else None
+            return TIME_LIMIT if time.monotonic() - self._opened_at >= limits.timeout_s else None
         return None
 
     def _end(self, terminated: bool, truncated: bool, reason: str | None) -> None:

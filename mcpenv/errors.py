@@ -6,6 +6,7 @@ McpenvError (mcpenv_client)
 │   └── ConfigurationError  an unknown mode, more sessions than the environment allows, a host that is not loopback
 ├── InvalidTasks          a task set that cannot be read: a bad row, an id given twice, a file that is not there
 ├── InvalidRubric         a saved rubric that cannot be made again: an unknown name, arguments that do not fit
+├── DamagedRecord         a record that cannot be read: not a torn end, which is no damage, but something before it
 ├── JudgeFailed           a judge gave no well-formed answer, or its budget is used up
 ├── InvalidTool           a tool that cannot be registered: a reserved name, a bad signature, an unknown mode
 └── Misuse                a method used where it has no meaning, such as finish() outside a step
@@ -78,6 +79,18 @@ class InvalidRubric(McpenvError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}"
+
+
+class DamagedRecord(McpenvError, ValueError):
+    """A record of episodes that cannot be read; ``place`` names file and place, where they are known."""
+
+    def __init__(self, reason: str, place: str | None = None) -> None:
+        super().__init__(reason, place)
+        self.reason = reason
+        self.place = place
+
+    def __str__(self) -> str:
+        return self.reason if self.place is None else f"{self.place}: {self.reason}"
 
 
 class JudgeFailed(McpenvError, RuntimeError):

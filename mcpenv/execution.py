@@ -52,6 +52,9 @@ from .turn import Turn
 from .under_way import UnderWay
 from .watch import Ending
 
+STUCK = "state could not be stopped"
+"""Why an episode ended in which the orchestrator asked for a state that never came."""
+
 Run = Callable[[Step], Awaitable[tuple[ToolOutcome, Any]]]
 
 
@@ -324,7 +327,7 @@ class Execution:
             return state
         finally:
             if self.author.stuck:
-                self.episode.cut_short("state could not be stopped")
+                self.episode.cut_short(STUCK)
             self._give_turn()
 
     def stop(self) -> None:

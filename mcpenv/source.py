@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -21,6 +22,7 @@ from .execution import Execution
 from .failures import factory_failure, is_no_failure
 from .handed_in import HandedIn
 from .kinds import RESERVED_NAMES
+from .recording.recorder import Recorder, Tools, own_tools
 from .shared import UNSET, being_made, lifespan_of
 from .tasks import TaskSet
 from .workers import THREADS, OwnThread, Runner
@@ -35,6 +37,9 @@ class EnvironmentSource:
 
     Args:
         factory: a class, or a callable without required arguments.
+
+    Attributes:
+        recorder: where the episodes of the instances made from now on go; None: nowhere.
 
     Raises:
         TypeError: an instance was given, or something that cannot be called.
@@ -53,6 +58,7 @@ class EnvironmentSource:
         self._shared: Any = UNSET
         self.environment_class = _class_of(factory)
         self.prototype: Prototype | None = None
+        self.recorder: Recorder | None = None
 
     @property
     def dynamic(self) -> bool:
@@ -164,6 +170,8 @@ class EnvironmentSource:
             execution.author.deadline_s = self._config.step_timeout_s
             execution.max_calls = self._config.max_calls_in_flight
             execution.episode.orchestrated = orchestrated
+            if self.recorder is not None:
+                execution.sink = self.recorder.sink_for(self.name, self.version, self._tools_of(execution))
             if not orchestrated:
                 await execution.reset()
         except BaseException:
@@ -181,6 +189,13 @@ class EnvironmentSource:
             raise StartupError(f"the tasks of {self.name} cannot be read: {error}") from error
         except Exception as error:  # a generator is its author's code
             raise StartupError(f"the tasks of {self.name} raised {type(error).__name__}: {error}") from error
+
+    def _tools_of(self, execution: Execution) -> Tools:
+        if execution.handed_in is None:
+            return functools.partial(own_tools, execution.tools, execution.mode)
+        # To list what was handed in takes a turn on the event loop; that of the prototype is the same.
+        listed = None if self.prototype is None else self.prototype.tools
+        return lambda: listed
 
     async def _construct(self, runner: Runner) -> MCPEnvironment:
         token = being_made.set(self._shared)

@@ -129,6 +129,23 @@ def load_target(target: str, settings: Sequence[str] = (), tasks: str | Path | N
     )
 
 
+def load_object(target: str) -> tuple[Any, Path | None]:
+    """What ``module:NAME`` or ``file.py:NAME`` names, whatever it is, and the folder of its code.
+
+    Raises:
+        TargetError: nothing is found there, or it does not load (``__cause__``).
+    """
+    place = _find(target)
+    if place.attribute is None:
+        raise TargetError(target, "it names no object; write MODULE:NAME or FILE.py:NAME")
+    module = _load(place)
+    try:
+        found = getattr(module, place.attribute)
+    except AttributeError as error:
+        raise TargetError(target, f"there is no {place.attribute!r} in {_called(place)}") from error
+    return found, place.file.parent if place.file is not None else None
+
+
 def _openenv(place: _Place, cls: type[OpenEnvEnvironment], settings: Sequence[str], tasks: TaskSet | None) -> Target:
     """A target that stands for an OpenEnv environment; its constructor is over there, and checks settings itself."""
     made: Any = cls if tasks is None else with_tasks(cls, tasks)

@@ -46,12 +46,31 @@ app.command("mcpenv.cli.connect:connect", name="connect", help="Configure an MCP
 app.command(
     "mcpenv.cli.sessions:sessions", name="sessions", help="Show a server's sessions.", help_epilogue="", sort_key=6
 )
+_of_records = App(name="trajectories", help="List, show and export recorded episodes.", help_epilogue="", sort_key=6)
+_of_records.command("mcpenv.cli.trajectories:list_episodes", name="list", help="List episodes.", sort_key=1)
+_of_records.command("mcpenv.cli.trajectories:show", name="show", help="Show one episode.", sort_key=2)
+_of_records.command("mcpenv.cli.trajectories:stats", name="stats", help="Show figures of a record.", sort_key=3)
+_of_records.command(
+    "mcpenv.cli.trajectories:export_episodes",
+    name="export",
+    help="Write chats, Parquet or ATIF for trainers and viewers.",
+    sort_key=4,
+)
+app.command(_of_records)
+app.command("mcpenv.cli.replay:replay", name="replay", help="Run recorded calls again and compare.", sort_key=7)
+app.command(
+    "mcpenv.cli.rescore:rescore",
+    name="rescore",
+    help="Score recorded episodes anew, by another rubric.",
+    help_epilogue="",
+    sort_key=8,
+)
 app.command(
     "mcpenv.cli.import_openenv:import_openenv",
     name="import-openenv",
     help="Turn an OpenEnv environment into one of mcpenv.",
     help_epilogue="",
-    sort_key=7,
+    sort_key=20,
 )
 
 

@@ -8,7 +8,7 @@ import os
 import shlex
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal, TextIO
 
@@ -42,6 +42,7 @@ def run(
     transport: Literal["http", "stdio"] = "http",
     settings: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     tasks: Path | None = None,
+    record: Path | None = None,
     reload: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
     log_level: Literal["debug", "info", "warning", "error", "critical"] = "info",
     debug: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
@@ -58,11 +59,15 @@ def run(
         transport: http for many clients, stdio for the one that starts this command.
         settings: name=value for the environment's constructor; may be given several times.
         tasks: Tasks instead of the environment's own: a .jsonl file, a .parquet file or the folder of a dataset.
+        record: Folder to write every episode to; see: mcpenv trajectories --help
         reload: Start again when a Python file of the environment changes.
         log_level: What is logged to stderr.
         debug: Show the traceback when something fails.
     """
-    config = config_from(mode_from(mode), addresses, sessions, limits)
+    config = replace(config_from(mode_from(mode), addresses, sessions, limits), record=record)
+    if record is not None and (config.mode is not Mode.SIMULATION or transport == "stdio"):
+        where = "over stdio" if transport == "stdio" else f"in {config.mode.value} mode"
+        raise ConfigurationError(f"--record: there are no episodes {where}, and so nothing to record")
     if reload:
         if transport == "stdio":
             raise ConfigurationError("--reload needs --transport http: a client of stdio would lose its session")
@@ -122,6 +127,8 @@ class _Introduction:
         if self._controlled:
             page.line("control  ", (f"ws://{control}/ws", "cyan"), indent=2)
         page.line("docs     ", (f"http://{control}/docs", "cyan"), indent=2)
+        if config.record is not None:
+            page.line("record   ", (str(config.record), "cyan"), indent=2)
         page.line()
         if config.require_handle:
             page.line("Agents are served only at an episode's own address, info.mcp_url of a reset.")

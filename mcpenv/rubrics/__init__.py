@@ -6,6 +6,7 @@ from .composites import Gate, Sequence, WeightedSum
 from .group import advantages, discounted_returns, ranks, score_of
 from .judge import Judge
 from .over_time import Discounted, OverSteps
+from .rescoring import rescore
 from .rubric import FunctionRubric, Rubric, Scored
 from .saved import rubric_from_config
 from .verified import Verified
@@ -25,5 +26,6 @@ __all__ = [
     "discounted_returns",
     "rubric_from_config",
     "ranks",
+    "rescore",
     "score_of",
 ]

@@ -34,6 +34,9 @@ from .errors import (
 from .values import decode
 from .wire import PROTOCOL_VERSION, Reply, decode_reply
 
+FAREWELL_S = 5.0
+"""Seconds that a server may take to close a socket after it was asked to."""
+
 _ENDS_THE_SESSION = (CapacityReached, FactoryError, SessionError, Unauthorized, UnsupportedVersion)
 """After these the server closes the socket."""
 
@@ -228,15 +231,17 @@ class Connection:
     async def close(self, farewell: str) -> None:
         """Say ``farewell`` if nobody waits for a reply, and close the socket. Safe to call twice.
 
-        A call under way ends with `SessionLost`.
+        The server closes it when the session has ended, which is waited for, but not for long: an environment may take
+        its time. A call under way ends with `SessionLost`.
         """
         if self._reason() is not None:
             return
         silent = not self._turn.locked() and self._socket.state is State.OPEN
         self._lost = "the client was closed"
         if silent:
-            with contextlib.suppress(ConnectionClosed):
+            with contextlib.suppress(ConnectionClosed, asyncio.TimeoutError, TimeoutError):
                 await self._socket.send(farewell)
+                await asyncio.wait_for(self._socket.wait_closed(), FAREWELL_S)
         await self._socket.close()
 
     def abandon(self) -> None:

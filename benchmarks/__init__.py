@@ -1,0 +1,1 @@
+"""Benchmarks: what mcpenv costs, measured side by side in one run. ``python -m benchmarks``."""

@@ -1,0 +1,71 @@
+"""Pairs: two ways of doing the same, measured in turns, so that what the machine does meanwhile falls on both."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One round of one side: seconds for one step, on the clock and of processor time."""
+
+    wall_s: float
+    cpu_s: float
+
+
+@dataclass(slots=True)
+class Pair:
+    """Rounds of both sides; the nth of one was measured beside the nth of the other."""
+
+    without: list[Measured] = field(default_factory=list)
+    with_it: list[Measured] = field(default_factory=list)
+
+    def ratios(self, of: Callable[[Measured], float]) -> list[float]:
+        """With to without, round by round."""
+        return [of(one) / of(other) for one, other in zip(self.with_it, self.without, strict=True)]
+
+
+def take_turns(sides: tuple[Callable[[], Measured], Callable[[], Measured]], rounds: int) -> Pair:
+    """Measure (without, with) so many times, each one first as often as the other; a first round is thrown away."""
+    pair = Pair()
+    for number in range(-1, rounds):
+        order = (0, 1) if number % 2 == 0 else (1, 0)
+        measured = {side: sides[side]() for side in order}
+        if number >= 0:
+            pair.without.append(measured[0])
+            pair.with_it.append(measured[1])
+    return pair
+
+
+def cpu_of(pid: int) -> float:
+    """Seconds of processor time that a process has used, all its threads together (Linux)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+class Clock:
+    """Measures one round.
+
+    Args:
+        cpu: reads the processor time, in seconds, of what is measured.
+    """
+
+    def __init__(self, cpu: Callable[[], float] = time.process_time) -> None:
+        self._cpu = cpu
+        self._wall_s, self._cpu_s = time.perf_counter(), cpu()
+
+    def measured(self, steps: int) -> Measured:
+        """The round, which had so many steps."""
+        return Measured((time.perf_counter() - self._wall_s) / steps, (self._cpu() - self._cpu_s) / steps)
+
+
+def middle(values: Sequence[float]) -> float:
+    """The median."""
+    return statistics.median(values)

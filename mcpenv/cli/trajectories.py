@@ -1,0 +1,304 @@
+"""``mcpenv trajectories``: what a record has, as a table, a page, figures, or files for trainers."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Group, Parameter
+
+from mcpenv_client.records import Reward, StepRecord
+from mcpenv_client.tools import Tool
+
+from ..errors import ConfigurationError
+from ..exports.conversation import prompt_of, text_of
+from ..exports.files import Format, export
+from ..recording import RecordedEpisode, ToolLists, TornTail, read_episodes
+from ..recording.selection import Selection
+from ..recording.statistics import statistics_of
+from ..recording.summary import return_of, summary_of
+from .output import Page, note, print_json
+from .tables import print_table, printable
+
+_WHICH = Group("Which episodes", sort_key=10)
+
+AsJson = Annotated[bool, Parameter(name="--json", negative=(), show_default=False)]
+Debug = Annotated[bool, Parameter(negative=(), show_default=False)]
+
+
+@Parameter(name="*", group=_WHICH)
+@dataclass(frozen=True, kw_only=True)
+class Which:
+    """Which episodes of a record.
+
+    Attributes:
+        id: The episode of this id, or those whose id begins so.
+        task: Episodes of the task of this id.
+        split: Episodes of tasks of this split.
+        min_return: Episodes whose rewards add up to at least this.
+        ended: Episodes that ended so: terminated, truncated, reset, closed, disconnected, idle, ...
+        limit: At most so many.
+    """
+
+    id: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
+    task: str | None = None
+    split: str | None = None
+    min_return: float | None = None
+    ended: str | None = None
+    limit: int | None = None
+
+    def of(self, record: Path) -> Iterator[RecordedEpisode]:
+        """Those episodes; a note on stderr of what a writer left unfinished.
+
+        Raises:
+            ConfigurationError: there is no such record.
+        """
+        if self.limit is not None and self.limit < 0:
+            raise ConfigurationError(f"--limit is {self.limit}; it is 0 or more")
+        selection = Selection(self.id, self.task, self.split, self.min_return, self.ended, self.limit)
+        return selection.of(read_episodes(record, on_torn=_tell_torn))
+
+
+def list_episodes(
+    record: Path,
+    /,
+    *,
+    which: Which = Which(),
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> int:
+    """List the episodes of a record.
+
+    Args:
+        record: The folder that --record was given, or one of its files.
+        as_json: Print one JSON document a line, one for each episode.
+        debug: Show the traceback when something fails.
+    """
+    found = which.of(record)
+    if as_json:
+        for episode in found:
+            print(json.dumps(summary_of(episode), ensure_ascii=False))
+        return 0
+    rows = [_row(episode) for episode in found]
+    print_table(Page(sys.stdout), _HEADINGS, rows, right=("steps", "return"))
+    note(f"{len(rows)} episodes" if len(rows) != 1 else "1 episode")
+    return 0
+
+
+def show(
+    record: Path,
+    episode_id: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    /,
+    *,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> int:
+    """Show one episode: its prompt, each call with its result and reward, its end.
+
+    Args:
+        record: The folder that --record was given, or one of its files.
+        episode_id: The episode's id, or its beginning.
+        as_json: Print the whole record of it as one JSON document.
+        debug: Show the traceback when something fails.
+    """
+    episode = _only(record, episode_id)
+    if as_json:
+        print_json(json.loads(episode.line()))
+        return 0
+    _show(Page(sys.stdout), episode)
+    return 0
+
+
+def stats(
+    record: Path,
+    /,
+    *,
+    which: Which = Which(),
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> int:
+    """Show figures: endings, returns, steps, tools and tasks.
+
+    Args:
+        record: The folder that --record was given, or one of its files.
+        as_json: Print one JSON document.
+        debug: Show the traceback when something fails.
+    """
+    figures = statistics_of(which.of(record))
+    if as_json:
+        print_json(figures)
+    else:
+        _show_figures(Page(sys.stdout), figures)
+    return 0
+
+
+def export_episodes(
+    record: Path,
+    /,
+    *,
+    form: Annotated[Literal["chat-openai", "chat-anthropic", "parquet", "atif"], Parameter(name=("--format", "-f"))],
+    out: Path | None = None,
+    arguments: Literal["text", "object"] = "text",
+    which: Which = Which(),
+    debug: Debug = False,
+) -> int:
+    """Write episodes in a format that trainers and viewers read.
+
+    Args:
+        record: The folder that --record was given, or one of its files.
+        form: JSONL of chats with tool calls, a Parquet table, or ATIF 1.8 documents.
+        out: File to write; for atif a folder, or FILE.json for one episode. Default: standard output.
+        arguments: Of calls in chat-openai: JSON text as OpenAI has it, or an object as most chat templates want.
+        debug: Show the traceback when something fails.
+    """
+    count = export(_with_tools(record, which.of(record)), Format(form), out, arguments=arguments)
+    note(f"{count} episodes" if count != 1 else "1 episode")
+    return 0
+
+
+# -- reading
+
+
+def _with_tools(record: Path, episodes: Iterable[RecordedEpisode]) -> Iterator[tuple[RecordedEpisode, Sequence[Tool]]]:
+    lists, read = ToolLists(record if record.is_dir() else record.parent), dict[str | None, Sequence[Tool]]()
+    for episode in episodes:
+        if episode.tools not in read:
+            read[episode.tools] = lists.read(episode.tools)
+        yield episode, read[episode.tools]
+
+
+def _only(record: Path, beginning: str) -> RecordedEpisode:
+    found: RecordedEpisode | None = None
+    for episode in Selection(id=beginning).of(read_episodes(record)):
+        if episode.id == beginning:
+            return episode
+        if found is not None and found.id != episode.id:
+            raise ConfigurationError(f"several episodes begin with {beginning!r}, such as {found.id} and {episode.id}")
+        found = episode
+    if found is None:
+        raise ConfigurationError(f"{record}: there is no episode {beginning!r}")
+    return found
+
+
+def _tell_torn(tail: TornTail) -> None:
+    note(f"{tail.path.name}: the last {tail.size} bytes are of an episode that was not written to its end; left out")
+
+
+# -- showing
+
+_HEADINGS = ("id", "task", "environment", "steps", "return", "ending", "when")
+
+
+def _row(episode: RecordedEpisode) -> tuple[str, ...]:
+    seen = summary_of(episode)
+    task = "" if seen["task_id"] is None else f"{seen['split']}/{seen['task_id']}"
+    return (
+        printable(episode.id),
+        printable(task),
+        seen["environment"],
+        str(seen["n_steps"]),
+        "" if seen["return"] is None else f"{seen['return']:g}",
+        printable(seen["ending"]),
+        time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seen["ended_at"] or seen["started_at"])),
+    )
+
+
+def _show(page: Page, episode: RecordedEpisode) -> None:
+    trajectory = episode.trajectory
+    version = f" {episode.environment.version}" if episode.environment.version else ""
+    page.line((printable(episode.id), "bold"), f"  {episode.environment.name}{version}")
+    if trajectory.task is not None:
+        page.line(f"task {trajectory.task.split}/{trajectory.task.id}, version {trajectory.task.version}")
+    given = [] if trajectory.seed is None else [f"seed {trajectory.seed}"]
+    given += [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in trajectory.options.items()]
+    if given:
+        page.line(printable(", ".join(given)))
+    if trajectory.forked_from is not None:
+        page.line(f"continues {trajectory.forked_from.episode_id} after step {trajectory.forked_from.step}")
+    page.line()
+    page.block(_clean(prompt_of(episode)))
+    if trajectory.dropped:
+        page.line((f"({trajectory.dropped} steps before these are not in the record)", "dim"))
+    for step in trajectory.steps:
+        page.line()
+        _show_step(page, episode, step)
+    page.line()
+    if trajectory.end_reward is not None:
+        page.line("at the end: ", _rewarded(trajectory.end_reward))
+    if trajectory.verified is not None:
+        page.line("verified: ", _rewarded(trajectory.verified))
+    reason = f" ({printable(trajectory.reason)})" if trajectory.reason and trajectory.reason != episode.ending else ""
+    earned = return_of(trajectory)
+    total = "not scored" if earned is None else f"return {earned:g}"
+    page.line((f"{printable(episode.ending)}{reason}, {total}", "bold"))
+
+
+def _show_step(page: Page, episode: RecordedEpisode, step: StepRecord) -> None:
+    arguments = ", ".join(f"{k}={json.dumps(v, ensure_ascii=False)}" for k, v in step.call.arguments.items())
+    page.line(
+        (f"{step.call.step}. ", "dim"), (printable(step.call.name), "bold cyan"), printable(f"({arguments})"),
+        (f"  {step.call.plane.value}, {step.outcome.duration_s * 1000:.1f} ms", "dim"),
+    )  # fmt: skip
+    if step.outcome.error is not None:
+        page.line((f"{step.outcome.error.error_type.value}: ", "red"), indent=3)
+    page.block(_clean(text_of(episode, step)), indent=3)
+    if step.reward is not None:
+        page.line(("reward ", "green"), _rewarded(step.reward), indent=3)
+    if step.fault is not None:
+        page.line((f"the environment failed: {step.fault}", "red"), indent=3)
+
+
+def _rewarded(reward: Reward) -> str:
+    parts = ", ".join(f"{printable(name)} {value:g}" for name, value in reward.components.items())
+    return f"{reward.value:g}" + (f"  ({parts})" if parts else "")
+
+
+def _clean(text: str) -> str:
+    """What a tool said, without what a terminal would obey."""
+    return "\n".join(printable(line.replace("\t", "    ")) for line in text.splitlines())
+
+
+def _show_figures(page: Page, figures: dict[str, Any]) -> None:
+    count = figures["episodes"]
+    page.line((f"{count} episodes" if count != 1 else "1 episode", "bold"))
+    if not count:
+        return
+    page.line()
+    rows: list[tuple[str, ...]]
+    rows = [(printable(name), str(number), f"{number / count:.1%}") for name, number in figures["endings"].items()]
+    print_table(page, ("ending", "episodes", "share"), rows, right=("episodes", "share"))
+    page.line()
+    spreads = [(name, figures[name]) for name in ("return", "steps") if figures[name] is not None]
+    names = tuple(spreads[0][1])
+    rows = [(name, *(f"{spread[column]:g}" for column in names)) for name, spread in spreads]
+    print_table(page, ("", *names), rows, right=names)
+    if figures["tools"]:
+        page.line()
+        rows = [
+            (printable(name), str(tool["calls"]), str(tool["errors"]), f"{tool['error_rate']:.1%}", _types(tool))
+            for name, tool in figures["tools"].items()
+        ]
+        print_table(page, ("tool", "calls", "errors", "rate", ""), rows, right=("calls", "errors", "rate"))
+    if figures["tasks"]:
+        page.line()
+        rows = [
+            (
+                printable(f"{task['split']}/{task['id']}"),
+                str(task["episodes"]),
+                "" if task["mean_return"] is None else f"{task['mean_return']:g}",
+            )
+            for task in figures["tasks"]
+        ]
+        print_table(page, ("task", "episodes", "mean return"), rows, right=("episodes", "mean return"))
+
+
+def _types(tool: dict[str, Any]) -> str:
+    return ", ".join(f"{kind} {number}" for kind, number in tool["by_type"].items())
+
+
+__all__ = ["export_episodes", "list_episodes", "show", "stats"]

@@ -1,0 +1,120 @@
+"""ATIF 1.8, the Agent Trajectory Interchange Format of Harbor: one document an episode.
+
+The specification is RFC 0001 of https://github.com/laude-institute/harbor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from mcpenv_client.records import StepRecord
+from mcpenv_client.tools import Tool
+
+from ..recording.episodes import RecordedEpisode
+from ..recording.summary import summary_of
+from .conversation import Message, conversation_of, flat_text, steps_by_call
+
+VERSION = "ATIF-v1.8"
+
+
+def atif_document(episode: RecordedEpisode, tools: Sequence[Tool]) -> dict[str, Any]:
+    """An episode as an ATIF trajectory.
+
+    Args:
+        tools: what the agent could call.
+    """
+    conversation = conversation_of(episode)
+    steps = list(_steps(episode, conversation))
+    agent = episode.agent or {}
+    known = {"name", "version", "model"}
+    extra = {name: value for name, value in agent.items() if name not in known}
+    return {
+        "schema_version": VERSION,
+        "session_id": episode.id,
+        "trajectory_id": episode.id,
+        "agent": _given(
+            {
+                "name": str(agent.get("name") or "unknown"),
+                "version": str(agent.get("version") or "unknown"),
+                "model_name": agent.get("model"),
+                "tool_definitions": [tool.to_openai() for tool in tools] or None,
+                "extra": extra or None,
+            }
+        ),
+        "steps": [{"step_id": number, **step} for number, step in enumerate(steps, 1)],
+        "final_metrics": {"total_steps": len(steps), "extra": _metrics(episode)},
+        "extra": {**summary_of(episode), "versions": episode.versions},
+    }
+
+
+def _steps(episode: RecordedEpisode, conversation: Sequence[Message]) -> Iterator[dict[str, Any]]:
+    """Steps without their numbers; the answers to calls stand with the step that made them."""
+    by_call = steps_by_call(episode, conversation)
+    answers = {message["tool_call_id"]: message for message in conversation if message["role"] == "tool"}
+    # When the model answered is not recorded; the first call of its message says it well enough.
+    began = _time(episode.trajectory.started_at)
+    for message in conversation:
+        role = message["role"]
+        if role == "assistant":
+            yield _agent_step(message, answers, by_call)
+        elif role != "tool":
+            source = "user" if role == "user" else "system"
+            yield {"source": source, "message": flat_text(message.get("content")), "timestamp": began}
+
+
+def _agent_step(message: Message, answers: Mapping[str, Message], by_call: Mapping[str, StepRecord]) -> dict[str, Any]:
+    calls = message.get("tool_calls") or []
+    made = [by_call[call["id"]] for call in calls if call["id"] in by_call]
+    given = [answers[call["id"]] for call in calls if call["id"] in answers]
+    results = [_result(answer, by_call.get(answer["tool_call_id"])) for answer in given]
+    return _given(
+        {
+            "source": "agent",
+            "timestamp": _time(made[0].started_at) if made else None,
+            "message": flat_text(message.get("content")),
+            "reasoning_content": message.get("reasoning_content") or message.get("reasoning"),
+            "tool_calls": [_call(call) for call in calls] or None,
+            "observation": {"results": results} if results else None,
+        }
+    )
+
+
+def _call(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = call["function"]
+    return {"tool_call_id": call["id"], "function_name": function["name"], "arguments": function["arguments"]}
+
+
+def _result(answer: Message, step: StepRecord | None) -> dict[str, Any]:
+    result: dict[str, Any] = {"source_call_id": answer["tool_call_id"], "content": flat_text(answer.get("content"))}
+    if step is not None:
+        reward, error = step.reward, step.outcome.error
+        result["extra"] = _given(
+            {
+                "step": step.call.step,
+                "reward": None if reward is None else reward.value,
+                "reward_components": None if reward is None else reward.components or None,
+                "error_type": None if error is None else error.error_type.value,
+                "is_error": True if step.outcome.result is not None and step.outcome.result.is_error else None,
+                "duration_s": step.outcome.duration_s,
+            }
+        )
+    return result
+
+
+def _metrics(episode: RecordedEpisode) -> dict[str, Any]:
+    trajectory = episode.trajectory
+    components: dict[str, float] = {}
+    for reward in (*(step.reward for step in trajectory.steps), trajectory.end_reward):
+        for name, value in ({} if reward is None else reward.components).items():
+            components[name] = components.get(name, 0.0) + value
+    return {"return": summary_of(episode)["return"], "reward_components": components}
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,110 @@
+"""Fingerprint: what of an episode must come out the same when its calls are run again, and the hash of it.
+
+Times, durations, logs and ids are left out; so is the incident in an error's message, which is drawn anew each time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Any
+
+from mcpenv_client.records import Reward, StepRecord, Trajectory
+
+_INCIDENT = re.compile(r"\(incident [0-9a-f]{8}\)")
+
+Facts = dict[str, Any]
+"""Plain JSON data."""
+
+
+def facts_of_reset(trajectory: Trajectory) -> Facts:
+    """What the reset answered."""
+    return {"observation": trajectory.observation}
+
+
+def facts_of_step(step: StepRecord, observation: Any) -> Facts:
+    """What came of a step.
+
+    Args:
+        observation: what an action of the environment's own gave, as plain data; None for a tool.
+    """
+    result, error = step.outcome.result, step.outcome.error
+    return {
+        "result": None
+        if result is None
+        else {
+            "content": [_masked(block) for block in result.content] if result.is_error else result.content,
+            "structured_content": result.structured_content,
+            "is_error": result.is_error,
+        },
+        "error": None if error is None else {"error_type": error.error_type.value, "message": _mask(error.message)},
+        "observation": observation,
+        "reward": _reward(step.reward),
+        "terminated": step.terminated,
+        "truncated": step.truncated,
+        "fault": step.fault,
+    }
+
+
+def facts_of_end(trajectory: Trajectory) -> Facts:
+    """What stands at the end."""
+    return {
+        "terminated": trajectory.terminated,
+        "truncated": trajectory.truncated,
+        "end_reward": _reward(trajectory.end_reward),
+        "verified": _reward(trajectory.verified),
+        "return": trajectory.total_reward,
+        "fault": trajectory.fault,
+    }
+
+
+def canonical(facts: Facts) -> bytes:
+    """JSON text that is the same for the same facts."""
+    return json.dumps(facts, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def digest(facts: Facts) -> str:
+    """The SHA-256 of facts, in hexadecimal."""
+    return hashlib.sha256(canonical(facts)).hexdigest()
+
+
+def first_difference(recorded: Any, replayed: Any, path: str = "") -> tuple[str, Any, Any] | None:
+    """Where two facts differ first, in the order of the recorded one: the path, and the value on either side."""
+    if isinstance(recorded, dict) and isinstance(replayed, dict):
+        for name in [*recorded, *(name for name in replayed if name not in recorded)]:
+            inside = f"{path}.{name}" if path else str(name)
+            if name not in recorded or name not in replayed:
+                return inside, recorded.get(name), replayed.get(name)
+            found = first_difference(recorded[name], replayed[name], inside)
+            if found is not None:
+                return found
+        return None
+    if isinstance(recorded, list) and isinstance(replayed, list):
+        for index, (one, other) in enumerate(zip(recorded, replayed, strict=False)):
+            found = first_difference(one, other, f"{path}[{index}]")
+            if found is not None:
+                return found
+        if len(recorded) != len(replayed):
+            index = min(len(recorded), len(replayed))
+            return f"{path}[{index}]", _item(recorded, index), _item(replayed, index)
+        return None
+    # 1, 1.0 and True are equal in Python only.
+    return None if canonical({"": recorded}) == canonical({"": replayed}) else (path, recorded, replayed)
+
+
+def _item(values: list[Any], index: int) -> Any:
+    return values[index] if index < len(values) else None
+
+
+def _reward(reward: Reward | None) -> Facts | None:
+    return None if reward is None else {"value": reward.value, "components": reward.components}
+
+
+def _masked(block: dict[str, Any]) -> dict[str, Any]:
+    text = block.get("text")
+    return {**block, "text": _mask(text)} if isinstance(text, str) else block
+
+
+def _mask(text: str) -> str:
+    return _INCIDENT.sub("(incident)", text)

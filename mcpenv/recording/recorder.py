@@ -1,0 +1,210 @@
+"""Recorder: keeps every episode of the environments that it is given to, in one folder."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import functools
+import logging
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mcpenv_client.observations import Observation
+from mcpenv_client.records import StepRecord, Trajectory
+from mcpenv_client.tools import Mode, Tool
+from mcpenv_client.values import to_plain
+
+from ..errors import ConfigurationError
+from .episodes import OBSERVATIONS, RecordedEnvironment, RecordedEpisode
+from .spilled import Spilled
+from .tool_lists import ToolLists
+from .writer import Counts, Job, Jobs, Writer
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from ..environment import MCPEnvironment
+    from ..toolbox import Toolbox
+
+logger = logging.getLogger("mcpenv")
+
+Tools = Callable[[], Sequence[Tool] | None]
+"""What agents could call, asked when an episode is over; None where that is not known."""
+
+
+class Recorder:
+    """Writes episodes to a folder, each whole or not at all; several processes may write to the same one.
+
+    Steps are not held up: encoding, compressing and writing happen in a thread of its own. A server's recorder has an
+    episode on disk before the reset or close that follows it is answered; in process, `flush` waits for it. "On disk"
+    means with the operating system: a killed process loses nothing, a machine without power may.
+
+    Args:
+        directory: made if it is not there.
+        max_segment_bytes: size of a file, in bytes, above which the next episode begins another one.
+        max_waiting: episodes that may wait to be written. In process, an episode that ends then waits; a server, which
+            must not, loses it, logs and counts that.
+        patience_s: seconds that a reset or close waits for a disk that does not answer.
+
+    Raises:
+        ConfigurationError: the folder cannot be written to.
+    """
+
+    def __init__(
+        self,
+        directory: Path | str,
+        *,
+        max_segment_bytes: int = 64 * 1024 * 1024,
+        max_waiting: int = 10_000,
+        patience_s: float = 30.0,
+    ) -> None:
+        self.directory = Path(directory)
+        self.tools = ToolLists(self.directory)
+        self._patience_s = patience_s
+        self._jobs = Jobs()
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.directory):
+                pass
+        except OSError as error:
+            raise ConfigurationError(f"cannot record to {self.directory}: {error.strerror or error}") from error
+        self._writer = Writer(self.directory, max_segment_bytes=max_segment_bytes, max_waiting=max_waiting)
+        atexit.register(self.close)
+
+    @property
+    def counts(self) -> Counts:
+        """How many episodes were written, were lost, and wait."""
+        return self._writer.counts
+
+    def attach(self, env: MCPEnvironment) -> None:
+        """Record an environment's episodes from its next reset on: one that is stepped in this process."""
+        execution = env._execution
+        tools: Tools = functools.partial(own_tools, execution.tools, execution.mode)
+        if execution.handed_in is not None:
+            listed = env.list_tools()
+            tools = lambda: listed  # noqa: E731
+        execution.sink = self.sink_for(env.exposed_name(), env.VERSION, tools, waits=True)
+
+    def sink_for(
+        self, environment_name: str, version: str | None, tools: Tools, *, waits: bool = False
+    ) -> RecordingSink:
+        """What the core hands episodes of one environment to.
+
+        Args:
+            tools: asked when an episode is over. It must not hold the instance, which holds it.
+            waits: whoever ends an episode may be kept waiting, and nobody waits for it to be written: in process.
+        """
+        environment = RecordedEnvironment(environment_name, version)
+        return RecordingSink(self._writer, self._jobs, self.tools, environment, tools, waits, self._patience_s)
+
+    def write(self, episode: RecordedEpisode) -> None:
+        """Record an episode that was put together elsewhere; waits only while too many wait."""
+        self._writer.put(Job(episode.line), wait=True)
+
+    def flush(self) -> None:
+        """Return when every episode that is over has been written (or lost, which is logged)."""
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Write what waits, and end; episodes that end later are lost. Harmless twice."""
+        atexit.unregister(self.close)
+        self._writer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class RecordingSink:
+    """Where the core hands the episodes of one environment: quick, whatever the disk does."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        jobs: Jobs,
+        lists: ToolLists,
+        environment: RecordedEnvironment,
+        tools: Tools,
+        waits: bool,
+        patience_s: float,
+    ) -> None:
+        self._writer = writer
+        self._lists = lists
+        self._environment = environment
+        self._tools = tools
+        self._waits = waits
+        self._patience_s = patience_s
+        self._jobs = jobs
+        self._spilled: dict[str, Spilled] = {}
+
+    def episode_over(self, trajectory: Trajectory) -> None:
+        """Have it written; nothing changes it any more."""
+        tools, spilled = self._tools(), self._spilled.pop(trajectory.episode_id, None)
+        job = Job(lambda: self._line(trajectory, tools, spilled))
+        if not self._waits:
+            self._jobs.add(trajectory.episode_id, job)
+        self._writer.put(job, wait=self._waits)
+
+    def spill(self, trajectory: Trajectory, steps: list[StepRecord]) -> None:
+        """Keep steps that the trajectory holds no longer, until it is over."""
+        spilled = self._spilled.get(trajectory.episode_id)
+        if spilled is None:
+            spilled = self._spilled[trajectory.episode_id] = Spilled()
+        if spilled.add(steps):
+            self._writer.put(Job(spilled.pack), wait=self._waits)
+
+    async def written(self, episode_id: str) -> None:
+        """Return when the episode is on disk or lost; after `patience_s` in any case, which is logged."""
+        job = self._jobs.get(episode_id)
+        if job is None:
+            return
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[None] = loop.create_future()
+
+        def settle() -> None:
+            if not over.done():
+                over.set_result(None)
+
+        def tell() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+                loop.call_soon_threadsafe(settle)
+
+        job.when_over(tell)
+        try:
+            await asyncio.wait_for(over, self._patience_s)
+        except TimeoutError:
+            logger.error("an episode is not written after %g s; going on without", self._patience_s)
+
+    # -- in the writer's thread
+
+    def _line(self, trajectory: Trajectory, tools: Sequence[Tool] | None, spilled: Spilled | None) -> bytes:
+        if spilled is not None:
+            steps = [*spilled.steps(), *trajectory.steps]
+            trajectory = replace(trajectory, steps=steps, dropped=trajectory.dropped - len(spilled))
+        listed = None if tools is None else self._lists.keep(tools)
+        episode = RecordedEpisode(trajectory, self._environment, tools=listed)
+        observations = {
+            str(step.call.step): seen for step in trajectory.steps if (seen := own_observation(step)) is not None
+        }
+        if observations:
+            episode.extra[OBSERVATIONS] = observations
+        return episode.line()
+
+
+def own_tools(toolbox: Toolbox, mode: Mode) -> Sequence[Tool]:
+    """The tools that an instance has registered, as they are now."""
+    return toolbox.listing(mode).tools
+
+
+def own_observation(step: StepRecord) -> Any:
+    """What an action of the environment's own gave; the record of a step has results of tools only."""
+    value = step.outcome.value
+    if step.outcome.result is not None or not isinstance(value, Observation):
+        return None
+    return to_plain(value, "observation", exclude={"info", "done", "reward", "terminated", "truncated"})

@@ -1,0 +1,40 @@
+"""Summary: what a row of any table says of an episode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcpenv_client.records import Trajectory
+
+from .episodes import RecordedEpisode
+
+
+def summary_of(episode: RecordedEpisode) -> dict[str, Any]:
+    """An episode in a few plain values. ``return`` is None where nothing was scored."""
+    trajectory = episode.trajectory
+    task = trajectory.task
+    return {
+        "id": trajectory.episode_id,
+        "task_id": None if task is None else task.id,
+        "split": None if task is None else task.split,
+        "environment": episode.environment.name,
+        "environment_version": episode.environment.version,
+        "seed": trajectory.seed,
+        "return": return_of(trajectory),
+        "terminated": trajectory.terminated,
+        "truncated": trajectory.truncated,
+        "reason": trajectory.reason,
+        "ending": episode.ending,
+        "n_steps": trajectory.dropped + len(trajectory.steps),
+        "started_at": trajectory.started_at,
+        "ended_at": trajectory.ended_at,
+    }
+
+
+def return_of(trajectory: Trajectory) -> float | None:
+    """The sum of an episode's rewards; None if none was given."""
+    of_reset = (trajectory.observation or {}).get("reward")
+    rewards = [trajectory.end_reward, *(step.reward for step in trajectory.steps)]
+    if of_reset is None and trajectory.dropped == 0 and all(reward is None for reward in rewards):
+        return None
+    return trajectory.total_reward

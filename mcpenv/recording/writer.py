@@ -1,0 +1,227 @@
+"""The writer: the one thread of a recorder that encodes, compresses and appends, beside the steps."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from .segments import Segment, member_of
+
+logger = logging.getLogger("mcpenv")
+
+SILENCE_S = 60.0
+"""Seconds for which a cause of losses that was logged is not logged again."""
+
+
+class Job:
+    """An episode on its way to disk.
+
+    Attributes:
+        line: makes its line; called in the writer's thread. None: there was something to do, and nothing to write.
+        over: it was written, or lost.
+    """
+
+    __slots__ = ("_when_over", "line", "over")
+
+    def __init__(self, line: Callable[[], bytes | None]) -> None:
+        self.line: Callable[[], bytes | None] | None = line
+        self.over = False
+        self._when_over: list[Callable[[], None]] = []
+
+    def when_over(self, callback: Callable[[], None]) -> None:
+        """Call it when the job is over, in the writer's thread; at once if it is. Never while the writer is at it."""
+        with _OVER:
+            if not self.over:
+                self._when_over.append(callback)
+                return
+        callback()
+
+    def end(self) -> None:
+        """It is over; only the writer says so."""
+        with _OVER:
+            self.over, self.line = True, None
+            callbacks, self._when_over = self._when_over, []
+        for callback in callbacks:
+            callback()
+
+
+_OVER = threading.Lock()
+"""Of all jobs: held for the moment in which one ends."""
+
+
+class Jobs:
+    """The jobs that are not over, of all sinks, by episode: the instance that is asked may be another by now."""
+
+    def __init__(self) -> None:
+        self._by_episode: dict[str, Job] = {}
+        self._mutex = threading.Lock()
+
+    def add(self, episode_id: str, job: Job) -> None:
+        """Keep one until it is over."""
+        with self._mutex:
+            self._by_episode[episode_id] = job
+        job.when_over(lambda: self._forget(episode_id, job))
+
+    def get(self, episode_id: str) -> Job | None:
+        """The episode's, if it is not over."""
+        return self._by_episode.get(episode_id)
+
+    def _forget(self, episode_id: str, job: Job) -> None:
+        with self._mutex:  # orchestrators may call several episodes the same
+            if self._by_episode.get(episode_id) is job:
+                del self._by_episode[episode_id]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What became of the episodes: counts since the recorder was made."""
+
+    written: int
+    lost: int
+    waiting: int
+
+
+class Writer:
+    """Writes jobs in the order in which they came. Nothing that goes wrong here fails a step: it is logged and counted.
+
+    An episode that cannot be written is lost, and so are those that come while ``max_waiting`` wait already. Each
+    cause is logged at most once a minute.
+
+    Args:
+        max_segment_bytes: size above which the next episode begins another file.
+        max_waiting: episodes that may wait.
+    """
+
+    def __init__(self, directory: Path, *, max_segment_bytes: int, max_waiting: int) -> None:
+        self._directory = directory
+        self._max_segment_bytes = max_segment_bytes
+        self._max_waiting = max_waiting
+        self._jobs: deque[Job] = deque()
+        self._changed = threading.Condition(threading.Lock())
+        self._working = False
+        self._closing = False
+        self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self._segment: Segment | None = None
+        self._segments = 0
+        self._written = 0
+        self._lost = 0
+        self._said: dict[object, float] = {}  # each cause, and when it was logged
+        # Made at the first job: a recorder that records nothing has no thread.
+        self._thread: threading.Thread | None = None
+
+    @property
+    def counts(self) -> Counts:
+        """What became of the episodes so far."""
+        with self._changed:
+            return Counts(self._written, self._lost, len(self._jobs) + self._working)
+
+    def put(self, job: Job, *, wait: bool) -> None:
+        """Have it written.
+
+        Args:
+            wait: while too many wait, wait too; without, as on an event loop, the job is lost.
+        """
+        with self._changed:
+            while wait and len(self._jobs) >= self._max_waiting and not self._closing:
+                self._changed.wait()
+            taken = not self._closing and len(self._jobs) < self._max_waiting
+            if taken:
+                self._jobs.append(job)
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="mcpenv-recorder", daemon=True)
+                    self._thread.start()
+                elif not self._working:
+                    self._changed.notify_all()
+            else:
+                why = "the recorder is closed" if self._closing else f"{self._max_waiting} episodes wait to be written"
+                self._lose(why, why)
+        if not taken:
+            job.end()
+
+    def flush(self) -> None:
+        """Return when everything that was put until now is over."""
+        with self._changed:
+            last = self._jobs[-1] if self._jobs else None
+            if last is None:
+                while self._working:
+                    self._changed.wait()
+                return
+        done = threading.Event()
+        last.when_over(done.set)
+        done.wait()
+
+    def close(self) -> None:
+        """Write what waits, and end. Harmless twice."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+
+    # -- the writer's thread
+
+    def _run(self) -> None:
+        while (job := self._next()) is not None:
+            try:
+                assert job.line is not None
+                line = job.line()
+                if line is not None:
+                    self._append(member_of(line))
+                    self._wrote()
+            except OSError as error:
+                with self._changed:
+                    self._lose((type(error), error.errno), error.strerror or str(error))
+            except Exception as error:  # the recorder's boundary: one episode must not end the others
+                logger.exception("an episode could not be encoded")
+                with self._changed:
+                    self._lose(type(error), f"{type(error).__name__}: {error}")
+            job.end()
+        if self._segment is not None:
+            self._segment.close()
+
+    def _next(self) -> Job | None:
+        with self._changed:
+            if self._working:
+                self._working = False
+                self._changed.notify_all()
+            while not self._jobs:
+                if self._closing:
+                    return None
+                self._changed.wait()
+            self._working = True
+            return self._jobs.popleft()
+
+    def _append(self, member: bytes) -> None:
+        segment = self._segment
+        if segment is None or segment.size >= self._max_segment_bytes:
+            if segment is not None:
+                segment.close()
+            self._segments += 1
+            self._segment = None
+            self._segment = segment = Segment(self._directory, self._name, self._segments)
+        try:
+            segment.append(member)
+        except OSError:
+            # What follows a torn tail could not be read.
+            self._segment = None
+            segment.close()
+            raise
+
+    def _wrote(self) -> None:
+        with self._changed:
+            self._written += 1
+
+    def _lose(self, cause: object, why: str) -> None:
+        self._lost += 1
+        now = time.monotonic()
+        if now - self._said.get(cause, -math.inf) >= SILENCE_S:
+            self._said[cause] = now
+            logger.error("recording to %s fails, %d episodes lost so far: %s", self._directory, self._lost, why)

@@ -1,0 +1,201 @@
+"""Replay: the calls of a recorded episode, run again, and compared with what came of them then."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from mcpenv_client.errors import EpisodeDone, ErrorCode, McpenvError, WireError
+from mcpenv_client.records import StepRecord, Trajectory
+from mcpenv_client.tools import ToolErrorType
+from mcpenv_client.wire import ActionTypes, action_type
+
+from .assignment import Assignment
+from .environment import MCPEnvironment
+from .episode import TIME_LIMIT
+from .execution import STUCK, Execution
+from .fingerprint import Facts, canonical, facts_of_end, facts_of_reset, facts_of_step, first_difference
+from .recording.episodes import NOT_RECORDED, OBSERVATIONS, RecordedEpisode
+from .recording.recorder import own_observation
+
+_UNTIMELY = (ToolErrorType.TIMEOUT, ToolErrorType.TRANSPORT_ERROR)
+"""What depends on when, and not on what was called."""
+
+_UNTIMELY_FAULTS = (ErrorCode.CANCELLED.value, ErrorCode.TIMEOUT.value)
+
+
+class Verdict(StrEnum):
+    """What a replay came to."""
+
+    AGREES = "agrees"
+    """All of it came out the same."""
+    PARTLY = "partly"
+    """All that could be run again came out the same."""
+    NOT_REPLAYABLE = "not_replayable"
+    """Nothing could be run again."""
+    DIFFERS = "differs"
+    """Something came out otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first thing that came out otherwise.
+
+    Attributes:
+        step: the number of the step; 0: the reset; None: the end.
+        field: where in it, as in ``result.content[0].text``.
+        recorded, replayed: the two values, plain JSON data.
+    """
+
+    step: int | None
+    field: str
+    recorded: Any
+    replayed: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """One episode, run again.
+
+    Attributes:
+        steps: how many were run and compared.
+        why: why not all of them were; None if all were.
+        recorded_hash, replayed_hash: the SHA-256 of what was compared, in hexadecimal.
+    """
+
+    episode_id: str
+    verdict: Verdict
+    steps: int
+    difference: Difference | None
+    why: str | None
+    recorded_hash: str
+    replayed_hash: str
+
+
+def replay(env: MCPEnvironment, episode: RecordedEpisode) -> Replayed:
+    """Reset ``env`` as it was then, run the recorded calls, compare. Blocks; ``env`` is best a new one.
+
+    A call that passed its deadline, was cancelled or was lost is not run again, nor is anything after it: what the
+    world was then, nobody knows. Listing tools is no step, and is in no record.
+    """
+    return env._execution.home.drive(_Replay(env, episode).run())
+
+
+class _Differs(Exception):
+    def __init__(self, difference: Difference) -> None:
+        self.difference = difference
+
+
+class _Stops(Exception):
+    pass
+
+
+class _Replay:
+    def __init__(self, env: MCPEnvironment, episode: RecordedEpisode) -> None:
+        self._env = env
+        self._episode = episode
+        self._recorded = episode.trajectory
+        self._observations: dict[str, Any] = episode.extra.get(OBSERVATIONS, {})
+        self._actions = ActionTypes(env.action_types)
+        self._own = {action_type(cls) for cls in env.action_types}
+        self._steps = 0
+        self._hashes = hashlib.sha256(), hashlib.sha256()
+
+    async def run(self) -> Replayed:
+        difference, why = None, None
+        try:
+            await self._reset()
+            for step in self._recorded.steps:
+                await self._step(step)
+                self._steps += 1
+            await self._end()
+        except _Differs as differs:
+            difference = differs.difference
+        except _Stops as stops:
+            why = str(stops)
+        if difference is not None:
+            verdict = Verdict.DIFFERS
+        elif why is None:
+            verdict = Verdict.AGREES
+        else:
+            verdict = Verdict.PARTLY if self._steps else Verdict.NOT_REPLAYABLE
+        recorded, replayed = (each.hexdigest() for each in self._hashes)
+        return Replayed(self._episode.id, verdict, self._steps, difference, why, recorded, replayed)
+
+    @property
+    def _execution(self) -> Execution:
+        return self._env._execution
+
+    @property
+    def _now(self) -> Trajectory:
+        trajectory = self._execution.episode.trajectory
+        assert trajectory is not None
+        return trajectory
+
+    async def _reset(self) -> None:
+        recorded = self._recorded
+        if recorded.dropped:
+            raise _Stops(f"its first {recorded.dropped} steps are not in the record")
+        for lost in self._episode.extra.get(NOT_RECORDED, ()):
+            raise _Stops(f"{lost['path']} could not be recorded: {lost['why']}")
+        taken = self._env._reset_options
+        episode_id = None if recorded.implicit_reset else recorded.episode_id
+        try:
+            options = taken.revived(recorded.options)
+            if recorded.task is not None and taken.declares("task"):
+                options["task"] = recorded.task
+            await self._execution.begin(Assignment(recorded.task, recorded.seed, options), episode_id)
+        except McpenvError as error:
+            raise _Differs(Difference(0, "error", None, str(error))) from error
+        self._compare(0, facts_of_reset(recorded), facts_of_reset(self._now))
+
+    async def _step(self, step: StepRecord) -> None:
+        number, error = step.call.step, step.outcome.error
+        if step.reason == TIME_LIMIT:
+            raise _Stops(f"step {number} was the last because the task's time was over")
+        if (error is not None and error.error_type in _UNTIMELY) or step.fault in _UNTIMELY_FAULTS:
+            raise _Stops(f"step {number} was cut off: {error.message if error is not None else step.fault}")
+        try:
+            await self._call(step)
+        except EpisodeDone as done:
+            raise _Differs(Difference(number, "state", "running", "over")) from done
+        except WireError as failed:
+            if not self._now.steps or self._now.steps[-1].call.step != number:
+                raise _Differs(Difference(number, "fault", step.fault, failed.code.value)) from failed
+        replayed = self._now.steps[-1]
+        self._compare(
+            number,
+            facts_of_step(step, self._observations.get(str(number))),
+            facts_of_step(replayed, own_observation(replayed)),
+        )
+
+    async def _call(self, step: StepRecord) -> None:
+        call, execution = step.call, self._execution
+        if call.name in self._own and execution.tools.get(execution.mode, call.name) is None:
+            action = self._actions.decode({**call.arguments, "type": call.name})
+            await execution.act(action, plane=call.plane, principal=call.principal)
+        else:
+            await execution.call_tool(call.name, dict(call.arguments), plane=call.plane, principal=call.principal)
+
+    async def _end(self) -> None:
+        recorded = self._recorded
+        if recorded.reason == STUCK:
+            raise _Stops("it was cut short by code that could not be stopped")
+        if recorded.done and not self._now.done:
+            # Nothing that was called ended it: the orchestrator did.
+            await self._execution.end(truncated=recorded.truncated, reason=recorded.reason)
+        self._compare(None, facts_of_end(recorded), facts_of_end(self._now))
+
+    def _compare(self, step: int | None, recorded: Facts, replayed: Facts) -> None:
+        one, other = canonical(recorded), canonical(replayed)
+        for text, each in zip((one, other), self._hashes, strict=True):
+            each.update(hashlib.sha256(text).digest())
+        if hashlib.sha256(one).digest() != hashlib.sha256(other).digest():
+            found = first_difference(recorded, replayed)
+            assert found is not None
+            raise _Differs(Difference(step, *found))
+
+
+__all__ = ["Difference", "Replayed", "Verdict", "replay"]

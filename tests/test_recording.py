@@ -1,0 +1,480 @@
+"""Recording: every episode with its ending, whole or absent, whatever happens to the process or the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastmcp import Client
+from killed import kill_in_the_middle
+from record_worlds import Dice, Shout, play
+
+from mcpenv import ConfigurationError, Mode, Trajectory
+from mcpenv.config import ServerConfig
+from mcpenv.errors import DamagedRecord
+from mcpenv.recording import RecordedEnvironment, RecordedEpisode, Recorder, TornTail, read_episodes
+from mcpenv.recording.writer import Job, Writer
+from mcpenv.serve import serving
+from mcpenv_client import EnvClient, Plane, ToolErrorType
+
+TESTS = Path(__file__).parent
+
+
+def episode(name: str, **fields: Any) -> RecordedEpisode:
+    return RecordedEpisode(Trajectory(name, **fields), RecordedEnvironment("Dice", "1"))
+
+
+def ids(record: Path) -> list[str]:
+    return [each.id for each in read_episodes(record)]
+
+
+def segments(record: Path) -> list[Path]:
+    return sorted(record.glob("episodes-*.jsonl.gz"))
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Iterator[Recorder]:
+    with Recorder(tmp_path / "record") as made:
+        yield made
+
+
+# -- what is recorded
+
+
+def test_an_episode_of_a_server_is_on_disk_when_the_reset_after_it_is_answered(tmp_path: Path) -> None:
+    with serving(Dice, ServerConfig(record=tmp_path)) as url, EnvClient(url).sync() as client:
+        for number in range(5):
+            client.reset(episode_id=f"episode-{number}")
+            assert ids(tmp_path) == [f"episode-{before}" for before in range(number)]
+            client.call_tool("roll")
+
+
+def test_an_episode_of_a_server_is_on_disk_when_the_close_after_it_is_answered(tmp_path: Path) -> None:
+    with serving(Dice, ServerConfig(record=tmp_path)) as url:
+        for number in range(5):
+            with EnvClient(url).sync() as client:
+                client.reset(episode_id=f"episode-{number}")
+                client.call_tool("roll")
+            assert ids(tmp_path)[-1] == f"episode-{number}"
+
+
+def test_each_ending_is_recorded(tmp_path: Path) -> None:
+    with serving(Dice, ServerConfig(record=tmp_path, session_timeout_s=0.2)) as url:
+        with EnvClient(url).sync() as client:
+            client.reset(seed=1)
+            while not client.call_tool("roll").done:
+                pass
+            client.reset()
+            client.end(reason="it has said enough")
+            client.reset()
+            client.end(truncated=True)
+            client.reset()
+            client.reset()
+        abandoned = httpx.post(f"{url}/reset", json={"episode_id": "abandoned"}).json()["session_id"]
+        while httpx.get(f"{url}/state", params={"session_id": abandoned}).is_success:
+            threading.Event().wait(0.6)  # asking is use: longer than a session may be idle
+        left = EnvClient(url).sync()
+        left.connect()
+        left.reset(episode_id="left")
+    left.close()
+    ended = [(each.ending, each.trajectory.reason) for each in read_episodes(tmp_path)]
+    assert ended == [
+        ("terminated", "enough"),
+        ("terminated", "it has said enough"),
+        ("truncated", None),
+        ("reset", "reset"),
+        ("closed", "closed"),
+        ("idle", "idle"),
+        ("shutdown", "shutdown"),
+    ]
+
+
+def test_an_episode_whose_orchestrator_vanished_is_recorded_as_disconnected(tmp_path: Path) -> None:
+    program = (
+        "import os, sys; from mcpenv_client import EnvClient; client = EnvClient(sys.argv[1]).sync(); "
+        "client.connect(); client.reset(); client.call_tool('roll'); os._exit(0)"
+    )
+    with serving(Dice, ServerConfig(record=tmp_path)) as url:
+        subprocess.run([sys.executable, "-c", program, url], check=True, timeout=60)
+        while httpx.get(f"{url}/sessions").json()["sessions"]:
+            threading.Event().wait(0.05)
+        while not ids(tmp_path):
+            threading.Event().wait(0.05)
+    (recorded,) = read_episodes(tmp_path)
+    assert recorded.ending == "disconnected" and len(recorded.trajectory.steps) == 1
+
+
+def test_a_record_says_what_was_called_by_whom_and_what_came_of_it(tmp_path: Path) -> None:
+    async def agent(mcp_url: str) -> None:
+        async with Client(mcp_url) as client:
+            await client.call_tool("say", {"text": "hi"})
+
+    with serving(Dice, ServerConfig(record=tmp_path)) as url, EnvClient(url).sync() as client:
+        begun = client.reset(seed=7, sides=4, target=3)
+        asyncio.run(agent(begun.info["mcp_url"]))
+        client.call_tool("refuse")
+        client.step(Shout(text="go"))
+        client.end(reason="enough talk")
+        client.reset()
+        recorded = next(iter(read_episodes(tmp_path)))
+        played = recorded.trajectory
+    assert (played.seed, played.options) == (7, {"sides": 4, "target": 3})
+    assert played.observation is not None
+    assert played.observation["metadata"]["prompt"] == "Reach 3 with dice of 4 sides."
+    said, refused, shouted = played.steps
+    assert (said.call.plane, said.call.name, said.call.arguments) == (Plane.AGENT, "say", {"text": "hi"})
+    assert said.outcome.result is not None and said.outcome.result.data == {"said": "hi"} and said.reward is None
+    assert refused.outcome.error is not None and refused.outcome.error.error_type is ToolErrorType.EXECUTION_ERROR
+    assert refused.reward is not None and refused.reward.components == {"effort": 0.5}
+    assert shouted.call.name == "shout"
+    assert recorded.extra == {"observations": {"3": {"metadata": {}, "echo": "go (0)"}}}
+    assert recorded.environment == RecordedEnvironment("Dice", "0.1.0")
+    assert recorded.versions.keys() == {"mcpenv", "fastmcp", "mcp", "python"}
+
+
+def test_a_recorded_episode_knows_its_tools_and_the_list_is_written_once(recorder: Recorder) -> None:
+    env = Dice()
+    recorder.attach(env)
+    for seed in range(3):
+        play(env, seed)
+    env.remove_tool("say")
+    env.reset()
+    env.close()
+    recorder.flush()
+    *first, last = [each.tools for each in read_episodes(recorder.directory)]
+    assert len(set(first)) == 1 and last != first[0]
+    assert len(list((recorder.directory / "tools").iterdir())) == 2
+    assert [tool.name for tool in recorder.tools.read(last)] == ["roll", "picture", "refuse", "crash"]
+
+
+def test_an_episode_that_nobody_gave_a_seed_has_one_that_plays_it_again(recorder: Recorder) -> None:
+    env = Dice()
+    recorder.attach(env)
+    env.reset()
+    said = [env.call_tool("roll").text for _ in range(3)]
+    env.reset()
+    recorder.flush()
+    (recorded,) = read_episodes(recorder.directory)
+    env.reset(seed=recorded.trajectory.seed)
+    assert [env.call_tool("roll").text for _ in range(3)] == said
+
+
+def test_an_episode_longer_than_its_environment_keeps_is_recorded_from_its_first_step(recorder: Recorder) -> None:
+    class Short(Dice):
+        max_kept_steps = 10
+
+    env = Short()
+    recorder.attach(env)
+    env.reset(target=10**6)
+    for number in range(700):
+        env.call_tool("say", {"text": str(number)})
+    assert env.trajectory is not None and env.trajectory.dropped == 690
+    env.close()
+    recorder.flush()
+    (recorded,) = read_episodes(recorder.directory)
+    assert recorded.trajectory.dropped == 0
+    assert [step.call.arguments["text"] for step in recorded.trajectory.steps] == [str(n) for n in range(700)]
+
+
+def test_a_program_that_ends_without_closing_its_recorder_loses_nothing(tmp_path: Path) -> None:
+    program = (
+        f"import sys; sys.path.insert(0, {str(TESTS)!r}); from record_worlds import Dice, play; "
+        f"from mcpenv.recording import Recorder; env = Dice(); Recorder({str(tmp_path)!r}).attach(env)\n"
+        "for seed in range(50): play(env, seed)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, stderr=subprocess.DEVNULL)
+    assert len(ids(tmp_path)) == 50
+
+
+def test_a_recorder_keeps_no_environment_alive(recorder: Recorder) -> None:
+    env = Dice()
+    recorder.attach(env)
+    env.reset()
+    env.call_tool("roll")
+    env.close()
+    recorder.flush()
+    gone = weakref.ref(env)
+    del env
+    gc.collect()
+    assert gone() is None
+
+
+# -- values without a JSON form
+
+
+class Odd:
+    def __repr__(self) -> str:
+        return "odd"
+
+
+def deep(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [(float("nan"), None), (Odd(), None), ("\ud800", "\\ud800"), (deep(500), None)],
+    ids=["nan", "object", "surrogate", "deep"],
+)
+def test_an_odd_value_is_noted_and_the_rest_of_the_episode_is_recorded(
+    recorder: Recorder, value: Any, kept: Any
+) -> None:
+    recorder.write(episode("odd", options={"fine": [1, {"b": b"\xff"}], "odd": value}, total_reward=1.5))
+    recorder.write(episode("next"))
+    recorder.flush()
+    odd, after = read_episodes(recorder.directory)
+    (lost,) = odd.extra["not_recorded"]
+    assert lost["path"].startswith("trajectory.options.odd") and lost["why"]
+    assert odd.trajectory.options["fine"] == [1, {"b": "_w=="}] and odd.trajectory.total_reward == 1.5
+    if not isinstance(value, dict):
+        assert odd.trajectory.options["odd"] == kept
+    assert after.id == "next" and "not_recorded" not in after.extra
+
+
+@pytest.mark.parametrize("value", ["NaN", "to Infinity", deep(195)], ids=["nan", "infinity", "deep"])
+def test_what_only_looks_odd_is_recorded_as_it_is(recorder: Recorder, value: Any) -> None:
+    recorder.write(episode("fine", options={"value": value}))
+    recorder.flush()
+    (fine,) = read_episodes(recorder.directory)
+    assert fine.trajectory.options == {"value": value} and fine.extra == {}
+
+
+# -- files
+
+
+def test_a_torn_tail_is_an_absent_episode_wherever_it_is_torn(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "whole") as recorder:
+        for name in ("one", "two", "three"):
+            recorder.write(episode(name))
+    (whole,) = segments(tmp_path / "whole")
+    data = whole.read_bytes()
+    ends = [0, *(offset for offset in range(1, len(data)) if data[offset:].startswith(b"\x1f\x8b\x08")), len(data)]
+    assert len(ends) == 4
+    torn = tmp_path / "episodes-torn.jsonl.gz"
+    for size in range(len(data)):
+        torn.write_bytes(data[:size])
+        told: list[TornTail] = []
+        found = [each.id for each in read_episodes(torn, on_torn=told.append)]
+        complete = max(number for number, end in enumerate(ends) if end <= size)
+        assert found == ["one", "two", "three"][:complete]
+        assert told == ([] if size in ends else [TornTail(torn, ends[complete], size - ends[complete])])
+        assert [each.id for each in read_episodes(torn)] == found
+
+
+def test_damage_before_the_end_is_named_and_nothing_is_made_up(tmp_path: Path) -> None:
+    with Recorder(tmp_path) as recorder:
+        for name in ("one", "two", "three"):
+            recorder.write(episode(name, options={"long": "x" * 1000}))
+    (whole,) = segments(tmp_path)
+    data = bytearray(whole.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    whole.write_bytes(data)
+    found: list[str] = []
+    with pytest.raises(DamagedRecord, match=rf"{whole}, byte \d+: "):
+        found.extend(each.id for each in read_episodes(tmp_path))
+    whole.with_name("episodes-2.jsonl").write_text('{"format": 1}\n')
+    with pytest.raises(DamagedRecord, match="line 1: trajectory: Field required"):
+        list(read_episodes(whole.with_name("episodes-2.jsonl")))
+    line = episode("new").line().replace(b'"format":1', b'"format":2')
+    whole.with_name("episodes-2.jsonl").write_bytes(line)
+    with pytest.raises(DamagedRecord, match="format 2; this version of mcpenv reads 1"):
+        list(read_episodes(whole.with_name("episodes-2.jsonl")))
+
+
+def test_a_record_is_read_while_it_is_written(recorder: Recorder) -> None:
+    for number in range(20):
+        recorder.write(episode(str(number)))
+        recorder.flush()
+        assert ids(recorder.directory) == [str(before) for before in range(number + 1)]
+
+
+def test_a_segment_is_text_for_gzip_and_one_episode_a_line(recorder: Recorder) -> None:
+    for number in range(3):
+        recorder.write(episode(str(number)))
+    recorder.flush()
+    (segment,) = segments(recorder.directory)
+    text = subprocess.run(["gzip", "-dc", str(segment)], capture_output=True, check=True).stdout
+    assert [RecordedEpisode.from_line(line).id for line in text.splitlines()] == ["0", "1", "2"]
+    (segment.parent / "episodes-text.jsonl").write_bytes(text)
+    assert ids(segment.parent / "episodes-text.jsonl") == ["0", "1", "2"]
+
+
+def test_a_new_segment_begins_when_one_is_full(tmp_path: Path) -> None:
+    with Recorder(tmp_path, max_segment_bytes=1000) as recorder:
+        for number in range(30):
+            recorder.write(episode(str(number)))
+    assert len(segments(tmp_path)) > 3 and all(each.stat().st_size < 2000 for each in segments(tmp_path))
+    assert ids(tmp_path) == [str(number) for number in range(30)]
+
+
+def test_several_processes_write_to_one_folder(tmp_path: Path) -> None:
+    program = (
+        "import sys; from mcpenv import Trajectory; from mcpenv.recording import *\n"
+        "with Recorder(sys.argv[1]) as recorder:\n"
+        "    for number in range(100):\n"
+        "        episode = RecordedEpisode(Trajectory(f'{sys.argv[2]}-{number}'), RecordedEnvironment('E'))\n"
+        "        episode.tools = recorder.tools.keep([])\n"
+        "        recorder.write(episode)"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path), name]) for name in "ab"]
+    assert [writer.wait(60) for writer in writers] == [0, 0]
+    assert sorted(ids(tmp_path)) == sorted(f"{name}-{number}" for name in "ab" for number in range(100))
+
+
+# -- when things go wrong
+
+
+def test_episodes_are_whole_or_absent_after_a_kill_and_recording_goes_on_in_the_same_folder(tmp_path: Path) -> None:
+    kill_in_the_middle(tmp_path, times=2, episodes=15)
+
+
+FULL_DISK = """
+import logging, resource, signal, sys
+sys.path.insert(0, sys.argv[2])
+from record_worlds import Dice, play
+from mcpenv.recording import Recorder
+logging.basicConfig(format="%(message)s", level=logging.WARNING)
+logging.getLogger("mcpenv").addFilter(lambda record: "recording" in record.getMessage())
+env = Dice()
+recorder = Recorder(sys.argv[1])
+recorder.attach(env)
+play(env, 0)
+recorder.flush()
+unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, unlimited[1]))
+for seed in range(1, 6):
+    play(env, seed)
+recorder.flush()
+resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+for seed in range(6, 9):
+    play(env, seed)
+env.reset()
+recorder.flush()
+print(recorder.counts.written, recorder.counts.lost, recorder.counts.waiting)
+"""
+
+
+def test_a_disk_that_takes_no_more_fails_no_step_and_is_said_once(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path), str(TESTS)],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    written, lost, waiting = map(int, ran.stdout.split())
+    assert written + lost == 9 and lost >= 3 and waiting == 0
+    assert ran.stderr.count("fails, 1 episodes lost so far: No space left on device") == 1
+    assert ran.stderr.count("fails, ") == 1
+    assert len(ids(tmp_path)) == written
+
+
+def test_a_disk_that_does_not_answer_holds_up_no_server_and_what_is_too_much_is_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = Writer(tmp_path, max_segment_bytes=10**6, max_waiting=2)
+    answers, asked = threading.Event(), threading.Event()
+
+    def stuck() -> bytes:
+        asked.set()
+        assert answers.wait(60)
+        return episode("stuck").line()
+
+    first = Job(stuck)
+    writer.put(first, wait=False)
+    assert asked.wait(60)
+    waiting = [Job(episode(name).line) for name in ("one", "two", "three", "four")]
+    with caplog.at_level(logging.ERROR, "mcpenv"):
+        for job in waiting:
+            writer.put(job, wait=False)
+    assert [job.over for job in waiting] == [False, False, True, True]
+    assert (writer.counts.lost, writer.counts.waiting) == (2, 3)
+    assert len(caplog.records) == 1 and "2 episodes wait to be written" in caplog.text
+    # In process, whoever ends an episode waits instead.
+    patient = Job(episode("patient").line)
+    thread = threading.Thread(target=writer.put, args=(patient,), kwargs={"wait": True})
+    thread.start()
+    assert not patient.over
+    answers.set()
+    thread.join(60)
+    writer.close()
+    assert ids(tmp_path) == ["stuck", "one", "two", "patient"]
+
+
+def test_a_reset_goes_on_when_the_disk_has_not_answered_for_as_long_as_it_may(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = threading.Event()
+
+    def held_up() -> None:
+        assert answers.wait(60)
+
+    with Recorder(tmp_path, patience_s=0.05) as recorder:
+        recorder.write(episode("first"))
+        recorder._writer.put(Job(held_up), wait=True)
+        sink = recorder.sink_for("Dice", "1", lambda: None)
+        sink.episode_over(Trajectory("late"))
+        with caplog.at_level(logging.ERROR, "mcpenv"):
+            asyncio.run(sink.written("late"))
+        assert "not written after 0.05 s" in caplog.text
+        answers.set()
+        asyncio.run(sink.written("late"))
+        assert ids(tmp_path) == ["first", "late"]
+
+
+def test_metadata_says_what_became_of_the_episodes(tmp_path: Path) -> None:
+    with serving(Dice, ServerConfig(record=tmp_path)) as url, EnvClient(url).sync() as client:
+        client.reset()
+        client.reset()
+        assert client.metadata()["recording"] == {
+            "episodes_written": 1,
+            "episodes_lost": 0,
+            "episodes_waiting": 0,
+        }
+    with serving(Dice) as url, EnvClient(url).sync() as client:
+        assert "recording" not in client.metadata()
+
+
+def test_a_server_without_episodes_refuses_to_record(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no episodes in production mode"):
+        with serving(Dice, ServerConfig(mode=Mode.PRODUCTION, record=tmp_path)):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--mode", "production"), "no episodes in production mode"),
+        (("--transport", "stdio"), "no episodes over stdio"),
+        ((), "cannot record to "),
+    ],
+    ids=["production", "stdio", "no-folder"],
+)
+def test_mcpenv_run_refuses_what_cannot_be_recorded(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
+    (tmp_path / "file").write_text("")
+    command = [sys.executable, "-m", "mcpenv", "run", str(TESTS / "record_worlds.py:Dice"), "--port", "0", *options]
+    ran = subprocess.run(
+        [*command, "--record", str(tmp_path / "file" / "record")],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 2 and said in ran.stderr
+
+
+def test_nothing_is_recorded_of_sessions_without_an_orchestrator(tmp_path: Path) -> None:
+    async def agent(url: str) -> None:
+        async with Client(f"{url}/mcp") as client:
+            await client.call_tool("say", {"text": "hi"})
+
+    with serving(Dice, ServerConfig(record=tmp_path)) as url:
+        asyncio.run(agent(url))
+    assert ids(tmp_path) == []
