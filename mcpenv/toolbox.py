@@ -44,10 +44,11 @@ class BoundTool:
 class Toolbox:
     """An instance's own tools in order of registration; each mode sees one tool per name."""
 
-    __slots__ = ("_by_mode", "version")
+    __slots__ = ("_by_mode", "_saved", "version")
 
     def __init__(self) -> None:
         self._by_mode: dict[Mode, dict[str, BoundTool]] = {Mode.SIMULATION: {}, Mode.PRODUCTION: {}}
+        self._saved: dict[int, dict[Mode, dict[str, BoundTool]]] = {}
         self.version = 0
 
     def add(self, tool: BoundTool, modes: tuple[Mode, ...]) -> None:
@@ -71,6 +72,23 @@ class Toolbox:
         found = [tools.pop(name) for tools in self._by_mode.values() if name in tools]
         self.version += bool(found)
         return bool(found)
+
+    def remove_from(self, mode: Mode, name: str) -> None:
+        """Take a tool out of one mode."""
+        self.version += self._by_mode[mode].pop(name, None) is not None
+
+    def save(self) -> int:
+        """Remember the tools as they are; gives the version by which `load` finds them."""
+        if self.version not in self._saved:
+            self._saved[self.version] = {mode: dict(tools) for mode, tools in self._by_mode.items()}
+        return self.version
+
+    def load(self, version: int) -> None:
+        """Have the tools again that there were when `save` gave ``version``."""
+        if version != self.version:
+            self._by_mode = {mode: dict(tools) for mode, tools in self._saved[version].items()}
+            self.version += 1
+            self._saved[self.version] = self._saved[version]
 
     def get(self, mode: Mode, name: str) -> BoundTool | None:
         """The tool that ``mode`` sees under this name."""
@@ -100,6 +118,7 @@ class Toolbox:
         """Forget all tools, and with them the closures that hold the instance."""
         for tools in self._by_mode.values():
             tools.clear()
+        self._saved.clear()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
