@@ -39,6 +39,7 @@ class Shop(MCPEnvironment):
         self.tool(self.sell)
 
     def reset(self, seed: int | None = None) -> None:
+        """Fill the shelves."""
         self.notes, rng = [], random.Random(seed)
         self.db.executescript(
             "DROP TABLE IF EXISTS products; CREATE TABLE products (id INTEGER PRIMARY KEY, name TEXT, stock INT)"
@@ -58,6 +59,7 @@ class Shop(MCPEnvironment):
         return int(left)
 
     def close(self) -> None:
+        """Close the database."""
         self.db.close()
 
 

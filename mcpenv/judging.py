@@ -14,20 +14,26 @@ from .rewards import total
 from .rubrics import Rubric
 from .rubrics.rubric import is_async
 from .rubrics.scoring import Scoring
+from .snapshots.snapshot import HeldEpisode
 from .verification import Verification
+from .worlds import Tree
 
 
 class Judging:
-    """One episode's rubric and verifier. Both are asked where the author's code runs, in turn with the steps."""
+    """One episode's rubric and verifier. Both are asked where the author's code runs, in turn with the steps.
 
-    __slots__ = ("_author", "_ended", "_env", "_scoring", "_verification")
+    Attributes:
+        ended: they were asked about the end.
+    """
+
+    __slots__ = ("_author", "_env", "_scoring", "_verification", "ended")
 
     def __init__(self, author: AuthorCode, env: Author) -> None:
         self._author = author
         self._env = env
         self._scoring: Scoring | None = None
         self._verification: Verification | None = None
-        self._ended = False
+        self.ended = False
 
     async def begin(self, task: Task | None, timeout_s: float | None) -> None:
         """Begin an episode, after the author's reset.
@@ -36,10 +42,35 @@ class Judging:
             ExecutionError: the rubric's constructor raised, or the task's verifier does not fit.
             OperationTimeout: one of them took too long.
         """
-        if self._env.rubric is not None:
-            # Its constructor is the author's code, which may be slow.
-            self._scoring = await self._author.stage("rubric", lambda: self._author.call(self._new_scoring), timeout_s)
+        await self._begin_scoring(timeout_s)
         self._verification = await Verification.begin(self._author, self._env, task, timeout_s)
+
+    async def resume(self, held: HeldEpisode, timeout_s: float | None) -> None:
+        """Go on with an episode that was held; what its rubric remembered is put into `rubrics`.
+
+        Raises:
+            ExecutionError: the rubric's constructor raised.
+            OperationTimeout: it took too long.
+        """
+        await self._begin_scoring(timeout_s)
+        if held.verified:
+            self._verification = Verification(self._author, self._env, held.trajectory.task, held.before)
+        self.ended = held.judged
+
+    @property
+    def rubrics(self) -> list[Rubric]:
+        """The episode's rubric and all that it is made of; empty without one."""
+        return [] if self._scoring is None else self._scoring.rubrics
+
+    @property
+    def verifies(self) -> bool:
+        """Whether the end will be verified."""
+        return self._verification is not None
+
+    @property
+    def before(self) -> Tree | None:
+        """The world as the reset left it, if it is to be verified what became of it."""
+        return None if self._verification is None else self._verification.before
 
     @property
     def is_sync(self) -> bool:
@@ -66,7 +97,7 @@ class Judging:
     def asks_end(self) -> bool:
         """Whether somebody is to be asked about the end, which is done once."""
         nobody = self._scoring is None and self._verification is None
-        return not (nobody or self._ended or self._author.stuck)
+        return not (nobody or self.ended or self._author.stuck)
 
     async def of_end(self, trajectory: Trajectory) -> Reward | None:
         """What rubric and verifier say of an episode that is over. Tools that run together may both end it.
@@ -77,7 +108,7 @@ class Judging:
         Raises:
             ExecutionError, OperationTimeout: one of them failed.
         """
-        self._ended = True
+        self.ended = True
         verification, scoring = self._verification, self._scoring
         if verification is not None:
             trajectory.verified = await verification.result()
@@ -97,6 +128,11 @@ class Judging:
             return total(*parts)
         except ValueError as error:
             raise environment_failure("rubric", error) from error
+
+    async def _begin_scoring(self, timeout_s: float | None) -> None:
+        if self._env.rubric is not None:
+            # Its constructor is the author's code, which may be slow.
+            self._scoring = await self._author.stage("rubric", lambda: self._author.call(self._new_scoring), timeout_s)
 
     def _new_scoring(self) -> Scoring:
         rubric = self._env.rubric

@@ -103,7 +103,9 @@ class Ledger(MCPEnvironment):
 
     def reset(self, seed: int | None = None, accounts: int = 2) -> None:
         self.moved = 0
-        self.db.executescript("DROP TABLE IF EXISTS accounts; CREATE TABLE accounts (id INTEGER PRIMARY KEY, cents INT)")
+        self.db.executescript(
+            "DROP TABLE IF EXISTS accounts; CREATE TABLE accounts (id INTEGER PRIMARY KEY, cents INT)"
+        )
         rng = random.Random(seed)
         self.db.executemany(
             "INSERT INTO accounts VALUES (?, ?)", [(number, rng.randrange(100, 200)) for number in range(accounts)]

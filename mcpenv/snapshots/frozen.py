@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePath
 from typing import Any
@@ -104,6 +105,8 @@ class _Freezing(pickle.Pickler):
         name = self._known.name_of(value)
         if name is not None:
             return known_object, (name,)
+        if isinstance(value, tempfile.TemporaryDirectory):
+            raise pickle.PicklingError("a temporary folder cannot be copied; a FilesWorld holds what is in one")
         if isinstance(value, PurePath):
             place = self._known.place_of(value)
             if place is not None:

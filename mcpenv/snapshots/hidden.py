@@ -87,8 +87,9 @@ def _is_fixed(value: Any, known: Known) -> bool:
         return all(_is_fixed(item, known) for item in value)
     if isinstance(value, BaseModel):
         return bool(value.model_config.get("frozen")) and all(_is_fixed(part, known) for _, part in value)
-    if dataclasses.is_dataclass(value) and value.__dataclass_params__.frozen:  # type: ignore[attr-defined]
-        return all(_is_fixed(getattr(value, each.name), known) for each in dataclasses.fields(value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parameters: Any = getattr(value, "__dataclass_params__", None)
+        return parameters.frozen and all(_is_fixed(getattr(value, f.name), known) for f in dataclasses.fields(value))
     return False
 
 

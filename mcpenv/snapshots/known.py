@@ -45,10 +45,13 @@ class Known:
         return self._objects[name]
 
     def place_of(self, path: PurePath) -> tuple[str, str] | None:
-        """The place that a path is in, and the way from there; None if it is in none."""
+        """The place that a path is in or around, and the way from there; None if it is elsewhere."""
         for name, place in self._places.items():
             if path.is_relative_to(place):
                 return name, path.relative_to(place).as_posix()
+        for name, place in self._places.items():
+            if path in place.parents:
+                return name, "/".join([os.pardir] * (place.parents.index(path) + 1))
         return None
 
     def path_of(self, name: str, way: str) -> Path:
@@ -59,7 +62,10 @@ class Known:
         """
         if name not in self._places:
             raise LookupError(f"this instance has no place {name!r}")
-        return Path(self._places[name]) if way == os.curdir else Path(self._places[name], way)
+        path = Path(self._places[name])
+        for step in way.split("/"):
+            path = path.parent if step == os.pardir else path / step
+        return path
 
     def __iter__(self) -> Iterator[str]:
         """The names."""

@@ -9,6 +9,10 @@ from typing import Any
 from mcpenv_client.observations import Observation
 from mcpenv_client.records import StepRecord, Trajectory
 
+from ..assignment import Assignment
+from ..errors import Misuse
+from ..worlds import Tree
+
 
 @dataclass(frozen=True)
 class HeldState:
@@ -20,7 +24,6 @@ class HeldState:
         attributes: the names of all attributes that there were.
         rubrics: the classes of the rubric and its parts, which have to be the same where it is restored.
         tools: the names of the tools of each mode.
-        own: the environment has a ``save_state`` of its own.
     """
 
     parts: bytes
@@ -28,7 +31,6 @@ class HeldState:
     attributes: frozenset[str]
     rubrics: tuple[str, ...]
     tools: dict[str, tuple[str, ...]]
-    own: bool
 
     @property
     def bytes(self) -> int:
@@ -43,8 +45,10 @@ class HeldEpisode:
     Attributes:
         trajectory: its record; the steps are shared with the episode's own, and nobody changes them.
         first: what the reset answered.
-        done: it was over.
-        scored: its end was scored.
+        last: what the orchestrator was answered when it ended the episode; None if it did not.
+        verified: its end will be, or was.
+        judged: its end was scored and verified.
+        before: the world as the reset left it, for the verifier; None if nobody looked, or there is no world.
         elapsed_s: seconds since the reset.
         reset_of: names the reset that it came from: the instance's, and its number there.
         toolbox: the version of the instance's tools.
@@ -52,11 +56,25 @@ class HeldEpisode:
 
     trajectory: Trajectory
     first: Observation
-    done: bool
-    scored: bool
+    last: Observation | None
+    verified: bool
+    judged: bool
+    before: Tree | None
     elapsed_s: float
     reset_of: tuple[str, int]
     toolbox: int
+
+    def assignment(self, *, declares_task: bool) -> Assignment:
+        """What the author's reset was given.
+
+        Args:
+            declares_task: it has a parameter ``task``.
+        """
+        then = self.trajectory
+        options = dict(then.options)
+        if declares_task and then.task is not None:
+            options.setdefault("task", then.task)
+        return Assignment(then.task, then.seed, options)
 
     def __getstate__(self) -> dict[str, Any]:
         """For a file: without the Python objects that tools returned, which may have no such form."""
@@ -87,15 +105,28 @@ class Snapshot:
     state: HeldState = field(repr=False)
     episode: HeldEpisode = field(repr=False)
 
+    def check_class(self, cls: type, version: str) -> None:
+        """Refuse another environment.
+
+        Raises:
+            Misuse: it is of another class, or version.
+        """
+        if self.environment != class_name(cls):
+            raise Misuse(f"a snapshot of {self.environment} cannot be restored in a {class_name(cls)}")
+        if self.version != version:
+            raise Misuse(
+                f"a snapshot of version {self.version} of {self.environment} cannot be restored in version {version}"
+            )
+
 
 def class_name(cls: type) -> str:
     """Module and name of a class."""
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
-def size_of(trajectory: Trajectory) -> int:
-    """About how many bytes the record of an episode takes."""
-    return len(pickle.dumps([_weighed(record) for record in trajectory.steps], protocol=5))
+def size_of(trajectory: Trajectory, before: Tree | None) -> int:
+    """About how many bytes the record of an episode takes, and the world as its reset left it."""
+    return len(pickle.dumps([before, *map(_weighed, trajectory.steps)], protocol=5))
 
 
 def _weighed(record: StepRecord) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import PurePath
-from typing import Any, NoReturn, Protocol
+from typing import Any, ClassVar, NoReturn, Protocol
 
 from mcpenv_client.errors import NotSupported
 
@@ -30,6 +30,7 @@ class Holder(Protocol):
     rubric: Rubric | None
     world: World | Mapping[str, World] | None
     _shared: Any
+    _own_state: ClassVar[bool]
 
     def save_state(self) -> Any:
         """What to hold."""
@@ -73,8 +74,7 @@ class InstanceState:
         Raises:
             NotSupported: some part of it cannot be held; it says which, and what to do.
         """
-        own = has_own_state(self._env)
-        if not own:
+        if not self._env._own_state:
             self._refuse_hidden()
         state = save_state()
         if isinstance(state, dict):
@@ -90,7 +90,6 @@ class InstanceState:
             frozenset(name for name, _ in attributes_of(self._env)),
             rubric_classes(self._rubrics),
             tool_names(self._tools),
-            own,
         )
 
     # -- to put
@@ -123,23 +122,19 @@ class InstanceState:
         for rubric, state in zip(self._rubrics, parts["rubric"], strict=True):
             rubric.load_state(state)
 
-    def check_tools(self, held: HeldState) -> None:
-        """Take tools away that there were not; those that are missing nobody but the author can register.
+    def arrange_tools(self, held: HeldState) -> None:
+        """Have the tools that there were.
 
         Raises:
-            NotSupported: naming them.
+            NotSupported: naming those that nobody but the author can register.
         """
         for mode in BOTH_MODES:
-            now, then = tool_names(self._tools)[mode.value], held.tools[mode.value]
-            missing = [name for name in then if name not in now]
+            missing = self._tools.arrange(mode, held.tools[mode.value])
             if missing:
                 raise NotSupported(
                     f"{', '.join(map(repr, missing))} was registered in the course of the episode, and this instance "
                     "has no such tool: register it in load_state, after super().load_state(state)"
                 )
-            for name in now:
-                if name not in then:
-                    self._tools.remove_from(mode, name)
 
     # -- inside
 
@@ -191,11 +186,6 @@ def load_default_state(env: Holder, state: dict[str, Any]) -> None:
     """What `MCPEnvironment.load_state` does."""
     for name, value in state.items():
         setattr(env, name, value)
-
-
-def has_own_state(env: Holder) -> bool:
-    """Whether the author says what to hold."""
-    return not getattr(type(env).save_state, "_of_mcpenv", False)
 
 
 def stays(value: Any, known: Known) -> bool:
@@ -256,7 +246,7 @@ def _given_to(rubric: Rubric) -> Iterator[object]:
             stack.extend(value)
         elif isinstance(value, dict):
             stack.extend(value.values())
-        elif not isinstance(value, Rubric | PLAIN):
+        elif not isinstance(value, (Rubric, *PLAIN)):
             yield value
 
 

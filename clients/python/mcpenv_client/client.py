@@ -295,7 +295,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
     async def restore(self, snapshot: SnapshotRef | str, *, timeout_s: float | None = None) -> StepResult[ObsT]:
         """Go on from a snapshot, in a new episode that has the same steps so far; gives the last observation again.
 
-        ``info`` has the new ``episode_id`` and the ``mcp_url`` for agents; the one before leads to an episode that is over.
+        ``info`` has the new ``episode_id`` and ``mcp_url``; the ``mcp_url`` before leads to an episode that is over.
 
         Args:
             snapshot: of this session, or of the session that it was forked from.
