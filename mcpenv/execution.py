@@ -22,7 +22,16 @@ from mcp.shared.subscriptions import ToolsListChanged
 from mcp_types import InputRequiredResult
 
 from mcpenv_client.actions import Action
-from mcpenv_client.errors import EpisodeDone, ErrorCode, ExecutionError, RateLimited, SessionLost, WireError
+from mcpenv_client.errors import (
+    EpisodeDone,
+    ErrorCode,
+    ExecutionError,
+    InvalidMessage,
+    NotSupported,
+    RateLimited,
+    SessionLost,
+    WireError,
+)
 from mcpenv_client.observations import Observation
 from mcpenv_client.records import Plane, Reward, StepRecord, ToolCall, ToolOutcome
 from mcpenv_client.state import State
@@ -514,9 +523,7 @@ class Execution:
             self._judging = judging
         return self.episode.opened(observation)
 
-    async def _author_reset(
-        self, assigned: Assignment, episode_id: str | None, timeout_s: float | None
-    ) -> Observation:
+    async def _author_reset(self, assigned: Assignment, episode_id: str | None, timeout_s: float | None) -> Observation:
         """Run the author's body, once."""
         seed, options = assigned.seed, assigned.options
         self._judging, self.episode.reset_number = None, -1

@@ -209,6 +209,8 @@ class SessionPool:
             await asyncio.wait(running)
         session.execution.stop()
         session.snapshots.close()
+        if session.has_forks:
+            self._end_unjoined(session)
         self.retire_handle(session)
         try:
             await close_instance(session.execution, reason)
@@ -257,6 +259,8 @@ class SessionPool:
     ) -> Session:
         """A session of its own that goes on from a snapshot. Nobody holds it yet: a socket may join it by its id.
 
+        Until one does, it ends with the session that asked for it.
+
         Args:
             credential: what the client chose for it, None if it does not mean to come back.
             timeout_s: seconds that the restoring may take.
@@ -275,15 +279,23 @@ class SessionPool:
         if session_id in self._sessions or session_id in self._opening_socket:
             raise InvalidMessage("there is a session of that id already")
         session = await self._open(session_id, Origin.SOCKET, credential)
-        session.held = False
+        session.held, session.forked_by, parent.has_forks = False, parent.id, True
         session.base_url = parent.base_url
         session.snapshots = parent.snapshots.forked()
         try:
             await session.go_on_from(snapshot, timeout_s)
+            if parent.closing is not None:
+                raise SessionLost("the session was closed")  # who asked will not hear of the fork
         except BaseException:
             await self.close(session)
             raise
         return session
+
+    def _end_unjoined(self, parent: Session) -> None:
+        """Nobody but the client of ``parent`` knew of those forks of its that no socket has joined."""
+        for session in list(self._sessions.values()):
+            if session.forked_by == parent.id and not session.held and session.grace is None:
+                self._begin_close(session)
 
     def new_snapshots(self) -> SnapshotStore:
         """A place for the snapshots of one session."""

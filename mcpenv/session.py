@@ -128,6 +128,8 @@ class Session:
         claimed: somebody came back with its id (HTTP).
         closing: its end under way, or over; None while it is open.
         replacing: a new instance is being made for it.
+        forked_by: the id of the session that asked for it; None if it is no fork.
+        has_forks: it asked for some.
     """
 
     __slots__ = (
@@ -141,8 +143,10 @@ class Session:
         "created_monotonic",
         "credential",
         "execution",
+        "forked_by",
         "grace",
         "handle",
+        "has_forks",
         "held",
         "id",
         "last_used",
@@ -171,6 +175,8 @@ class Session:
         self.claimed = False
         self.closing: asyncio.Task[None] | None = None
         self.replacing: asyncio.Task[None] | None = None
+        self.forked_by: str | None = None
+        self.has_forks = False
         self.created_at = time.time()
         self.created_monotonic = self.last_used = time.monotonic()
 

@@ -306,7 +306,7 @@ def test_a_tool_that_belongs_to_an_object_is_named_and_one_that_only_reads_setti
 
     with pytest.raises(NotSupported, match="the Counter whose method it is"):
         begun(Foreign("method")).snapshot()
-    with pytest.raises(NotSupported, match="the Counter that it is given by functools.partial"):
+    with pytest.raises(NotSupported, match=r"the Counter that it is given by functools\.partial"):
         begun(Foreign("partial")).snapshot()
     env = begun(Foreign("closure"))
     call(env, "add", by=1)

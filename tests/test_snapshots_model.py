@@ -50,8 +50,8 @@ class Episode:
 
     def after(self, name: str, value: int) -> tuple[Episode, Any, float]:
         """The episode after a call, what the tool answers (None: it fails), and the reward."""
-        then, answer = self, None
-        ended = 0.0
+        then, ended = self, 0.0
+        answer: Any = None
         if name == "add":
             then = replace(self, count=self.count + value)
             answer = then.count

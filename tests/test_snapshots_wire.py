@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import fastmcp
@@ -43,6 +43,12 @@ def run(main: Any) -> Any:
 def data(step: StepResult[Any]) -> Any:
     assert step.result is not None, step.error
     return step.result.data
+
+
+def address_of(env: Client) -> str:
+    """Where agents act on its episode."""
+    assert env.mcp_url is not None
+    return env.mcp_url
 
 
 # -- must show: branches of a database
@@ -134,9 +140,9 @@ def test_a_restore_gives_agents_a_new_address_and_the_one_before_is_over() -> No
                 await waiting
             assert again.info["mcp_url"] == env.mcp_url != first.info["mcp_url"]
             assert again.info["episode_id"] != first.info["episode_id"]
-            async with fastmcp.Client(env.mcp_url) as agent, await env.fork() as branch:
+            async with fastmcp.Client(address_of(env)) as agent, await env.fork() as branch:
                 assert (await agent.call_tool("add")).data == 1
-                async with fastmcp.Client(branch.mcp_url) as other:
+                async with fastmcp.Client(address_of(branch)) as other:
                     assert (await other.call_tool("add", {"by": 10})).data == 10
                 assert [record.call.plane for record in (await branch.trajectory()).steps] == [Plane.AGENT]
                 assert len((await env.trajectory()).steps) == 1
@@ -173,6 +179,18 @@ def ask(socket: ClientConnection, frame: dict[str, Any]) -> dict[str, Any]:
     socket.send(json.dumps(frame))
     answer: dict[str, Any] = json.loads(socket.recv(TIMEOUT_S))
     return answer
+
+
+ADD = {"type": "call_tool", "tool_name": "add", "arguments": {}}
+
+
+def until_there_are(count: int, url: str) -> set[str]:
+    """The ids of the sessions, as soon as there are no more of them: a session ends a little after its socket."""
+    with httpx.Client() as http:
+        while True:
+            found = {session["session_id"] for session in http.get(f"{url}/sessions").json()["sessions"]}
+            if len(found) <= count:
+                return found
 
 
 def sessions(url: str) -> list[dict[str, Any]]:
@@ -219,7 +237,7 @@ def test_a_frame_that_makes_no_sense_is_refused_and_the_episode_goes_on(kind: st
     with serving(Plain) as url, a_socket(url) as say:
         say("reset")
         assert say(kind, data=sent)["data"]["code"] == "VALIDATION_ERROR"
-        step = say("step", data={"type": "call_tool", "tool_name": "add", "arguments": {}})
+        step = say("step", data=ADD)
         assert step["data"]["observation"]["result"]["data"] == 1
 
 
@@ -271,11 +289,11 @@ def test_snapshots_are_bounded_by_count_and_by_bytes() -> None:
         env.call_tool("keep", {"value": 10**9})
         assert env.snapshot().step == 1
         env.drop_snapshot(held[1])
-        for _ in range(60):
+        for _ in range(200):
             env.call_tool("draw")
         with pytest.raises(CapacityReached, match="max_snapshot_bytes"):
             env.snapshot()
-        assert env.state().step_count == 61
+        assert env.state().step_count == 201
 
 
 def test_nobody_else_can_name_a_snapshot_and_it_goes_with_the_session_that_made_it() -> None:
@@ -294,8 +312,7 @@ def test_nobody_else_can_name_a_snapshot_and_it_goes_with_the_session_that_made_
         own = branch.snapshot()
         branch.restore(held)
         maker.close()
-        while len(sessions(url)) > 2:
-            pass
+        until_there_are(2, url)
         with pytest.raises(InvalidMessage, match="no such snapshot"):
             branch.restore(held)
         assert branch.restore(own).done is False
@@ -309,13 +326,23 @@ def test_a_fork_that_nobody_joins_ends_when_it_is_idle_and_one_that_is_joined_wi
         joined = say("fork")["data"]
         with a_socket(url, session_id=joined["session_id"]) as other:
             assert other("state")["data"]["episode_id"] == joined["episode_id"]
-            ids = {session["session_id"] for session in sessions(url)}
-            while ids != {mine["session_id"], joined["session_id"]}:
-                assert ids >= {mine["session_id"], joined["session_id"]}
-                ids = {session["session_id"] for session in sessions(url)}
-        while len(sessions(url)) > 1:
-            pass
+            left = until_there_are(2, url)
+            assert left == {mine["session_id"], joined["session_id"]}
+            assert other("state")["data"]["step_count"] == 0
+        assert until_there_are(1, url) == {mine["session_id"]}
         assert forked["session_id"] != joined["session_id"]
+
+
+def test_a_fork_that_nobody_has_joined_ends_with_the_session_that_asked_for_it() -> None:
+    with serving(Plain) as url, ExitStack() as stack:
+        with a_socket(url) as say:
+            say("reset")
+            joined = say("fork")["data"]["session_id"]
+            say("fork")
+            branch = stack.enter_context(a_socket(url, session_id=joined))
+            assert branch("state")["data"]["step_count"] == 0
+        assert until_there_are(1, url) == {joined}
+        assert branch("step", data=ADD)["data"]["observation"]["result"]["data"] == 1
 
 
 # -- coming back
@@ -328,6 +355,7 @@ def test_the_fork_of_a_client_that_comes_back_comes_back_too() -> None:
             async with await env.fork() as branch:
                 await branch.call_tool("add")
                 for client in (env, branch):
+                    assert client._connection is not None
                     client._connection._socket.transport.abort()
                 assert data(await branch.call_tool("add")) == 2
                 assert data(await env.call_tool("add")) == 1
@@ -356,8 +384,8 @@ def test_what_cannot_be_held_is_said_over_the_wire() -> None:
 
 
 def test_there_are_no_snapshots_in_production() -> None:
-    config = ServerConfig(mode=Mode.PRODUCTION, control_token="secret")
-    headers = {"Authorization": "Bearer secret"}
+    config = ServerConfig(mode=Mode.PRODUCTION, control_token="control-token")
+    headers = {"Authorization": "Bearer control-token"}
     with serving(Plain, config) as url, Client(url, headers=headers).sync() as env:
         env.reset()
         with pytest.raises(NotSupported, match="there are none here"):
@@ -422,9 +450,10 @@ def test_invariant_6_a_slow_hook_delays_no_other_session_and_no_step_runs_beside
         async with Client(url) as env, Client(url) as other, httpx.AsyncClient() as http:
             reset = await env.reset()
             await other.reset()
-            for name, slow in (("save", env.snapshot), ("load", env.fork)):
+            both: list[tuple[str, Callable[[], Any]]] = [("save", env.snapshot), ("load", env.fork)]
+            for name, slow in both:
                 gated.wait_in = name
-                holding = asyncio.create_task(slow())  # type: ignore[operator]
+                holding = asyncio.create_task(slow())
                 await asyncio.to_thread(gated.begun.wait, TIMEOUT_S)
                 assert (await http.get(f"{url}/health")).status_code == 200
                 assert data(await other.call_tool("add")) >= 1
@@ -499,12 +528,11 @@ def test_hooks_that_fail_are_errors_of_the_environment(gated: type[Gated]) -> No
 
 
 def test_a_fork_under_way_is_cancelled_with_the_session_that_asked_for_it(gated: type[Gated]) -> None:
-    with serving(gated) as url, closing(connect(f"{url.replace('http', 'ws')}/ws")) as socket:
+    with serving(gated) as url, connect(f"{url.replace('http', 'ws')}/ws") as socket:
         ask(socket, {"type": "reset"})
         gated.wait_in = "load"
         socket.send(json.dumps({"type": "fork", "request_id": "f"}))
         assert gated.begun.wait(TIMEOUT_S)
         socket.close()
         gated.go_on.set()
-        while sessions(url):
-            pass
+        until_there_are(0, url)
