@@ -13,7 +13,8 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from functools import partial
+from statistics import median
 from typing import Any
 
 from mcpenv import MCPEnvironment
@@ -38,7 +39,7 @@ class Shop(MCPEnvironment):
         self.notes: list[str] = []
         self.tool(self.sell)
 
-    def reset(self, seed: int | None = None) -> None:
+    def reset(self, seed: int | None = None, episode_id: str | None = None) -> None:
         """Fill the shelves."""
         self.notes, rng = [], random.Random(seed)
         self.db.executescript(
@@ -63,44 +64,45 @@ class Shop(MCPEnvironment):
         self.db.close()
 
 
-@dataclass(frozen=True)
-class Measured:
-    """One row of the table."""
-
-    what: str
-    figure: str
-
-
-def run(quick: bool = False) -> list[Measured]:
-    """Measure; a tenth of the episodes where it is to be quick."""
+def run(quick: bool = False) -> dict[str, Any]:
+    """Print the table and give its figures: medians in milliseconds, sizes in KiB each."""
     episodes = 10 if quick else 100
     # As many slots again, for the forks.
     config = ServerConfig(max_concurrent_envs=2 * episodes + 1)
     with serving(Shop, config) as url, ExitStack() as stack:
         trunks = [stack.enter_context(EnvClient(url).sync()) for _ in range(episodes)]
-        played = [timed(lambda env=env, seed=seed: play(env, seed)) for seed, env in enumerate(trunks)]
+        played = [timed(partial(play, env, seed)) for seed, env in enumerate(trunks)]
         gc.collect()
         before = resident_bytes()
         held = [timed(env.snapshot) for env in trunks]
         gc.collect()
         grown = resident_bytes() - before
         refs = [ref for ref, _ in held]
-        restored = [timed(lambda env=env, ref=ref: env.restore(ref)) for env, ref in zip(trunks, refs, strict=True)]
-        forked = [timed(lambda env=env, ref=ref: env.fork(ref)) for env, ref in zip(trunks, refs, strict=True)]
+        restored = [timed(partial(env.restore, ref)) for env, ref in zip(trunks, refs, strict=True)]
+        forked = [timed(partial(env.fork, ref)) for env, ref in zip(trunks, refs, strict=True)]
         for fork, _ in forked:
             stack.enter_context(fork)
         for env, (fork, _) in zip(trunks, forked, strict=True):
             assert fork.call_tool("sell", {"product": 0}).text == env.call_tool("sell", {"product": 0}).text == "99"
-    size = sum(ref.bytes for ref in refs) / episodes
-    return [
-        Measured("episodes held at once", str(episodes)),
-        Measured(f"to play {STEPS} steps again (reset and steps), p50", milliseconds(played)),
-        Measured("snapshot, p50", milliseconds(held)),
-        Measured("restore, p50", milliseconds(restored)),
-        Measured("fork, with its instance and its socket, p50", milliseconds(forked)),
-        Measured("size as counted, each", f"{size / 1024:.0f} KiB"),
-        Measured("resident memory, each", f"{grown / episodes / 1024:.0f} KiB"),
-    ]
+    figures = {
+        "episodes held at once": episodes,
+        "replay ms": median_ms(played),
+        "snapshot ms": median_ms(held),
+        "restore ms": median_ms(restored),
+        "fork ms": median_ms(forked),
+        "counted KiB": round(sum(ref.bytes for ref in refs) / episodes / 1024),
+        "resident KiB": round(grown / episodes / 1024),
+    }
+    print(
+        f"{episodes} episodes of {STEPS} steps, held at once; {ROWS} rows of SQLite each; over /ws, one after the other"
+    )
+    print(f"{'reset and the steps again':<50} {figures['replay ms']:>8.2f} ms")
+    print(f"{'snapshot':<50} {figures['snapshot ms']:>8.2f} ms")
+    print(f"{'restore, in the same instance':<50} {figures['restore ms']:>8.2f} ms")
+    print(f"{'fork: another instance, its reset, its socket':<50} {figures['fork ms']:>8.2f} ms")
+    print(f"{'a snapshot, as it is counted':<50} {figures['counted KiB']:>8} KiB")
+    print(f"{'a snapshot, in resident memory':<50} {figures['resident KiB']:>8} KiB")
+    return figures
 
 
 def play(env: Any, seed: int) -> None:
@@ -115,9 +117,8 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float]:
     return work(), time.perf_counter() - began
 
 
-def milliseconds(of: list[tuple[Any, float]]) -> str:
-    took_s = sorted(seconds for _, seconds in of)
-    return f"{1000 * took_s[len(took_s) // 2]:.2f} ms"
+def median_ms(of: list[tuple[Any, float]]) -> float:
+    return round(1000 * median(seconds for _, seconds in of), 2)
 
 
 def resident_bytes() -> int:
@@ -126,10 +127,5 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def main(arguments: list[str]) -> None:
-    for row in run(quick="--quick" in arguments):
-        print(f"{row.what:<60} {row.figure:>12}")
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run("--quick" in sys.argv)

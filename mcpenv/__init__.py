@@ -17,6 +17,7 @@ from mcpenv_client import (
     ListToolsObservation,
     McpenvError,
     Mode,
+    NotSupported,
     Observation,
     OracleCall,
     Reward,
@@ -52,6 +53,7 @@ from .rubrics import (
     rubric_from_config,
     score_of,
 )
+from .snapshots import Snapshot
 from .verify import Evidence
 from .worlds import FilesWorld, ObjectWorld, SQLiteWorld, World
 
@@ -108,6 +110,9 @@ __all__ = [
     "ToolErrorType",
     "StepRecord",
     "Trajectory",
+    # Hold its state
+    "Snapshot",
+    "NotSupported",
     # Errors
     "McpenvError",
     "EpisodeDone",

@@ -1,7 +1,7 @@
 """``/ws``: one socket, one session, one episode after the other. The thin shell around the wire protocol.
 
-``wait``, ``trajectory`` and ``cancel`` are served at once, also during a step; all others run in order of arrival. Answers
-to frames without a ``request_id`` keep the frames' order.
+``wait``, ``trajectory`` and ``cancel`` are served at once, also during a step; all others run in order of arrival.
+Answers to frames without a ``request_id`` keep the frames' order.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Plain(MCPEnvironment):
             self.remove_tool("learn")
             return "learnt"
 
-    def reset(self, seed: int | None = None, start: int = 0) -> Observation:
+    def reset(self, seed: int | None = None, episode_id: str | None = None, start: int = 0) -> Observation:
         self.count, self.numbers = start, []
         self.rng, self.generator = random.Random(seed), np.random.default_rng(seed)
         return Observation(metadata={"start": start})
@@ -101,7 +101,7 @@ class Ledger(MCPEnvironment):
         self.tool(self.balance)
         self.tool(self.submit, terminal=True)
 
-    def reset(self, seed: int | None = None, accounts: int = 2) -> None:
+    def reset(self, seed: int | None = None, episode_id: str | None = None, accounts: int = 2) -> None:
         self.moved = 0
         self.db.executescript(
             "DROP TABLE IF EXISTS accounts; CREATE TABLE accounts (id INTEGER PRIMARY KEY, cents INT)"

@@ -117,7 +117,7 @@ def test_a_fork_is_reset_with_the_seed_and_options_of_its_episode_and_a_restore_
     resets: list[tuple[int | None, int]] = []
 
     class Counted(Plain):
-        def reset(self, seed: int | None = None, start: int = 0) -> Observation:
+        def reset(self, seed: int | None = None, episode_id: str | None = None, start: int = 0) -> Observation:
             resets.append((seed, start))
             return super().reset(seed=seed, start=start)
 

@@ -129,7 +129,10 @@ class BlockingClient:
         @functools.wraps(attribute)
         def blocking(*args: Any, **kwargs: Any) -> Any:
             result = attribute(*args, **kwargs)
-            return _LOOP.run(result) if inspect.iscoroutine(result) else result
+            if not inspect.iscoroutine(result):
+                return result
+            given = _LOOP.run(result)
+            return type(self)(given) if isinstance(given, type(self._client)) else given  # a fork blocks too
 
         self.__dict__[name] = blocking
         return blocking
@@ -144,12 +147,6 @@ class BlockingClient:
 
 class SyncEnvClient(BlockingClient, Generic[ObsT, StateT]):
     """`EnvClient` with blocking methods: what `EnvClient.sync` gives."""
-
-    def fork(
-        self, snapshot: SnapshotRef | str | None = None, *, timeout_s: float | None = None
-    ) -> SyncEnvClient[ObsT, StateT]:
-        """`EnvClient.fork`; the fork blocks too."""
-        return SyncEnvClient(_LOOP.run(self._client.fork(snapshot, timeout_s=timeout_s)))
 
     if TYPE_CHECKING:
         # ruff: noqa: D102 - the methods are `EnvClient`'s
@@ -186,6 +183,7 @@ class SyncEnvClient(BlockingClient, Generic[ObsT, StateT]):
         def cancel(self, request_id: str) -> bool: ...
         def snapshot(self, *, timeout_s: float | None = None) -> SnapshotRef: ...
         def restore(self, snapshot: SnapshotRef | str, *, timeout_s: float | None = None) -> StepResult[ObsT]: ...
+        def fork(self, snapshot: SnapshotRef | str | None = None, *, timeout_s: float | None = None) -> Self: ...
         def drop_snapshot(self, snapshot: SnapshotRef | str) -> bool: ...
         def list_tools(self) -> list[Tool]: ...
         def state(self) -> StateT: ...
