@@ -94,7 +94,7 @@ def run(quick: bool = False) -> dict[str, Any]:
         "resident KiB": round(grown / episodes / 1024),
     }
     print(
-        f"{episodes} episodes of {STEPS} steps, held at once; {ROWS} rows of SQLite each; over /ws, one after the other"
+        f"{episodes} episodes of {STEPS} steps and {ROWS} rows of SQLite, held at once; over /ws, one after the other"
     )
     print(f"{'reset and the steps again':<50} {figures['replay ms']:>8.2f} ms")
     print(f"{'snapshot':<50} {figures['snapshot ms']:>8.2f} ms")
