@@ -26,12 +26,17 @@ from mcpenv import (
     Misuse,
     Observation,
     Rubric,
+    StepRecord,
+    Task,
+    TaskLimits,
     ToolCall,
     ToolOutcome,
+    Trajectory,
     WeightedSum,
 )
 from mcpenv.openenv.adapter import OpenEnvEnvironment
 from mcpenv.snapshots import Snapshot
+from mcpenv.verify import Evidence
 from mcpenv.worlds import FilesWorld, SQLiteWorld
 from mcpenv_client import InvalidMessage, NotSupported, SessionLost
 
@@ -607,3 +612,98 @@ def test_a_tool_of_the_course_of_the_episode_has_to_be_registered_again_for_a_fo
     knowing = begun(Knows())
     call(knowing, "grow")
     assert call(knowing.fork(), "bloom") == "bloomed"
+
+
+# -- tasks, verifiers, records
+
+
+class Verified(Ledger):
+    """Is worth 1 if the account lost what the task says, as against what it had after the reset."""
+
+    def verify(self, evidence: Evidence) -> float:
+        assert evidence.task is not None and evidence.before is not None and evidence.after is not None
+        before, after = (tree["accounts"]["0"]["cents"] for tree in (evidence.before, evidence.after))
+        return float(before - after == evidence.task.metadata["lose"])
+
+
+def test_a_fork_is_verified_against_the_world_as_the_first_reset_left_it() -> None:
+    env = begun(Verified(), task=Task(id="t", metadata={"lose": 30}, options={"accounts": 3}))
+    call(env, "transfer", source=0, target=1, cents=20)
+    held = env.snapshot()
+    with env.fork(held) as branch:
+        assert branch.task == env.task and branch.task.id == "t"
+        call(branch, "transfer", source=0, target=1, cents=10)
+        assert branch.end().info["return"] == pytest.approx(1.3)
+        assert branch.trajectory.verified.value == 1.0
+    assert env.end().info["return"] == pytest.approx(0.2)
+    again = env.restore(held)
+    assert not again.done and env.trajectory.verified is None
+    call(env, "transfer", source=0, target=2, cents=10)
+    assert env.end().reward == 1.0
+    env.close()
+
+
+def test_an_episode_that_the_orchestrator_ended_answers_the_same_end_again() -> None:
+    env = begun(Plain(), seed=1)
+    call(env, "add")
+    end = env.end(truncated=True, reason="turns")
+    held = env.snapshot()
+    env.reset()
+    again = env.restore(held)
+    assert (again.reward, again.truncated, again.info["reason"]) == (end.reward, True, "turns")
+    assert again.info["episode_id"] == env.episode_id != end.info["episode_id"]
+    assert env.end().info == again.info
+
+
+def test_the_limits_of_a_task_go_on() -> None:
+    env = begun(Plain(), task=Task(id="t", limits=TaskLimits(max_steps=3, timeout_s=3600)))
+    call(env, "look")
+    branch = env.fork()
+    call(branch, "look")
+    assert branch.call_tool("look").info["reason"] == "max_steps"
+    assert branch._execution.episode.elapsed_s >= env.snapshot().episode.elapsed_s - 1
+
+
+class Kept:
+    """A sink that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.over: list[Trajectory] = []
+
+    def spill(self, trajectory: Trajectory, steps: list[StepRecord]) -> None:
+        raise AssertionError("no episode here is so long")
+
+    def episode_over(self, trajectory: Trajectory) -> None:
+        self.over.append(trajectory)
+
+    async def written(self, episode_id: str) -> None:
+        return
+
+
+def test_each_branch_is_recorded_once_with_all_its_steps() -> None:
+    env = Plain()
+    kept = env._execution.sink = Kept()
+    first = env.reset().info["episode_id"]
+    call(env, "add")
+    held = env.snapshot()
+    call(env, "look")
+    branch = env.fork(held)
+    call(branch, "draw")
+    second = env.restore(held).info["episode_id"]
+    third = branch.episode_id
+    branch.close()
+    env.end()
+    env.close()
+    told = {each.episode_id: ([step.call.name for step in each.steps], each.reason) for each in kept.over}
+    assert told == {
+        first: (["add", "look"], "restored"),
+        third: (["add", "draw"], "closed"),
+        second: (["add"], None),
+    }
+    assert len(kept.over) == 3 and len({each.seed for each in kept.over}) == 1
+    # What was recorded of a branch can be played from its beginning.
+    (branch_record,) = (each for each in kept.over if each.episode_id == third)
+    again = begun(Plain(), seed=branch_record.seed)
+    for step in branch_record.steps:
+        played = again.call_tool(step.call.name, step.call.arguments)
+        assert step.outcome.result is not None and played.text == step.outcome.result.text
