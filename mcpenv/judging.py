@@ -20,20 +20,16 @@ from .worlds import Tree
 
 
 class Judging:
-    """One episode's rubric and verifier. Both are asked where the author's code runs, in turn with the steps.
+    """One episode's rubric and verifier. Both are asked where the author's code runs, in turn with the steps."""
 
-    Attributes:
-        ended: they were asked about the end.
-    """
-
-    __slots__ = ("_author", "_env", "_scoring", "_verification", "ended")
+    __slots__ = ("_author", "_ended", "_env", "_scoring", "_verification")
 
     def __init__(self, author: AuthorCode, env: Author) -> None:
         self._author = author
         self._env = env
         self._scoring: Scoring | None = None
         self._verification: Verification | None = None
-        self.ended = False
+        self._ended = False
 
     async def begin(self, task: Task | None, timeout_s: float | None) -> None:
         """Begin an episode, after the author's reset.
@@ -55,7 +51,6 @@ class Judging:
         await self._begin_scoring(timeout_s)
         if held.verified:
             self._verification = Verification(self._author, self._env, held.trajectory.task, held.before)
-        self.ended = held.judged
 
     @property
     def rubrics(self) -> list[Rubric]:
@@ -97,7 +92,7 @@ class Judging:
     def asks_end(self) -> bool:
         """Whether somebody is to be asked about the end, which is done once."""
         nobody = self._scoring is None and self._verification is None
-        return not (nobody or self.ended or self._author.stuck)
+        return not (nobody or self._ended or self._author.stuck)
 
     async def of_end(self, trajectory: Trajectory) -> Reward | None:
         """What rubric and verifier say of an episode that is over. Tools that run together may both end it.
@@ -108,7 +103,7 @@ class Judging:
         Raises:
             ExecutionError, OperationTimeout: one of them failed.
         """
-        self.ended = True
+        self._ended = True
         verification, scoring = self._verification, self._scoring
         if verification is not None:
             trajectory.verified = await verification.result()

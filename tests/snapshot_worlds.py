@@ -153,6 +153,27 @@ class WithoutLock(Locked):
         return state
 
 
+class Part:
+    """Cannot be unpickled while it does not fit."""
+
+    fits = True
+
+    def __setstate__(self, state: Any) -> None:
+        if not Part.fits:
+            raise ValueError("changed")
+
+    def __getstate__(self) -> Any:
+        return {"a": 1}
+
+
+class Picky(Plain):
+    """Holds what may not fit any more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = Part()
+
+
 class Hiding(MCPEnvironment):
     """A tool that remembers in a variable of the constructor."""
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import pytest
 from fastmcp import FastMCP
-from snapshot_worlds import Hiding, Ledger, Locked, Plain, WithoutLock
+from snapshot_worlds import Hiding, Ledger, Locked, Part, Picky, Plain, WithoutLock
 
 from mcpenv import (
     EpisodeDone,
@@ -514,8 +514,14 @@ def test_a_snapshot_that_fails_changes_nothing() -> None:
 
 
 def test_a_restore_that_fails_on_its_way_leaves_an_environment_to_be_reset() -> None:
+    resets: list[int] = []
+
     class Failing(Hooked):
         """Fails where an attribute of the instance, which came after the snapshot, would be gone."""
+
+        def reset(self, seed: int | None = None, episode_id: str | None = None, start: int = 0) -> Observation:
+            resets.append(start)
+            return super().reset(seed=seed, start=start)
 
     env = begun(Failing())
     call(env, "add")
@@ -528,15 +534,11 @@ def test_a_restore_that_fails_on_its_way_leaves_an_environment_to_be_reset() -> 
     Failing.failing = ""
     env.restore(held)
     assert env.count == 1 and env.step_count == 1
+    assert resets == [0, 0]  # nobody knows what became of the instance: its reset has run again
     assert env.reset().done is False and env.step_count == 0
 
 
 def test_a_restore_that_is_refused_before_it_begins_changes_nothing() -> None:
-    class Picky(Plain):
-        def __init__(self) -> None:
-            super().__init__()
-            self.part = Part()
-
     env = begun(Picky())
     held = env.snapshot()
     call(env, "add")
@@ -548,19 +550,6 @@ def test_a_restore_that_is_refused_before_it_begins_changes_nothing() -> None:
         Part.fits = True
     assert env.episode_id == episode_id
     assert call(env, "add") == 2
-
-
-class Part:
-    """Cannot be unpickled while it does not fit."""
-
-    fits = True
-
-    def __setstate__(self, state: Any) -> None:
-        if not Part.fits:
-            raise ValueError("changed")
-
-    def __getstate__(self) -> Any:
-        return {"a": 1}
 
 
 def test_a_fork_that_fails_is_closed() -> None:
@@ -612,6 +601,36 @@ def test_a_tool_of_the_course_of_the_episode_has_to_be_registered_again_for_a_fo
     knowing = begun(Knows())
     call(knowing, "grow")
     assert call(knowing.fork(), "bloom") == "bloomed"
+
+
+def test_a_tool_that_was_replaced_is_the_one_before_again() -> None:
+    class Replacing(MCPEnvironment):
+        def __init__(self) -> None:
+            self.tool(self.first, name="act_on")
+            self.tool(self.replace)
+
+        def first(self) -> str:
+            """Act."""
+            return "first"
+
+        def second(self) -> str:
+            """Act."""
+            return "second"
+
+        def replace(self) -> str:
+            """Have another tool under the same name."""
+            self.remove_tool("act_on")
+            self.tool(self.second, name="act_on")
+            return "replaced"
+
+    env = begun(Replacing())
+    held = env.snapshot()
+    call(env, "replace")
+    later = env.snapshot()
+    env.restore(held)
+    assert call(env, "act_on") == "first"
+    env.restore(later)
+    assert call(env, "act_on") == "second"
 
 
 # -- tasks, verifiers, records

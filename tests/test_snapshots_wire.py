@@ -13,7 +13,7 @@ import fastmcp
 import httpx
 import pytest
 from fastmcp import FastMCP
-from snapshot_worlds import Hiding, Ledger, Locked, Plain
+from snapshot_worlds import Hiding, Ledger, Locked, Part, Picky, Plain
 from websockets.sync.client import ClientConnection, connect
 
 from mcpenv import MCPEnvironment, Mode
@@ -155,10 +155,32 @@ def test_a_refused_restore_leaves_the_address_as_it_was() -> None:
     async def main(url: str) -> None:
         async with Client(url) as env:
             first = await env.reset()
+            held = await env.snapshot()
             with pytest.raises(InvalidMessage, match="no such snapshot"):
                 await env.restore("nothing")
+            Part.fits = False
+            try:
+                with pytest.raises(NotSupported, match="does not fit this instance"):
+                    await env.restore(held)
+            finally:
+                Part.fits = True
             async with fastmcp.Client(first.info["mcp_url"]) as agent:
                 assert (await agent.call_tool("add")).data == 1
+            assert (await env.restore(held)).done is False
+
+    with serving(Picky) as url:
+        run(main(url))
+
+
+def test_the_address_before_a_restore_still_lists_when_the_session_is_over() -> None:
+    async def main(url: str) -> None:
+        async with Client(url) as env:
+            first = await env.reset()
+            await env.restore(await env.snapshot())
+        async with fastmcp.Client(first.info["mcp_url"]) as agent:
+            assert {tool.name for tool in await agent.list_tools()} == {"add", "draw", "keep", "look", "learn"}
+            with pytest.raises(fastmcp.exceptions.ToolError, match=r"The episode is over\."):
+                await agent.call_tool("add")
 
     with serving(Plain) as url:
         run(main(url))
@@ -294,6 +316,9 @@ def test_snapshots_are_bounded_by_count_and_by_bytes() -> None:
         with pytest.raises(CapacityReached, match="max_snapshot_bytes"):
             env.snapshot()
         assert env.state().step_count == 201
+        env.reset()
+        for _ in range(10):  # what was dropped is not counted
+            assert env.drop_snapshot(env.snapshot())
 
 
 def test_nobody_else_can_name_a_snapshot_and_it_goes_with_the_session_that_made_it() -> None:

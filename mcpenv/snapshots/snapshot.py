@@ -47,7 +47,6 @@ class HeldEpisode:
         first: what the reset answered.
         last: what the orchestrator was answered when it ended the episode; None if it did not.
         verified: its end will be, or was.
-        judged: its end was scored and verified.
         before: the world as the reset left it, for the verifier; None if nobody looked, or there is no world.
         elapsed_s: seconds since the reset.
         reset_of: names the reset that it came from: the instance's, and its number there.
@@ -58,7 +57,6 @@ class HeldEpisode:
     first: Observation
     last: Observation | None
     verified: bool
-    judged: bool
     before: Tree | None
     elapsed_s: float
     reset_of: tuple[str, int]

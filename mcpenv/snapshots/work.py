@@ -63,7 +63,6 @@ async def hold(instance: Instance, judging: Judging | None, timeout_s: float | N
         episode.first,
         episode.last,
         judging.verifies,
-        judging.ended,
         judging.before,
         episode.elapsed_s,
         (instance.session_id, episode.reset_number),
