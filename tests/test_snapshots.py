@@ -270,6 +270,16 @@ def test_an_attribute_that_does_not_pickle_is_named_and_what_to_do() -> None:
     assert call(begun(WithoutLock()).fork(), "add") == 1
 
 
+def test_a_connection_that_no_world_names_is_refused_and_what_to_do() -> None:
+    class Unsaid(Ledger):
+        def __init__(self) -> None:
+            super().__init__()
+            del self.world
+
+    with begun(Unsaid()) as env, pytest.raises(NotSupported, match=r"self\.db .* self\.world = SQLiteWorld"):
+        env.snapshot()
+
+
 @pytest.mark.parametrize(("how", "name"), [("list", "items"), ("nonlocal", "total")])
 def test_a_tool_that_remembers_in_a_variable_is_named(how: str, name: str) -> None:
     env = begun(Hiding(how))

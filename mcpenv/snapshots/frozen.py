@@ -22,12 +22,14 @@ class CannotFreeze(Exception):
     Attributes:
         path: where it stands, as in ``.game.lock``.
         reason: what pickle said of it.
+        part: the part.
     """
 
-    def __init__(self, path: str, reason: str) -> None:
+    def __init__(self, path: str, reason: str, part: Any) -> None:
         super().__init__(path, reason)
         self.path = path
         self.reason = reason
+        self.part = part
 
 
 class CannotThaw(Exception):
@@ -43,9 +45,8 @@ def freeze(parts: Mapping[str, Any], known: Known) -> bytes:
     try:
         return _frozen(parts, known)
     except Exception as error:
-        found = _culprit(parts, known, MAX_DEPTH)
-        path, cause = found if found is not None else ("", error)
-        raise CannotFreeze(path, own_words(cause)) from error
+        path, cause, part = _culprit(parts, known, MAX_DEPTH) or ("", error, parts)
+        raise CannotFreeze(path, own_words(cause), part) from error
 
 
 def thaw(data: bytes, known: Known) -> dict[str, Any]:
@@ -135,14 +136,14 @@ def _frozen(value: Any, known: Known) -> bytes:
     return file.getvalue()
 
 
-def _culprit(value: Any, known: Known, depth: int) -> tuple[str, Exception] | None:
-    """The path and the exception of the first part that cannot be frozen; None if each of them can."""
+def _culprit(value: Any, known: Known, depth: int) -> tuple[str, Exception, Any] | None:
+    """Where the first part is that cannot be frozen, why, and the part; None if each of them can."""
     for step, part in _parts_of(value):
         try:
             _frozen(part, known)
         except Exception as error:  # noqa: BLE001 - objects of the author's, whose pickling may raise anything
             deeper = _culprit(part, known, depth - 1) if depth > 1 else None
-            return (step, error) if deeper is None else (step + deeper[0], deeper[1])
+            return (step, error, part) if deeper is None else (step + deeper[0], *deeper[1:])
     return None
 
 

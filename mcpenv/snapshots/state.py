@@ -167,9 +167,12 @@ class InstanceState:
                     )
 
     def _refuse_unpicklable(self, error: CannotFreeze) -> NoReturn:
+        advice = "leave it out in save_state and make it anew in load_state, or keep it elsewhere"
+        if isinstance(error.part, sqlite3.Connection):
+            advice = "say that it is the environment's world: self.world = SQLiteWorld(connection)"
         raise NotSupported(
             f"{type(self._env).__name__} cannot be held: {_in_words(error.path)} cannot be pickled ({error.reason}); "
-            "leave it out in save_state and make it anew in load_state, or keep it elsewhere"
+            f"{advice}"
         ) from error
 
 
