@@ -563,7 +563,9 @@ class Execution:
         self.episode.open(assigned, None, implicit=False, instead="restored")
 
     def _refuse_without_episodes(self) -> None:
-        if not self.episode.orchestrated or self.mode is Mode.PRODUCTION:
+        if self.mode is Mode.PRODUCTION:
+            raise NotSupported("snapshots are for simulation, and this environment is used in production mode")
+        if not self.episode.orchestrated:
             raise NotSupported("snapshots are of episodes, and there are none here: nobody resets this environment")
 
     async def _end(self, truncated: bool, reason: str | None) -> None:

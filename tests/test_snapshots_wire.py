@@ -413,7 +413,7 @@ def test_there_are_no_snapshots_in_production() -> None:
     headers = {"Authorization": "Bearer control-token"}
     with serving(Plain, config) as url, Client(url, headers=headers).sync() as env:
         env.reset()
-        with pytest.raises(NotSupported, match="there are none here"):
+        with pytest.raises(NotSupported, match="in production mode"):
             env.snapshot()
 
 
