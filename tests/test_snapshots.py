@@ -9,6 +9,8 @@ import random
 import sqlite3
 import tempfile
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -107,6 +109,44 @@ def test_attributes_that_share_an_object_share_it_again() -> None:
     branch = env.fork()
     assert branch.view["items"] is branch.items is not env.items
     assert branch.view["owner"] is branch
+
+
+def test_what_all_sessions_share_is_not_copied() -> None:
+    class Sharing(MCPEnvironment):
+        @classmethod
+        @asynccontextmanager
+        async def lifespan(cls) -> AsyncIterator[dict[str, Any]]:
+            yield {"lock": threading.Lock(), "words": ["a"]}
+
+        def __init__(self) -> None:
+            self.lock, self.words, self.whole = self.shared["lock"], self.shared["words"], self.shared
+
+    env = begun(Sharing())
+    branch = env.fork()
+    assert branch.whole is env.whole and branch.words is env.words and branch.lock is env.lock
+
+
+def test_attributes_in_slots_are_held_too() -> None:
+    class Slotted(MCPEnvironment):
+        __slots__ = ("__hidden", "count")
+
+        def __init__(self) -> None:
+            self.count, self.__hidden = 0, [0]
+
+            @self.tool
+            def add() -> list[int]:
+                """Add."""
+                self.count += 1
+                self.__hidden.append(self.count)
+                return self.__hidden
+
+    env = begun(Slotted())
+    call(env, "add")
+    held = env.snapshot()
+    call(env, "add")
+    assert call(env.fork(held), "add") == [0, 1, 2]
+    env.restore(held)
+    assert call(env, "add") == [0, 1, 2]
 
 
 def test_a_fork_is_made_with_the_same_arguments() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 import tempfile
+import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import PurePath
@@ -141,7 +142,7 @@ class InstanceState:
     def _belongings(self, others: Mapping[str, object]) -> Iterator[tuple[str, object]]:
         yield "environment", self._env
         yield from others.items()
-        yield "shared", self._env._shared
+        yield from _shared_with_all(self._env._shared)
         for name, world in self._worlds.items():
             yield f"world {name}".rstrip(), world
             for index, held in enumerate(held_by(world)):
@@ -222,10 +223,9 @@ def attributes_of(env: Holder) -> list[tuple[str, Any]]:
     """The author's attributes, slots among them."""
     found = dict(vars(env))
     for cls in type(env).__mro__:
-        slots = cls.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if hasattr(env, name):
-                found.setdefault(name, getattr(env, name))
+        for name, member in vars(cls).items():
+            if isinstance(member, types.MemberDescriptorType) and hasattr(env, name):
+                found[name] = getattr(env, name)
     return [(name, value) for name, value in found.items() if name not in OF_THE_FRAMEWORK]
 
 
@@ -237,6 +237,14 @@ def rubric_classes(rubrics: list[Rubric]) -> tuple[str, ...]:
 def tool_names(tools: Toolbox) -> dict[str, tuple[str, ...]]:
     """The names of the tools of each mode."""
     return {mode.value: tuple(tool.kind.name for tool in tools.listed(mode)) for mode in BOTH_MODES}
+
+
+def _shared_with_all(shared: Any) -> Iterator[tuple[str, object]]:
+    """What ``lifespan`` gave, and its parts, to which authors' attributes point."""
+    yield "shared", shared
+    parts = shared if isinstance(shared, dict) else getattr(shared, "__dict__", {})
+    for name, part in parts.items():
+        yield f"shared/{name}", part
 
 
 def _given_to(rubric: Rubric) -> Iterator[object]:
