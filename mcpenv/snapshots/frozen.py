@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from ..failures import own_words
-from .known import Known
+from .known import CONTAINERS, Known
 
 MAX_DEPTH = 6
 """How far down the one part is looked for that cannot be frozen."""
@@ -115,14 +115,27 @@ class _Freezing(pickle.Pickler):
         return NotImplemented
 
 
+class _FreezingContainers(_Freezing):
+    """The same where known objects are plain containers, which are plain data to pickle: it asks of every object."""
+
+    def persistent_id(self, value: Any) -> str | None:
+        """The name of a known container."""
+        return self._known.name_of(value) if type(value) in CONTAINERS else None
+
+
 class _Thawing(pickle.Unpickler):
     def __init__(self, file: io.BytesIO, known: Known) -> None:
         super().__init__(file)
+        self._known = known
         self._stand_ins: dict[tuple[str, str], Callable[..., Any]] = {
             (__name__, known_object.__name__): known.object_of,
             (__name__, place_path.__name__): known.path_of,
             (__name__, place_text.__name__): lambda name, way: str(known.path_of(name, way)),
         }
+
+    def persistent_load(self, name: str) -> object:
+        """The known container of that name."""
+        return self._known.object_of(name)
 
     def find_class(self, module: str, name: str) -> Any:
         """What a name in the bytes stands for."""
@@ -132,7 +145,7 @@ class _Thawing(pickle.Unpickler):
 
 def _frozen(value: Any, known: Known) -> bytes:
     file = io.BytesIO()
-    _Freezing(file, known).dump(value)
+    (_FreezingContainers if known.has_containers else _Freezing)(file, known).dump(value)
     return file.getvalue()
 
 

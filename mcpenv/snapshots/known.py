@@ -13,11 +13,18 @@ from pathlib import Path, PurePath
 PLAIN = (str, bytes, int, float, complex, bool, type(None))
 """Types whose objects have no identity of their own."""
 
+CONTAINERS = (dict, list, set)
+
 
 class Known:
-    """The known objects of one instance, by name; and its places: folders and files that its worlds live in."""
+    """The known objects of one instance, by name; and its places: folders and files that its worlds live in.
+
+    Attributes:
+        has_containers: there are plain containers among the objects.
+    """
 
     def __init__(self) -> None:
+        self.has_containers = False
         self._names: dict[int, str] = {}
         self._objects: dict[str, object] = {}
         self._places: dict[str, PurePath] = {}
@@ -29,6 +36,7 @@ class Known:
         elif not isinstance(known, PLAIN):
             self._objects[name] = known
             self._names.setdefault(id(known), name)
+            self.has_containers = self.has_containers or type(known) in CONTAINERS
 
     def name_of(self, known: object) -> str | None:
         """Its name, None if it is not known."""
