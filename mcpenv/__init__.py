@@ -17,6 +17,7 @@ from mcpenv_client import (
     ListToolsObservation,
     McpenvError,
     Mode,
+    NotSupported,
     Observation,
     OracleCall,
     Reward,
@@ -63,6 +64,7 @@ from .rubrics import (
     rubric_from_config,
     score_of,
 )
+from .snapshots import Snapshot
 from .tasks import NoSuchTask, TaskSet
 from .verify import Evidence
 from .worlds import FilesWorld, ObjectWorld, SQLiteWorld, World
@@ -129,6 +131,9 @@ __all__ = [
     "ToolErrorType",
     "StepRecord",
     "Trajectory",
+    # Hold its state
+    "Snapshot",
+    "NotSupported",
     # Errors
     "McpenvError",
     "EpisodeDone",

@@ -37,6 +37,9 @@ class Author(Protocol):
     _reset_options: ClassVar[ResetOptions]
     _verifies: ClassVar[bool]
     _verify_is_async: ClassVar[bool]
+    _own_state: ClassVar[bool]
+    _shared: Any
+    VERSION: ClassVar[str]
     tasks: ClassVar[TaskSet | None]
     rubric: Rubric | None
     world: Worlds | None
@@ -58,6 +61,14 @@ class Author(Protocol):
 
     def act(self, action: Action) -> Any:
         """The author's handling of own actions."""
+        ...
+
+    def save_state(self) -> Any:
+        """What a snapshot holds of the author's."""
+        ...
+
+    def load_state(self, state: Any) -> Any:
+        """Be as it was when `save_state` gave ``state``."""
         ...
 
     def _author_reset(self, seed: int | None, episode_id: str | None, options: dict[str, Any]) -> Callable[[], Any]: ...

@@ -41,6 +41,8 @@ class ServerConfig:
         allowed_hosts: further ``Host`` names to answer to, beside loopback ones.
         allowed_origins: further browser origins to answer to.
         max_quarantined: instances with code that cannot be stopped, above which no new sessions are taken.
+        max_snapshots: snapshots that one session holds.
+        max_snapshot_bytes: how large they may be together.
         shutdown_timeout_s: how long steps under way may take to finish at shutdown.
         record: the folder to which every episode is written; None: none is.
     """
@@ -63,6 +65,8 @@ class ServerConfig:
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
     max_quarantined: int = 16
+    max_snapshots: int = 256
+    max_snapshot_bytes: int = 256 * 1024 * 1024
     shutdown_timeout_s: float = 30.0
     record: Path | None = None
 

@@ -1,7 +1,7 @@
 """``/ws``: one socket, one session, one episode after the other. The thin shell around the wire protocol.
 
-``reset``, ``step``, ``end``, ``state``, ``mcp`` and ``close`` run in order of arrival; ``wait``, ``trajectory`` and
-``cancel`` are served at once, also during a step. Answers to frames without a ``request_id`` keep the frames' order.
+``wait``, ``trajectory`` and ``cancel`` are served at once, also during a step; all others run in order of arrival.
+Answers to frames without a ``request_id`` keep the frames' order.
 """
 
 from __future__ import annotations
@@ -387,7 +387,7 @@ class _Conversation:
 
 
 async def _answer(session: Session, frame: Frame) -> Answer:
-    """Do what a reset, step, end, state or mcp frame asks; a refusal is an answer too."""
+    """Do what a frame asks that is not urgent; a refusal is an answer too."""
     try:
         if frame.type is FrameType.STEP:
             data = observation_data(await session.step(frame.data, frame.timeout_s))
@@ -398,6 +398,8 @@ async def _answer(session: Session, frame: Frame) -> Answer:
         if frame.type is FrameType.END:
             data = observation_data(await session.end(frame.data))
             return Answer(encode_reply("observation", data, frame.request_id))
+        if frame.type in _OF_SNAPSHOTS:
+            return await _answer_of_snapshots(session, frame)
         if frame.type is FrameType.MCP:
             data = await answer_on_socket(session, frame.data, frame.timeout_s)
             return Answer(encode_reply("mcp", data, frame.request_id))
@@ -408,6 +410,27 @@ async def _answer(session: Session, frame: Frame) -> Answer:
         return Answer(encode_reply("error", refused.to_wire(), frame.request_id), final=is_final(refused))
     except Exception as error:  # noqa: BLE001 - the wire's boundary; logged there
         return Answer(encode_reply("error", _internal(error).to_wire(), frame.request_id))
+
+
+_OF_SNAPSHOTS = (FrameType.SNAPSHOT, FrameType.RESTORE, FrameType.FORK, FrameType.DROP_SNAPSHOT)
+
+
+async def _answer_of_snapshots(session: Session, frame: Frame) -> Answer:
+    """Do what a frame about snapshots asks.
+
+    Raises:
+        WireError: refused.
+    """
+    if frame.type is FrameType.SNAPSHOT:
+        data = await session.snapshot(frame.data, frame.timeout_s)
+    elif frame.type is FrameType.FORK:
+        data = await session.fork(frame.data, frame.timeout_s)
+    elif frame.type is FrameType.RESTORE:
+        data = observation_data(await session.restore(frame.data, frame.timeout_s))
+        return Answer(encode_reply("observation", data, frame.request_id))
+    else:
+        data = {"dropped": session.drop_snapshot(frame.data)}
+    return Answer(encode_reply(frame.type.value, data, frame.request_id))
 
 
 async def _going_on(answer: Coroutine[Any, Any, T]) -> T:

@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, overload
 
 from fastmcp import FastMCP
 from mcp_types import Icon, ToolAnnotations
@@ -31,6 +31,8 @@ from .kinds import KindCache, ToolOptions, check_name
 from .reset_options import ResetOptions
 from .rubrics import Rubric
 from .shared import IN_PROCESS, UNSET, being_made
+from .snapshots import Snapshot
+from .snapshots.state import default_state, load_default_state
 from .step import current
 from .tasks import TaskSet
 from .toolbox import BoundTool, modes_of
@@ -102,6 +104,8 @@ class MCPEnvironment:
 
     _execution: Execution
     _shared: Any
+    _arguments: tuple[tuple[Any, ...], dict[str, Any]]
+    _own_state: ClassVar[bool] = False
     _kinds: ClassVar[KindCache] = KindCache()
     _reset_options: ClassVar[ResetOptions]
     _score_is_async: ClassVar[bool] = False
@@ -115,6 +119,7 @@ class MCPEnvironment:
         self = object.__new__(cls)
         self._execution = Execution(self)
         self._shared = being_made.get()
+        self._arguments = (args, kwargs)
         return self
 
     def __init__(self, mcp: FastMCP | None = None) -> None:
@@ -141,6 +146,7 @@ class MCPEnvironment:
             raise TypeError(f"{cls.__name__}.lifespan is the class's: put @classmethod above @asynccontextmanager")
         if cls.tasks is not None and not isinstance(cls.tasks, TaskSet):
             raise TypeError(f"{cls.__name__}.tasks is a {type(cls.tasks).__name__}; make it a TaskSet")
+        cls._own_state = cls.save_state is not MCPEnvironment.save_state
         cls._score_is_async = inspect.iscoroutinefunction(cls.score)
         cls._verifies = cls.verify is not MCPEnvironment.verify
         cls._verify_is_async = inspect.iscoroutinefunction(cls.verify)
@@ -205,6 +211,21 @@ class MCPEnvironment:
             ExecutionError: the author's body raised; the environment is closed all the same.
         """
         return _NOTHING
+
+    def save_state(self) -> Any:
+        """What a snapshot holds of this instance: its attributes by name, worlds and rubric apart. It has to pickle.
+
+        Override it, sync or async, for what does not; ``super().save_state()`` gives the attributes, to be changed.
+        """
+        return default_state(self)
+
+    def load_state(self, state: Any) -> Any:
+        """Be as it was when `save_state` gave ``state``. Override it, sync or async.
+
+        Worlds are loaded before, and the instance was reset with the seed, options and task of the snapshot's episode;
+        an attribute that ``state`` leaves out stays what it is.
+        """
+        load_default_state(self, state)
 
     @classmethod
     @asynccontextmanager
@@ -419,6 +440,60 @@ class MCPEnvironment:
         """The tools that are visible in this mode. No step."""
         return self._execution.home.drive(self._execution.list_tools())
 
+    def snapshot(self) -> Snapshot:
+        """Hold the episode as it stands: state, steps and return. Changes nothing.
+
+        Raises:
+            NotSupported: something of it cannot be held; it says what, and what to do.
+            InvalidMessage: there is no episode yet.
+            ExecutionError: the author's `save_state` raised (``__cause__``).
+        """
+        return self._execution.home.drive(self.snapshot_async())
+
+    def restore(self, snapshot: Snapshot) -> Observation:
+        """Go on from a snapshot of this class, in a new episode with the same steps; gives the last observation again.
+
+        Raises:
+            NotSupported: it does not fit this instance.
+            Misuse: it is of another class or version.
+            ExecutionError: the author's code raised (``__cause__``); the environment is NEW.
+        """
+        return self._execution.home.drive(self.restore_async(snapshot))
+
+    def fork(self, snapshot: Snapshot | None = None) -> Self:
+        """Another instance, made with the same arguments, that goes on from a snapshot, or from here. Close it too.
+
+        Raises:
+            as `snapshot` and `restore`; whatever the constructor raises.
+        """
+        held = self.snapshot() if snapshot is None else snapshot
+        other = self._another()
+        try:
+            other.restore(held)  # where it is at home
+        except BaseException:
+            other.close()
+            raise
+        return other
+
+    async def snapshot_async(self) -> Snapshot:
+        """`snapshot` for coroutines."""
+        return await self._execution.snapshot()
+
+    async def restore_async(self, snapshot: Snapshot) -> Observation:
+        """`restore` for coroutines."""
+        return await shim.restore(self._execution, snapshot)
+
+    async def fork_async(self, snapshot: Snapshot | None = None) -> Self:
+        """`fork` for coroutines."""
+        held = await self.snapshot_async() if snapshot is None else snapshot
+        other = self._another()
+        try:
+            await other.restore_async(held)
+        except BaseException:
+            await other.close_async()
+            raise
+        return other
+
     async def reset_async(self, seed: int | None = None, episode_id: str | None = None, **options: Any) -> Observation:
         """`reset` for coroutines."""
         return await self._execution.reset(seed, episode_id, options)
@@ -473,6 +548,18 @@ class MCPEnvironment:
         kind = type(self)._kinds.kind_of(fn, name, options, lambda: dict(frame.f_locals))
         self._execution.tools.add(BoundTool(kind, fn, auth), modes)
         return fn
+
+    def _another(self) -> Self:
+        """An instance made as this one was."""
+        args, kwargs = self._arguments
+        token = being_made.set(self._shared)
+        try:
+            other = type(self)(*args, **kwargs)
+        finally:
+            being_made.reset(token)
+        other._execution.mode = self.mode
+        other._execution.sink = self._execution.sink
+        return other
 
     def _author_reset(self, seed: int | None, episode_id: str | None, options: dict[str, Any]) -> Callable[[], Any]:
         arguments = self._reset_options.arguments(seed, episode_id, options)

@@ -9,12 +9,13 @@ from typing import Any
 
 from mcpenv_client.errors import NotSerializable
 from mcpenv_client.observations import Observation
-from mcpenv_client.records import Reward, StepRecord, Trajectory
+from mcpenv_client.records import Fork, Reward, StepRecord, Trajectory
 from mcpenv_client.values import to_plain
 from mcpenv_client.wire import EpisodeState, Event, next_state
 
 from .assignment import Assignment
 from .rewards import Finish
+from .snapshots.snapshot import HeldEpisode
 from .watch import Ending, Watchers
 
 TIME_LIMIT = "time_limit"
@@ -32,6 +33,7 @@ class Episode:
         step_count: steps of this episode so far.
         trajectory: its record.
         kept: what tools kept by ``ctx.set_state``; a reset begins with nothing.
+        reset_number: the number of the episode whose reset made what the instance works on; -1 while nobody knows.
         number: how many episodes were opened, so that what a handed-in server's tools keep can be told apart.
         first: the observation of the reset.
         last: what the orchestrator was answered when it ended the episode; None if a step did, or nothing has yet.
@@ -50,6 +52,7 @@ class Episode:
         "number",
         "orchestrated",
         "reset_finish",
+        "reset_number",
         "state",
         "step_count",
         "trajectory",
@@ -64,6 +67,7 @@ class Episode:
         self.trajectory: Trajectory | None = None
         self.kept: dict[str, Any] = {}
         self.number = 0
+        self.reset_number = 0
         self.reset_finish: Finish | None = None
         self.first: Observation | None = None
         self.last: Observation | None = None
@@ -71,10 +75,14 @@ class Episode:
         self.watchers = Watchers()
         self._opened_at = 0.0
 
-    def open(self, assigned: Assignment, episode_id: str | None, implicit: bool) -> None:
-        """Before the author's reset: a new id, count 0, state NEW until it has returned."""
+    def open(self, assigned: Assignment, episode_id: str | None, implicit: bool, *, instead: str = "reset") -> None:
+        """Before the author's reset, or a restore: a new id, count 0, state NEW until it has returned.
+
+        Args:
+            instead: why the episode before is over, if it did not come to its end.
+        """
         self.state = next_state(self.state, Event.RESET_FAILED)
-        self._stop_clock("reset")
+        self._stop_clock(instead)
         self.watchers.tell(Ending.SUPERSEDED)
         self.id = episode_id or secrets.token_hex(16)
         self.step_count = 0
@@ -113,6 +121,27 @@ class Episode:
         self.first = observation
         trajectory.observation = _plain(observation)
         return observation
+
+    def resumed(self, held: HeldEpisode, step: int, kept: dict[str, Any]) -> None:
+        """After a restore: where the snapshot's episode stood, under the id that `open` gave."""
+        assert self.trajectory is not None
+        then, episode_id = held.trajectory, self.trajectory.episode_id
+        self.trajectory = replace(
+            then, episode_id=episode_id, steps=[*then.steps], forked_from=Fork(then.episode_id, step)
+        )
+        self.step_count, self.kept, self.reset_finish = step, kept, None
+        self._opened_at = time.monotonic() - held.elapsed_s
+        self.first = _renamed(held.first, episode_id)
+        self.last = None if held.last is None else _renamed(held.last, episode_id)
+        self.state = next_state(self.state, Event.RESET)
+        if then.done:
+            self.state = next_state(self.state, Event.END)
+            self.watchers.tell(Ending.DONE)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the reset."""
+        return time.monotonic() - self._opened_at
 
     def count_step(self) -> None:
         """One more step.
@@ -259,7 +288,7 @@ class Episode:
         if given and self.step_count >= min(given):
             return "max_steps"
         if limits is not None and limits.timeout_s is not None:
-            return TIME_LIMIT if time.monotonic() - self._opened_at >= limits.timeout_s else None
+            return TIME_LIMIT if self.elapsed_s >= limits.timeout_s else None
         return None
 
     def _end(self, terminated: bool, truncated: bool, reason: str | None) -> None:
@@ -273,6 +302,12 @@ class Episode:
         if self.trajectory is not None and self.trajectory.ended_at is None:
             self.trajectory.ended_at = time.time()
             self.trajectory.reason = reason
+
+
+def _renamed(observation: Observation, episode_id: str) -> Observation:
+    """An observation of the episode before, as one of its continuation, which has an address of its own."""
+    info = {name: value for name, value in observation.info.items() if name != "mcp_url"}
+    return observation.model_copy(update={"info": {**info, "episode_id": episode_id}})
 
 
 def _plain(observation: Observation) -> dict[str, Any] | None:

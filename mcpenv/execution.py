@@ -22,7 +22,16 @@ from mcp.shared.subscriptions import ToolsListChanged
 from mcp_types import InputRequiredResult
 
 from mcpenv_client.actions import Action
-from mcpenv_client.errors import EpisodeDone, ErrorCode, ExecutionError, RateLimited, SessionLost, WireError
+from mcpenv_client.errors import (
+    EpisodeDone,
+    ErrorCode,
+    ExecutionError,
+    InvalidMessage,
+    NotSupported,
+    RateLimited,
+    SessionLost,
+    WireError,
+)
 from mcpenv_client.observations import Observation
 from mcpenv_client.records import Plane, Reward, StepRecord, ToolCall, ToolOutcome
 from mcpenv_client.state import State
@@ -45,6 +54,8 @@ from .loops import Home, NoLoop, drive_plain
 from .own_call import OwnCall
 from .rewards import Finish, reward_of, total
 from .sink import EpisodeSink
+from .snapshots import Snapshot
+from .snapshots.work import Put, hold
 from .step import Step, current, inside
 from .tool_run import NOT_SCORED, InputRequired, Site, TimedOut, ToolRun, asked_for_input
 from .toolbox import BoundTool, Toolbox, Visible
@@ -287,6 +298,46 @@ class Execution:
         finally:
             self._give_turn()
 
+    async def snapshot(self, *, timeout_s: float | None = None) -> Snapshot:
+        """Hold the episode as it stands. Changes nothing, whatever comes of it.
+
+        Raises:
+            NotSupported: it cannot be held.
+            InvalidMessage: there is no episode yet.
+            ExecutionError: the author's code raised.
+            OperationTimeout: it passed its deadline.
+        """
+        self._refuse_without_episodes()
+        await self._take_turn(event=Event.SNAPSHOT)
+        try:
+            with self._under_way:
+                if self.episode.state is EpisodeState.NEW:
+                    raise InvalidMessage("there is no episode to hold yet; reset first")
+                next_state(self.episode.state, Event.SNAPSHOT)
+                return await hold(self, self._judging, timeout_s)
+        finally:
+            if self.author.stuck:
+                self.episode.cut_short("a snapshot could not be stopped")
+            self._give_turn()
+
+    async def restore(self, snapshot: Snapshot, *, timeout_s: float | None = None) -> None:
+        """Go on from a snapshot, in a new episode that has the same steps.
+
+        Raises:
+            Misuse: it is of another class or version.
+            NotSupported: it does not fit this instance.
+            ExecutionError: the author's code raised; the environment is NEW.
+            OperationTimeout: it passed its deadline.
+        """
+        self._refuse_without_episodes()
+        snapshot.check_class(type(self.env), self.env.VERSION)
+        await self._take_turn(event=Event.RESET)
+        try:
+            with self._under_way:
+                await self._restore(snapshot, timeout_s)
+        finally:
+            self._give_turn()
+
     async def wait(self, timeout_s: float | None = None, *, episode_id: str | None = None) -> bool:
         """Return when the running episode is over (True), or after ``timeout_s`` seconds (False). Takes no turn.
 
@@ -468,7 +519,17 @@ class Execution:
                 assigned = replace(assigned, seed=secrets.randbits(31))
                 seed = assigned.seed
         self.episode.open(assigned, episode_id, implicit)
-        self._judging = None
+        observation = await self._author_reset(assigned, episode_id, timeout_s)
+        if self.episode.orchestrated:
+            judging = Judging(self.author, self.env)
+            await judging.begin(assigned.task, timeout_s)
+            self._judging = judging
+        return self.episode.opened(observation)
+
+    async def _author_reset(self, assigned: Assignment, episode_id: str | None, timeout_s: float | None) -> Observation:
+        """Run the author's body, once."""
+        seed, options = assigned.seed, assigned.options
+        self._judging, self.episode.reset_number = None, -1
         observation = await self.author.stage(
             "reset", lambda: self.author.call(self.env._author_reset(seed, episode_id, options)), timeout_s
         )
@@ -477,11 +538,38 @@ class Execution:
         if not isinstance(observation, Observation):
             wrong = TypeError(f"reset returned a {type(observation).__name__}; return an Observation or None")
             raise environment_failure("reset", wrong) from wrong
-        if self.episode.orchestrated:
-            judging = Judging(self.author, self.env)
-            await judging.begin(assigned.task, timeout_s)
-            self._judging = judging
-        return self.episode.opened(observation)
+        self.episode.reset_number = self.episode.number
+        return observation
+
+    async def _restore(self, snapshot: Snapshot, timeout_s: float | None) -> None:
+        held, episode = snapshot.episode, self.episode
+        next_state(episode.state, Event.RESET)
+        assigned = held.assignment(declares_task=self.env._reset_options.declares("task"))
+        same_reset = held.reset_of == (self.session_id, episode.reset_number)
+        if not same_reset:  # what that reset made, this instance has not got
+            self._open_instead(assigned)
+            await self._author_reset(assigned, episode.id, timeout_s)
+        judging = Judging(self.author, self.env)
+        await judging.resume(held, timeout_s)
+        put = Put(self, snapshot, judging)
+        await put.read(timeout_s)
+        if same_reset:
+            self._open_instead(assigned)
+        reset_number, episode.reset_number = episode.reset_number, -1
+        await put.write(timeout_s)
+        self._judging, episode.reset_number = judging, reset_number
+        episode.resumed(held, snapshot.step, put.kept)
+
+    def _open_instead(self, assigned: Assignment) -> None:
+        """From now on the episode before is over, and the environment NEW until it is restored."""
+        self._hand_over("restored")
+        self.episode.open(assigned, None, implicit=False, instead="restored")
+
+    def _refuse_without_episodes(self) -> None:
+        if self.mode is Mode.PRODUCTION:
+            raise NotSupported("snapshots are for simulation, and this environment is used in production mode")
+        if not self.episode.orchestrated:
+            raise NotSupported("snapshots are of episodes, and there are none here: nobody resets this environment")
 
     async def _end(self, truncated: bool, reason: str | None) -> None:
         if self.episode.state is EpisodeState.DONE:

@@ -14,7 +14,9 @@ from .rewards import total
 from .rubrics import Rubric
 from .rubrics.rubric import is_async
 from .rubrics.scoring import Scoring
+from .snapshots.snapshot import HeldEpisode
 from .verification import Verification
+from .worlds import Tree
 
 
 class Judging:
@@ -36,10 +38,34 @@ class Judging:
             ExecutionError: the rubric's constructor raised, or the task's verifier does not fit.
             OperationTimeout: one of them took too long.
         """
-        if self._env.rubric is not None:
-            # Its constructor is the author's code, which may be slow.
-            self._scoring = await self._author.stage("rubric", lambda: self._author.call(self._new_scoring), timeout_s)
+        await self._begin_scoring(timeout_s)
         self._verification = await Verification.begin(self._author, self._env, task, timeout_s)
+
+    async def resume(self, held: HeldEpisode, timeout_s: float | None) -> None:
+        """Go on with an episode that was held; what its rubric remembered is put into `rubrics`.
+
+        Raises:
+            ExecutionError: the rubric's constructor raised.
+            OperationTimeout: it took too long.
+        """
+        await self._begin_scoring(timeout_s)
+        if held.verified:
+            self._verification = Verification(self._author, self._env, held.trajectory.task, held.before)
+
+    @property
+    def rubrics(self) -> list[Rubric]:
+        """The episode's rubric and all that it is made of; empty without one."""
+        return [] if self._scoring is None else self._scoring.rubrics
+
+    @property
+    def verifies(self) -> bool:
+        """Whether the end will be verified."""
+        return self._verification is not None
+
+    @property
+    def before(self) -> Tree | None:
+        """The world as the reset left it, if it is to be verified what became of it."""
+        return None if self._verification is None else self._verification.before
 
     @property
     def is_sync(self) -> bool:
@@ -97,6 +123,11 @@ class Judging:
             return total(*parts)
         except ValueError as error:
             raise environment_failure("rubric", error) from error
+
+    async def _begin_scoring(self, timeout_s: float | None) -> None:
+        if self._env.rubric is not None:
+            # Its constructor is the author's code, which may be slow.
+            self._scoring = await self._author.stage("rubric", lambda: self._author.call(self._new_scoring), timeout_s)
 
     def _new_scoring(self) -> Scoring:
         rubric = self._env.rubric

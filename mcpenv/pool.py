@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from mcpenv_client.errors import InvalidMessage, McpenvError, SessionLost, Unauthorized
+from mcpenv_client.errors import InvalidMessage, McpenvError, NotSupported, SessionLost, Unauthorized
 
 from .config import MANY_SESSIONS, ServerConfig
 from .errors import ConfigurationError
@@ -19,6 +19,8 @@ from .execution import Execution
 from .handles import Handles
 from .session import Credential, Origin, Session
 from .slots import Slots
+from .snapshots import Snapshot
+from .snapshots.store import SnapshotStore
 from .source import EnvironmentSource, close_instance
 
 logger = logging.getLogger("mcpenv")
@@ -206,6 +208,9 @@ class SessionPool:
         if running:
             await asyncio.wait(running)
         session.execution.stop()
+        session.snapshots.close()
+        if session.has_forks:
+            self._end_unjoined(session)
         self.retire_handle(session)
         try:
             await close_instance(session.execution, reason)
@@ -248,6 +253,53 @@ class SessionPool:
         finally:
             del self._opening_socket[credential.session_id]
             opened.set_result(None)
+
+    async def fork(
+        self, parent: Session, snapshot: Snapshot, credential: Credential | None, timeout_s: float | None
+    ) -> Session:
+        """A session of its own that goes on from a snapshot. Nobody holds it yet: a socket may join it by its id.
+
+        Until one does, it ends with the session that asked for it.
+
+        Args:
+            credential: what the client chose for it, None if it does not mean to come back.
+            timeout_s: seconds that the restoring may take.
+
+        Raises:
+            NotSupported: there is one session at a time, or the new instance cannot be as the snapshot is.
+            InvalidMessage: the id is taken.
+            CapacityReached, FactoryError, ExecutionError: as `open`.
+        """
+        if self.slots.limit == 1:
+            raise NotSupported(
+                "a fork is a session of its own, and this server has one at a time; set SUPPORTS_CONCURRENT_SESSIONS "
+                "= True in the environment's class, and allow more"
+            )
+        session_id = secrets.token_urlsafe(24) if credential is None else credential.session_id
+        if session_id in self._sessions or session_id in self._opening_socket:
+            raise InvalidMessage("there is a session of that id already")
+        session = await self._open(session_id, Origin.SOCKET, credential)
+        session.held, session.forked_by, parent.has_forks = False, parent.id, True
+        session.base_url = parent.base_url
+        session.snapshots = parent.snapshots.forked()
+        try:
+            await session.go_on_from(snapshot, timeout_s)
+            if parent.closing is not None:
+                raise SessionLost("the session was closed")  # who asked will not hear of the fork
+        except BaseException:
+            await self.close(session)
+            raise
+        return session
+
+    def _end_unjoined(self, parent: Session) -> None:
+        """Nobody but the client of ``parent`` knew of those forks of its that no socket has joined."""
+        for session in list(self._sessions.values()):
+            if session.forked_by == parent.id and not session.held and session.grace is None:
+                self._begin_close(session)
+
+    def new_snapshots(self) -> SnapshotStore:
+        """A place for the snapshots of one session."""
+        return SnapshotStore(self._config.max_snapshots, self._config.max_snapshot_bytes)
 
     async def release(self, session: Session, *, lost: bool) -> None:
         """The socket that held the session has ended, and has let go of it.

@@ -21,6 +21,8 @@ from .assignment import Wanted
 from .execution import Execution
 from .handles import Handle, Handles
 from .replies import Replies
+from .snapshots import Snapshot
+from .snapshots.store import SnapshotStore
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9_-]{16,128}")
 
@@ -101,6 +103,16 @@ class Pool(Protocol):
         """Its episode is past."""
         ...
 
+    def new_snapshots(self) -> SnapshotStore:
+        """A place for its snapshots."""
+        ...
+
+    async def fork(
+        self, parent: Session, snapshot: Snapshot, credential: Credential | None, timeout_s: float | None
+    ) -> Session:
+        """A session of its own that goes on from a snapshot."""
+        ...
+
 
 class Session:
     """One environment instance at work for somebody.
@@ -109,12 +121,15 @@ class Session:
         id: how the session is addressed.
         execution: the instance at work; another after a reset that had to leave a stuck one behind.
         replies: the answers to requests that carry an id.
+        snapshots: those that it made, and those that it can name.
         base_url: the server's address as its orchestrator sees it, for the URL of the episode's handle.
         handle: the running episode's handle.
         held: an open socket holds it: never idle.
         claimed: somebody came back with its id (HTTP).
         closing: its end under way, or over; None while it is open.
         replacing: a new instance is being made for it.
+        forked_by: the id of the session that asked for it; None if it is no fork.
+        has_forks: it asked for some.
     """
 
     __slots__ = (
@@ -128,14 +143,17 @@ class Session:
         "created_monotonic",
         "credential",
         "execution",
+        "forked_by",
         "grace",
         "handle",
+        "has_forks",
         "held",
         "id",
         "last_used",
         "origin",
         "replacing",
         "replies",
+        "snapshots",
     )
 
     def __init__(
@@ -149,6 +167,7 @@ class Session:
         self.execution = execution
         self.credential = credential
         self.replies = Replies()
+        self.snapshots = pool.new_snapshots()
         self.base_url = ""
         self.handle: Handle | None = None
         self.held = origin is Origin.SOCKET
@@ -156,6 +175,8 @@ class Session:
         self.claimed = False
         self.closing: asyncio.Task[None] | None = None
         self.replacing: asyncio.Task[None] | None = None
+        self.forked_by: str | None = None
+        self.has_forks = False
         self.created_at = time.time()
         self.created_monotonic = self.last_used = time.monotonic()
 
@@ -218,9 +239,83 @@ class Session:
             observation = await self.execution.begin(assigned, episode_id, timeout_s=timeout_s)
             if before is not None and self.execution.sink is not None:
                 await self.execution.sink.written(before)
-            self.handle = self._pool.handles.mint(self.execution)
-            observation.info["mcp_url"] = f"{self.base_url}/episodes/{self.handle.value}/mcp"
+            self._mint(observation)
             return observation
+
+    async def snapshot(self, data: Mapping[str, Any], timeout_s: float | None = None) -> dict[str, Any]:
+        """Hold the episode as it stands; gives what the answer of a snapshot frame says.
+
+        Raises:
+            WireError: refused, or the author's code failed.
+        """
+        _refuse_unknown(data)
+        self.snapshots.refuse_full()
+        await self._renew()
+        held = await self.execution.snapshot(timeout_s=timeout_s)
+        snapshot_id = self.snapshots.add(held)
+        return {"snapshot_id": snapshot_id, "episode_id": held.episode_id, "step": held.step, "bytes": held.bytes}
+
+    async def restore(self, data: Mapping[str, Any], timeout_s: float | None = None) -> Observation:
+        """Go on from the snapshot that the ``data`` of a restore frame names.
+
+        Raises:
+            WireError: refused, or the author's code failed.
+        """
+        _refuse_unknown(data, "snapshot_id")
+        return await self.go_on_from(self.snapshots.get(_snapshot_id(data)), timeout_s)
+
+    async def go_on_from(self, snapshot: Snapshot, timeout_s: float | None = None) -> Observation:
+        """Go on from a snapshot. After a step that could not be stopped, on a new instance.
+
+        Raises:
+            WireError: refused, or the author's code failed.
+        """
+        async with self._resetting:  # the next one would begin its episode before this one's has its handle
+            if self.execution.author.stuck:
+                await self._pool.replace(self)
+            episode = self.execution.episode
+            number, before = episode.number, episode.id
+            try:
+                observation = await shim.restore(self.execution, snapshot, timeout_s)
+            finally:
+                if episode.number != number:
+                    self._pool.retire_handle(self)
+            if before is not None and self.execution.sink is not None:
+                await self.execution.sink.written(before)
+            self._mint(observation)
+            return observation
+
+    async def fork(self, data: Mapping[str, Any], timeout_s: float | None = None) -> dict[str, Any]:
+        """Make a session that goes on from a snapshot, or from here; gives what the answer of a fork frame says.
+
+        Raises:
+            WireError: refused, there is no room, or the author's code failed.
+        """
+        _refuse_unknown(data, "snapshot_id", "session_id", "session_token")
+        credential = None
+        if "session_id" in data or "session_token" in data:
+            credential = Credential.of(_text(data, "session_id"), _text(data, "session_token"))
+        if data.get("snapshot_id") is not None:
+            snapshot = self.snapshots.get(_snapshot_id(data))
+        else:
+            await self._renew()
+            snapshot = await self.execution.snapshot(timeout_s=timeout_s)
+        forked = await self._pool.fork(self, snapshot, credential, timeout_s)
+        return {"session_id": forked.id, "episode_id": forked.execution.episode.id, "mcp_url": forked.mcp_url}
+
+    def drop_snapshot(self, data: Mapping[str, Any]) -> bool:
+        """Let go of the snapshot that the ``data`` of a frame names; whether it was there.
+
+        Raises:
+            InvalidMessage: it names none.
+        """
+        _refuse_unknown(data, "snapshot_id")
+        return self.snapshots.drop(_snapshot_id(data))
+
+    @property
+    def mcp_url(self) -> str | None:
+        """Where an agent acts on its episode."""
+        return None if self.handle is None else f"{self.base_url}/episodes/{self.handle.value}/mcp"
 
     async def step(self, data: Mapping[str, Any], timeout_s: float | None = None) -> Observation:
         """Step with the ``data`` of a step frame.
@@ -260,7 +355,39 @@ class Session:
         await self._renew()
         return await self.execution.read_state(timeout_s=timeout_s)
 
+    def _mint(self, observation: Observation) -> None:
+        """A handle for the episode that ``observation`` begins."""
+        self.handle = self._pool.handles.mint(self.execution)
+        observation.info["mcp_url"] = self.mcp_url
+
     async def _renew(self) -> None:
         """After a reset that could not be stopped there is no episode yet: what comes next is for a new instance."""
         if self.execution.author.stuck and self.execution.episode.state is EpisodeState.NEW:
             await self._pool.replace(self)
+
+
+def _snapshot_id(data: Mapping[str, Any]) -> str:
+    snapshot_id = _text(data, "snapshot_id")
+    if snapshot_id is None:
+        raise InvalidMessage("snapshot_id is needed", errors=[_fault("snapshot_id", "Field required")])
+    return snapshot_id
+
+
+def _text(data: Mapping[str, Any], name: str) -> str | None:
+    value = data.get(name)
+    if value is None or isinstance(value, str):
+        return value
+    raise InvalidMessage(f"{name} is a string", errors=[_fault(name, "not a string")])
+
+
+def _refuse_unknown(data: Mapping[str, Any], *known: str) -> None:
+    unknown = sorted(data.keys() - set(known))
+    if unknown:
+        raise InvalidMessage(
+            f"unknown field: {', '.join(name[:60] for name in unknown[:10])}",
+            errors=[_fault(name[:60], "Extra inputs are not permitted") for name in unknown[:10]],
+        )
+
+
+def _fault(name: str, message: str) -> dict[str, Any]:
+    return {"loc": ["data", name], "msg": message, "type": "value_error"}

@@ -7,6 +7,7 @@ from mcpenv_client.observations import CallToolObservation, ListToolsObservation
 from mcpenv_client.records import Plane, StepRecord
 
 from .execution import Execution
+from .snapshots import Snapshot
 
 
 async def step(
@@ -26,6 +27,16 @@ async def step(
         return ListToolsObservation(tools=await execution.list_tools())
     record, _ = await execution.act(action, plane=plane, principal=principal, timeout_s=timeout_s)
     return observation_of(execution, record)
+
+
+async def restore(execution: Execution, snapshot: Snapshot, timeout_s: float | None = None) -> Observation:
+    """Go on from a snapshot; gives the last observation of its episode again.
+
+    Raises:
+        NotSupported, Misuse, ExecutionError, OperationTimeout, SessionLost: as the core does.
+    """
+    await execution.restore(snapshot, timeout_s=timeout_s)
+    return latest(execution)
 
 
 def latest(execution: Execution) -> Observation:

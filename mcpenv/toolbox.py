@@ -16,6 +16,9 @@ from .kinds import ToolKind
 
 BOTH_MODES = (Mode.SIMULATION, Mode.PRODUCTION)
 
+MAX_REMEMBERED = 256
+"""How many removed tools, and how many earlier sets of tools, one instance can have again."""
+
 
 def modes_of(mode: Mode | str | None, name: str) -> tuple[Mode, ...]:
     """The modes that ``mode=`` names; None means both.
@@ -44,10 +47,12 @@ class BoundTool:
 class Toolbox:
     """An instance's own tools in order of registration; each mode sees one tool per name."""
 
-    __slots__ = ("_by_mode", "version")
+    __slots__ = ("_by_mode", "_removed", "_saved", "version")
 
     def __init__(self) -> None:
         self._by_mode: dict[Mode, dict[str, BoundTool]] = {Mode.SIMULATION: {}, Mode.PRODUCTION: {}}
+        self._saved: dict[int, dict[Mode, dict[str, BoundTool]]] = {}
+        self._removed: dict[tuple[Mode, str], BoundTool] = {}
         self.version = 0
 
     def add(self, tool: BoundTool, modes: tuple[Mode, ...]) -> None:
@@ -68,9 +73,36 @@ class Toolbox:
 
     def remove(self, name: str) -> bool:
         """Take a tool out of both modes; whether there was one."""
-        found = [tools.pop(name) for tools in self._by_mode.values() if name in tools]
+        found = {(mode, name): tools.pop(name) for mode, tools in self._by_mode.items() if name in tools}
+        self._removed.update(found)
+        while len(self._removed) > MAX_REMEMBERED:
+            del self._removed[next(iter(self._removed))]
         self.version += bool(found)
         return bool(found)
+
+    def save(self) -> int:
+        """Remember the tools as they are; gives the version by which `load` finds them."""
+        if self.version not in self._saved:
+            self._saved[self.version] = {mode: dict(tools) for mode, tools in self._by_mode.items()}
+            while len(self._saved) > MAX_REMEMBERED:
+                del self._saved[next(iter(self._saved))]
+        return self.version
+
+    def load(self, version: int) -> None:
+        """Have the tools again that there were when `save` gave ``version``, if that is remembered."""
+        if version != self.version and version in self._saved:
+            self._by_mode = {mode: dict(tools) for mode, tools in self._saved[version].items()}
+            self.version += 1
+
+    def arrange(self, mode: Mode, names: tuple[str, ...]) -> list[str]:
+        """Have the tools of these names, in this order, those that were removed among them; gives what is missing."""
+        tools = self._by_mode[mode]
+        if tuple(tools) == names:
+            return []
+        found = {name: tools.get(name) or self._removed.get((mode, name)) for name in names}
+        self._by_mode[mode] = {name: tool for name, tool in found.items() if tool is not None}
+        self.version += 1
+        return [name for name, tool in found.items() if tool is None]
 
     def get(self, mode: Mode, name: str) -> BoundTool | None:
         """The tool that ``mode`` sees under this name."""
@@ -100,6 +132,8 @@ class Toolbox:
         """Forget all tools, and with them the closures that hold the instance."""
         for tools in self._by_mode.values():
             tools.clear()
+        self._saved.clear()
+        self._removed.clear()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

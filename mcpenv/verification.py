@@ -20,16 +20,17 @@ class Verification:
     """How one episode is verified.
 
     Attributes:
+        before: the world as the reset left it; None without a world.
         is_sync: it waits for nothing.
     """
 
-    __slots__ = ("_author", "_before", "_env", "_task", "is_sync")
+    __slots__ = ("_author", "_env", "_task", "before", "is_sync")
 
     def __init__(self, author: AuthorCode, env: Author, task: Task | None, before: Tree | None) -> None:
         self._author = author
         self._env = env
         self._task = task
-        self._before = before
+        self.before = before
         self.is_sync = not env._verify_is_async and (task is None or task.verifier is None)
 
     @classmethod
@@ -72,7 +73,7 @@ class Verification:
 
     def _evidence(self) -> Evidence:
         world = self._env.world
-        return Evidence(self._task, self._before, None if world is None else capture(world))
+        return Evidence(self._task, self.before, None if world is None else capture(world))
 
 
 def _named(reward: Reward) -> dict[str, float]:

@@ -156,6 +156,8 @@ OPTIONS: dict[str, tuple[tuple[str, ...], Any]] = {
     "allowed_hosts": (("--allowed-hosts", "A.example,b.example:8443"), ("a.example", "b.example:8443")),
     "allowed_origins": (("--allowed-origins", "https://App.example/"), ("https://app.example",)),
     "max_quarantined": (("--max-quarantined", "0"), 0),
+    "max_snapshots": (("--max-snapshots", "0"), 0),
+    "max_snapshot_bytes": (("--max-snapshot-bytes", "1000"), 1000),
     "shutdown_timeout_s": (("--shutdown-timeout-s", "0"), 0.0),
 }
 

@@ -162,6 +162,8 @@ class Limits:
         max_requests_per_s: Listings and calls of one agent a second, in the long run. Default: no limit.
         max_message_bytes: Largest frame or request body.
         max_quarantined: Instances with code that cannot be stopped, above which no new sessions are taken.
+        max_snapshots: Snapshots that one session holds; 0 for none.
+        max_snapshot_bytes: Bytes that they may take together.
     """
 
     step_timeout_s: float = _DEFAULTS.step_timeout_s
@@ -171,6 +173,8 @@ class Limits:
     max_requests_per_s: float | None = None
     max_message_bytes: int = _DEFAULTS.max_message_bytes
     max_quarantined: int = _DEFAULTS.max_quarantined
+    max_snapshots: int = _DEFAULTS.max_snapshots
+    max_snapshot_bytes: int = _DEFAULTS.max_snapshot_bytes
 
 
 def config_from(mode: Mode, addresses: Addresses, sessions: Sessions, limits: Limits) -> ServerConfig:
@@ -204,6 +208,8 @@ def config_from(mode: Mode, addresses: Addresses, sessions: Sessions, limits: Li
         allowed_hosts=tuple(hosts),
         allowed_origins=tuple(_origin("--allowed-origins", origin) for origin in _split(addresses.allowed_origins)),
         max_quarantined=_count("--max-quarantined", limits.max_quarantined, 0),
+        max_snapshots=_count("--max-snapshots", limits.max_snapshots, 0),
+        max_snapshot_bytes=_count("--max-snapshot-bytes", limits.max_snapshot_bytes, 1),
         shutdown_timeout_s=_not_negative("--shutdown-timeout-s", limits.shutdown_timeout_s),
     )
 

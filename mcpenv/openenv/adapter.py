@@ -15,7 +15,7 @@ from mcp_types import ContentBlock, ToolAnnotations
 from pydantic import ConfigDict, TypeAdapter, create_model
 
 from mcpenv_client.actions import Action
-from mcpenv_client.errors import SessionLost
+from mcpenv_client.errors import NotSupported, SessionLost
 from mcpenv_client.observations import AnyObservation, Observation
 from mcpenv_client.records import ToolCall, ToolOutcome
 from mcpenv_client.state import State
@@ -94,6 +94,17 @@ class OpenEnvEnvironment(MCPEnvironment):
         """Close it."""
         with suppress(SessionLost):  # it went with its process
             await self._remote.ask("close", instance=self._id)
+
+    def save_state(self) -> Any:
+        """None: its state is in another process, and OpenEnv has no way to ask for it.
+
+        Raises:
+            NotSupported: always.
+        """
+        raise NotSupported(
+            f"{type(self).__name__} cannot be held: an environment of OpenEnv's has its state in a process of its own; "
+            "write it as an environment of mcpenv (mcpenv import-openenv) to have snapshots"
+        )
 
     @classmethod
     async def ask_tasks(cls, method: str, *arguments: Any) -> Any:

@@ -204,6 +204,13 @@ class Judge(Rubric):
         }
         return {"type": "json_schema", "json_schema": {"name": "judgement", "strict": True, "schema": schema}}
 
+    def save_state(self) -> Any:
+        """Nothing: what was asked and spent is not undone by going back to an earlier step."""
+        return None
+
+    def load_state(self, state: Any) -> None:
+        """Nothing to load."""
+
     def _fresh(self, made_of: dict[int, Any]) -> Any:
         made = super()._fresh(made_of)
         made.__dict__.update(account=self.account)

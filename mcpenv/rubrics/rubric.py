@@ -47,6 +47,9 @@ Hook = Callable[[Scored], Any]
 """A function that is told; sync or async."""
 
 
+_OF_THE_FRAMEWORK = frozenset({"_arguments", "_hooks", "_own_hooks", "_called", "_env", "_template"})
+
+
 class _Template(type):
     """Marks what a program made itself, apart from the copies that episodes work with."""
 
@@ -106,6 +109,16 @@ class Rubric(metaclass=_Template):
             trajectory: the episode, its last step included. A copy: nothing changes the record.
         """
         return None
+
+    def save_state(self) -> Any:
+        """What a snapshot holds of an episode's copy: what it keeps in attributes. It has to pickle."""
+        return {name: value for name, value in self.__dict__.items() if name not in _OF_THE_FRAMEWORK}
+
+    def load_state(self, state: Any) -> None:
+        """Be as this rubric was when `save_state` gave ``state``."""
+        for name in self.save_state().keys() - state.keys():
+            delattr(self, name)
+        self.__dict__.update(state)
 
     # -- what an author calls
 

@@ -45,6 +45,11 @@ class Scoring:
             code.extend([each.score, each.score_trajectory])
         self.is_sync = not any(is_async(fn) for fn in code)
 
+    @property
+    def rubrics(self) -> list[Rubric]:
+        """The episode's copy, and all that it is made of."""
+        return list(self._root._all())
+
     async def of_step(self, call: ToolCall, outcome: ToolOutcome, invoke: Invoke) -> Reward | None:
         """The reward of a step.
 

@@ -23,6 +23,7 @@ from .errors import (
     ListingFailed,
     McpenvError,
     NotSerializable,
+    NotSupported,
     OperationCancelled,
     OperationTimeout,
     RateLimited,
@@ -37,6 +38,7 @@ from .errors import (
 )
 from .observations import AnyObservation, CallToolObservation, ListToolsObservation, Observation
 from .records import Fork, LogEntry, Plane, Reward, StepRecord, StepResult, ToolCall, ToolOutcome, Trajectory
+from .snapshots import SnapshotRef
 from .state import State
 from .sync import SyncEnvClient
 from .tasks import OracleCall, Task, TaskLimits
@@ -54,6 +56,7 @@ __all__ = [
     "GenericEnvClient",
     "SyncEnvClient",
     "StepResult",
+    "SnapshotRef",
     # Actions and observations
     "Action",
     "CallToolAction",
@@ -101,6 +104,7 @@ __all__ = [
     "Unauthorized",
     "RateLimited",
     "ReplyGone",
+    "NotSupported",
     "UnsupportedVersion",
     "ConnectionFailed",
     "NotSerializable",

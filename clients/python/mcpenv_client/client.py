@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import itertools
 import random
 import time
@@ -24,6 +25,7 @@ from .connection import (
 from .errors import CapacityReached, ConnectionFailed, InvalidMessage, ListingFailed, SessionLost, WireError
 from .observations import AnyObservation, CallToolObservation, ListToolsObservation, Observation
 from .records import StepResult, Trajectory
+from .snapshots import SnapshotRef
 from .state import State
 from .sync import SyncEnvClient
 from .task_client import TaskClient
@@ -60,6 +62,9 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
     Typing: subclass and override ``_step_payload``, ``_parse_result``, ``_parse_state``, or name the classes as
     ``EnvClient[MyAction, MyObservation, MyState](url)``. Without either, tool observations are `CallToolObservation`
     and `ListToolsObservation`, others `AnyObservation`, states `State`.
+
+    Attributes:
+        mcp_url: where an agent acts on the running episode; None before the first reset.
 
     Args:
         base_url: ``http(s)://`` or ``ws(s)://`` address of the server.
@@ -114,8 +119,9 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         self._connection: Connection | None = None
         self._connecting = asyncio.Lock()
         self._closed = False
+        self.mcp_url: str | None = None
         self._classes: tuple[type[Observation], type[BaseModel]] | None = None
-        self._tasks = TaskClient(self._ask)
+        self._tasks = TaskClient(self._fetch)
 
     # -- the session
 
@@ -191,7 +197,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
                     raise
                 await asyncio.sleep(pause_s)
             else:
-                return self._parse_result(reply.data)
+                return self._began(reply)
 
     async def step(
         self, action: ActT, *, timeout_s: float | None = None, request_id: str | None = None
@@ -270,6 +276,78 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         """Stop the step that was given this name; it raises `OperationCancelled`. Whether it was under way."""
         reply = await self._say(FrameType.CANCEL, {"request_id": request_id}, "cancel")
         return bool(reply.data.get("cancelled"))
+
+    # -- state to hold
+
+    async def snapshot(self, *, timeout_s: float | None = None) -> SnapshotRef:
+        """Hold the episode as it stands, in turn with its steps. The state stays on the server.
+
+        Args:
+            timeout_s: deadline at the server, in seconds.
+
+        Raises:
+            NotSupported: the environment cannot be held; the text says what its author can do.
+            CapacityReached: the session holds as many snapshots as it may; `drop_snapshot` makes room.
+        """
+        reply = await self._ask(FrameType.SNAPSHOT, {}, "snapshot", timeout_s)
+        try:
+            return SnapshotRef.model_validate(reply.data)
+        except ValidationError as error:
+            raise _unlike("snapshot", SnapshotRef, error) from error
+
+    async def restore(self, snapshot: SnapshotRef | str, *, timeout_s: float | None = None) -> StepResult[ObsT]:
+        """Go on from a snapshot, in a new episode that has the same steps so far; gives the last observation again.
+
+        ``info`` has the new ``episode_id`` and ``mcp_url``; the ``mcp_url`` before leads to an episode that is over.
+
+        Args:
+            snapshot: of this session, or of the session that it was forked from.
+            timeout_s: deadline at the server, in seconds.
+
+        Raises:
+            InvalidMessage: there is no such snapshot (any more).
+            ExecutionError: the environment failed to become what it was; it is new, to be reset or restored.
+        """
+        data = {"snapshot_id": _id_of(snapshot)}
+        return self._began(await self._ask(FrameType.RESTORE, data, "observation", timeout_s))
+
+    async def fork(self, snapshot: SnapshotRef | str | None = None, *, timeout_s: float | None = None) -> Self:
+        """A client, connected, of a session of its own that goes on from a snapshot, or from here. Close it too.
+
+        Its ``mcp_url`` is the address of its episode for agents.
+
+        Args:
+            snapshot: of this session, or of the session that it was forked from; None: the episode as it stands.
+            timeout_s: deadline of the snapshot and of the restoring at the server, in seconds, each.
+
+        Raises:
+            NotSupported: the environment cannot be held, or the server has one session at a time.
+            CapacityReached: every session of the server is taken; this one is not lost.
+        """
+        data: dict[str, Any] = {} if snapshot is None else {"snapshot_id": _id_of(snapshot)}
+        credential = Credential() if self._resume else None
+        if credential is not None:
+            data |= {"session_id": credential.session_id, "session_token": credential.token}
+        reply = await self._ask(FrameType.FORK, data, "fork", timeout_s)
+        session_id, mcp_url = reply.data.get("session_id"), reply.data.get("mcp_url")
+        if not isinstance(session_id, str) or not isinstance(mcp_url, str):
+            raise InvalidMessage("the server answered without the session of the fork")
+        forked = copy.copy(self)
+        forked._connecting, forked._requests = asyncio.Lock(), itertools.count(1)
+        forked._credential, forked.mcp_url = credential, mcp_url
+        forked._connection = await Connection.open(
+            self.base_url,
+            self._options,
+            credential=credential,
+            resume=credential is not None,
+            session_id=session_id if credential is None else None,
+        )
+        return forked
+
+    async def drop_snapshot(self, snapshot: SnapshotRef | str) -> bool:
+        """Let the server forget a snapshot; whether it was there."""
+        reply = await self._ask(FrameType.DROP_SNAPSHOT, {"snapshot_id": _id_of(snapshot)}, "drop_snapshot", None)
+        return bool(reply.data.get("dropped"))
 
     async def list_tools(self) -> list[Tool]:
         """The tools of this session's environment. No step.
@@ -386,6 +464,12 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
 
     # -- plumbing
 
+    def _began(self, reply: Reply) -> StepResult[ObsT]:
+        """What a reset or restore answered."""
+        info = reply.data.get("info")
+        self.mcp_url = info.get("mcp_url") if isinstance(info, dict) else None
+        return self._parse_result(reply.data)
+
     async def _step(self, payload: dict[str, Any], timeout_s: float | None, request_id: str | None) -> StepResult[ObsT]:
         wait_s = None if timeout_s is None else timeout_s + _REPLY_MARGIN_S
         reply = await self._say(
@@ -417,6 +501,17 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
                     raise
                 resumed += 1
                 connection = await self._resumed(connection, resumed, lost)
+
+    async def _ask(self, kind: FrameType, data: dict[str, Any], answer: str, timeout_s: float | None) -> Reply:
+        """Send a frame under a request id of its own."""
+        return await self._say(
+            kind,
+            data,
+            answer,
+            timeout_s=timeout_s,
+            wait_s=None if timeout_s is None else 2 * timeout_s + _REPLY_MARGIN_S,
+            request_id=f"{kind.value}-{next(self._requests)}",
+        )
 
     async def _exchange(self, text: str, answer: str, timeout_s: float | None) -> Reply:
         return await (await self._current()).exchange(text, answer, timeout_s)
@@ -451,12 +546,12 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         return current
 
     async def _described(self, path: str) -> dict[str, Any]:
-        body = await self._ask(path)
+        body = await self._fetch(path)
         if not isinstance(body, dict):
             raise InvalidMessage(f"{without_password(self.base_url + path)} answered no JSON object")
         return body
 
-    async def _ask(self, path: str, data: Any = None) -> Any:
+    async def _fetch(self, path: str, data: Any = None) -> Any:
         """The JSON that the server answers over HTTP: to GET, or to POST with ``data``."""
         import httpx  # loaded on first use: a third of this package's import time
 
@@ -496,6 +591,10 @@ class GenericEnvClient(EnvClient[dict[str, Any], dict[str, Any], dict[str, Any]]
 
     def _parse_state(self, payload: dict[str, Any]) -> dict[str, Any]:
         return payload
+
+
+def _id_of(snapshot: SnapshotRef | str) -> str:
+    return snapshot if isinstance(snapshot, str) else snapshot.snapshot_id
 
 
 def _longer(pause_s: float) -> float:

@@ -40,6 +40,9 @@ FAREWELL_S = 5.0
 _ENDS_THE_SESSION = (CapacityReached, FactoryError, SessionError, Unauthorized, UnsupportedVersion)
 """After these the server closes the socket."""
 
+_ANSWERED_IN_PASSING = ("snapshot", "fork")
+"""Answers of which the same refusals end nothing: there is no room for another snapshot, or another session."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
@@ -162,7 +165,13 @@ class Connection:
 
     @classmethod
     async def open(
-        cls, base_url: str, options: ConnectionOptions, *, credential: Credential | None = None, resume: bool = False
+        cls,
+        base_url: str,
+        options: ConnectionOptions,
+        *,
+        credential: Credential | None = None,
+        resume: bool = False,
+        session_id: str | None = None,
     ) -> Connection:
         """Connect.
 
@@ -171,6 +180,7 @@ class Connection:
             options: how.
             credential: by which the session can be resumed.
             resume: the session is there; do not begin another.
+            session_id: a session that the server made, to be joined.
 
         Raises:
             ConnectionFailed: refused, unreachable, no WebSocket there, or not within ``connect_timeout_s``.
@@ -178,6 +188,8 @@ class Connection:
         """
         url = ws_url(base_url) + ("&resume=1" if resume else "")
         shown = without_password(url)
+        if session_id is not None:
+            url += f"&session_id={session_id}"  # a secret: not shown
         direct: dict[str, Any] = {"proxy": None} if is_loopback(url) else {}
         try:
             socket = await connect(
@@ -331,7 +343,7 @@ class Connection:
             self.protocol = reply.protocol
         if reply.type == "error":
             refused = from_wire(reply.data)
-            if isinstance(refused, _ENDS_THE_SESSION):
+            if isinstance(refused, _ENDS_THE_SESSION) and not (reply.request_id and answer in _ANSWERED_IN_PASSING):
                 self._lose(refused.message)
             raise refused
         return reply

@@ -16,6 +16,7 @@ McpenvError
 │   ├── SessionLost                SESSION_LOST, also when the socket ends or a reply does not come in time
 │   ├── Unauthorized               UNAUTHORIZED
 │   ├── ReplyGone                  REPLY_GONE, the request ran once, its answer is no longer kept
+│   ├── NotSupported               NOT_SUPPORTED, this environment cannot do that, such as be held in a snapshot
 │   └── UnsupportedVersion         UNSUPPORTED_VERSION
 ├── ConnectionFailed               no connection could be made
 ├── NotSerializable                a value has no JSON form; ``path`` names the field
@@ -47,6 +48,7 @@ class ErrorCode(str, Enum):
     UNAUTHORIZED = "UNAUTHORIZED"
     UNSUPPORTED_VERSION = "UNSUPPORTED_VERSION"
     REPLY_GONE = "REPLY_GONE"
+    NOT_SUPPORTED = "NOT_SUPPORTED"
 
 
 class McpenvError(Exception):
@@ -202,6 +204,13 @@ class ReplyGone(WireError):
     http_status = 410
 
 
+class NotSupported(WireError):
+    """This environment, or this instance of it, cannot do that; the text says why and what its author can do."""
+
+    code = ErrorCode.NOT_SUPPORTED
+    http_status = 501
+
+
 class UnsupportedVersion(WireError):
     """The other end speaks another major version of the protocol."""
 
@@ -274,6 +283,7 @@ _BY_CODE: dict[str, type[WireError]] = {
         SessionLost,
         Unauthorized,
         ReplyGone,
+        NotSupported,
         UnsupportedVersion,
     )
 }

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from .client import EnvClient
     from .records import StepResult, Trajectory
+    from .snapshots import SnapshotRef
     from .tasks import Task
     from .tools import Tool
 
@@ -129,7 +130,10 @@ class BlockingClient:
         @functools.wraps(attribute)
         def blocking(*args: Any, **kwargs: Any) -> Any:
             result = attribute(*args, **kwargs)
-            return _LOOP.run(result) if inspect.iscoroutine(result) else result
+            if not inspect.iscoroutine(result):
+                return result
+            given = _LOOP.run(result)
+            return type(self)(given) if isinstance(given, type(self._client)) else given  # a fork blocks too
 
         self.__dict__[name] = blocking
         return blocking
@@ -147,6 +151,8 @@ class SyncEnvClient(BlockingClient, Generic[ObsT, StateT]):
 
     if TYPE_CHECKING:
         # ruff: noqa: D102 - the methods are `EnvClient`'s
+
+        mcp_url: str | None
 
         def __init__(self, client: EnvClient[Any, ObsT, StateT]) -> None: ...
         def connect(self) -> None: ...
@@ -176,6 +182,10 @@ class SyncEnvClient(BlockingClient, Generic[ObsT, StateT]):
         def wait(self, timeout_s: float | None = None) -> StepResult[ObsT]: ...
         def trajectory(self) -> Trajectory: ...
         def cancel(self, request_id: str) -> bool: ...
+        def snapshot(self, *, timeout_s: float | None = None) -> SnapshotRef: ...
+        def restore(self, snapshot: SnapshotRef | str, *, timeout_s: float | None = None) -> StepResult[ObsT]: ...
+        def fork(self, snapshot: SnapshotRef | str | None = None, *, timeout_s: float | None = None) -> Self: ...
+        def drop_snapshot(self, snapshot: SnapshotRef | str) -> bool: ...
         def list_tools(self) -> list[Tool]: ...
         def state(self) -> StateT: ...
         def splits(self) -> list[str]: ...

@@ -52,6 +52,7 @@ class Event(str, Enum):
     RESET_FAILED = "reset_failed"
     STEP = "step"
     END = "end"
+    SNAPSHOT = "snapshot"
     CLOSE = "close"
 
 
@@ -65,12 +66,14 @@ TRANSITIONS: Mapping[EpisodeState, Mapping[Event, EpisodeState]] = {
         Event.RESET: EpisodeState.RUNNING,
         Event.RESET_FAILED: EpisodeState.NEW,
         Event.STEP: EpisodeState.RUNNING,
+        Event.SNAPSHOT: EpisodeState.RUNNING,
         Event.END: EpisodeState.DONE,
         Event.CLOSE: EpisodeState.CLOSED,
     },
     EpisodeState.DONE: {
         Event.RESET: EpisodeState.RUNNING,
         Event.RESET_FAILED: EpisodeState.NEW,
+        Event.SNAPSHOT: EpisodeState.DONE,
         Event.CLOSE: EpisodeState.CLOSED,
     },
     EpisodeState.CLOSED: {Event.CLOSE: EpisodeState.CLOSED},
@@ -102,6 +105,10 @@ class FrameType(str, Enum):
     RESET = "reset"
     STEP = "step"
     END = "end"
+    SNAPSHOT = "snapshot"
+    RESTORE = "restore"
+    FORK = "fork"
+    DROP_SNAPSHOT = "drop_snapshot"
     STATE = "state"
     CLOSE = "close"
     MCP = "mcp"
@@ -116,7 +123,12 @@ class FrameType(str, Enum):
 
 
 _FRAME_TYPES = {member.value: member for member in FrameType}
-_NEEDED = {FrameType.STEP: "the action", FrameType.MCP: "a JSON-RPC request"}
+_NEEDED = {
+    FrameType.STEP: "the action",
+    FrameType.MCP: "a JSON-RPC request",
+    FrameType.RESTORE: "a snapshot_id",
+    FrameType.DROP_SNAPSHOT: "a snapshot_id",
+}
 _FRAME_KEYS = frozenset({"type", "data", "request_id", "timeout_s"})
 
 
