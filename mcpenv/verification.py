@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from mcpenv_client.records import Reward
@@ -72,7 +73,8 @@ class Verification:
 
     def _evidence(self) -> Evidence:
         world = self._env.world
-        return Evidence(self._task, self._before, None if world is None else capture(world))
+        after = None if world is None else capture(world)
+        return Evidence(self._task, self._before, after, named=isinstance(world, Mapping))
 
 
 def _named(reward: Reward) -> dict[str, float]:

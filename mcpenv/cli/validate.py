@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -107,7 +107,7 @@ def _tasks_of(target: Target, split: str | None) -> tuple[Iterator[Task], int]:
 
 
 @contextmanager
-def _progress(size: int) -> Iterator[object]:
+def _progress(size: int) -> Iterator[Callable[[TaskReport], None]]:
     """A bar on stderr, if somebody looks at it."""
     console = Console(file=sys.stderr)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

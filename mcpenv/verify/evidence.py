@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from mcpenv_client.tasks import Task
 
 from ..worlds import Tree
+from .changes import Changes
 
 
 @dataclass(frozen=True)
@@ -16,8 +18,19 @@ class Evidence:
     Attributes:
         task: what the agent was to do; None if the reset began none.
         before, after: what ``env.world`` looked like; None if the environment names no world.
+        named: ``env.world`` is several worlds, by name.
     """
 
     task: Task | None
     before: Tree | None
     after: Tree | None
+    named: bool = False
+
+    @functools.cached_property
+    def changes(self) -> Changes:
+        """What is different in ``after``.
+
+        Raises:
+            ValueError: the world is nested too deeply.
+        """
+        return Changes(self.before, self.after, named=self.named)

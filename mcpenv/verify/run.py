@@ -109,7 +109,7 @@ def _changes(spec: Spec, evidence: Evidence, *, needed: bool = True) -> Changes:
         raise VerifierFailed("there is no world to look at: set env.world in __init__ or reset")
     refuse_huge(evidence.before, evidence.after)
     try:
-        return Changes(evidence.before, evidence.after, spec.ignore)
+        return Changes(evidence.before, evidence.after, spec.ignore, named=evidence.named)
     except ValueError as error:
         raise VerifierFailed(str(error)) from error
 
