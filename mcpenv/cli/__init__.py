@@ -1,4 +1,4 @@
-"""The command line: ``mcpenv run | inspect | call | tasks | connect | sessions | import-openenv``.
+"""The command line: ``mcpenv run | inspect | call | tasks | validate | connect | sessions | import-openenv``.
 
 Exit status: 0 success; 1 the environment's own code failed (a tool, a reset); 2 refused before it ran (usage, TARGET,
 configuration, connection); 130 Ctrl-C. A failure is one line on stderr; ``--debug`` adds the traceback.
@@ -42,16 +42,17 @@ tasks = App(name="tasks", help="Show the tasks of an environment.", sort_key=4)
 tasks.command("mcpenv.cli.tasks:list_tasks", name="list", help="List them.", sort_key=1)
 tasks.command("mcpenv.cli.tasks:show_task", name="show", help="Show one of them, whole.", sort_key=2)
 app.command(tasks)
-app.command("mcpenv.cli.connect:connect", name="connect", help="Configure an MCP host to use it.", sort_key=5)
+app.command("mcpenv.cli.validate:validate", name="validate", help="Try out tasks: solved, idle, at random.", sort_key=5)
+app.command("mcpenv.cli.connect:connect", name="connect", help="Configure an MCP host to use it.", sort_key=6)
 app.command(
-    "mcpenv.cli.sessions:sessions", name="sessions", help="Show a server's sessions.", help_epilogue="", sort_key=6
+    "mcpenv.cli.sessions:sessions", name="sessions", help="Show a server's sessions.", help_epilogue="", sort_key=7
 )
 app.command(
     "mcpenv.cli.import_openenv:import_openenv",
     name="import-openenv",
     help="Turn an OpenEnv environment into one of mcpenv.",
     help_epilogue="",
-    sort_key=7,
+    sort_key=8,
 )
 
 

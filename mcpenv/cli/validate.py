@@ -128,6 +128,7 @@ def _show(report: Report) -> None:
     table.add_column("split")
     for name in ("oracle", "nothing", "random"):
         table.add_column(name, justify="right")
+    table.add_column("twice")
     table.add_column("")
     for of_task in report.tasks:
         played = [score for score in of_task.at_random if score is not None]
@@ -137,6 +138,7 @@ def _show(report: Report) -> None:
             _score(of_task.oracle) if of_task.has_oracle else "none",
             _score(of_task.nothing),
             _score(max(played)) if played else "-",
+            "-" if of_task.repeats is None else "agree" if of_task.repeats else "differ",
             Text("sound", "green") if not of_task.problems else Text(_counted(len(of_task.problems), "problem"), "red"),
         )
     console.print(table)

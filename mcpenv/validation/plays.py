@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,11 +13,14 @@ from mcpenv_client.values import to_plain
 
 from ..environment import MCPEnvironment
 from ..rubrics import score_of
+from ..worlds import Tree, capture
 from .random_player import RandomPlayer
 
 Call = tuple[str, dict[str, Any]]
-Player = Callable[[MCPEnvironment, Observation], Iterator[Call]]
-"""Gives the calls of an episode one by one; what it is sent back is the observation of each."""
+Calls = Generator[Call, Observation, None]
+"""The calls of an episode one by one; it is sent the observation of each."""
+Player = Callable[[MCPEnvironment, Observation], Calls]
+"""Plays an episode of an environment, from the observation of its reset on."""
 
 
 @dataclass(slots=True)
@@ -41,33 +44,29 @@ class Play:
         score: the sum of its rewards; None if it was not scored.
         steps: calls that were made.
         seen: everything that was observed, in order.
+        world: what the reset left, if the environment names a world.
         failed: calls of tools that came to nothing, as sentences.
-        left: calls that were still to be made when the episode was over.
         error: what the environment's own code raised; the play ends with it.
     """
 
     score: float | None = None
     steps: int = 0
     seen: list[Seen] = field(default_factory=list)
+    world: Tree | None = None
     failed: list[str] = field(default_factory=list)
-    left: int = 0
     error: str | None = None
 
 
-def play(env: MCPEnvironment, task: Task, player: Any = None) -> Play:
-    """Play one episode of a task to its end; without a player nothing is done.
-
-    Args:
-        env: is reset, and left at the end of the episode.
-        player: a function of the environment and the reset's observation that gives a generator of calls.
-    """
+def play(env: MCPEnvironment, task: Task, player: Player | None = None) -> Play:
+    """Play one episode of a task to its end; without a player nothing is done. ``env`` is reset first."""
     played = Play()
     try:
         observation = env.reset(task=task)
         played.seen.append(Seen("the reset", _plain(observation)))
-        calls = None if player is None else player(env, observation)
-        if calls is not None:
-            observation = _make_calls(env, calls, played, observation)
+        if env.world is not None:
+            played.world = capture(env.world)
+        if player is not None:
+            observation = _make_calls(env, player(env, observation), played, observation)
         if not observation.done:
             played.seen.append(Seen("the end", _plain(env.end())))
     except McpenvError as error:
@@ -79,20 +78,20 @@ def play(env: MCPEnvironment, task: Task, player: Any = None) -> Play:
     return played
 
 
-def oracle(task: Task) -> Any:
+def oracle(task: Task) -> Player:
     """The player who makes the calls of a task's oracle."""
 
-    def calls(env: MCPEnvironment, observation: Observation) -> Iterator[Call]:
+    def calls(env: MCPEnvironment, observation: Observation) -> Calls:
         for call in task.oracle or ():
             yield call.tool_name, call.arguments
 
     return calls
 
 
-def at_random(task: Task, seed: int, max_steps: int) -> Any:
+def at_random(task: Task, seed: int, max_steps: int) -> Player:
     """The player who calls tools at random, at most ``max_steps`` times."""
 
-    def calls(env: MCPEnvironment, observation: Observation) -> Any:
+    def calls(env: MCPEnvironment, observation: Observation) -> Calls:
         player = RandomPlayer(seed)
         player.read(task.prompt)
         player.read(_plain(observation).get("metadata"))
@@ -115,7 +114,7 @@ def said(error: BaseException) -> str:
     return " ".join(text.split())
 
 
-def _make_calls(env: MCPEnvironment, calls: Any, played: Play, observation: Observation) -> Observation:
+def _make_calls(env: MCPEnvironment, calls: Calls, played: Play, observation: Observation) -> Observation:
     try:
         call = next(calls)
         while not observation.done:
@@ -129,8 +128,7 @@ def _make_calls(env: MCPEnvironment, calls: Any, played: Play, observation: Obse
             elif isinstance(observation, CallToolObservation) and observation.result and observation.result.is_error:
                 played.failed.append(f"{label} failed: {' '.join(observation.result.text.split())}")
             call = calls.send(observation)
-        played.left = 1 + sum(1 for _ in calls)
-    except StopIteration:
+    except StopIteration:  # it has no more
         pass
     return observation
 

@@ -19,6 +19,7 @@ _OPTIONAL = 0.5
 """How often an optional argument is given."""
 _READ = 0.7
 """How often a text or a number is one that was read before, if there is one."""
+_INTEGER = re.compile(r"-?[0-9]{1,12}")
 _WORD = re.compile(r"[^\s\"'`,;:(){}\[\]<>]+")
 
 
@@ -60,11 +61,11 @@ class RandomPlayer:
         return None
 
     def _learn(self, text: str) -> None:
-        for word in [text.strip(), *_WORD.findall(text)[:_MAX_WORDS]]:
+        for word in [text.strip(), *(word.strip(".!?") for word in _WORD.findall(text)[:_MAX_WORDS])]:
             if 0 < len(word) <= _MAX_LENGTH:
                 self._keep(self._words, word)
-            if re.fullmatch(r"-?\d{1,12}", word.rstrip(".")):
-                self._keep(self._numbers, int(word.rstrip(".")))
+            if _INTEGER.fullmatch(word):
+                self._keep(self._numbers, int(word))
 
     def _keep(self, known: list[Any], value: Any) -> None:
         if value not in known:

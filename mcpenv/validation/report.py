@@ -17,6 +17,7 @@ class TaskReport:
         oracle: what its oracle scores; None if it has none, or it was not scored.
         nothing: what doing nothing scores.
         at_random: what each random play scores.
+        repeats: whether the same calls gave the same twice; None if that could not be tried.
         problems: what is wrong, a sentence each; empty if nothing is.
     """
 
@@ -24,6 +25,7 @@ class TaskReport:
     oracle: float | None = None
     nothing: float | None = None
     at_random: list[float | None] = field(default_factory=list)
+    repeats: bool | None = None
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -41,6 +43,7 @@ class TaskReport:
             "oracle": self.oracle,
             "nothing": self.nothing,
             "random": self.at_random,
+            "repeats": self.repeats,
             "problems": self.problems,
         }
 

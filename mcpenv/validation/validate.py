@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from mcpenv_client.errors import McpenvError
 from mcpenv_client.tasks import Task
 
 from ..environment import MCPEnvironment
 from ..verify import Changes
-from .plays import Play, at_random, oracle, play
+from .plays import Play, Player, at_random, oracle, play
 from .report import Report, TaskReport
 
 RANDOM_SEEDS = 3
@@ -28,8 +28,7 @@ def validate(
     """Try tasks out.
 
     Args:
-        make: gives an instance of the environment. Two are used: one for everything, and one on which the same is done
-            once more.
+        make: gives an instance of the environment. Two are used, so that what is done twice is done after another past.
         tasks: which ones.
         random_seeds: how often each is played at random.
         max_steps: calls of a random play, at most.
@@ -59,7 +58,12 @@ class _Bench:
         if self._env is not None:
             self._env.close()
 
-    def play(self, task: Task, player: object = None) -> Play:
+    @property
+    def has_named_worlds(self) -> bool:
+        """Whether the environment has several worlds, by name."""
+        return self._env is not None and isinstance(self._env.world, Mapping)
+
+    def play(self, task: Task, player: Player | None = None) -> Play:
         if self._env is None:
             self._env = self._make()
         played = play(self._env, task, player)
@@ -91,12 +95,15 @@ class _Trial:
         if idle.error is not None and not idle.seen:
             return self._report  # it cannot be reset, which is said
         first_random = self._try_random()
-        # Once more on an instance that has seen other episodes, or none.
+        # Once more, on the other instance: it has another past.
+        again: list[tuple[str, Play, Player | None]] = [("doing nothing", idle, None)]
         if solved is not None:
-            self._compare("the oracle", solved, self._second.play(self._task, oracle(self._task)))
+            again.append(("the oracle", solved, oracle(self._task)))
         elif first_random is not None:
-            self._compare("random play", first_random, self._second.play(self._task, self._player(0)))
-        self._compare("doing nothing", idle, self._second.play(self._task))
+            again.append(("random play", first_random, self._player(0)))
+        for what, played, player in again:
+            if played.error is None and self._report.repeats is not False:
+                self._report.repeats = self._agrees(what, played, self._second.play(self._task, player))
         return self._report
 
     def _try_oracle(self) -> Play:
@@ -107,9 +114,9 @@ class _Trial:
             self._problem(f"the oracle cannot be played: {played.error}{why}")
         elif not _is(played.score, self._full):
             self._problem(f"the oracle scores {_shown(played.score)} and not {self._full:g}{why}")
-        if played.left and played.error is None:
-            calls = "call" if played.left == 1 else "calls"
-            self._problem(f"the episode is over {played.left} {calls} before the oracle's end")
+        left = len(self._task.oracle or ()) - played.steps
+        if left and played.error is None:
+            self._problem(f"the episode is over {left} call{'' if left == 1 else 's'} before the oracle's end")
         return played
 
     def _try_nothing(self) -> Play:
@@ -135,23 +142,29 @@ class _Trial:
                 self._problem(f"random play (seed {seed}) scores {_shown(played.score)} in {played.steps} steps")
         return first
 
-    def _player(self, seed: int) -> object:
+    def _player(self, seed: int) -> Player:
         return at_random(self._task, seed, self._max_steps)
 
-    def _compare(self, what: str, one: Play, other: Play) -> None:
-        """Note the first difference between two plays of the same."""
-        if one.error is not None:
-            return
+    def _agrees(self, what: str, one: Play, other: Play) -> bool:
+        """Whether two plays of the same are the same; their first difference is a problem."""
         if other.error is not None:
             self._problem(f"{what} works once, and not twice: {other.error}")
-            return
+            return False
+        ignore = (self._task.verifier or {}).get("ignore", ())
+        worlds = Changes(one.world, other.world, ignore, named=self._first.has_named_worlds)
+        difference = next(iter(worlds), None)
+        if difference is not None:
+            self._problem(f"two resets leave different worlds: {difference}")
+            return False
         for seen, again in zip(one.seen, other.seen, strict=False):
             difference = next(iter(Changes(seen.data, again.data)), None)
             if difference is not None:
                 self._problem(f"two runs of {what} differ at {seen.label}: {difference}")
-                return
+                return False
         if len(one.seen) != len(other.seen):
             self._problem(f"of two runs of {what} one has {one.steps} steps and the other {other.steps}")
+            return False
+        return True
 
     def _problem(self, text: str) -> None:
         if text not in self._report.problems:
