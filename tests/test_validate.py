@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
+import logging
 import random
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 from cheating_worlds import GUESS, PAY, REPORT, Office
 
 from mcpenv import MCPEnvironment, Observation, Reward
+from mcpenv.cli import execute
 from mcpenv.targets import load_target
 from mcpenv.validation import Report, TaskReport, validate
 from mcpenv.validation.random_player import RandomPlayer
@@ -328,43 +329,72 @@ def test_a_random_player_solves_what_can_be_solved_by_repeating_the_prompt() -> 
 # -- the command
 
 
-def mcpenv(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "mcpenv", *arguments],
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(capfd: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """Runs a command line; its exit status, and what it wrote on stdout and on stderr."""
+    loggers = [logging.getLogger(name) for name in ("mcpenv", "mcp", "fastmcp", "httpx", "httpx2", "asyncio")]
+    logs = [(logger, logger.handlers, logger.propagate, logger.level) for logger in loggers]
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        status = execute(arguments)
+        return (status, *capfd.readouterr())
+
+    yield run
+    for logger, handlers, propagate, level in logs:
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_command_says_that_an_honest_environment_is_sound(name: str, command: Run) -> None:
+    status, out, err = command("validate", str(ENVS / f"{name}_mcp"), "-n", "3", "--random-seeds", "1")
+    lines = out.splitlines()
+    assert status == 0 and err == ""
+    assert lines[0].split() == ["task", "split", "oracle", "nothing", "random", "twice"]
+    assert [line.split()[1:] for line in lines[1:4]] == [["train", "1", "0", "0", "agree", "sound"]] * 3
+    assert lines[-1] == "3 tasks, all sound"
+
+
+def test_the_command_names_what_is_wrong_with_cheatable_tasks(tmp_path: Path, command: Run) -> None:
+    rows = [json.loads(line) for line in (ENVS / "ledger_mcp" / "tasks.jsonl").read_text().splitlines()][:3]
+    rows[0]["verifier"]["kind"] = "expect_only"
+    rows[1]["oracle"] = rows[1]["oracle"][:1]
+    del rows[2]["oracle"]
+    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arguments = ("validate", str(ENVS / "ledger_mcp"), "--tasks", str(tmp_path / "tasks.jsonl"), "--random-seeds", "1")
+    status, out, _ = command(*arguments)
+    assert status == 1 and "1 problem" in out
+    assert f"{rows[0]['id']}\n  doing nothing scores 1, which is full" in out
+    assert f"{rows[1]['id']}\n  the oracle scores 0 and not 1" in out
+    assert out.endswith("3 tasks, 2 of them unsound; 1 without an oracle: nobody has seen that they can be solved\n")
+    status, out, _ = command(*arguments, "--json")
+    document = json.loads(out)
+    assert status == 1 and not document["ok"] and document["without_oracle"] == [rows[2]["id"]]
+    assert [len(task["problems"]) for task in document["tasks"]] == [1, 1, 0]
+
+
+def test_a_cheatable_copy_of_a_folder_is_found_out_from_outside(tmp_path: Path) -> None:
+    copy = tmp_path / "workspace_mcp"
+    shutil.copytree(ENVS / "workspace_mcp", copy)
+    text = (copy / "environment.py").read_text()
+    (copy / "environment.py").write_text(
+        text.replace("tasks = TaskSet(TASKS)", "tasks = TaskSet({**t, 'verifier': None} for t in TASKS)")
+        + "\n    def verify(self, evidence):\n        print('verifying')\n        return len(evidence.changes) < 2\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-m", "mcpenv", "validate", str(copy), "-n", "2", "--json"],
         capture_output=True,
         text=True,
         timeout=100,
         check=False,
-        env={**os.environ, "NO_COLOR": "1"},
     )
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_command_says_that_an_honest_environment_is_sound(name: str) -> None:
-    ended = mcpenv("validate", str(ENVS / f"{name}_mcp"), "-n", "4", "--random-seeds", "1")
-    assert ended.returncode == 0, ended.stderr
-    lines = ended.stdout.splitlines()
-    assert lines[0].split() == ["task", "split", "oracle", "nothing", "random", "twice"]
-    assert [line.split()[1:] for line in lines[1:5]] == [["train", "1", "0", "0", "agree", "sound"]] * 4
-    assert lines[-1] == "4 tasks, all sound" and ended.stderr == ""
-
-
-def test_the_command_names_what_is_wrong_with_a_cheatable_copy(tmp_path: Path) -> None:
-    copy = tmp_path / "ledger_mcp"
-    shutil.copytree(ENVS / "ledger_mcp", copy)
-    rows = [json.loads(line) for line in (copy / "tasks.jsonl").read_text().splitlines()][:3]
-    rows[0]["verifier"]["kind"] = "expect_only"
-    rows[1]["oracle"] = rows[1]["oracle"][:1]
-    (copy / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    ended = mcpenv("validate", str(copy), "--random-seeds", "1")
     assert ended.returncode == 1, ended.stderr
-    assert "1 problem" in ended.stdout and ended.stdout.endswith("3 tasks, 2 of them unsound\n")
-    assert f"{rows[0]['id']}\n  doing nothing scores 1, which is full" in ended.stdout
-    assert f"{rows[1]['id']}\n  the oracle scores 0 and not 1" in ended.stdout
-    as_json = mcpenv("validate", str(ENVS / "ledger_mcp"), "--tasks", str(copy / "tasks.jsonl"), "--json")
-    assert as_json.returncode == 1
-    document = json.loads(as_json.stdout)
-    assert not document["ok"] and [len(task["problems"]) for task in document["tasks"]] == [1, 1, 0]
+    tasks = json.loads(ended.stdout)["tasks"]  # what the environment prints is not in it
+    assert len(tasks) == 2 and all("doing nothing scores 1, which is full" in task["problems"] for task in tasks)
 
 
 @pytest.mark.parametrize(
@@ -378,9 +408,9 @@ def test_the_command_names_what_is_wrong_with_a_cheatable_copy(tmp_path: Path) -
         (("nowhere",), "nowhere"),
     ],
 )
-def test_what_cannot_be_tried_is_refused(arguments: tuple[str, ...], said: str) -> None:
-    ended = mcpenv("validate", *arguments)
-    assert ended.returncode == 2 and said in ended.stderr and ended.stdout == ""
+def test_what_cannot_be_tried_is_refused(arguments: tuple[str, ...], said: str, command: Run) -> None:
+    status, out, err = command("validate", *arguments)
+    assert status == 2 and said in err and out == "" and err.count("\n") == 1
 
 
 def test_a_report_is_plain_data() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
@@ -15,11 +16,10 @@ from typing import Any
 
 import pytest
 
-from mcpenv import Reward
+from mcpenv import InvalidTasks, Reward, TaskSet
 from mcpenv.errors import InvalidVerifier, VerifierFailed
 from mcpenv.verify import Evidence, check, run
-from mcpenv.verify.bare import walls
-from mcpenv.verify.process import MAX_ANSWER
+from mcpenv.verify.process import CHILD, MAX_ANSWER
 from mcpenv_client.tasks import OracleCall, Task
 
 TASK = Task(id="pay", metadata={"amount": 10}, oracle=[OracleCall(tool_name="pay")], reward_range=(-1.0, 2.0))
@@ -101,6 +101,15 @@ def test_a_spec_that_is_wrong_is_refused_before_any_episode(what: str) -> None:
     spec, said = WRONG[what]
     with pytest.raises(InvalidVerifier, match=said):
         check(spec)
+
+
+def test_a_task_set_refuses_a_wrong_spec_when_it_is_read(tmp_path: Path) -> None:
+    rows = [{"id": "a"}, {"id": "b", "verifier": {"kind": "expect_only", "changes": {"a": 1}, "ignore": ["*x"]}}]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(InvalidTasks, match=r"tasks\.jsonl, line 2: verifier\.ignore\.0: '\*x'"):
+        TaskSet.from_path(tmp_path / "tasks.jsonl").splits()
+    with pytest.raises(InvalidTasks, match=r"task 0: verifier\.kind: is 'exact'"):
+        TaskSet([Task(id="a", verifier={"kind": "exact"})]).splits()
 
 
 # -- code
@@ -389,7 +398,7 @@ def put_up(*altered: str) -> str:
     """What comes of putting up the walls in a bare interpreter, some of them altered."""
     program = f"""
 import os, sys
-sys.path.insert(0, {str(Path(walls.__file__).parent)!r})
+sys.path.insert(0, {str(CHILD.parent)!r})
 import walls
 {"; ".join(altered)}
 try:
