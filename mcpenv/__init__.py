@@ -39,10 +39,12 @@ from .errors import (
     InvalidRubric,
     InvalidTasks,
     InvalidTool,
+    InvalidVerifier,
     JudgeFailed,
     Misuse,
     StartupError,
     TargetError,
+    VerifierFailed,
 )
 from .rubrics import (
     Discounted,
@@ -62,7 +64,7 @@ from .rubrics import (
     score_of,
 )
 from .tasks import NoSuchTask, TaskSet
-from .verify import Evidence
+from .verify import ANY, REMOVED, Changes, Evidence, Verdict
 from .worlds import FilesWorld, ObjectWorld, SQLiteWorld, World
 
 __version__ = _version("mcpenv")
@@ -96,6 +98,12 @@ __all__ = [
     "OracleCall",
     "Verified",
     "Evidence",
+    "Changes",
+    "Verdict",
+    "ANY",
+    "REMOVED",
+    "InvalidVerifier",
+    "VerifierFailed",
     "World",
     "SQLiteWorld",
     "FilesWorld",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -357,6 +358,26 @@ def test_the_command_says_that_an_honest_environment_is_sound(name: str, command
     assert lines[0].split() == ["task", "split", "oracle", "nothing", "random", "twice"]
     assert [line.split()[1:] for line in lines[1:4]] == [["train", "1", "0", "0", "agree", "sound"]] * 3
     assert lines[-1] == "3 tasks, all sound"
+
+
+def test_the_tables_on_the_page_are_what_is_printed(tmp_path: Path, command: Run) -> None:
+    page = (ENVS.parent / "docs" / "verifying.md").read_text(encoding="utf-8")
+    honest, cheatable = re.findall(r"^```console\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    lax = altered(RENT, verifier={**(RENT.verifier or {}), "kind": "expect_only"})
+    (tmp_path / "tasks.jsonl").write_text(lax.model_dump_json())
+    ledger = ("validate", str(ENVS / "ledger_mcp"))
+    for shown, arguments in (
+        (honest, ("--split", "test", "-n", "3")),
+        (cheatable, ("--tasks", str(tmp_path / "tasks.jsonl"))),
+    ):
+        _, out, _ = command(*ledger, *arguments)
+        assert [line.rstrip() for line in out.splitlines()] == shown.splitlines()
+
+
+def test_every_flag_of_the_command_is_on_the_page(command: Run) -> None:
+    _, out, _ = command("validate", "--help")
+    page = (ENVS.parent / "docs" / "verifying.md").read_text(encoding="utf-8").partition("## Validate")[2]
+    assert set(re.findall(r"^│ (?:\*  )?(--[a-z-]+)", out, re.MULTILINE)) == set(re.findall(r"`(--[a-z-]+)[` ]", page))
 
 
 def test_the_command_names_what_is_wrong_with_cheatable_tasks(tmp_path: Path, command: Run) -> None:
