@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from mcpenv import InvalidTasks, Reward, TaskSet
+from mcpenv import InvalidTasks, Misuse, Reward, TaskSet
 from mcpenv.errors import InvalidVerifier, VerifierFailed
 from mcpenv.verify import Evidence, check, run
 from mcpenv.verify.process import CHILD, MAX_ANSWER
@@ -72,6 +73,8 @@ def test_what_may_change_what_must_and_what_does_not_count() -> None:
 
 
 def test_a_state_needs_a_world() -> None:
+    with pytest.raises(Misuse, match=r"env\.world"):
+        Evidence(TASK, None, None).changes
     spec = {"kind": "expect_only", "changes": {}}
     assert "env.world" in failure(spec, None, None)
     with pytest.raises(InvalidVerifier, match=r"verifier: looks at the world.*env\.world"):
@@ -217,6 +220,7 @@ def listener() -> Iterator[int]:
             server.accept()
 
 
+PACKAGES = os.path.join(sysconfig.get_paths()["stdlib"], "site-packages")
 REACHING = {
     "a file": "return len(open('/etc/passwd').read())",
     "a file by its number": "import os\nreturn os.open('/etc/passwd', 0)",
@@ -247,6 +251,8 @@ REACHING = {
     "more memory": "import resource\nresource.setrlimit(resource.RLIMIT_AS, (-1, -1))\nreturn 1",
     "the framework": "import mcpenv\nreturn 1",
     "installed packages": "import pydantic\nreturn 1",
+    "installed packages by their path": f"import sys\nsys.path += {sys.path}\nimport pydantic\nreturn 1",
+    "packages of this Python": f"import os\nreturn len(os.listdir({PACKAGES!r}))",
 }
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from mcpenv_client.tasks import Task
 
+from ..errors import Misuse
 from ..worlds import Tree
 from .changes import Changes
 
@@ -31,6 +32,9 @@ class Evidence:
         """What is different in ``after``.
 
         Raises:
+            Misuse: the environment names no world, so that nobody knows.
             ValueError: the world is nested too deeply.
         """
+        if self.before is None or self.after is None:
+            raise Misuse("there is no world to see changes of: set env.world in __init__ or reset")
         return Changes(self.before, self.after, named=self.named)

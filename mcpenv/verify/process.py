@@ -26,9 +26,6 @@ START_LIMIT_S = 60.0
 MAX_ANSWER = 64 * 1024
 """Bytes that it may answer."""
 
-_AT_ONCE = threading.BoundedSemaphore(max(2, os.cpu_count() or 1))
-"""Many episodes may end at the same time."""
-
 
 class Sandbox:
     """One run of one verifier. Blocks; `stop` may be called from another thread.
@@ -56,7 +53,7 @@ class Sandbox:
             raise _refused(f"Linux, and this is {sys.platform}")
         if not sys.executable:
             raise _refused("a Python that can be started again (sys.executable is empty)")
-        with _AT_ONCE, tempfile.TemporaryDirectory(prefix="mcpenv-verify-") as folder:
+        with tempfile.TemporaryDirectory(prefix="mcpenv-verify-") as folder:
             process = self._start(folder)
             try:
                 return self._result(process, payload)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import os
 import sys
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +22,9 @@ from .evidence import Evidence
 from .process import Sandbox
 from .size import refuse_huge
 from .specs import ExpectOnly, PythonVerifier, Spec, parse
+
+_AT_ONCE = threading.BoundedSemaphore(max(8, 2 * (os.cpu_count() or 1)))
+"""Sandboxes that run at the same time: many episodes may end together. More than processors, for some may be slow."""
 
 
 def check(spec: Mapping[str, Any], *, has_world: bool = True, where: str = "verifier") -> None:
@@ -85,12 +90,17 @@ def _of_state(spec: Spec, evidence: Evidence) -> Reward:
 def _in_monty(spec: PythonVerifier, evidence: Evidence) -> Reward | None:
     from . import monty
 
-    return _reward(monty.run(spec.code, _about(spec, evidence), spec.limits), evidence.task)
+    about = _about(spec, evidence)
+    with _AT_ONCE:
+        value = monty.run(spec.code, about, spec.limits)
+    return _reward(value, evidence.task)
 
 
 def _in_process(spec: PythonVerifier, evidence: Evidence, sandbox: Sandbox) -> Reward | None:
     payload = _encoded({"code": spec.code, "about": _about(spec, evidence)})
-    return _reward(sandbox.run(payload), evidence.task)
+    with _AT_ONCE:
+        value = sandbox.run(payload)
+    return _reward(value, evidence.task)
 
 
 def _about(spec: PythonVerifier, evidence: Evidence) -> dict[str, Any]:

@@ -6,6 +6,7 @@ walls stand, one with the result. What the code prints goes nowhere.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import sys
@@ -40,11 +41,13 @@ def main(arguments: dict[str, Any]) -> None:
 
 
 def _readable() -> list[str]:
-    """The standard library, and the shared libraries that its modules load."""
+    """The standard library without what is installed beside it, and the shared libraries that its modules load."""
     paths = sysconfig.get_paths()
-    shared = os.path.join(sys.base_prefix, "lib")
-    system = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", "/usr/share/zoneinfo"]
-    return [paths["stdlib"], paths["platstdlib"], sysconfig.get_config_var("DESTSHARED") or shared, shared, *system]
+    files: list[str] = []
+    for folder in {paths["stdlib"], paths["platstdlib"]}:
+        files += [entry.path for entry in os.scandir(folder) if entry.name not in ("site-packages", "dist-packages")]
+    shared = glob.glob(os.path.join(glob.escape(sys.base_prefix), "lib", "*.so*"))
+    return [*files, *shared, "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", "/usr/share/zoneinfo"]
 
 
 def _verified() -> dict[str, Any]:
