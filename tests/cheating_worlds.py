@@ -113,6 +113,12 @@ REPORT = Task(
     verifier={"kind": "expect_exactly", "changes": {"files/report.txt": {"text": "done"}}},
     oracle=[OracleCall(tool_name="write", arguments={"path": "report.txt", "text": "done"})],
 )
+NESTED = Task(
+    id="nested",
+    prompt="Write 'done' into out/march/report.txt.",
+    verifier={"kind": "expect_exactly", "changes": {"files/out/*/report.txt": {"text": "done"}}},
+    oracle=[OracleCall(tool_name="write", arguments={"path": "out/march/report.txt", "text": "done"})],
+)
 GUESS = Task(
     id="guess",
     prompt="Which word?",

@@ -126,6 +126,10 @@ def test_a_row_that_is_named_like_a_column_is_none() -> None:
     world = after(accounts={"1/balance": {"balance": 1}})
     assert not Changes(BEFORE, world).expect_only({"accounts/1/balance": ANY, "accounts/*/balance": ANY})
     assert Changes(BEFORE, world).expect_only({"accounts/1~1balance": ANY})
+    alone = after(accounts={"7/balance": {"balance": 1}})
+    for pattern in ("accounts/*/balance", "accounts/7/balance", "accounts/*/*"):
+        assert not Changes(BEFORE, alone).expect_only({pattern: ANY})
+    assert Changes(BEFORE, alone).expect_only({"accounts/*": ANY})
     assert not Changes({"db": BEFORE}, {"db": world}, named=True).expect_only({"db/accounts/1/balance": ANY})
     table = {**BEFORE, "accounts/1/balance": {}}
     assert not Changes(BEFORE, table).expect_only({"accounts/1/balance": ANY})

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import fastmcp
 import httpx
 import pytest
-from cheating_worlds import ANSWER, GUESS, PAY, PAYMENT, REPORT, TELLTALES, Office
+from cheating_worlds import ANSWER, GUESS, NESTED, PAY, PAYMENT, REPORT, TELLTALES, Office
 from fastmcp.exceptions import ToolError
 from mcp.shared.exceptions import MCPError
 from test_judge import Endpoint, judged, said
@@ -94,7 +94,7 @@ def solving(task: Task) -> Acts:
     return acting(*((call.tool_name, call.arguments) for call in task.oracle or ()))
 
 
-@pytest.mark.parametrize("task", [PAY, REPORT], ids=lambda task: task.id)
+@pytest.mark.parametrize("task", [PAY, REPORT, NESTED], ids=lambda task: task.id)
 def test_honest_work_is_paid_and_idleness_is_not(url: str, task: Task) -> None:
     assert earned(url, task, solving(task)) == 1.0
     assert earned(url, task, acting()) == 0.0
