@@ -41,10 +41,12 @@ from .errors import (
     InvalidRubric,
     InvalidTasks,
     InvalidTool,
+    InvalidVerifier,
     JudgeFailed,
     Misuse,
     StartupError,
     TargetError,
+    VerifierFailed,
 )
 from .recording import RecordedEnvironment, RecordedEpisode, Recorder, read_episodes
 from .rubrics import (
@@ -66,7 +68,7 @@ from .rubrics import (
 )
 from .snapshots import Snapshot
 from .tasks import NoSuchTask, TaskSet
-from .verify import Evidence
+from .verify import ANY, REMOVED, Changes, Evidence, Verdict
 from .worlds import FilesWorld, ObjectWorld, SQLiteWorld, World
 
 __version__ = _version("mcpenv")
@@ -100,6 +102,12 @@ __all__ = [
     "OracleCall",
     "Verified",
     "Evidence",
+    "Changes",
+    "Verdict",
+    "ANY",
+    "REMOVED",
+    "InvalidVerifier",
+    "VerifierFailed",
     "World",
     "SQLiteWorld",
     "FilesWorld",

@@ -8,6 +8,8 @@ McpenvError (mcpenv_client)
 ├── InvalidRubric         a saved rubric that cannot be made again: an unknown name, arguments that do not fit
 ├── DamagedRecord         a record that cannot be read: not a torn end, which is no damage, but something before it
 ├── JudgeFailed           a judge gave no well-formed answer, or its budget is used up
+├── InvalidVerifier       a verifier of a task that cannot be used: an unknown kind, a pattern that is none
+├── VerifierFailed        a verifier came to no result: a limit, a crash, no number; there is no score
 ├── InvalidTool           a tool that cannot be registered: a reserved name, a bad signature, an unknown mode
 └── Misuse                a method used where it has no meaning, such as finish() outside a step
 """
@@ -95,6 +97,22 @@ class DamagedRecord(McpenvError, ValueError):
 
 class JudgeFailed(McpenvError, RuntimeError):
     """A judge gave no well-formed answer, or its budget is used up: there is no score."""
+
+
+class InvalidVerifier(McpenvError, ValueError):
+    """A verifier of a task that cannot be used; ``path`` names the place in it."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+class VerifierFailed(McpenvError, RuntimeError):
+    """A verifier came to no result: it passed a limit, crashed, or gave no number. There is no score."""
 
 
 class Misuse(McpenvError, RuntimeError):

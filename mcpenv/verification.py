@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from mcpenv_client.errors import InvalidMessage
 from mcpenv_client.records import Reward
 from mcpenv_client.tasks import Task
 
 from .author import Author, AuthorCode
+from .errors import InvalidVerifier
 from .rewards import reward_of
 from .verify import Evidence, check, run
 from .worlds import Tree, capture
@@ -40,7 +43,8 @@ class Verification:
         """Look at the world that the reset left; None if nothing will verify the end.
 
         Raises:
-            ExecutionError: the task's verifier does not fit the environment, or the world could not be looked at.
+            InvalidMessage: the task's verifier cannot be used, or not with this environment.
+            ExecutionError: the world could not be looked at.
             OperationTimeout: that took too long.
         """
         spec = None if task is None else task.verifier
@@ -48,8 +52,11 @@ class Verification:
             return None
 
         def look() -> Tree | None:
-            if spec is not None:
-                check(spec, has_world=env.world is not None)
+            if task is not None and spec is not None:
+                try:
+                    check(spec, has_world=env.world is not None)
+                except InvalidVerifier as error:
+                    raise InvalidMessage(f"task {task.id!r}: {error}") from error
             return None if env.world is None else capture(env.world)
 
         return cls(author, env, task, await author.stage("verify", lambda: author.call(look), timeout_s))
@@ -73,7 +80,8 @@ class Verification:
 
     def _evidence(self) -> Evidence:
         world = self._env.world
-        return Evidence(self._task, self.before, None if world is None else capture(world))
+        after = None if world is None else capture(world)
+        return Evidence(self._task, self.before, after, named=isinstance(world, Mapping))
 
 
 def _named(reward: Reward) -> dict[str, float]:

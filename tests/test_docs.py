@@ -144,8 +144,8 @@ def defined_in(*names: str) -> set[str]:
 
 @pytest.mark.parametrize(
     ("page", "proof"),
-    [("reliability.md", "test_faults.py"), ("security.md", "test_attacks.py")],
-    ids=["faults", "attacks"],
+    [("reliability.md", "test_faults.py"), ("security.md", "test_attacks.py"), ("verifying.md", "test_cheating.py")],
+    ids=["faults", "attacks", "cheating"],
 )
 def test_every_row_of_a_table_names_its_test_and_every_test_has_a_row(page: str, proof: str) -> None:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")

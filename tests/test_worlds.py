@@ -111,3 +111,19 @@ def test_several_worlds_stand_beside_each_other(tmp_path: Path, database: sqlite
     assert database in held(worlds)
     with pytest.raises(TypeError, match="a str, which is no World"):
         capture("board")  # type: ignore[arg-type]
+
+
+def test_no_row_hides_behind_another_that_is_written_alike(database: sqlite3.Connection) -> None:
+    database.execute("CREATE TABLE loose (key PRIMARY KEY, value)")
+    database.execute("INSERT INTO loose VALUES (1, 'number'), ('1', 'text'), (NULL, 'none'), (NULL, 'none again')")
+    database.execute("INSERT INTO rates VALUES ('a,b', 'c', 1), ('a', 'b,c', 2)")
+    seen = SQLiteWorld(database).capture()
+    assert sorted(row["value"] for row in seen["loose"].values()) == ["none", "none again", "number", "text"]
+    assert len(seen["rates"]) == 3 and set(seen["loose"]) == {"1", "1#2", "None", "None#2"}
+
+
+def test_a_temporary_table_of_the_same_name_does_not_stand_in_front(database: sqlite3.Connection) -> None:
+    seen = SQLiteWorld(database).capture()
+    database.execute("CREATE TEMP TABLE accounts (id INTEGER PRIMARY KEY, balance REAL)")
+    database.execute("INSERT INTO temp.accounts VALUES (1, 1000000)")
+    assert SQLiteWorld(database).capture() == seen

@@ -1,4 +1,4 @@
-"""The command line: ``mcpenv run | inspect | call | tasks | connect | sessions | import-openenv``.
+"""The command line: ``mcpenv run | inspect | call | tasks | validate | connect | sessions | import-openenv``.
 
 Exit status: 0 success; 1 the environment's own code failed (a tool, a reset); 2 refused before it ran (usage, TARGET,
 configuration, connection); 130 Ctrl-C. A failure is one line on stderr; ``--debug`` adds the traceback.
@@ -42,11 +42,12 @@ tasks = App(name="tasks", help="Show the tasks of an environment.", sort_key=4)
 tasks.command("mcpenv.cli.tasks:list_tasks", name="list", help="List them.", sort_key=1)
 tasks.command("mcpenv.cli.tasks:show_task", name="show", help="Show one of them, whole.", sort_key=2)
 app.command(tasks)
-app.command("mcpenv.cli.connect:connect", name="connect", help="Configure an MCP host to use it.", sort_key=5)
+app.command("mcpenv.cli.validate:validate", name="validate", help="Try out tasks: solved, idle, at random.", sort_key=5)
+app.command("mcpenv.cli.connect:connect", name="connect", help="Configure an MCP host to use it.", sort_key=6)
 app.command(
-    "mcpenv.cli.sessions:sessions", name="sessions", help="Show a server's sessions.", help_epilogue="", sort_key=6
+    "mcpenv.cli.sessions:sessions", name="sessions", help="Show a server's sessions.", help_epilogue="", sort_key=7
 )
-_of_records = App(name="trajectories", help="List, show and export recorded episodes.", help_epilogue="", sort_key=6)
+_of_records = App(name="trajectories", help="List, show and export recorded episodes.", help_epilogue="", sort_key=8)
 _of_records.command("mcpenv.cli.trajectories:list_episodes", name="list", help="List episodes.", sort_key=1)
 _of_records.command("mcpenv.cli.trajectories:show", name="show", help="Show one episode.", sort_key=2)
 _of_records.command("mcpenv.cli.trajectories:stats", name="stats", help="Show figures of a record.", sort_key=3)
@@ -57,13 +58,13 @@ _of_records.command(
     sort_key=4,
 )
 app.command(_of_records)
-app.command("mcpenv.cli.replay:replay", name="replay", help="Run recorded calls again and compare.", sort_key=7)
+app.command("mcpenv.cli.replay:replay", name="replay", help="Run recorded calls again and compare.", sort_key=9)
 app.command(
     "mcpenv.cli.rescore:rescore",
     name="rescore",
     help="Score recorded episodes anew, by another rubric.",
     help_epilogue="",
-    sort_key=8,
+    sort_key=10,
 )
 app.command(
     "mcpenv.cli.import_openenv:import_openenv",

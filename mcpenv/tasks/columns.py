@@ -13,7 +13,8 @@ from mcpenv_client.tasks import Task
 from mcpenv_client.values import decode, encode
 from mcpenv_client.wire import faults
 
-from ..errors import InvalidTasks
+from ..errors import InvalidTasks, InvalidVerifier
+from ..verify.specs import parse
 
 _OPEN = ("metadata", "options")
 """Fields of a task that take values by name."""
@@ -79,9 +80,15 @@ class Columns:
             fields = self._with_place(row, self._fields(row), split)
         try:
             # By way of JSON: tuples may be lists, dates are text, nothing else is converted, and nobody else has it.
-            return Task.model_validate_json(_text(row, fields), strict=True)
+            task = Task.model_validate_json(_text(row, fields), strict=True)
         except ValidationError as error:
             raise self._fault(row, error) from error
+        if task.verifier is not None:
+            try:
+                parse(task.verifier)
+            except InvalidVerifier as error:
+                raise InvalidTasks(row.place, error.reason, field=error.path) from error
+        return task
 
     def _with_place(self, row: Row, fields: dict[str, Any], split: str | None) -> dict[str, Any]:
         """The fields with split and id, where the row does not give them."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from .changes import Change, Changes, Verdict
 from .evidence import Evidence
+from .expected import ANY, REMOVED
 from .run import check, run
 
-__all__ = ["Evidence", "check", "run"]
+__all__ = ["ANY", "REMOVED", "Change", "Changes", "Evidence", "Verdict", "check", "run"]

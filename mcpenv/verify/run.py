@@ -1,31 +1,168 @@
-"""Running a task's verifier: plain data, written by whoever wrote the task."""
+"""Running a verifier spec over the evidence of an episode."""
 
 from __future__ import annotations
 
+import asyncio
+import importlib.util
+import os
+import sys
+import threading
+from collections.abc import Mapping
 from typing import Any
 
+from mcpenv_client.errors import NotSerializable
 from mcpenv_client.records import Reward
+from mcpenv_client.tasks import Task
+from mcpenv_client.values import encode
 
+from ..errors import InvalidVerifier, VerifierFailed
+from ..workers import THREADS
+from .changes import Changes
 from .evidence import Evidence
+from .process import Sandbox
+from .size import refuse_huge
+from .specs import ExpectOnly, PythonVerifier, Spec, parse
+
+_AT_ONCE = threading.BoundedSemaphore(max(8, 2 * (os.cpu_count() or 1)))
+"""Sandboxes that run at the same time: many episodes may end together. More than processors, for some may be slow."""
 
 
-def check(spec: dict[str, Any], *, has_world: bool) -> None:
-    """Refuse a verifier that cannot work, before the episode begins.
+def check(spec: Mapping[str, Any], *, has_world: bool = True, where: str = "verifier") -> None:
+    """Refuse a verifier spec that cannot be used here, before an episode needs it. Its code is not looked at.
 
     Args:
         spec: the task's.
         has_world: whether the environment names a world.
+        where: what to call the spec in an error.
 
     Raises:
-        ValueError: saying what is wrong with it.
+        InvalidVerifier: naming the field.
     """
-    raise ValueError(f"unknown kind of verifier {spec.get('kind')!r}")
+    parsed = parse(spec, where)
+    if not isinstance(parsed, PythonVerifier):
+        if not has_world:
+            raise InvalidVerifier(where, "looks at the world, and the environment names none: set env.world")
+        return
+    if parsed.sandbox == "monty" and importlib.util.find_spec("pydantic_monty") is None:
+        raise InvalidVerifier(f"{where}.sandbox", "needs pydantic-monty: pip install 'mcpenv[sandbox]'")
+    if parsed.sandbox == "monty" and parsed.limits.files_mb:
+        raise InvalidVerifier(f"{where}.limits.files_mb", 'monty has no files; say "sandbox": "process"')
+    if parsed.sandbox == "process" and sys.platform != "linux":
+        raise InvalidVerifier(f"{where}.sandbox", f'"process" needs Linux, and this is {sys.platform}; say "monty"')
 
 
-async def run(spec: dict[str, Any], evidence: Evidence) -> Reward | None:
-    """What the state is worth, by a task's verifier.
+async def run(spec: Mapping[str, Any], evidence: Evidence) -> Reward | None:
+    """What a verifier spec says of an episode. Cancelling it kills what runs.
+
+    A verdict is the top or the bottom of the task's range of rewards; a number is itself.
 
     Raises:
-        ValueError: there is no such verifier.
+        InvalidVerifier: the spec cannot be used.
+        VerifierFailed: it came to no result: a limit, a crash, no number. There is no score.
     """
-    raise ValueError(f"unknown kind of verifier {spec.get('kind')!r}")
+    check(spec)
+    parsed = parse(spec)
+    reward: Reward | None
+    if not isinstance(parsed, PythonVerifier):
+        reward = await THREADS.run(_of_state, parsed, evidence)
+    elif parsed.sandbox == "monty":
+        reward = await THREADS.run(_in_monty, parsed, evidence)
+    else:
+        sandbox = Sandbox(parsed.limits)
+        try:
+            reward = await THREADS.run(_in_process, parsed, evidence, sandbox)
+        except asyncio.CancelledError:
+            sandbox.stop()
+            raise
+    return reward
+
+
+def _of_state(spec: Spec, evidence: Evidence) -> Reward:
+    assert not isinstance(spec, PythonVerifier)
+    changes = _changes(spec, evidence)
+    if isinstance(spec, ExpectOnly):
+        verdict = changes.expect_only(spec.changes, spec.require)
+    else:
+        verdict = changes.expect_exactly(spec.changes)
+    return _of_verdict(verdict.passed, evidence.task)
+
+
+def _in_monty(spec: PythonVerifier, evidence: Evidence) -> Reward | None:
+    from . import monty
+
+    about = _about(spec, evidence)
+    with _AT_ONCE:
+        value = monty.run(spec.code, about, spec.limits)
+    return _reward(value, evidence.task)
+
+
+def _in_process(spec: PythonVerifier, evidence: Evidence, sandbox: Sandbox) -> Reward | None:
+    payload = _encoded({"code": spec.code, "about": _about(spec, evidence)})
+    with _AT_ONCE:
+        value = sandbox.run(payload)
+    return _reward(value, evidence.task)
+
+
+def _about(spec: PythonVerifier, evidence: Evidence) -> dict[str, Any]:
+    """What the code is given: plain data, and neither the task's answer nor the code itself."""
+    task, changes = evidence.task, _changes(spec, evidence, needed=False)
+    return {
+        "task": None if task is None else task.model_dump(mode="json", exclude={"oracle", "verifier"}),
+        "before": evidence.before,
+        "after": evidence.after,
+        "changes": [change.to_plain() for change in changes],
+    }
+
+
+def _changes(spec: Spec, evidence: Evidence, *, needed: bool = True) -> Changes:
+    if needed and (evidence.before is None or evidence.after is None):
+        raise VerifierFailed("there is no world to look at: set env.world in __init__ or reset")
+    refuse_huge(evidence.before, evidence.after)
+    try:
+        return Changes(evidence.before, evidence.after, spec.ignore, named=evidence.named)
+    except ValueError as error:
+        raise VerifierFailed(str(error)) from error
+
+
+def _encoded(about: dict[str, Any]) -> bytes:
+    try:
+        return encode(about, "evidence")
+    except NotSerializable as error:
+        raise VerifierFailed(f"the world cannot be given to a verifier: {error}") from error
+
+
+def _reward(value: Any, task: Task | None) -> Reward | None:
+    """The reward that a Python verifier means.
+
+    Raises:
+        VerifierFailed: it gave something else.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return _of_verdict(value, task)
+    components: Any = {}
+    if isinstance(value, dict) and "value" in value and value.keys() <= {"value", "components"}:
+        value, components = value["value"], value.get("components", {})
+    if isinstance(components, dict) and all(map(_is_number, (value, *components.values()))):
+        try:
+            reward = Reward(value, {str(name): part for name, part in components.items()})
+        except ValueError as error:
+            raise VerifierFailed(f"the verifier gave no finite number: {error}") from error
+        highest = 1.0 if task is None else max(task.reward_range)
+        if reward.value > highest:
+            raise VerifierFailed(
+                f"the verifier gave {reward.value:g}, above the task's range, which ends at {highest:g}"
+            )
+        return reward
+    what = "an object of other fields than value and components" if isinstance(value, dict) else type(value).__name__
+    raise VerifierFailed(f"the verifier gave no number, bool, None or object with value and components, but {what}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _of_verdict(passed: bool, task: Task | None) -> Reward:
+    floor, full = (0.0, 1.0) if task is None else task.reward_range
+    return Reward(full if passed else floor)

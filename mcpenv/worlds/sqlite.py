@@ -14,7 +14,7 @@ class SQLiteWorld:
     """The main database of a connection, what its open transaction wrote included.
 
     Captured as ``{table: {primary key: {column: value}}}``. A key of several columns is joined by ",", a table without
-    one is keyed by its rowid; blobs are base64 text.
+    one is keyed by its rowid; of keys that are written alike the later ones end in "#2", "#3"; blobs are base64 text.
 
     Args:
         connection: the environment's own. SQLite wants one thread: set ``THREAD_AFFINE = True`` in the class, or open
@@ -28,7 +28,7 @@ class SQLiteWorld:
 
     def capture(self) -> Tree:
         """Every row of every table."""
-        names = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+        names = "SELECT name FROM main.sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
         return {name: self._rows(name) for (name,) in self._ask(names) if name not in self._ignore}
 
     def save(self) -> bytes:
@@ -55,21 +55,32 @@ class SQLiteWorld:
         return (self._connection,)
 
     def _rows(self, table: str) -> Tree:
-        columns = self._ask(f"SELECT name, pk FROM pragma_table_info({_text(table)})")
+        # main: a temporary table of the same name, which an agent may make, stands in front of it otherwise.
+        columns = self._ask(f"SELECT name, pk FROM pragma_table_info({_text(table)}, 'main')")
         key = [name for name, place in sorted(columns, key=lambda column: column[1]) if place]
         names = [name for name, _ in columns]
         of_key = ", ".join(map(_name, key)) or "rowid"
-        rows = self._ask(f"SELECT {of_key}, {', '.join(map(_name, names))} FROM {_name(table)} ORDER BY {of_key}")
+        rows = self._ask(f"SELECT {of_key}, {', '.join(map(_name, names))} FROM main.{_name(table)} ORDER BY {of_key}")
         width = len(key) or 1
-        return {
-            ",".join(str(_plain(part)) for part in row[:width]): dict(zip(names, map(_plain, row[width:]), strict=True))
-            for row in rows
-        }
+        tree: Tree = {}
+        for row in rows:
+            written = ",".join(str(_plain(part)) for part in row[:width])
+            tree[_free(written, tree)] = dict(zip(names, map(_plain, row[width:]), strict=True))
+        return tree
 
     def _ask(self, query: str) -> list[tuple[Any, ...]]:
         with closing(self._connection.cursor()) as cursor:
             cursor.row_factory = None
             return cursor.execute(query).fetchall()
+
+
+def _free(key: str, tree: Tree) -> str:
+    """A key that no other row has: 1 and '1', or "a,b" with "c" and "a" with "b,c", are written alike."""
+    number, free = 1, key
+    while free in tree:
+        number += 1
+        free = f"{key}#{number}"
+    return free
 
 
 def _name(identifier: str) -> str:

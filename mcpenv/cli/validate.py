@@ -1,0 +1,173 @@
+"""``mcpenv validate``: try out the tasks of an environment."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from mcpenv_client.tasks import Task
+from mcpenv_client.tools import Mode
+
+from ..environment import MCPEnvironment
+from ..errors import ConfigurationError
+from ..shared import IN_PROCESS
+from ..targets import Target, load_target
+from ..tasks import NoSuchTask, TaskSet
+from ..validation import Report, TaskReport
+from ..validation import validate as validate_tasks
+from ..validation.validate import MAX_STEPS, RANDOM_SEEDS
+from .instance import instance
+from .output import Page, author_output, print_json, quiet_logs
+
+FAILED = 1
+
+
+def validate(
+    target: str,
+    /,
+    *,
+    tasks: Path | None = None,
+    split: str | None = None,
+    number: Annotated[int | None, Parameter(name=["--number", "-n"])] = None,
+    random_seeds: int = RANDOM_SEEDS,
+    max_steps: int = MAX_STEPS,
+    settings: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
+    as_json: Annotated[bool, Parameter(name="--json", negative=(), show_default=False)] = False,
+    debug: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+) -> int:
+    """Try out tasks: solve them, do nothing, play at random, and do it twice.
+
+    A task is sound if its oracle scores full, doing nothing scores the floor, random play scores less than full, and
+    two runs agree. Exit status: 0 all are sound, 1 some are not, 2 nothing was tried.
+
+    Args:
+        target: An environment as for run.
+        tasks: Tasks instead of the environment's own: a .jsonl file, a .parquet file or the folder of a dataset.
+        split: Those of one split only.
+        number: How many tasks, from the first. Default: all.
+        random_seeds: How often each task is played at random.
+        max_steps: Calls of a random play, at most.
+        settings: name=value for the environment's constructor; may be given several times.
+        as_json: Print one JSON document.
+        debug: Show logs, and the traceback when something fails.
+    """
+    quiet_logs(debug)
+    for name, value, least in (("-n", number, 1), ("--random-seeds", random_seeds, 0), ("--max-steps", max_steps, 1)):
+        if value is not None and value < least:
+            raise ConfigurationError(f"{name} is {value}; it is a number, {least} or more")
+    with author_output():
+        loaded = load_target(target, settings or (), tasks)
+        found, size = _tasks_of(loaded, split)
+        chosen = itertools.islice(found, number)
+        try:
+            with _progress(size if number is None else min(number, size)) as told:
+                report = validate_tasks(
+                    loaded.make, chosen, random_seeds=random_seeds, max_steps=max_steps, on_report=told
+                )
+        finally:
+            IN_PROCESS.leave()
+    if as_json:
+        print_json(report.to_plain())
+    else:
+        _show(report)
+    return 0 if report.ok else FAILED
+
+
+def _tasks_of(target: Target, split: str | None) -> tuple[Iterator[Task], int]:
+    """The tasks of a target, and how many there are.
+
+    Raises:
+        ConfigurationError: there are none.
+    """
+    cls: type[MCPEnvironment] | None = target.environment_class
+    if cls is None:
+        with instance(target, Mode.SIMULATION) as env:
+            cls = type(env)
+    tasks: TaskSet | None = cls.tasks
+    if tasks is None:
+        raise ConfigurationError(f"{target.name} has no tasks; --tasks gives it some")
+    try:
+        size = len(tasks) if split is None else tasks.size(split)
+        found = iter(tasks) if split is None else (tasks.get(split, index) for index in range(size))
+    except NoSuchTask as error:
+        raise ConfigurationError(f"{target.name}: {error}") from error
+    if not size:
+        raise ConfigurationError(f"{target.name} has no tasks{'' if split is None else f' in {split!r}'}")
+    return found, size
+
+
+@contextmanager
+def _progress(size: int) -> Iterator[Callable[[TaskReport], None]]:
+    """A bar on stderr, if somebody looks at it."""
+    console = Console(file=sys.stderr)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("validating", total=size)
+        yield lambda report: progress.advance(bar)
+
+
+# -- showing
+
+
+def _show(report: Report) -> None:
+    console = Console(file=sys.stdout, markup=False, highlight=False, emoji=False)
+    if not console.is_terminal:
+        console.width = 120
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("task", style="cyan", no_wrap=True)
+    table.add_column("split")
+    for name in ("oracle", "nothing", "random"):
+        table.add_column(name, justify="right")
+    table.add_column("twice")
+    table.add_column("")
+    for of_task in report.tasks:
+        played = [score for score in of_task.at_random if score is not None]
+        table.add_row(
+            of_task.task.id,
+            of_task.task.split,
+            _score(of_task.oracle) if of_task.has_oracle else "none",
+            _score(of_task.nothing),
+            _score(max(played)) if played else "-",
+            "-" if of_task.repeats is None else "agree" if of_task.repeats else "differ",
+            Text("sound", "green") if not of_task.problems else Text(_counted(len(of_task.problems), "problem"), "red"),
+        )
+    console.print(table)
+    page = Page(sys.stdout)
+    for of_task in report.tasks:
+        _show_problems(page, of_task)
+    page.line()
+    page.line(_summary(report))
+
+
+def _show_problems(page: Page, of_task: TaskReport) -> None:
+    if not of_task.problems:
+        return
+    page.line()
+    page.line((of_task.task.id, "bold cyan"))
+    for problem in of_task.problems:
+        page.line(problem, indent=2)
+
+
+def _summary(report: Report) -> str:
+    unsound = sum(bool(of_task.problems) for of_task in report.tasks)
+    without = sum(not of_task.has_oracle for of_task in report.tasks)
+    said = f"{_counted(len(report.tasks), 'task')}, " + (f"{unsound} of them unsound" if unsound else "all sound")
+    return f"{said}; {without} without an oracle: nobody has seen that they can be solved" if without else said
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _score(score: float | None) -> str:
+    return "-" if score is None else f"{score:g}"

@@ -1,0 +1,12 @@
+"""Validation: whether tasks can be solved, and cannot be cheated, tried out on the environment itself.
+
+``mcpenv validate`` on the command line; in Python ``validate(Ledger, Ledger.tasks)``.
+"""
+
+from __future__ import annotations
+
+from .plays import Play
+from .report import Report, TaskReport
+from .validate import validate
+
+__all__ = ["Play", "Report", "TaskReport", "validate"]

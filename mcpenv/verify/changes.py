@@ -1,0 +1,211 @@
+"""Changes: what is different between two states of a world, and whether it is what may be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, overload
+
+from .expected import Entries, Expected, Mark, fits, same, unmatched_in_turn
+from .paths import Pattern, parts_of
+
+MAX_PROBLEMS = 20
+"""Problems that a verdict spells out."""
+_MAX_SHOWN = 120
+
+Kind = Literal["added", "removed", "changed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference. A row or file that was added or removed is one change, at its own path.
+
+    Attributes:
+        path: the keys that lead to it.
+        before: what was there, None if it was added.
+        after: what is there now, None if it was removed.
+        parts: the path as patterns see it.
+    """
+
+    path: tuple[str, ...]
+    kind: Kind
+    before: Any = None
+    after: Any = None
+    parts: tuple[str, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def where(self) -> str:
+        """The path as a pattern is written."""
+        return "/".join(self.parts or self.path)
+
+    def __str__(self) -> str:
+        where = self.where or "the world"
+        if self.kind == "changed":
+            return f"{where} changed from {_shown(self.before)} to {_shown(self.after)}"
+        return f"{where} was {self.kind}"
+
+    def to_plain(self) -> dict[str, Any]:
+        """As plain JSON data."""
+        data: dict[str, Any] = {"path": list(self.path), "kind": self.kind}
+        if self.kind != "added":
+            data["before"] = self.before
+        if self.kind != "removed":
+            data["after"] = self.after
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether the changes are what they may be. As a reward it is 1.0 or 0.0, so that ``verify`` may return it.
+
+    Attributes:
+        problems: what is wrong, a sentence each; empty if nothing is.
+    """
+
+    passed: bool
+    problems: list[str] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def __float__(self) -> float:
+        return float(self.passed)
+
+
+class Changes(Sequence[Change]):
+    """What is different in ``after``, in the order of the keys of ``before``, new ones last.
+
+    Trees are plain JSON data: objects by key, whatever else as a whole (a list that differs is one change). ``1`` and
+    ``1.0`` are the same, ``1`` and ``true`` are not.
+
+    Args:
+        before, after: states of a world, as it captures them.
+        ignore: patterns of places that do not count, also inside of what was added or removed.
+        named: the trees are of several worlds, by name.
+
+    Raises:
+        ValueError: a pattern that is none; a tree nested too deeply.
+    """
+
+    def __init__(self, before: Any, after: Any, ignore: Iterable[str] = (), *, named: bool = False) -> None:
+        self.before, self.after = before, after
+        self._named = named
+        self._ignored = [Pattern(text) for text in ([ignore] if isinstance(ignore, str) else ignore)]
+        try:
+            self._found = list(self._walk(before, after, (), ()))
+        except RecursionError as error:
+            raise ValueError("the world is nested too deeply") from error
+
+    def ignoring(self, *patterns: str) -> Changes:
+        """The changes without those in places that do not count."""
+        known = [pattern.text for pattern in self._ignored]
+        return Changes(self.before, self.after, [*known, *patterns], named=self._named)
+
+    def expect_only(self, allowed: Entries, require: Entries = ()) -> Verdict:
+        """Whether every change is an allowed one.
+
+        A value is compared with what is there now; `ANY` stands for any, also inside of a value, and `REMOVED` for
+        nothing at all: ``{"accounts/1/balance": 90, "transfers/*": {"id": ANY, "amount": 10}, "drafts/4": REMOVED}``.
+
+        Args:
+            allowed: patterns with values, a mapping or pairs.
+            require: the same, of changes that are allowed and must have been made.
+
+        Raises:
+            ValueError: a pattern that is none.
+        """
+        required = Expected.all_of(require)
+        entries = [*required, *Expected.all_of(allowed)]
+        problems = [self._wrong(change, entries) for change in self if not any(map(fits(change), entries))]
+        missing = [entry for entry in required if not any(map(entry.fits, self))]
+        return _verdict([*problems, *map(_missing, missing)])
+
+    def expect_exactly(self, expected: Entries) -> Verdict:
+        """Whether every change is an expected one, and every expected one was made, each once.
+
+        Args:
+            expected: patterns with values as in `expect_only`. Each stands for one change; where two of the same
+                pattern are expected, give pairs: ``[("transfers/*", ...), ("transfers/*", ...)]``.
+
+        Raises:
+            ValueError: a pattern that is none.
+        """
+        entries = Expected.all_of(expected)
+        surplus, missing = unmatched_in_turn(self._found, entries)
+        return _verdict([*(self._wrong(change, entries) for change in surplus), *map(_missing, missing)])
+
+    @overload
+    def __getitem__(self, index: int) -> Change: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Change]: ...
+    def __getitem__(self, index: int | slice) -> Change | Sequence[Change]:
+        return self._found[index]
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __repr__(self) -> str:
+        return f"Changes({len(self)}: {'; '.join(map(str, self._found[:3]))}{'; ...' if len(self) > 3 else ''})"
+
+    def _walk(self, before: Any, after: Any, path: tuple[str, ...], parts: tuple[str, ...]) -> Iterator[Change]:
+        if not (isinstance(before, dict) and isinstance(after, dict)):
+            if not same(before, after):
+                yield Change(path, "changed", before, after, parts)
+            return
+        beside = before.keys() | after.keys() if len(path) <= self._named else None
+        for key in [*before, *(key for key in after if key not in before)]:
+            there, itself = (*path, key), (*parts, *parts_of(key, beside))
+            if self._ignores(itself):
+                continue
+            if key not in after:
+                yield Change(there, "removed", before=self._without(before[key], there, itself), parts=itself)
+            elif key not in before:
+                yield Change(there, "added", after=self._without(after[key], there, itself), parts=itself)
+            else:
+                yield from self._walk(before[key], after[key], there, itself)
+
+    def _ignores(self, parts: tuple[str, ...]) -> bool:
+        return any(pattern.matches(parts) for pattern in self._ignored)
+
+    def _without(self, value: Any, path: tuple[str, ...], parts: tuple[str, ...]) -> Any:
+        """A value that was added or removed, without the places that do not count."""
+        if not self._ignored or not isinstance(value, dict):
+            return value
+        beside = value.keys() if len(path) <= self._named else None
+        kept = {}
+        for key, own in value.items():
+            itself = (*parts, *parts_of(key, beside))
+            if not self._ignores(itself):
+                kept[key] = self._without(own, (*path, key), itself)
+        return kept
+
+    def _wrong(self, change: Change, entries: Sequence[Expected]) -> str:
+        here = [entry for entry in entries if entry.pattern.matches(change.parts)]
+        if not here:
+            return f"{change}: nothing was expected there"
+        if any(map(fits(change), here)):
+            return f"{change}: {here[0].pattern.text} is expected once, and another change is that one"
+        made = f"{change} as {_shown(change.after)}" if change.kind == "added" else str(change)
+        return f"{made}: expected {' or '.join(dict.fromkeys(_shown(entry.value) for entry in here))}"
+
+
+def _missing(entry: Expected) -> str:
+    return f"{entry.pattern.text}: expected {_shown(entry.value)}, and there is no such change"
+
+
+def _verdict(problems: list[str]) -> Verdict:
+    further = len(problems) - MAX_PROBLEMS
+    if further > 0:
+        problems = [*problems[:MAX_PROBLEMS], f"and {further} more"]
+    return Verdict(not problems, problems)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Mark):
+        return repr(value)
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=repr)
+    except RecursionError:
+        return "something nested too deeply"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."

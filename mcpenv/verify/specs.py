@@ -1,0 +1,111 @@
+"""Verifier specs: verifiers as plain data, as a task file has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+
+from ..errors import InvalidVerifier
+from .expected import from_plain
+from .paths import Pattern
+
+MAX_CODE = 256 * 1024
+"""Characters of a Python verifier."""
+
+
+def _a_pattern(text: str) -> str:
+    Pattern(text)
+    return text
+
+
+def _as_pairs(given: Any) -> Any:
+    return list(given.items()) if isinstance(given, Mapping) else given
+
+
+def _an_entry(pair: tuple[str, Any]) -> tuple[str, Any]:
+    return pair[0], from_plain(pair[1])
+
+
+PatternText = Annotated[str, AfterValidator(_a_pattern)]
+EntryPair = Annotated[tuple[PatternText, Any], AfterValidator(_an_entry)]
+EntryPairs = Annotated[list[EntryPair], BeforeValidator(_as_pairs)]
+
+
+class _Spec(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Limits(_Spec):
+    """What a Python verifier may use.
+
+    Attributes:
+        time_s: seconds, by the clock and of a processor, without the start of the sandbox.
+        memory_mb: MiB; in "process" the interpreter's own 30 or so are in it.
+        files_mb: MiB that it may write into its folder, which is gone afterwards; "process" only.
+    """
+
+    time_s: float = Field(default=10.0, gt=0, le=600)
+    memory_mb: int = Field(default=256, ge=16, le=16_384)
+    files_mb: int = Field(default=0, ge=0, le=4_096)
+
+
+class ExpectExactly(_Spec):
+    """`Changes.expect_exactly` as data: ``changes`` is an object, or a list of pairs."""
+
+    kind: Literal["expect_exactly"]
+    changes: EntryPairs
+    ignore: list[PatternText] = []
+
+
+class ExpectOnly(_Spec):
+    """`Changes.expect_only` as data."""
+
+    kind: Literal["expect_only"]
+    changes: EntryPairs
+    require: EntryPairs = []
+    ignore: list[PatternText] = []
+
+
+class PythonVerifier(_Spec):
+    """Python code of a task file. It defines ``verify(task, before, after, changes)`` and runs in a sandbox."""
+
+    kind: Literal["python"]
+    code: str = Field(min_length=1, max_length=MAX_CODE)
+    sandbox: Literal["monty", "process"] = "monty"
+    limits: Limits = Limits()
+    ignore: list[PatternText] = []
+
+
+Spec = ExpectExactly | ExpectOnly | PythonVerifier
+
+_KINDS = ("expect_exactly", "expect_only", "python")
+_ADAPTER: TypeAdapter[Spec] = TypeAdapter(Annotated[Spec, Field(discriminator="kind")])
+
+
+def parse(spec: Mapping[str, Any], where: str = "verifier") -> Spec:
+    """A verifier spec, checked.
+
+    Args:
+        spec: plain data.
+        where: what to call it in an error.
+
+    Raises:
+        InvalidVerifier: naming the field.
+    """
+    if not isinstance(spec, Mapping):
+        raise InvalidVerifier(where, f"is a {type(spec).__name__}; a verifier is an object with a kind")
+    if spec.get("kind") not in _KINDS:
+        raise InvalidVerifier(f"{where}.kind", f"is {spec.get('kind')!r}; it is one of {', '.join(_KINDS)}")
+    try:
+        return _ADAPTER.validate_python(dict(spec))
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = [str(part) for part in first["loc"] if part != spec["kind"]]
+        raise InvalidVerifier(".".join([where, *path]), _said(first["msg"])) from error
+
+
+def _said(message: str) -> str:
+    said = message.removeprefix("Value error, ")
+    return said[:1].lower() + said[1:]
