@@ -336,6 +336,8 @@ class Execution:
             with self._under_way:
                 await self._restore(snapshot, timeout_s)
         finally:
+            if self.author.stuck:
+                self.episode.cut_short("a restore could not be stopped")
             self._give_turn()
 
     async def wait(self, timeout_s: float | None = None, *, episode_id: str | None = None) -> bool:

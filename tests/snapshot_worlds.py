@@ -157,8 +157,11 @@ class Part:
     """Cannot be unpickled while it does not fit."""
 
     fits = True
+    held_up: threading.Event | None = None
 
     def __setstate__(self, state: Any) -> None:
+        if Part.held_up is not None:
+            Part.held_up.wait(30)
         if not Part.fits:
             raise ValueError("changed")
 

@@ -519,6 +519,21 @@ def test_a_hook_past_its_deadline_ends_the_episode_and_the_snapshots_before_go_o
             assert data(branch.call_tool("draw")) == after
 
 
+def test_a_restore_that_cannot_be_stopped_ends_the_episode_that_it_was_to_replace() -> None:
+    with serving(Picky) as url, Client(url).sync() as env:
+        env.reset()
+        held = env.snapshot()
+        Part.held_up = threading.Event()
+        try:
+            with pytest.raises(OperationTimeout):
+                env.restore(held, timeout_s=0.2)
+            assert env.wait(10).truncated
+        finally:
+            Part.held_up.set()
+            Part.held_up = None
+        assert env.restore(held).done is False
+
+
 def test_a_restore_after_a_step_that_could_not_be_stopped_is_on_a_new_instance(gated: type[Gated]) -> None:
     with serving(gated) as url, Client(url).sync() as env:
         env.reset()
