@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
+import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
-
-from record_worlds import Dice
 
 from mcpenv.recording import TornTail, read_episodes
 from mcpenv_client import ConnectionFailed, EnvClient, SessionLost
@@ -29,7 +28,7 @@ def kill_in_the_middle(record: Path, *, times: int, episodes: int) -> list[TornT
     acknowledged: set[str] = set()
     torn: list[TornTail] = []
     for round_number in range(times):
-        acknowledged |= _play_and_kill(record, round_number, chance.randrange(1, episodes), episodes)
+        acknowledged |= _play_and_kill(record, round_number, chance.randrange(1, episodes - 4), episodes)
         found: dict[str, int] = {}
         torn = []
         for each in read_episodes(record, on_torn=torn.append):
@@ -45,7 +44,7 @@ def _play_and_kill(record: Path, round_number: int, after: int, episodes: int) -
     """The episodes whose ends a later answer acknowledged, when the server is killed in the middle of one."""
     command = [sys.executable, "-m", "mcpenv", "run", f"{HERE / 'record_worlds.py'}:Dice", "--port", "0"]
     acknowledged: set[str] = set()
-    lock, enough = threading.Lock(), threading.Event()
+    lock = threading.Lock()
     with subprocess.Popen(
         [*command, "--record", str(record)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
@@ -62,7 +61,8 @@ def _play_and_kill(record: Path, round_number: int, after: int, episodes: int) -
                             if before is not None:
                                 acknowledged.add(before)
                             if len(acknowledged) >= after:
-                                enough.set()
+                                # At once: what an answer promised must be true when it is read.
+                                process.kill()
                         for step in range(STEPS):
                             client.call_tool("say", {"text": f"{name} {step}" * 50})
                         before = name
@@ -72,11 +72,7 @@ def _play_and_kill(record: Path, round_number: int, after: int, episodes: int) -
         sessions = [threading.Thread(target=session, args=(number,)) for number in range(4)]
         for thread in sessions:
             thread.start()
-        assert enough.wait(100)
-        process.kill()
         for thread in sessions:
-            thread.join(60)
+            thread.join(200)
+        assert process.wait(60) == -signal.SIGKILL
     return acknowledged
-
-
-__all__ = ["Dice", "kill_in_the_middle"]

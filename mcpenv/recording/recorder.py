@@ -39,15 +39,16 @@ Tools = Callable[[], Sequence[Tool] | None]
 class Recorder:
     """Writes episodes to a folder, each whole or not at all; several processes may write to the same one.
 
-    Steps are not held up: encoding, compressing and writing happen in a thread of its own. A server's recorder has an
-    episode on disk before the reset or close that follows it is answered; in process, `flush` waits for it. "On disk"
-    means with the operating system: a killed process loses nothing, a machine without power may.
+    Steps are not held up: nothing is done for a step, and when an episode is over, a thread of its own compresses and
+    writes it. A server's recorder has an episode on disk before the reset or close that follows it is answered; in
+    process, `flush` waits for it. "On disk" means with the operating system: a killed process loses nothing, a machine
+    without power may.
 
     Args:
         directory: made if it is not there.
         max_segment_bytes: size of a file, in bytes, above which the next episode begins another one.
-        max_waiting: episodes that may wait to be written. In process, an episode that ends then waits; a server, which
-            must not, loses it, logs and counts that.
+        max_waiting: episodes of a server that may wait to be written; more are lost, logged and counted. In process,
+            where one can wait, 256 may.
         patience_s: seconds that a reset or close waits for a disk that does not answer.
 
     Raises:
@@ -145,11 +146,15 @@ class RecordingSink:
 
     def episode_over(self, trajectory: Trajectory) -> None:
         """Have it written; nothing changes it any more."""
-        tools, spilled = self._tools(), self._spilled.pop(trajectory.episode_id, None)
-        job = Job(lambda: self._line(trajectory, tools, spilled))
-        if not self._waits:
-            self._jobs.add(trajectory.episode_id, job)
-        self._writer.put(job, wait=self._waits)
+        spilled = self._spilled.pop(trajectory.episode_id, None) if self._spilled else None
+        line = functools.partial(self._line, trajectory, self._tools(), spilled)
+        if self._waits:
+            # Cheaper here than in a thread that would take turns with this one for the interpreter.
+            self._writer.put(Job(_made(line)), wait=True)
+            return
+        job = Job(line)
+        self._jobs.add(trajectory.episode_id, job)
+        self._writer.put(job, wait=False)
 
     def spill(self, trajectory: Trajectory, steps: list[StepRecord]) -> None:
         """Keep steps that the trajectory holds no longer, until it is over."""
@@ -181,8 +186,6 @@ class RecordingSink:
         except TimeoutError:
             logger.error("an episode is not written after %g s; going on without", self._patience_s)
 
-    # -- in the writer's thread
-
     def _line(self, trajectory: Trajectory, tools: Sequence[Tool] | None, spilled: Spilled | None) -> bytes:
         if spilled is not None:
             steps = [*spilled.steps(), *trajectory.steps]
@@ -195,6 +198,20 @@ class RecordingSink:
         if observations:
             episode.extra[OBSERVATIONS] = observations
         return episode.line()
+
+
+def _made(line: Callable[[], bytes]) -> Callable[[], bytes]:
+    """A line that is made now; what goes wrong with it is the writer's to tell, and fails no step."""
+    try:
+        text = line()
+    except Exception as error:  # noqa: BLE001 - raised again in the writer
+        failure = error
+
+        def fail() -> bytes:
+            raise failure
+
+        return fail
+    return lambda: text
 
 
 def own_tools(toolbox: Toolbox, mode: Mode) -> Sequence[Tool]:

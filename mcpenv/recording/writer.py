@@ -17,6 +17,9 @@ from .segments import Segment, member_of
 
 logger = logging.getLogger("mcpenv")
 
+ENOUGH = 256
+"""Episodes that wait, at which those that can wait do."""
+
 SILENCE_S = 60.0
 """Seconds for which a cause of losses that was logged is not logged again."""
 
@@ -104,6 +107,7 @@ class Writer:
         self._directory = directory
         self._max_segment_bytes = max_segment_bytes
         self._max_waiting = max_waiting
+        self._enough = min(ENOUGH, max_waiting)
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition(threading.Lock())
         self._working = False
@@ -127,11 +131,13 @@ class Writer:
         """Have it written.
 
         Args:
-            wait: while too many wait, wait too; without, as on an event loop, the job is lost.
+            wait: while many wait, wait too; without, as on an event loop, the job is lost if there are too many.
         """
         with self._changed:
-            while wait and len(self._jobs) >= self._max_waiting and not self._closing:
-                self._changed.wait()
+            if wait and len(self._jobs) >= self._enough:
+                # Until there is room for many: who waits for each place alone pays for each.
+                while len(self._jobs) > self._enough // 2 and not self._closing:
+                    self._changed.wait()
             taken = not self._closing and len(self._jobs) < self._max_waiting
             if taken:
                 self._jobs.append(job)
