@@ -5,6 +5,7 @@ McpenvError (mcpenv_client)
 │   ├── TargetError       no environment is found where TARGET says, or its code does not load
 │   └── ConfigurationError  an unknown mode, more sessions than the environment allows, a host that is not loopback
 ├── InvalidRubric         a saved rubric that cannot be made again: an unknown name, arguments that do not fit
+├── EndpointFailed        an endpoint of chat completions refused, or did not answer well
 ├── JudgeFailed           a judge gave no well-formed answer, or its budget is used up
 ├── InvalidTool           a tool that cannot be registered: a reserved name, a bad signature, an unknown mode
 └── Misuse                a method used where it has no meaning, such as finish() outside a step
@@ -59,6 +60,25 @@ class InvalidRubric(McpenvError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}"
+
+
+class EndpointFailed(McpenvError, RuntimeError):
+    """An endpoint of chat completions refused, or did not answer well.
+
+    Attributes:
+        reason: what happened, without a word of the endpoint.
+        said: the endpoint's own words, if it gave any.
+        status: the HTTP status with which it refused; None if it did not.
+    """
+
+    def __init__(self, reason: str, said: str | None = None, status: int | None = None) -> None:
+        super().__init__(reason, said, status)
+        self.reason = reason
+        self.said = said
+        self.status = status
+
+    def __str__(self) -> str:
+        return self.reason if self.said is None else f"{self.reason}: {self.said}"
 
 
 class JudgeFailed(McpenvError, RuntimeError):
