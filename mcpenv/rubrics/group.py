@@ -14,10 +14,11 @@ Baseline = Literal["mean", "leave_one_out"]
 
 
 def score_of(trajectory: Trajectory) -> float | None:
-    """The sum of an episode's rewards; None if no step was scored, which is not 0, or one failed to be."""
-    if any(step.fault is not None for step in trajectory.steps):
+    """The sum of an episode's rewards; None if neither a step nor the end was scored, which is not 0, or one failed."""
+    if trajectory.fault is not None or any(step.fault is not None for step in trajectory.steps):
         return None
-    if trajectory.total_reward == 0 and all(step.reward is None for step in trajectory.steps):
+    scored = trajectory.end_reward is not None or any(step.reward is not None for step in trajectory.steps)
+    if trajectory.total_reward == 0 and not scored:
         return None
     return trajectory.total_reward
 
