@@ -1,4 +1,4 @@
-"""The command line: ``mcpenv run | inspect | call | connect | sessions | import-openenv``.
+"""The command line: ``mcpenv run | inspect | call | connect | sessions | eval | import-openenv``.
 
 Exit status: 0 success; 1 the environment's own code failed (a tool, a reset); 2 refused before it ran (usage, TARGET,
 configuration, connection); 130 Ctrl-C. A failure is one line on stderr; ``--debug`` adds the traceback.
@@ -41,11 +41,17 @@ app.command(
     "mcpenv.cli.sessions:sessions", name="sessions", help="Show a server's sessions.", help_epilogue="", sort_key=5
 )
 app.command(
+    "mcpenv.cli.evaluate:evaluate_command",
+    name="eval",
+    help="Have an agent play the tasks; how well it does.",
+    sort_key=7,
+)
+app.command(
     "mcpenv.cli.import_openenv:import_openenv",
     name="import-openenv",
     help="Turn an OpenEnv environment into one of mcpenv.",
     help_epilogue="",
-    sort_key=6,
+    sort_key=20,
 )
 
 
