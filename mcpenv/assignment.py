@@ -96,7 +96,9 @@ class Wanted:
         options = {**of_task, **self.options}
         if self._own.declares("task"):
             options["task"] = task
-        return Assignment(task, task.stable_seed if seed is None else seed, options)
+        if seed is None and self._own.takes_seed:
+            seed = task.stable_seed
+        return Assignment(task, seed, options)
 
     def _is_ours(self, value: Any) -> bool:
         if self._tasks is not None or (isinstance(value, Task) and not self._own.declares("task")):
