@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -22,7 +21,7 @@ from .execution import Execution
 from .failures import factory_failure, is_no_failure
 from .handed_in import HandedIn
 from .kinds import RESERVED_NAMES
-from .recording.recorder import Recorder, Tools, own_tools
+from .recording.recorder import OwnTools, Recorder, Tools
 from .shared import UNSET, being_made, lifespan_of
 from .tasks import TaskSet
 from .workers import THREADS, OwnThread, Runner
@@ -192,7 +191,7 @@ class EnvironmentSource:
 
     def _tools_of(self, execution: Execution) -> Tools:
         if execution.handed_in is None:
-            return functools.partial(own_tools, execution.tools, execution.mode)
+            return OwnTools(execution.tools, execution.mode)
         # To list what was handed in takes a turn on the event loop; that of the prototype is the same.
         listed = None if self.prototype is None else self.prototype.tools
         return lambda: listed

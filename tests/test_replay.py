@@ -229,6 +229,25 @@ def test_a_task_is_begun_again(tmp_path: Path) -> None:
     assert replay(Dice(), episode).verdict is Verdict.DIFFERS
 
 
+def test_what_was_restored_and_what_was_forked_is_replayed_from_the_beginning(tmp_path: Path) -> None:
+    with Recorder(tmp_path) as recorder:
+        env = Dice()
+        recorder.attach(env)
+        env.reset(seed=1, target=10**6)
+        env.call_tool("roll")
+        env.restore(env.snapshot())
+        env.call_tool("roll", {"times": 2})
+        with env.fork() as branch:
+            branch.call_tool("say", {"text": "here"})
+        env.close()
+    given_up, forked, restored = read_episodes(tmp_path)
+    assert [each.ending for each in (given_up, forked, restored)] == ["restored", "closed", "closed"]
+    assert [len(each.trajectory.steps) for each in (given_up, forked, restored)] == [1, 3, 2]
+    assert forked.trajectory.forked_from is not None and restored.trajectory.forked_from is not None
+    assert [replay(Dice(), each).verdict for each in (given_up, forked, restored)] == [Verdict.AGREES] * 3
+    assert given_up.tools == forked.tools == restored.tools
+
+
 # -- the command
 
 

@@ -84,7 +84,7 @@ class Recorder:
     def attach(self, env: MCPEnvironment) -> None:
         """Record an environment's episodes from its next reset on: one that is stepped in this process."""
         execution = env._execution
-        tools: Tools = functools.partial(own_tools, execution.tools, execution.mode)
+        tools: Tools = OwnTools(execution.tools, execution.mode)
         if execution.handed_in is not None:
             listed = env.list_tools()
             tools = lambda: listed  # noqa: E731
@@ -214,9 +214,20 @@ def _made(line: Callable[[], bytes]) -> Callable[[], bytes]:
     return lambda: text
 
 
-def own_tools(toolbox: Toolbox, mode: Mode) -> Sequence[Tool]:
-    """The tools that an instance has registered, as they are now."""
-    return toolbox.listing(mode).tools
+class OwnTools:
+    """The tools that an instance has registered, as they are now; after its end, as they were last."""
+
+    def __init__(self, toolbox: Toolbox, mode: Mode) -> None:
+        self._toolbox = toolbox
+        self._mode = mode
+        self._version: int | None = None
+        self._listed: Sequence[Tool] = ()
+
+    def __call__(self) -> Sequence[Tool]:
+        if self._version != self._toolbox.version:
+            self._version = self._toolbox.version
+            self._listed = self._toolbox.listing(self._mode).tools
+        return self._listed
 
 
 def own_observation(step: StepRecord) -> Any:
