@@ -8,9 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import recording
+from . import recording, snapshots
 
-BENCHMARKS: dict[str, Callable[[bool], dict[str, Any]]] = {"recording": recording.run}
+BENCHMARKS: dict[str, Callable[[bool], dict[str, Any]]] = {
+    "recording": recording.run,
+    "snapshots": snapshots.run,
+}
 """By name: each prints its table and gives its figures; its argument: whether it shall be quick."""
 
 

@@ -1,6 +1,6 @@
 """What snapshots cost: 100 episodes of a SQLite environment held at once, over the wire; and what replaying would cost.
 
-``python -m benchmarks.snapshots [--quick]``
+``python -m benchmarks snapshots [--quick]``
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import gc
 import os
 import random
 import sqlite3
-import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -125,7 +124,3 @@ def resident_bytes() -> int:
     """Memory of this process, the server's with the client's."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-if __name__ == "__main__":
-    run("--quick" in sys.argv)

@@ -36,7 +36,14 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from mcpenv_client.errors import EpisodeDone, ExecutionError, NotSerializable, SessionLost, WireError
+from mcpenv_client.errors import (
+    EpisodeDone,
+    ExecutionError,
+    NotSerializable,
+    OperationTimeout,
+    SessionLost,
+    WireError,
+)
 from mcpenv_client.records import Plane
 from mcpenv_client.tools import Tool, ToolErrorType
 from mcpenv_client.values import refuse_unrecordable
@@ -174,7 +181,7 @@ class AgentServer(FastMCP):
         except SessionLost:
             raise ToolError("This session is over.") from None
         except WireError as error:
-            raise ToolError(error.message) from error
+            raise ToolError(_for_agent(error)) from error
         failure = record.outcome.error
         if failure is None:
             assert record.outcome.result is not None
@@ -245,6 +252,15 @@ class _Environments(Provider):
             return nothing
         await handed_in.enter()
         return await question(handed_in)
+
+
+def _for_agent(error: WireError) -> str:
+    """What an agent may read of a refusal: not which code of the author's failed, for some of it scores."""
+    if isinstance(error, ExecutionError):
+        return f"The call could not be completed{f' (incident {error.incident})' if error.incident else ''}."
+    if isinstance(error, OperationTimeout):
+        return "The call could not be completed in time."
+    return error.message
 
 
 async def _announce_change() -> None:

@@ -7,6 +7,7 @@ McpenvError (mcpenv_client)
 ├── InvalidTasks          a task set that cannot be read: a bad row, an id given twice, a file that is not there
 ├── InvalidRubric         a saved rubric that cannot be made again: an unknown name, arguments that do not fit
 ├── DamagedRecord         a record that cannot be read: not a torn end, which is no damage, but something before it
+├── EndpointFailed        an endpoint of chat completions refused, or did not answer well
 ├── JudgeFailed           a judge gave no well-formed answer, or its budget is used up
 ├── InvalidVerifier       a verifier of a task that cannot be used: an unknown kind, a pattern that is none
 ├── VerifierFailed        a verifier came to no result: a limit, a crash, no number; there is no score
@@ -93,6 +94,25 @@ class DamagedRecord(McpenvError, ValueError):
 
     def __str__(self) -> str:
         return self.reason if self.place is None else f"{self.place}: {self.reason}"
+
+
+class EndpointFailed(McpenvError, RuntimeError):
+    """An endpoint of chat completions refused, or did not answer well.
+
+    Attributes:
+        reason: what happened, without a word of the endpoint.
+        said: the endpoint's own words, if it gave any.
+        status: the HTTP status with which it refused; None if it did not.
+    """
+
+    def __init__(self, reason: str, said: str | None = None, status: int | None = None) -> None:
+        super().__init__(reason, said, status)
+        self.reason = reason
+        self.said = said
+        self.status = status
+
+    def __str__(self) -> str:
+        return self.reason if self.said is None else f"{self.reason}: {self.said}"
 
 
 class JudgeFailed(McpenvError, RuntimeError):

@@ -11,15 +11,10 @@ import asyncio
 import inspect
 import secrets
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-from fastmcp import FastMCP
-from fastmcp.server.context import set_context
-from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ToolsListChanged
-from mcp_types import InputRequiredResult
 
 from mcpenv_client.actions import Action
 from mcpenv_client.errors import (
@@ -33,32 +28,26 @@ from mcpenv_client.errors import (
     WireError,
 )
 from mcpenv_client.observations import Observation
-from mcpenv_client.records import Plane, Reward, StepRecord, ToolCall, ToolOutcome
+from mcpenv_client.records import Plane, Reward, StepRecord, ToolCall
 from mcpenv_client.state import State
-from mcpenv_client.tools import Mode, Tool, ToolErrorType, ToolFailure
+from mcpenv_client.tools import Mode, Tool
 from mcpenv_client.values import to_plain
 from mcpenv_client.wire import EpisodeState, Event, action_type, next_state
 
 from .admission import Listing
 from .assignment import Assignment, Wanted
-from .author import Author, AuthorCode
-from .changes import Changes
-from .context import EnvironmentContext
-from .deadline import Deadline
-from .episode import Episode
+from .author import Author
 from .errors import Misuse
-from .failures import environment_failure, execution_failure
-from .handed_in import HandedIn
+from .failures import environment_failure
 from .judging import Judging
-from .loops import Home, NoLoop, drive_plain
-from .own_call import OwnCall
-from .rewards import Finish, reward_of, total
-from .sink import EpisodeSink
+from .loops import NoLoop, drive_plain
+from .rewards import Finish, reward_of
 from .snapshots import Snapshot
 from .snapshots.work import Put, hold
 from .step import Step, current, inside
-from .tool_run import NOT_SCORED, InputRequired, Site, TimedOut, ToolRun, asked_for_input
-from .toolbox import BoundTool, Toolbox, Visible
+from .stepping import Stepping
+from .tool_run import InputRequired
+from .toolbox import BoundTool
 from .turn import Turn
 from .under_way import UnderWay
 from .watch import Ending
@@ -66,47 +55,22 @@ from .watch import Ending
 STUCK = "state could not be stopped"
 """Why an episode ended in which the orchestrator asked for a state that never came."""
 
-Run = Callable[[Step], Awaitable[tuple[ToolOutcome, Any]]]
 
-
-class Execution:
-    """One environment instance at work: its tools, its turn, its episode, its code.
+class Execution(Stepping):
+    """One environment instance at work: whose turn it is, its episode, its steps.
 
     Attributes:
-        mode: which tools are visible.
-        tools: the environment's own tools.
-        handed_in: the FastMCP server that the author handed in, if any.
-        session_id: names this instance for tools that keep state.
-        changes: who is told when its tools, prompts or resources change.
-        without_loop: a step is under way that no event loop drives.
         max_calls: how many may be under way or wait; None: any number.
-        sink: where episodes go when they are over; None: nowhere.
         last_active: when something last ended here (``time.monotonic``, seconds).
     """
 
     def __init__(self, env: Author) -> None:
-        self.env = env
-        self.mode = Mode.SIMULATION
-        self.tools = Toolbox()
-        self.handed_in: HandedIn | None = None
-        self.episode = Episode()
-        self.author = AuthorCode(self, env.THREAD_AFFINE)
-        self.session_id = secrets.token_hex(8)
-        self.home = Home()
-        self.changes = Changes()
+        super().__init__(env)
         self._told_version = 0
-        self.without_loop = False
         self.last_active = time.monotonic()
         self.max_calls: int | None = None
         self._turn = Turn()
         self._under_way = UnderWay()
-        self._judging: Judging | None = None  # that of the running episode
-        self.sink: EpisodeSink | None = None
-
-    @property
-    def server(self) -> FastMCP | None:
-        """The handed-in server."""
-        return None if self.handed_in is None else self.handed_in.server
 
     @property
     def closed(self) -> bool:
@@ -591,63 +555,6 @@ class Execution:
             trajectory.verified = ended.verified
         self.episode.end(reward, truncated, reason)
 
-    async def _step(self, call: ToolCall, run: Run, tool: BoundTool | None) -> StepRecord:
-        """Run, score and record one step. ``run`` gives the outcome, and the score if it was made on the way."""
-        step = Step(self, call)
-        started_at, clock = time.time(), time.perf_counter()
-        token = current.set(step)
-        record: StepRecord | None = None
-        try:
-            try:
-                outcome, scored = await run(step)
-            except TimedOut as late:
-                failure = ToolFailure(error_type=ToolErrorType.TIMEOUT, message=str(late))
-                outcome = ToolOutcome(error=failure, duration_s=time.perf_counter() - clock)
-                # A score would run beside the tool that could not be stopped.
-                scored = None if self.author.stuck else NOT_SCORED
-            if scored is NOT_SCORED:
-                scored = self._score(call, outcome)
-            if inspect.isawaitable(scored):
-                scored = await self._awaited(scored)
-            if step.fault is not None:
-                raise step.fault
-            judging = self._judging
-            of_rubric = None
-            if judging is not None and judging.asks_steps:
-                of_rubric = await judging.of_step(call, outcome)
-            reward = self._reward(scored, outcome, of_rubric, step)
-            record = StepRecord(call, outcome, reward, started_at=started_at, logs=step.logs)
-            self._judge(record, step, tool)
-            if record.done and judging is not None and judging.asks_end:
-                record.reward = await self._with_end(judging, record)
-        except (InputRequired, MCPError):
-            self.episode.uncount_step()
-            raise
-        except (WireError, asyncio.CancelledError) as error:
-            cut = ToolErrorType.EXECUTION_ERROR if isinstance(error, WireError) else ToolErrorType.TRANSPORT_ERROR
-            failure = ToolFailure(error_type=cut, message=str(error) or "The call was cancelled.")
-            outcome = ToolOutcome(error=failure, duration_s=time.perf_counter() - clock)
-            failed = StepRecord(call, outcome, None, started_at=started_at, logs=step.logs)
-            if isinstance(error, WireError):
-                failed.fault = error.code.value
-            elif record is not None:  # somebody stopped the scoring of the end, not the tool
-                failed.fault = ErrorCode.CANCELLED.value
-            if record is not None:  # its end could not be scored; over it is all the same, and nobody answers twice
-                failed.terminated, failed.truncated, failed.reason = record.terminated, record.truncated, record.reason
-            else:
-                self._judge(failed, step, tool)
-            self._add(failed)
-            raise
-        finally:
-            current.reset(token)
-        self._add(record)
-        return record
-
-    def _add(self, record: StepRecord) -> None:
-        dropped = self.episode.add(record, self.env.max_kept_steps)
-        if dropped is not None and self.sink is not None and self.episode.trajectory is not None:
-            self.sink.spill(self.episode.trajectory, [dropped])
-
     def _hand_over(self, reason: str | None = None) -> None:
         """Give the episode to the sink, once, if it is over.
 
@@ -664,112 +571,6 @@ class Execution:
             episode.give_up(reason)
         episode.handed_over = True
         self.sink.episode_over(trajectory)
-
-    async def _with_end(self, judging: Judging, record: StepRecord) -> Reward | None:
-        """The reward of the step that ends the episode, with what the end is worth."""
-        ended = self.episode.with_last(record)
-        of_end = await judging.of_end(ended)
-        assert self.episode.trajectory is not None
-        self.episode.trajectory.verified = ended.verified
-        return judging.total(record.reward, of_end)
-
-    def _score(self, call: ToolCall, outcome: ToolOutcome) -> Any:
-        if not self.episode.orchestrated:
-            return None
-        try:
-            return self.env.score(call, outcome)
-        except BaseException as error:
-            if self.author.lets_through(error):
-                raise
-            raise environment_failure("score", error) from error
-
-    async def _awaited(self, scored: Awaitable[Any]) -> Any:
-        try:
-            return await scored
-        except BaseException as error:
-            if self.author.lets_through(error):
-                raise
-            raise environment_failure("score", error) from error
-
-    def _reward(self, scored: Any, outcome: ToolOutcome, of_rubric: Reward | None, step: Step) -> Reward | None:
-        if not self.episode.orchestrated:
-            return None
-        own = outcome.value.reward if isinstance(outcome.value, Observation) else None
-        try:
-            return total(reward_of(scored), reward_of(own), of_rubric, step.finish.reward if step.finish else None)
-        except (TypeError, ValueError) as error:
-            raise environment_failure("score", error) from error
-
-    def _judge(self, record: StepRecord, step: Step, tool: BoundTool | None) -> None:
-        self.episode.judge(
-            record,
-            step.finish,
-            terminal=tool is not None and tool.kind.options.terminal,
-            cut_short=self._cut_short(record.outcome),
-            limit=self.env.max_steps,
-        )
-
-    def _cut_short(self, outcome: ToolOutcome) -> str | None:
-        """Why the world cannot go on after this step, if it cannot."""
-        if self.author.stuck:
-            return "a tool could not be stopped"
-        timed_out = outcome.error is not None and outcome.error.error_type is ToolErrorType.TIMEOUT
-        return "timeout" if timed_out and not self.env.SURVIVES_TIMEOUT else None
-
-    def _run_of(self, tool: BoundTool | None, timeout_s: float | None) -> Run:
-        if self.handed_in is not None:
-            return lambda step: self._run_through(step, timeout_s)
-        if tool is None:
-            return _not_found
-        score = self.env.score if self.episode.orchestrated and not self.env._score_is_async else None
-        return lambda step: ToolRun(self._site(score), step, tool, timeout_s).run(step.call.arguments)
-
-    async def _run_through(self, step: Step, timeout_s: float | None) -> tuple[ToolOutcome, Any]:
-        """A call that goes through the handed-in server and its middleware."""
-        assert self.handed_in is not None
-        clock, limit = time.perf_counter(), self.author.limit(timeout_s)
-        context = EnvironmentContext(
-            self.server, self.session_id, step.call.step, self.episode.kept, step.logs, self.changes
-        )
-        own = OwnCall(self._site(None), self._visible, step, timeout_s)
-        with set_context(context), Deadline(limit) as deadline:
-            try:
-                outcome = await self.handed_in.call_tool(self._visible, step.call.name, step.call.arguments, own)
-            except BaseException as error:  # middleware's boundary, and that of tools that FastMCP runs
-                if isinstance(error, asyncio.CancelledError) and deadline.caused_it():
-                    raise TimedOut(step.call.name, limit) from None
-                for_client = isinstance(error, MCPError) and step.call.plane is Plane.AGENT
-                if for_client or isinstance(error, WireError) or self.author.lets_through(error):
-                    raise
-                outcome = execution_failure(step.call.name, error, self.mode)
-        duration_s = time.perf_counter() - clock
-        if isinstance(outcome, InputRequiredResult):
-            return asked_for_input(step, outcome), NOT_SCORED
-        if isinstance(outcome, ToolFailure):
-            return ToolOutcome(error=outcome, duration_s=duration_s), NOT_SCORED
-        value = own.value if own.ran else outcome.data
-        return ToolOutcome(outcome, None, value, duration_s), NOT_SCORED
-
-    def _site(self, score: Callable[[ToolCall, ToolOutcome], Any] | None) -> Site:
-        loopless = self.home if self.without_loop else None
-        return Site(
-            self.author, self.mode, self.session_id, self.episode.kept, self.server, self.changes, score, loopless
-        )
-
-    @property
-    def _visible(self) -> Visible:
-        return Visible(self.tools, self.mode, f"{self.session_id}-{self.episode.number}", self.changes)
-
-    def _run_of_action(self, action: Action, timeout_s: float | None) -> Run:
-        async def run(step: Step) -> tuple[ToolOutcome, Any]:
-            clock = time.perf_counter()
-            observation = await self.author.stage("act", lambda: self.author.call(self.env.act, action), timeout_s)
-            if not isinstance(observation, Observation):
-                wrong = TypeError(f"act returned a {type(observation).__name__}; return an Observation")
-                raise environment_failure("act", wrong)
-            return ToolOutcome(None, None, observation, time.perf_counter() - clock), NOT_SCORED
-
-        return run
 
     def _close_episode(self, reason: str) -> None:
         self._hand_over(reason)
@@ -807,11 +608,6 @@ class Execution:
         self.tools.clear()
         self.episode.kept.clear()
         self._judging = None
-
-
-async def _not_found(step: Step) -> tuple[ToolOutcome, Any]:
-    failure = ToolFailure(error_type=ToolErrorType.TOOL_NOT_FOUND, message=f"Unknown tool: {step.call.name!r}")
-    return ToolOutcome(error=failure), NOT_SCORED
 
 
 __all__ = ["Execution", "InputRequired"]

@@ -208,9 +208,14 @@ class EnvironmentSource:
 
     async def _learn_class(self) -> None:
         """A plain factory says only by its product which class it makes."""
-        env = await self._first(OwnThread())
+        runner = OwnThread()
+        env = await self._first(runner)
         self.environment_class = type(env)
-        await env.close_async()
+        env._execution.author.runner = runner
+        try:
+            await env.close_async()
+        finally:
+            runner.close()
 
     async def _make_prototype(self) -> Prototype:
         runner = OwnThread()

@@ -15,7 +15,9 @@ import pytest
 from websockets.exceptions import ConnectionClosedOK
 from websockets.sync.client import connect
 
+import mcpenv.evaluate as evaluate_module
 from mcpenv.config import ServerConfig
+from mcpenv.evaluate import Failure
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -134,6 +136,14 @@ def test_the_clients_page_has_the_flags_of_connect_call_and_inspect_and_no_other
     for section, commands in ((hosts, ("connect",)), (tools, ("call", "inspect"))):
         described = set(re.findall(r"`(--[a-z-]+)[` ]", section))
         assert described == set().union(*map(flags_of, commands))
+
+
+def test_the_evaluating_page_has_the_flags_of_eval_and_every_failure() -> None:
+    page = (ROOT / "docs" / "evaluating.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`(--[a-z-]+)[` ]", page)) == flags_of("eval")
+    assert [failure for failure in Failure if f"| `{failure}` |" not in page] == []
+    public = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    assert [name for name in evaluate_module.__all__ if f"`{name}`" not in public] == []
 
 
 def defined_in(*names: str) -> set[str]:

@@ -20,7 +20,7 @@ from mcpenv import (
     WeightedSum,
     rubric_from_config,
 )
-from mcpenv.rubrics.judge import MAX_DELAY_S, delay_s
+from mcpenv.chat_endpoint import MAX_DELAY_S, delay_s
 
 Answer = tuple[int, Any]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Iterator
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -704,15 +705,18 @@ def test_lifespan_is_entered_once_and_shared() -> None:
     assert events == ["up", "down"]
 
 
-def test_thread_affine_environments_leave_no_thread() -> None:
-    import threading
-
-    with serving(Ledger) as url:
+@pytest.mark.parametrize("factory", [Ledger, lambda: Ledger()], ids=["class", "factory"])
+def test_thread_affine_environments_leave_no_thread(factory: Callable[[], MCPEnvironment]) -> None:
+    others = set(threading.enumerate())
+    with serving(factory) as url:
         for _ in range(3):
             with EnvClient[Any, Any, Any](url).sync() as client:
                 client.reset()
-                client.call_tool("book", {"amount": 1})
-    assert not [thread for thread in threading.enumerate() if thread.name == "mcpenv-environment" and thread.is_alive()]
+                assert client.call_tool("book", {"amount": 1}).error is None
+    for thread in set(threading.enumerate()) - others:
+        if thread.name == "mcpenv-environment":
+            thread.join(30)  # it was told to end, and may be about to
+            assert not thread.is_alive()
 
 
 def test_a_lost_session_stays_lost_until_a_reset() -> None:
@@ -759,7 +763,7 @@ def test_the_document_says_which_routes_need_the_token(url: str) -> None:
     assert secured(url) == set()
     with serving(World, ServerConfig(control_token="the-control-token")) as guarded:
         needing = secured(guarded)
-        assert needing == {"/reset", "/step", "/state", "/sessions", "/sessions/{session_id}", "/capacity"}
+        assert needing == {"/reset", "/step", "/end", "/state", "/sessions", "/sessions/{session_id}", "/capacity"}
         assert httpx.get(guarded + "/docs").status_code == 200
 
 

@@ -1,4 +1,7 @@
-"""The command line: ``mcpenv run | inspect | call | tasks | validate | connect | sessions | import-openenv``.
+"""The command line.
+
+For environments and servers: ``mcpenv run | inspect | call | connect | sessions | import-openenv``. For tasks and
+episodes: ``mcpenv tasks | validate | eval | trajectories | replay | rescore``.
 
 Exit status: 0 success; 1 the environment's own code failed (a tool, a reset); 2 refused before it ran (usage, TARGET,
 configuration, connection); 130 Ctrl-C. A failure is one line on stderr; ``--debug`` adds the traceback.
@@ -65,6 +68,12 @@ app.command(
     help="Score recorded episodes anew, by another rubric.",
     help_epilogue="",
     sort_key=10,
+)
+app.command(
+    "mcpenv.cli.evaluate:evaluate_command",
+    name="eval",
+    help="Have an agent play the tasks; how well it does.",
+    sort_key=7,
 )
 app.command(
     "mcpenv.cli.import_openenv:import_openenv",

@@ -82,6 +82,11 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
+def printable(name: str) -> str:
+    """A name that somebody else gave, as a terminal may have it."""
+    return name if name.isprintable() else ascii(name)[1:-1]
+
+
 @contextmanager
 def author_output() -> Iterator[None]:
     """What an environment and its child processes print goes to stderr: stdout is for results, or the protocol."""

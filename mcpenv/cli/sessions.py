@@ -22,7 +22,7 @@ from mcpenv_client.connection import http_base, is_loopback, without_password
 from mcpenv_client.errors import ConnectionFailed
 
 from ..errors import ConfigurationError
-from .output import Page, print_json, shown_parts
+from .output import Page, print_json, printable, shown_parts
 from .remote import CONNECT_S
 from .tokens import control_token
 
@@ -298,11 +298,6 @@ def _parts(reward: LastReward) -> str:
     return printable(shown_parts(reward.components) or f"{reward.value:g}")
 
 
-def printable(session_id: str) -> str:
-    """An id as a terminal may have it: an agent's has the name that its token gave."""
-    return session_id if session_id.isprintable() else ascii(session_id)[1:-1]
-
-
 def _summary(seen: Seen) -> str:
     capacity = seen.capacity
     parts = [f"{capacity.active_sessions} of {capacity.max_sessions} sessions"]
@@ -328,4 +323,4 @@ def _duration(seconds: float) -> str:
     return f"{whole // _DAY}d{whole % _DAY // _HOUR:02d}h"
 
 
-__all__ = ["sessions"]
+__all__ = ["printable", "sessions"]

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import functools
 import hashlib
-import logging
-import os
-import random
-import ssl
 import threading
 from collections import OrderedDict
 from typing import Any, Literal, get_args
 
-import httpx
-
 from mcpenv_client.records import Reward, ToolCall, ToolOutcome, Trajectory, finite
-from mcpenv_client.values import decode, encode
+from mcpenv_client.values import encode
 
-from ..errors import JudgeFailed
+from ..chat_endpoint import ChatEndpoint, MalformedAnswer, json_object, message_in, tokens_in
+from ..errors import EndpointFailed, JudgeFailed
 from .rubric import Rubric
 
-logger = logging.getLogger("mcpenv")
-
 At = Literal["end", "step"]
-
-MAX_DELAY_S = 60.0
-"""Seconds between two tries at most, whatever the endpoint asks for."""
-
-_AGAIN = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 
 _SYSTEM = """You judge what an agent did with its tools.
 
@@ -89,15 +75,13 @@ class Judge(Rubric):
             raise ValueError(f"Judge: low is {low:g}, high is {high:g}; low is the smaller one")
         if tries < 1:
             raise ValueError(f"Judge: tries is {tries}; it is 1 or more")
-        self.url = base_url.rstrip("/") + "/chat/completions"
-        self.at, self.timeout_s, self.tries, self.backoff_s = at, timeout_s, tries, backoff_s
-        self.api_key_env = api_key_env
+        self.at = at
+        self.endpoint = ChatEndpoint(base_url, api_key_env, timeout_s, tries, backoff_s)
         self.request: dict[str, Any] = {"model": model, "response_format": self._format(), **(extra or {})}
         if temperature is not None:
             self.request["temperature"] = temperature
         self.system = _SYSTEM.format(question=question, low=self.low, high=self.high)
         self.account = Account(cache_size, max_requests, max_total_tokens)
-        self.tls = _tls()
 
     async def score(self, call: ToolCall, outcome: ToolOutcome) -> Reward | None:
         """The score of a step, if steps are judged."""
@@ -124,7 +108,7 @@ class Judge(Rubric):
         """
         messages = [{"role": "system", "content": self.system}, {"role": "user", "content": text}]
         body = encode({**self.request, "messages": messages})
-        key = hashlib.sha256(self.url.encode() + body).hexdigest()
+        key = hashlib.sha256(self.endpoint.url.encode() + body).hexdigest()
         score = self.account.kept(key)
         if score is None:
             score = await self._asked(body)
@@ -132,64 +116,33 @@ class Judge(Rubric):
         return Reward(score)
 
     async def _asked(self, body: bytes) -> float:
-        headers = {"Content-Type": "application/json"}
-        if self.api_key_env is not None:
-            api_key = os.environ.get(self.api_key_env)
-            if not api_key:
-                raise JudgeFailed(f"the environment variable {self.api_key_env} has no key")
-            headers["Authorization"] = f"Bearer {api_key}"
-        problem = ""
         # A client for each judgement, because one is bound to its event loop, and environments have several.
-        async with httpx.AsyncClient(timeout=self.timeout_s, verify=self.tls) as client:
-            for attempt in range(self.tries):
-                self.account.spend()
-                asked_for_s: float | None = None
-                try:
-                    response = await client.post(self.url, content=body, headers=headers)
-                except httpx.TransportError as error:
-                    problem = f"no answer: {type(error).__name__}"
-                else:
-                    if response.is_success:
-                        try:
-                            return self._score_in(response.content)
-                        except _Malformed as error:
-                            problem = str(error)
-                    elif response.status_code in _AGAIN:
-                        problem = f"status {response.status_code}"
-                        asked_for_s = _seconds(response.headers.get("Retry-After"))
-                    else:
-                        raise JudgeFailed(f"the endpoint refused with status {response.status_code}")
-                logger.info("a judge is asked again: %s", problem)
-                if attempt + 1 < self.tries:
-                    await asyncio.sleep(delay_s(attempt, self.backoff_s, asked_for_s))
-        raise JudgeFailed(f"{self.tries} tries, the last one: {problem}")
+        async with self.endpoint.http() as http:
+            try:
+                return await self.endpoint.ask(http, body, self._score_in, self.account.spend)
+            except EndpointFailed as error:
+                # Its own words may be about what was judged, which is no text for a log.
+                raise JudgeFailed(error.reason) from error
 
-    def _score_in(self, content: bytes) -> float:
+    def _score_in(self, answer: dict[str, Any]) -> float:
         """The score in an answer.
 
         Raises:
-            _Malformed: there is none.
+            MalformedAnswer: there is none.
         """
-        answer = _json(content, "the answer")
-        usage = answer.get("usage")
-        if isinstance(usage, dict) and isinstance(usage.get("total_tokens"), int):
-            self.account.used(usage["total_tokens"])
-        choices = answer.get("choices")
-        choice = choices[0] if isinstance(choices, list) and len(choices) == 1 else None
-        message = choice.get("message") if isinstance(choice, dict) else None
-        if not isinstance(choice, dict) or not isinstance(message, dict):
-            raise _Malformed("the answer has not one message")
-        if message.get("refusal") or choice.get("finish_reason") != "stop":
-            raise _Malformed("the model refused, or did not come to an end")
+        self.account.used(tokens_in(answer, "total_tokens"))
+        message, finish_reason = message_in(answer)
+        if message.get("refusal") or finish_reason != "stop":
+            raise MalformedAnswer("the model refused, or did not come to an end")
         text = message.get("content")
         if not isinstance(text, str):
-            raise _Malformed("the message has no text")
-        judgement = _json(text, "the message")
+            raise MalformedAnswer("the message has no text")
+        judgement = json_object(text, "the message")
         score = judgement.get("score")
         if judgement.keys() != {"reason", "score"} or not isinstance(judgement["reason"], str):
-            raise _Malformed("the message has other fields than score and reason")
+            raise MalformedAnswer("the message has other fields than score and reason")
         if isinstance(score, bool) or not isinstance(score, int | float) or not self.low <= score <= self.high:
-            raise _Malformed(f"the score is no number from {self.low:g} to {self.high:g}")
+            raise MalformedAnswer(f"the score is no number from {self.low:g} to {self.high:g}")
         return float(score)
 
     def _format(self) -> dict[str, Any]:
@@ -260,37 +213,6 @@ class Account:
         """The endpoint says what a request used."""
         with self._mutex:
             self.total_tokens += tokens
-
-
-@functools.cache
-def _tls() -> ssl.SSLContext:
-    """Made once, and not when a request is: it takes tens of milliseconds, and requests are made on the event loop."""
-    return ssl.create_default_context()
-
-
-class _Malformed(Exception):
-    """An answer that has no score; the text says why, and quotes nothing of it."""
-
-
-def delay_s(attempt: int, backoff_s: float, asked_for_s: float | None) -> float:
-    """Seconds before the next try: random, so that many who failed together do not come back together."""
-    wait: float = min(backoff_s * 2.0**attempt, MAX_DELAY_S) * random.uniform(0.5, 1.0)
-    return wait if asked_for_s is None else max(wait, min(asked_for_s, MAX_DELAY_S))
-
-
-def _seconds(header: str | None) -> float | None:
-    """``Retry-After`` in seconds (RFC 9110, section 10.2.3); its other form, a date, is left to the backoff."""
-    return float(header) if header is not None and header.isascii() and header.isdigit() else None
-
-
-def _json(text: str | bytes, what: str) -> dict[str, Any]:
-    try:
-        data = decode(text)
-    except ValueError as error:
-        raise _Malformed(f"{what} is no JSON") from error
-    if not isinstance(data, dict):
-        raise _Malformed(f"{what} is no JSON object")
-    return data
 
 
 def _shown(call: ToolCall, outcome: ToolOutcome) -> dict[str, Any]:

@@ -1,0 +1,341 @@
+"""``mcpenv eval``: an agent plays the tasks of an environment, and what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Group, Parameter
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+
+from ..errors import ConfigurationError
+from ..evaluate.agent import Agent
+from ..evaluate.evaluation import Evaluated, Progress, evaluate
+from ..evaluate.model import DEFAULT_KEY, DEFAULT_URL, ModelAgent
+from ..evaluate.program import ProgramAgent
+from ..evaluate.server import is_url
+from ..evaluate.summary import Estimate, Summary
+from .output import Page, note, print_json, printable, quiet_logs, report
+from .run_options import Secret
+from .tokens import control_token as read_control_token
+
+FAILED = 1
+
+_AGENT = Group("Agent", help="Either a model, or a program.", sort_key=10)
+_EPISODES = Group("Episodes", sort_key=11)
+_RESULTS = Group("Results", sort_key=12)
+
+Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
+
+
+@Parameter(name="*", group=_AGENT)
+@dataclass(frozen=True, kw_only=True)
+class AgentOptions:
+    """Who plays.
+
+    Attributes:
+        model: A model's name at an endpoint that speaks OpenAI's chat completions.
+        base_url: That endpoint; /chat/completions is added. Default: OPENAI_BASE_URL, or https://api.openai.com/v1.
+        api_key_env: The environment variable that has its key. Default: OPENAI_API_KEY, if it is set.
+        temperature: Left to the endpoint by default.
+        max_tokens: Of one answer; left to the endpoint by default.
+        system: File with a system message.
+        max_turns: Answers of the model in one episode, at most.
+        request_fields: JSON object of further fields of each request.
+        agent: A program that is an MCP client, with its arguments; {mcp_url}, {prompt} and {task_id} are filled in.
+            Without {prompt} it has the prompt on stdin. Also MCPENV_MCP_URL, MCPENV_PROMPT and MCPENV_TASK_ID.
+    """
+
+    model: str | None = None
+    base_url: str | None = None
+    api_key_env: str | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    system: Path | None = None
+    max_turns: int | None = None
+    request_fields: str | None = None
+    agent: str | None = None
+
+    def make(self) -> Agent:
+        """The agent.
+
+        Raises:
+            ConfigurationError: none or two of them, or one that cannot play.
+        """
+        if (self.model is None) == (self.agent is None):
+            raise ConfigurationError("say who plays: either --model NAME, or --agent COMMAND")
+        if self.agent is not None:
+            given = [name for name, value in vars(self).items() if value is not None and name not in ("agent", "model")]
+            if given:
+                options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+                raise ConfigurationError(f"{options}: for a --model; an --agent has options of its own")
+            return ProgramAgent(self.agent)
+        assert self.model is not None
+        key = self.api_key_env
+        if key is None and os.environ.get(DEFAULT_KEY):
+            key = DEFAULT_KEY
+        return ModelAgent(
+            self.model,
+            base_url=self.base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_URL,
+            api_key_env=key,
+            system=None if self.system is None else _text("--system", self.system),
+            temperature=self.temperature,
+            max_tokens=self.max_tokens,
+            **({} if self.max_turns is None else {"max_turns": self.max_turns}),
+            extra=_object("--request-fields", self.request_fields),
+        )
+
+
+@Parameter(name="*", group=_EPISODES)
+@dataclass(frozen=True, kw_only=True)
+class EpisodeOptions:
+    """What is played.
+
+    Attributes:
+        split: Of the tasks. Default: test, or else the only one.
+        n: How many tasks (all by default); of an environment without tasks, how many seeds (10 by default).
+        k: Episodes of each.
+        seed: Draw the tasks at random by this seed, instead of the first ones; without tasks, the first seed (0).
+        tasks: File of tasks instead of the environment's own.
+        settings: name=value for the environment's constructor; may be given several times.
+        concurrency: Episodes at a time. Default: 4, or as many as the environment allows.
+        timeout_s: Seconds for which the agent may act in one episode.
+        control_token: Control token of a server at a URL; on the command line everybody on this machine can see it
+            (ps). Default: MCPENV_CONTROL_TOKEN.
+        control_token_file: File with that token.
+    """
+
+    split: str | None = None
+    n: Annotated[int | None, Parameter(name=["-n"])] = None
+    k: Annotated[int, Parameter(name=["-k"])] = 1
+    seed: int | None = None
+    tasks: Path | None = None
+    settings: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None
+    concurrency: int | None = None
+    timeout_s: float = 1800.0
+    control_token: Secret = None
+    control_token_file: Path | None = None
+
+
+@Parameter(name="*", group=_RESULTS)
+@dataclass(frozen=True, kw_only=True)
+class ResultOptions:
+    """What becomes of it.
+
+    Attributes:
+        out: Folder for the results; the same folder again goes on where it was stopped. Default: a new one in runs/.
+        fresh: Drop the results that are there.
+        retry_errors: Play those episodes again in which the environment or the endpoint failed.
+        pass_threshold: Return from which on an episode has passed. Default: the task's full reward.
+        fail_under: Exit status 1 if pass@1 is below this; without a threshold, the mean return.
+        as_json: Print the figures as one JSON document.
+    """
+
+    out: Path | None = None
+    fresh: Flag = False
+    retry_errors: Flag = False
+    pass_threshold: float | None = None
+    fail_under: float | None = None
+    as_json: Annotated[bool, Parameter(name="--json", negative=(), show_default=False)] = False
+
+
+def evaluate_command(
+    target: str,
+    /,
+    *,
+    agent: AgentOptions = AgentOptions(),
+    episodes: EpisodeOptions = EpisodeOptions(),
+    results: ResultOptions = ResultOptions(),
+    debug: Flag = False,
+) -> int:
+    """Have an agent play an environment's tasks, and say how well it does.
+
+    Exit status: 0 done; 1 below --fail-under, or an episode failed by the environment or the endpoint; 2 not begun, or
+    the agent or the server is gone; 130 Ctrl-C. Whatever ended it, the same command with --out goes on.
+
+    Args:
+        target: An environment as for run, or the URL of a server.
+        debug: Show logs, and the traceback when something fails.
+    """
+    quiet_logs(debug)
+    token = read_control_token(episodes.control_token, episodes.control_token_file)
+    if not is_url(target) and (episodes.control_token is not None or episodes.control_token_file is not None):
+        raise ConfigurationError("--control-token and --control-token-file are for a server at a URL")
+    playing = agent.make()
+    with _interrupted_by_every_end(), _Shown() as shown:
+        done = evaluate(
+            target,
+            playing,
+            out=results.out,
+            split=episodes.split,
+            n=episodes.n,
+            k=episodes.k,
+            seed=episodes.seed,
+            tasks=episodes.tasks,
+            settings=episodes.settings or (),
+            concurrency=episodes.concurrency,
+            timeout_s=episodes.timeout_s,
+            control_token=token if is_url(target) else None,
+            pass_threshold=results.pass_threshold,
+            fresh=results.fresh,
+            retry_errors=results.retry_errors,
+            on_progress=shown.tell,
+        )
+    if results.as_json:
+        print_json(done.to_plain())
+    else:
+        _print(done)
+    _write_report(done)
+    return _status(done.summary, results.fail_under)
+
+
+# -- the agent's options
+
+
+def _text(option: str, file: Path) -> str:
+    try:
+        return file.expanduser().read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{option} {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{option} {file}: it is no text") from error
+
+
+def _object(option: str, text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{option} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ConfigurationError(f"{option} is no JSON object")
+    return value
+
+
+# -- while it runs
+
+
+class _Shown:
+    """A progress bar on stderr, if that is a terminal; and what to say if it is interrupted."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._bar = Bar(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[passed]}"),
+            TimeElapsedColumn(),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+        self._task = self._bar.add_task("episodes", total=None, passed="")
+        self._last: Progress | None = None
+
+    def __enter__(self) -> _Shown:
+        self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._bar.stop()
+        if kind is None or self._last is None:
+            return
+        there = f"{self._last.finished} of {self._last.planned} episodes are finished"
+        where = shlex.quote(str(self._last.directory))
+        note(f"{there}; the same command with --out {where} goes on.")
+
+    def tell(self, progress: Progress) -> None:
+        """One more episode is over."""
+        if self._last is None and progress.finished:
+            note(f"{progress.finished} of {progress.planned} episodes are there already.")
+        self._last = progress
+        passed = "" if progress.passed is None else f"{progress.passed} passed"
+        self._bar.update(self._task, total=progress.planned, completed=progress.finished, passed=passed)
+
+
+@contextlib.contextmanager
+def _interrupted_by_every_end() -> Iterator[None]:
+    """What asks a process to end is Ctrl-C to it: programs and servers that it started end first."""
+    caught = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    usual = [signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT)) for number in caught]
+    try:
+        yield
+    finally:
+        for number, handler in zip(caught, usual, strict=True):
+            signal.signal(number, handler)
+
+
+# -- when it is over
+
+
+def _print(done: Evaluated) -> None:
+    page, summary = Page(sys.stdout), done.summary
+    unit = "seeds" if done.settings["split"] is None else "tasks"
+    counted = f"{summary.finished} ({unit}: {len(summary.tasks)}), {summary.scored} with a return"
+    lines = [("episodes", counted), *_figures(summary), ("results", str(done.directory))]
+    width = max(len(name) for name, _ in lines) + 2
+    for name, value in lines:
+        page.line((name.ljust(width), "bold"), value)
+
+
+def _figures(summary: Summary) -> Iterator[tuple[str, str]]:
+    for k, estimate in summary.pass_at.items():
+        yield f"pass@{k}", _estimate(estimate)
+    if summary.mean_return is not None:
+        yield "mean return", _estimate(summary.mean_return)
+    for name, mean in summary.components.items():
+        yield f"  {printable(name)}", f"{mean:.3f}"
+    if summary.mean_steps is not None:
+        yield "steps", f"mean {summary.mean_steps:.1f}, median {summary.median_steps:g}, most {summary.max_steps}"
+    if summary.prompt_tokens is not None:
+        yield "tokens", f"{summary.prompt_tokens:,} in, {summary.completion_tokens or 0:,} out"
+    for kind, count in summary.failures.items():
+        yield "failed", f"{count} {kind.replace('_', ' ')}"
+    if summary.not_passed:
+        yield "failed", f"{summary.not_passed} not passed"
+
+
+def _estimate(estimate: Estimate) -> str:
+    if estimate.interval is None:
+        return f"{estimate.value:.3f}"
+    low, high = estimate.interval
+    return f"{estimate.value:.3f}  [{low:.3f}, {high:.3f}]"
+
+
+def _write_report(done: Evaluated) -> None:
+    try:
+        from ..evaluate.report import write_report  # needs the extra
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("jinja2", "matplotlib"):
+            raise
+        note(f"No report: it needs {error.name} (pip install 'mcpenv[eval]'); then the same command makes it.")
+        return
+    note(f"Report: {write_report(done)}")
+
+
+def _status(summary: Summary, fail_under: float | None) -> int:
+    if summary.unscored:
+        report(f"{summary.unscored} episodes have no score; --retry-errors plays them again")
+        return FAILED
+    if fail_under is None:
+        return 0
+    name, reached = ("pass@1", summary.pass_at.get(1)) if summary.pass_at else ("mean return", summary.mean_return)
+    if reached is not None and reached.value >= fail_under:
+        return 0
+    value = "not known" if reached is None else f"{reached.value:.3f}"
+    report(f"{name} is {value}, below --fail-under {fail_under:g}")
+    return FAILED
+
+
+__all__ = ["evaluate_command"]

@@ -1,0 +1,219 @@
+"""Folder: where an evaluation keeps what it has, so that it can go on where it was stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mcpenv_client.records import Trajectory
+from mcpenv_client.tools import Tool
+
+from ..errors import ConfigurationError
+from ..recording import RecordedEnvironment, RecordedEpisode, Recorder, read_episodes
+from .plan import Key
+from .results import RESULTS, EpisodeResult, ResultsFile, read_results
+
+SETTINGS, SUMMARY, REPORT = "settings.json", "summary.json", "report.html"
+RECORD, AGENTS, SERVER_LOG = "record", "agents", "server.log"
+
+IN_RECORD = "eval"
+"""In a recorded episode's ``extra``: its `EpisodeResult` as plain data."""
+
+_OURS = (RESULTS, SETTINGS, SUMMARY, REPORT, RECORD, AGENTS)
+_SHOWN = 60
+
+
+class RunFolder:
+    """The folder of one evaluation. From any thread, by one process at a time.
+
+    An episode is finished when its record is written; its line of results follows, and is made anew from the record
+    if the process ended between the two. So whatever kills it, an episode is there once or not at all.
+
+    Args:
+        settings: what makes results comparable; a run with other settings is refused.
+        environment: of which its episodes are.
+        fresh: drop what an earlier evaluation left there.
+
+    Raises:
+        ConfigurationError: other settings, another evaluation writes there, or the folder cannot be used.
+    """
+
+    def __init__(
+        self, directory: Path, settings: Mapping[str, Any], environment: RecordedEnvironment, *, fresh: bool = False
+    ) -> None:
+        self.directory = directory
+        self._environment = environment
+        self._mutex = threading.Lock()
+        with contextlib.ExitStack() as stack, _one_line(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            self._file = ResultsFile(directory)
+            stack.callback(self._file.close)
+            if fresh:
+                self._file.clear()
+                _drop(directory)
+            _check(directory, settings)
+            self._recorder = Recorder(directory / RECORD)
+            stack.callback(self._recorder.close)
+            self._results = {result.key: result for result in read_results(directory)}
+            self._restore()
+            self._closing = stack.pop_all()
+
+    @property
+    def results(self) -> list[EpisodeResult]:
+        """Of all episodes that are finished, in the order in which they were."""
+        with self._mutex:
+            return list(self._results.values())
+
+    def finished(self, key: Key) -> EpisodeResult | None:
+        """The result of an episode; None if it is not finished."""
+        with self._mutex:
+            return self._results.get(key)
+
+    def output_of(self, key: Key) -> Path:
+        """A file for what an agent's program prints, other than that of an earlier try."""
+        unit = key.task if key.task is not None else f"seed-{key.seed}"
+        name = re.sub(r"[^A-Za-z0-9_.-]+", "-", unit).strip("-.")[:_SHOWN]
+        if name != unit:
+            # Ids that differ only in what a file's name cannot have must not share a file.
+            name += "-" + hashlib.sha256(f"{key.split}/{unit}".encode()).hexdigest()[:8]
+        folder, number = self.directory / AGENTS, 0
+        while True:
+            again = f".{number}" if number else ""
+            file = folder / f"{name}-{key.sample}{again}.log"
+            if not file.exists():
+                return file
+            number += 1
+
+    def add(
+        self,
+        result: EpisodeResult,
+        trajectory: Trajectory | None,
+        tools: Sequence[Tool],
+        agent: dict[str, Any],
+        messages: list[dict[str, Any]] | None,
+    ) -> None:
+        """Keep a finished episode. Blocks until it is on the disk.
+
+        Args:
+            trajectory: None if the environment could not say.
+
+        Raises:
+            ConfigurationError: it cannot be written.
+        """
+        with self._mutex, _one_line(self.directory):
+            if trajectory is not None:
+                self._recorder.write(
+                    RecordedEpisode(
+                        trajectory,
+                        self._environment,
+                        tools=self._recorder.tools.keep(tools),
+                        messages=messages,
+                        agent=agent,
+                        extra={IN_RECORD: result.to_plain()},
+                    )
+                )
+                self._recorder.flush()
+                if self._recorder.counts.lost:
+                    raise OSError("an episode could not be recorded; is the disk full?")
+            self._append(result)
+
+    def write(self, name: str, text: str) -> Path:
+        """Write a file of the folder, whole or not at all."""
+        return _write(self.directory, name, text)
+
+    def close(self) -> None:
+        """Let others write there."""
+        with self._mutex:
+            self._closing.close()
+
+    def _append(self, result: EpisodeResult) -> None:
+        self._file.append(result)
+        self._results.pop(result.key, None)
+        self._results[result.key] = result
+
+    def _restore(self) -> None:
+        """The lines of results that a killed process had no time for."""
+        known = {result.episode_id for result in self._results.values()}
+        for episode in read_episodes(self.directory / RECORD):
+            plain = episode.extra.get(IN_RECORD)
+            if not isinstance(plain, dict) or episode.id in known:
+                continue
+            result = EpisodeResult.from_plain(plain)
+            kept = self._results.get(result.key)
+            if kept is None or (kept.unscored and kept.started_at < result.started_at):
+                self._append(result)
+
+
+def _check(directory: Path, settings: Mapping[str, Any]) -> None:
+    """Refuse to mix results that cannot be compared."""
+    file = directory / SETTINGS
+    # As they will be read.
+    settings = json.loads(json.dumps(settings))
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if (directory / RESULTS).stat().st_size:
+            raise ConfigurationError(
+                f"{directory}: has {RESULTS}, but no {SETTINGS} that says of what; use another folder, or --fresh"
+            ) from None
+        _write(directory, SETTINGS, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+        return
+    try:
+        kept = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{file}: is no JSON: {error}") from error
+    different = [
+        f"{name} was {_shown(before)} and is {_shown(now)}" for name, before, now in _differences(kept, settings)
+    ]
+    if different:
+        raise ConfigurationError(
+            f"{directory}: its results were made with other settings ({'; '.join(different)}); "
+            "use another --out, or --fresh to drop them"
+        )
+
+
+def _differences(before: Any, now: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in dict.fromkeys([*before, *now]):
+            yield from _differences(before.get(key), now.get(key), f"{name}.{key}".lstrip("."))
+    elif before != now:
+        yield name, before, now
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+
+
+def _drop(directory: Path) -> None:
+    """Remove what an evaluation wrote, and nothing else. The results' file is open, and empty."""
+    for name in _OURS:
+        path = directory / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif name != RESULTS:
+            path.unlink(missing_ok=True)
+
+
+def _write(directory: Path, name: str, text: str) -> Path:
+    file, whole = directory / name, directory / f".{name}-{secrets.token_hex(4)}"
+    whole.write_text(text, encoding="utf-8")
+    os.replace(whole, file)
+    return file
+
+
+@contextlib.contextmanager
+def _one_line(directory: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigurationError(f"{directory}: cannot be written to: {error.strerror or error}") from error
