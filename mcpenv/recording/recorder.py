@@ -224,6 +224,7 @@ class OwnTools:
         self._listed: Sequence[Tool] = ()
 
     def __call__(self) -> Sequence[Tool]:
+        """The tools."""
         if self._version != self._toolbox.version:
             self._version = self._toolbox.version
             self._listed = self._toolbox.listing(self._mode).tools

@@ -20,6 +20,10 @@ logger = logging.getLogger("mcpenv")
 ENOUGH = 256
 """Episodes that wait, at which those that can wait do."""
 
+BATCH = 64
+LINGER_S = 0.1
+"""Episodes for which nobody waits are written so many at a time, or after so many seconds."""
+
 SILENCE_S = 60.0
 """Seconds for which a cause of losses that was logged is not logged again."""
 
@@ -112,6 +116,8 @@ class Writer:
         self._changed = threading.Condition(threading.Lock())
         self._working = False
         self._closing = False
+        self._hurry = False  # somebody waits for what waits
+        self._at_once = 0  # how many are written before the next pause
         self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._segment: Segment | None = None
         self._segments = 0
@@ -141,10 +147,11 @@ class Writer:
             taken = not self._closing and len(self._jobs) < self._max_waiting
             if taken:
                 self._jobs.append(job)
+                self._hurry = self._hurry or not wait
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._run, name="mcpenv-recorder", daemon=True)
                     self._thread.start()
-                elif not self._working:
+                elif not self._working and (not wait or len(self._jobs) in (1, BATCH)):
                     self._changed.notify_all()
             else:
                 why = "the recorder is closed" if self._closing else f"{self._max_waiting} episodes wait to be written"
@@ -155,6 +162,8 @@ class Writer:
     def flush(self) -> None:
         """Return when everything that was put until now is over."""
         with self._changed:
+            self._hurry = True
+            self._changed.notify_all()
             last = self._jobs[-1] if self._jobs else None
             if last is None:
                 while self._working:
@@ -199,9 +208,15 @@ class Writer:
                 self._working = False
                 self._changed.notify_all()
             while not self._jobs:
+                self._hurry = False
                 if self._closing:
                     return None
                 self._changed.wait()
+            if self._at_once == 0:
+                # Nobody waits for these: to wake up for each would cost those who make them more than writing does.
+                self._changed.wait_for(lambda: self._hurry or self._closing or len(self._jobs) >= BATCH, LINGER_S)
+                self._at_once = len(self._jobs)
+            self._at_once -= 1
             self._working = True
             return self._jobs.popleft()
 
