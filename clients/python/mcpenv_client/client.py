@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
 import itertools
 import random
 import time
@@ -18,10 +19,9 @@ from .connection import (
     ConnectionOptions,
     Credential,
     http_base,
-    is_loopback,
-    refusal,
     without_password,
 )
+from .described import fetch
 from .errors import CapacityReached, ConnectionFailed, InvalidMessage, ListingFailed, SessionLost, WireError
 from .observations import AnyObservation, CallToolObservation, ListToolsObservation, Observation
 from .records import StepResult, Trajectory
@@ -32,7 +32,7 @@ from .task_client import TaskClient
 from .tasks import Task
 from .tools import Tool
 from .type_arguments import type_arguments
-from .values import decode, encode, revive, to_plain, without_computed
+from .values import revive, to_plain, without_computed
 from .wire import FrameType, Reply, describe_faults, encode_action, encode_frame, faults, parse_observation
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         self._closed = False
         self.mcp_url: str | None = None
         self._classes: tuple[type[Observation], type[BaseModel]] | None = None
-        self._tasks = TaskClient(self._fetch)
+        self._tasks = TaskClient(functools.partial(fetch, self.base_url, self._options))
 
     # -- the session
 
@@ -546,31 +546,10 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         return current
 
     async def _described(self, path: str) -> dict[str, Any]:
-        body = await self._fetch(path)
+        body = await fetch(self.base_url, self._options, path)
         if not isinstance(body, dict):
             raise InvalidMessage(f"{without_password(self.base_url + path)} answered no JSON object")
         return body
-
-    async def _fetch(self, path: str, data: Any = None) -> Any:
-        """The JSON that the server answers over HTTP: to GET, or to POST with ``data``."""
-        import httpx  # loaded on first use: a third of this package's import time
-
-        url = self.base_url + path
-        shown = without_password(url)
-        options = self._options
-        try:
-            async with httpx.AsyncClient(
-                timeout=options.connect_timeout_s, headers=list(options.headers), trust_env=not is_loopback(url)
-            ) as http:
-                response = await (http.get(url) if data is None else http.post(url, content=encode(data)))
-        except httpx.HTTPError as error:
-            raise ConnectionFailed(shown, str(error) or type(error).__name__) from error
-        if not response.is_success:
-            raise refusal(shown, response.status_code, response.content)
-        try:
-            return decode(response.content)
-        except ValueError as error:
-            raise InvalidMessage(f"{shown} answered no JSON: {error}") from error
 
 
 class GenericEnvClient(EnvClient[dict[str, Any], dict[str, Any], dict[str, Any]]):
