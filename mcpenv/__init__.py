@@ -65,6 +65,7 @@ from .rubrics import (
     ranks,
     rubric_from_config,
     score_of,
+    worth_of,
 )
 from .snapshots import Snapshot
 from .tasks import NoSuchTask, TaskSet
@@ -122,6 +123,7 @@ __all__ = [
     "DamagedRecord",
     # Compare episodes
     "score_of",
+    "worth_of",
     "advantages",
     "ranks",
     "discounted_returns",

@@ -8,12 +8,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mcpenv_client.errors import InvalidMessage
+from mcpenv_client.errors import ExecutionError, InvalidMessage
 from mcpenv_client.tasks import Task
 from mcpenv_client.wire import describe_faults, faults
 
+from .errors import InvalidTasks, InvalidVerifier
 from .reset_options import ResetOptions
 from .tasks import TaskSet
+from .verify import check
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,15 @@ class Assignment:
     task: Task | None
     seed: int | None
     options: dict[str, Any]
+
+
+def copied(value: Any) -> Any:
+    """Plain containers anew, whatever else as it is: an author may change what a reset is given."""
+    if type(value) is dict:
+        return {name: copied(item) for name, item in value.items()}
+    if type(value) in (list, tuple, set):
+        return type(value)(copied(item) for item in value)
+    return value
 
 
 class Wanted:
@@ -86,16 +97,25 @@ class Wanted:
         Raises:
             InvalidMessage: there is no such task, or its options do not fit the environment.
         """
-        task = self._find()
+        try:
+            task = self._find()
+        except InvalidTasks as error:
+            raise ExecutionError(f"the environment's tasks cannot be read: {error}") from error
         if task is None:
             return Assignment(None, seed, self.options)
         try:
             of_task = self._own.revived({name: v for name, v in task.options.items() if name not in self.options})
         except InvalidMessage as error:
             raise InvalidMessage(f"task {task.id!r}: {error.message}", errors=error.errors) from error
-        options = {**of_task, **self.options}
+        options = {**copied(of_task), **self.options}
         if self._own.declares("task"):
             options["task"] = task
+        self._own.check(options)
+        if task.verifier is not None:
+            try:
+                check(task.verifier)
+            except InvalidVerifier as error:
+                raise InvalidMessage(f"task {task.id!r}: {error}") from error
         if seed is None and self._own.takes_seed:
             seed = task.stable_seed
         return Assignment(task, seed, options)
@@ -107,14 +127,15 @@ class Wanted:
 
     def _find(self) -> Task | None:
         if isinstance(self._task, Task):
-            return self._task
+            return self._task.model_copy(deep=True)
         if self._tasks is None:
             return None
         if self._task is not None:
             return self._tasks.find(self._task)
         if self._split is None:
             return None
-        return self._tasks.get(self._split, 0 if self._index is None else self._index)
+        assert self._index is not None
+        return self._tasks.get(self._split, self._index)
 
     def _check(self) -> None:
         if self._split is not None and not isinstance(self._split, str):
@@ -125,6 +146,8 @@ class Wanted:
             raise _wrong("task", "given alone, or split and index are")
         if self._index is not None and self._split is None:
             raise _wrong("index", "given with a split")
+        if self._split is not None and self._index is None:
+            raise _wrong("split", "given with an index")
 
 
 def _task_of(value: Any) -> Task | str | None:

@@ -157,7 +157,12 @@ class AuthorCode:
 
     async def beside(self, fn: Callable[..., Any], *args: Any) -> Any:
         """Run sync code that is no instance's: off the event loop on a server, and not in the instance's thread."""
-        return await (INLINE if self.runner.inline else THREADS).run(fn, *args)
+        try:
+            return await (INLINE if self.runner.inline else THREADS).run(fn, *args)
+        except Abandoned as abandoned:
+            if self.on_stuck is not None:
+                abandoned.when_finished(self.on_stuck())
+            raise
 
     def when_returned(self, callback: Callable[[], None]) -> bool:
         """Have ``callback`` called in the stuck thread after it has returned; False, and nothing done, if it has."""

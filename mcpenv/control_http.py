@@ -21,7 +21,7 @@ from mcpenv_client.errors import (
     WireError,
 )
 from mcpenv_client.values import decode, encode, to_plain
-from mcpenv_client.wire import MAX_REQUEST_ID, observation_data, timeout_of
+from mcpenv_client.wire import MAX_REQUEST_ID, EpisodeState, observation_data, timeout_of
 
 from .config import ServerConfig
 from .describe import Description
@@ -164,7 +164,10 @@ class ControlRoutes:
                 "session_id is needed: the string that /reset returned",
                 errors=[{"loc": ["session_id"], "msg": "Field required", "type": "missing"}],
             )
-        return observation_data(await self._claim(session_id).end(body))
+        session = self._claim(session_id)
+        if session.execution.episode.state is EpisodeState.NEW:
+            raise NothingToEnd("end is not possible in state new: there is no episode yet, reset to begin one")
+        return observation_data(await session.end(body))
 
     async def _state(self, request: Request) -> dict[str, Any]:
         session_id = _session_id(request.query_params.get("session_id"))
@@ -210,6 +213,12 @@ class ControlRoutes:
         if not isinstance(body, dict):
             raise InvalidMessage("the body is not a JSON object")
         return body
+
+
+class NothingToEnd(InvalidMessage):
+    """The session has no episode yet."""
+
+    http_status = 409
 
 
 class TooLarge(InvalidMessage):

@@ -558,7 +558,9 @@ class MCPEnvironment:
         finally:
             being_made.reset(token)
         other._execution.mode = self.mode
-        other._execution.sink = self._execution.sink
+        sink = self._execution.sink
+        if sink is not None:
+            other._execution.sink = sink.another(other._execution.tools, other.mode)
         return other
 
     def _author_reset(self, seed: int | None, episode_id: str | None, options: dict[str, Any]) -> Callable[[], Any]:

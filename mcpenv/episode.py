@@ -13,7 +13,7 @@ from mcpenv_client.records import Fork, Reward, StepRecord, Trajectory
 from mcpenv_client.values import to_plain
 from mcpenv_client.wire import EpisodeState, Event, next_state
 
-from .assignment import Assignment
+from .assignment import Assignment, copied
 from .rewards import Finish
 from .snapshots.snapshot import HeldEpisode
 from .watch import Ending, Watchers
@@ -92,7 +92,7 @@ class Episode:
         self.last = None
         self.handed_over = False
         self._opened_at = time.monotonic()
-        options = dict(assigned.options)
+        options = copied(assigned.options)
         if assigned.task is not None and options.get("task") is assigned.task:
             del options["task"]  # it stands beside them
         self.trajectory = Trajectory(
@@ -118,6 +118,8 @@ class Episode:
                 self._end(observation.terminated, observation.truncated, said.reason if said else None)
         else:
             observation = observation.model_copy(update=update)
+        if self.orchestrated and observation.reward is not None:
+            trajectory.total_reward += observation.reward
         self.first = observation
         trajectory.observation = _plain(observation)
         return observation
@@ -215,7 +217,11 @@ class Episode:
         assert trajectory is not None
         trajectory.end_reward, trajectory.fault = reward, fault
         trajectory.total_reward += 0.0 if reward is None else reward.value
-        info: dict[str, Any] = {"episode_id": trajectory.episode_id, "return": trajectory.total_reward}
+        info: dict[str, Any] = {"episode_id": trajectory.episode_id}
+        if fault is None:
+            info["return"] = trajectory.total_reward
+        else:
+            info["fault"] = fault  # nobody knows what it is worth
         if reward is not None and reward.components:
             info["reward"] = dict(reward.components)
         if reason is not None:
@@ -271,7 +277,10 @@ class Episode:
             return {}
         info: dict[str, Any] = {"episode_id": trajectory.episode_id}
         if record is not None:
-            info["return"] = trajectory.total_reward
+            if record.fault is None:
+                info["return"] = trajectory.total_reward
+            else:
+                info["fault"] = record.fault  # nobody knows what it is worth
             if record.reward is not None and record.reward.components:
                 info["reward"] = dict(record.reward.components)
             if record.reason is not None:

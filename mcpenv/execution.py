@@ -11,6 +11,7 @@ import asyncio
 import inspect
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -39,6 +40,7 @@ from .assignment import Assignment, Wanted
 from .author import Author
 from .errors import Misuse
 from .failures import environment_failure
+from .judged_anyway import judged_anyway
 from .judging import Judging
 from .loops import NoLoop, drive_plain
 from .rewards import Finish, reward_of
@@ -49,7 +51,6 @@ from .stepping import Stepping
 from .tool_run import InputRequired
 from .toolbox import BoundTool
 from .turn import Turn
-from .under_way import UnderWay
 from .watch import Ending
 
 STUCK = "state could not be stopped"
@@ -70,7 +71,6 @@ class Execution(Stepping):
         self.last_active = time.monotonic()
         self.max_calls: int | None = None
         self._turn = Turn()
-        self._under_way = UnderWay()
 
     @property
     def closed(self) -> bool:
@@ -134,13 +134,20 @@ class Execution(Stepping):
         shared = self._shares_turn(tool)
         self._refuse_crowd()
         await self._take_turn(shared)
-        try:
-            if episode_id is not None and episode_id != self.episode.id:
-                raise EpisodeDone("The episode is over.")
-            with self._under_way:
-                return await self._call_in_turn(tool, name, arguments, plane, principal, timeout_s)
-        finally:
-            self._give_turn(shared)
+
+        async def call(on_ran: Callable[[], None] | None = None) -> StepRecord:
+            try:
+                if episode_id is not None and episode_id != self.episode.id:
+                    raise EpisodeDone("The episode is over.")
+                with self._under_way:
+                    return await self._call_in_turn(tool, name, arguments, plane, principal, timeout_s, on_ran)
+            finally:
+                self._give_turn(shared)
+
+        if plane is Plane.AGENT and self.episode.orchestrated:
+            # An agent that goes away must not take the score of what it did with it.
+            return await judged_anyway(call)
+        return await call()
 
     async def act(
         self,
@@ -217,9 +224,9 @@ class Execution(Stepping):
         """
         self._refuse_inside()
         wanted = Wanted(options or {}, self.env._reset_options, type(self.env).tasks)
-        return await self.begin(await self.assign(seed, wanted), episode_id, timeout_s=timeout_s)
+        return await self.begin(await self.assign(seed, wanted, timeout_s), episode_id, timeout_s=timeout_s)
 
-    async def assign(self, seed: int | None, wanted: Wanted) -> Assignment:
+    async def assign(self, seed: int | None, wanted: Wanted, timeout_s: float | None = None) -> Assignment:
         """The task that is wanted, read where the author's sync code runs. Takes no turn.
 
         Raises:
@@ -228,7 +235,9 @@ class Execution(Stepping):
         """
         if not wanted.any:
             return Assignment(None, seed, wanted.options)
-        assigned: Assignment = await self.author.stage("tasks", lambda: self.author.beside(wanted.found, seed))
+        assigned: Assignment = await self.author.stage(
+            "tasks", lambda: self.author.beside(wanted.found, seed), timeout_s
+        )
         return assigned
 
     async def begin(
@@ -393,7 +402,8 @@ class Execution(Stepping):
         """
         now = current.get()
         step = now if isinstance(now, Step) and now.owner is self else None
-        if step is None and now is not self:
+        in_reset = now is self and self.episode.state is EpisodeState.NEW
+        if (step is None or step.settled) and not in_reset:
             raise Misuse("finish() has a meaning only inside a tool, score, act or reset of its environment")
         try:
             said = Finish(reward_of(reward), truncated, reason)
@@ -407,6 +417,11 @@ class Execution(Stepping):
             step.finish = step.finish or said
         else:
             self.episode.reset_finish = self.episode.reset_finish or said
+
+    @property
+    def said_of_end(self) -> list[str]:
+        """Why the end of the episode was verified to be worth no more, as sentences."""
+        return [] if self._judging is None else self._judging.said
 
     # -- inside
 
@@ -448,19 +463,25 @@ class Execution(Stepping):
         plane: Plane,
         principal: str | None,
         timeout_s: float | None,
+        on_ran: Callable[[], None] | None = None,
     ) -> StepRecord:
         await self._begin_step()
         call = ToolCall(name, arguments, self.episode.step_count, plane, principal)
-        return await self._step(call, self._run_of(tool, timeout_s), tool)
+        return await self._step(call, self._run_of(tool, timeout_s), tool, on_ran)
 
     def _give_turn(self, shared: bool = False) -> None:
         self.last_active = time.monotonic()
+        try:
+            self._before_giving()
+        finally:
+            self._turn.give(shared)
+
+    def _before_giving(self) -> None:
         if self.sink is not None and self.episode.state is EpisodeState.DONE and not self._under_way:
             self._hand_over()  # tools that run together all stand in it
         if self.tools.version != self._told_version:
             self._told_version = self.tools.version
             self.changes.tell(ToolsListChanged())
-        self._turn.give(shared)
 
     def _shares_turn(self, tool: BoundTool | None) -> bool:
         if not self.episode.orchestrated and self.env.CONCURRENT_CALLS:
@@ -471,6 +492,8 @@ class Execution(Stepping):
         """Count a step; in NEW, reset first."""
         if self.episode.state is EpisodeState.NEW:
             await self._reset(Assignment(None, None, {}), None, None, implicit=True)
+        if self._judging is not None and self._judging.ended:
+            raise EpisodeDone("the episode is over, and its end is being judged; reset to begin another")
         self.episode.count_step()
 
     async def _reset(
@@ -546,9 +569,10 @@ class Execution(Stepping):
         reward: Reward | None = None
         if judging is not None and judging.asks_end:
             ended = self.episode.as_ended(truncated, reason)
+            judging.begin_end()
             try:
                 reward = await judging.of_end(ended)
-            except (WireError, asyncio.CancelledError) as error:
+            except BaseException as error:
                 code = error.code if isinstance(error, WireError) else ErrorCode.CANCELLED
                 self.episode.end(None, truncated, reason, code.value)
                 raise

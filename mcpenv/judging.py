@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -50,7 +51,7 @@ class Judging:
         """
         await self._begin_scoring(timeout_s)
         if held.verified:
-            self._verification = Verification(self._author, self._env, held.trajectory.task, held.before)
+            self._verification = Verification(self._author, self._env, held.trajectory.task, copy.deepcopy(held.before))
 
     @property
     def rubrics(self) -> list[Rubric]:
@@ -61,6 +62,11 @@ class Judging:
     def verifies(self) -> bool:
         """Whether the end will be verified."""
         return self._verification is not None
+
+    @property
+    def said(self) -> list[str]:
+        """Why the end was verified to be worth no more, as sentences; for those who try tasks out."""
+        return [] if self._verification is None else self._verification.said
 
     @property
     def before(self) -> Tree | None:
@@ -89,13 +95,26 @@ class Judging:
         return await self._ask(scoring.is_sync, scoring.of_step, call, outcome)
 
     @property
+    def owes_end(self) -> bool:
+        """Whether somebody is still to be asked about the end, which is done once."""
+        return not (self._ended or (self._scoring is None and self._verification is None))
+
+    @property
     def asks_end(self) -> bool:
-        """Whether somebody is to be asked about the end, which is done once."""
-        nobody = self._scoring is None and self._verification is None
-        return not (nobody or self._ended or self._author.stuck)
+        """The same, where nothing that could not be stopped still runs."""
+        return self.owes_end and not self._author.stuck
+
+    @property
+    def ended(self) -> bool:
+        """Whether the end is being judged, or has been: no step begins any more."""
+        return self._ended
+
+    def begin_end(self) -> None:
+        """From now on the episode ends. Tools that run together may both end it."""
+        self._ended = True
 
     async def of_end(self, trajectory: Trajectory) -> Reward | None:
-        """What rubric and verifier say of an episode that is over. Tools that run together may both end it.
+        """What rubric and verifier say of an episode that is over.
 
         Args:
             trajectory: as it will be; ``verified`` is filled in.

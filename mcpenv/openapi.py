@@ -282,7 +282,7 @@ def _refusals() -> dict[str, Any]:
     return {
         "400": _refusal("The body is not JSON"),
         "404": _refusal("No such session"),
-        "409": _refusal("The episode is over"),
+        "409": _refusal("The episode is over, or there is none yet"),
         "413": _refusal("The body is too large"),
         "422": _refusal("The body does not fit its schema"),
         "429": _refusal("More calls are under way or wait than the session takes"),

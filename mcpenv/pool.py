@@ -278,7 +278,12 @@ class SessionPool:
         session_id = secrets.token_urlsafe(24) if credential is None else credential.session_id
         if session_id in self._sessions or session_id in self._opening_socket:
             raise InvalidMessage("there is a session of that id already")
-        session = await self._open(session_id, Origin.SOCKET, credential)
+        opened = self._opening_socket[session_id] = asyncio.get_running_loop().create_future()
+        try:
+            session = await self._open(session_id, Origin.SOCKET, credential)
+        finally:
+            del self._opening_socket[session_id]
+            opened.set_result(None)
         session.held, session.forked_by, parent.has_forks = False, parent.id, True
         session.base_url = parent.base_url
         session.snapshots = parent.snapshots.forked()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
-from mcpenv_client.errors import InvalidMessage
+from mcpenv_client.errors import InvalidMessage, SessionLost
 from mcpenv_client.observations import Observation
 from mcpenv_client.records import Plane, StepRecord
 from mcpenv_client.state import State
@@ -230,13 +230,18 @@ class Session:
         """
         env = self.execution.env
         seed, episode_id, wanted = Wanted.from_wire(data, env._reset_options, type(env).tasks)
-        before = self.execution.episode.id
         async with self._resetting:  # the next one would begin its episode before this one's has its handle
+            before = self.execution.episode.id
+            assigned = await self.execution.assign(seed, wanted, timeout_s)
             if self.execution.author.stuck:
                 await self._pool.replace(self)
-            assigned = await self.execution.assign(seed, wanted)
-            self._pool.retire_handle(self)
-            observation = await self.execution.begin(assigned, episode_id, timeout_s=timeout_s)
+            episode = self.execution.episode
+            number = episode.number
+            try:
+                observation = await self.execution.begin(assigned, episode_id, timeout_s=timeout_s)
+            finally:
+                if episode.number != number:
+                    self._pool.retire_handle(self)
             if before is not None and self.execution.sink is not None:
                 await self.execution.sink.written(before)
             self._mint(observation)
@@ -357,6 +362,8 @@ class Session:
 
     def _mint(self, observation: Observation) -> None:
         """A handle for the episode that ``observation`` begins."""
+        if self.closing is not None:
+            raise SessionLost("the session was closed")
         self.handle = self._pool.handles.mint(self.execution)
         observation.info["mcp_url"] = self.mcp_url
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from mcpenv_client.records import StepRecord, Trajectory
+from mcpenv_client.tools import Mode
+
+from .toolbox import Toolbox
 
 
 class EpisodeSink(Protocol):
@@ -16,6 +19,15 @@ class EpisodeSink(Protocol):
 
     def episode_over(self, trajectory: Trajectory) -> None:
         """Take an episode that is over, or given up. No step of it follows; nobody changes it any more."""
+        ...
+
+    def another(self, tools: Toolbox, mode: Mode) -> EpisodeSink:
+        """One for another instance of the environment.
+
+        Args:
+            tools: those of that instance.
+            mode: which of them are visible.
+        """
         ...
 
     async def written(self, episode_id: str) -> None:

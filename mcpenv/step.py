@@ -21,6 +21,7 @@ class Step:
         finish: what the first ``finish(...)`` said.
         fault: an error of the environment, with which the step fails: ``score`` raised in the tool's thread, or
             ``finish(...)`` was given no finite reward.
+        settled: it has been decided that the episode ends with it; its end is being judged.
     """
 
     owner: object
@@ -28,6 +29,7 @@ class Step:
     logs: list[LogEntry] = field(default_factory=list)
     finish: Finish | None = None
     fault: WireError | None = None
+    settled: bool = False
 
 
 current: ContextVar[object | None] = ContextVar("mcpenv_current", default=None)

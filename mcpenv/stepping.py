@@ -38,6 +38,7 @@ from .sink import EpisodeSink
 from .step import Step, current
 from .tool_run import NOT_SCORED, InputRequired, Site, TimedOut, ToolRun, asked_for_input
 from .toolbox import BoundTool, Toolbox, Visible
+from .under_way import UnderWay
 
 Run = Callable[[Step], Awaitable[tuple[ToolOutcome, Any]]]
 """Runs what was called: the outcome, and the score if it was made on the way."""
@@ -69,14 +70,22 @@ class Stepping:
         self.without_loop = False
         self.sink: EpisodeSink | None = None
         self._judging: Judging | None = None  # that of the running episode
+        self._under_way = UnderWay()
 
     @property
     def server(self) -> FastMCP | None:
         """The handed-in server."""
         return None if self.handed_in is None else self.handed_in.server
 
-    async def _step(self, call: ToolCall, run: Run, tool: BoundTool | None) -> StepRecord:
-        """Run, score and record one step. ``run`` gives the outcome, and the score if it was made on the way."""
+    async def _step(
+        self, call: ToolCall, run: Run, tool: BoundTool | None, on_ran: Callable[[], None] | None = None
+    ) -> StepRecord:
+        """Run, score and record one step.
+
+        Args:
+            run: gives the outcome, and the score if it was made on the way.
+            on_ran: called when it has, before what comes of it is judged.
+        """
         step = Step(self, call)
         started_at, clock = time.time(), time.perf_counter()
         token = current.set(step)
@@ -89,6 +98,8 @@ class Stepping:
                 outcome = ToolOutcome(error=failure, duration_s=time.perf_counter() - clock)
                 # A score would run beside the tool that could not be stopped.
                 scored = None if self.author.stuck else NOT_SCORED
+            if on_ran is not None:
+                on_ran()
             if scored is NOT_SCORED:
                 scored = self._score(call, outcome)
             if inspect.isawaitable(scored):
@@ -102,12 +113,18 @@ class Stepping:
             reward = self._reward(scored, outcome, of_rubric, step)
             record = StepRecord(call, outcome, reward, started_at=started_at, logs=step.logs)
             self._judge(record, step, tool)
-            if record.done and judging is not None and judging.asks_end:
-                record.reward = await self._with_end(judging, record)
+            if record.done and judging is not None and judging.owes_end:
+                step.settled = True
+                if self.author.stuck:
+                    record.fault = ErrorCode.TIMEOUT.value  # nobody can look at what it still changes
+                else:
+                    record.reward = await self._with_end(judging, record)
         except (InputRequired, MCPError):
             self.episode.uncount_step()
             raise
-        except (WireError, asyncio.CancelledError) as error:
+        except BaseException as error:
+            if record is None and not isinstance(error, WireError | asyncio.CancelledError):
+                raise
             cut = ToolErrorType.EXECUTION_ERROR if isinstance(error, WireError) else ToolErrorType.TRANSPORT_ERROR
             failure = ToolFailure(error_type=cut, message=str(error) or "The call was cancelled.")
             outcome = ToolOutcome(error=failure, duration_s=time.perf_counter() - clock)
@@ -120,6 +137,8 @@ class Stepping:
                 failed.terminated, failed.truncated, failed.reason = record.terminated, record.truncated, record.reason
             else:
                 self._judge(failed, step, tool)
+                if failed.done and failed.fault is None and self._judging is not None and self._judging.owes_end:
+                    failed.fault = ErrorCode.CANCELLED.value
             self._add(failed)
             raise
         finally:
@@ -134,6 +153,8 @@ class Stepping:
 
     async def _with_end(self, judging: Judging, record: StepRecord) -> Reward | None:
         """The reward of the step that ends the episode, with what the end is worth."""
+        judging.begin_end()
+        await self._under_way.alone()  # what runs beside it would change what is looked at
         ended = self.episode.with_last(record)
         of_end = await judging.of_end(ended)
         assert self.episode.trajectory is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from mcpenv_client.tasks import Task
 from .author import Author, AuthorCode
 from .errors import InvalidVerifier
 from .rewards import reward_of
-from .verify import Evidence, check, run
+from .verify import Evidence, Verdict, check, run
 from .worlds import Tree, capture
 
 VERIFIED = "verified"
@@ -25,15 +26,17 @@ class Verification:
     Attributes:
         before: the world as the reset left it; None without a world.
         is_sync: it waits for nothing.
+        said: why the end is worth no more, as sentences.
     """
 
-    __slots__ = ("_author", "_env", "_task", "before", "is_sync")
+    __slots__ = ("_author", "_env", "_task", "before", "is_sync", "said")
 
     def __init__(self, author: AuthorCode, env: Author, task: Task | None, before: Tree | None) -> None:
         self._author = author
         self._env = env
         self._task = task
         self.before = before
+        self.said: list[str] = []
         self.is_sync = not env._verify_is_async and (task is None or task.verifier is None)
 
     @classmethod
@@ -74,9 +77,19 @@ class Verification:
     async def _ask(self) -> Reward | None:
         spec = None if self._task is None else self._task.verifier
         evidence = await self._author.call(self._evidence)
+        self.said = evidence.said
         if spec is not None:
             return await run(spec, evidence)
-        return reward_of(await self._author.call(self._env.verify, evidence))
+        if self._env._verify_is_async:
+            return reward_of(await self._author.call(self._env.verify, evidence))
+        found = await self._author.hand_over(None, self._env.verify, evidence)
+        if isinstance(found, Verdict):
+            evidence.said.extend(found.problems)
+        if inspect.isawaitable(found):
+            if inspect.iscoroutine(found):
+                found.close()
+            raise TypeError("verify gave an awaitable; declare it `async def`")
+        return reward_of(found)
 
     def _evidence(self) -> Evidence:
         world = self._env.world

@@ -15,6 +15,7 @@ from mcpenv import (
     Evidence,
     ExecutionError,
     MCPEnvironment,
+    Mode,
     ObjectWorld,
     OverSteps,
     Rubric,
@@ -28,6 +29,7 @@ from mcpenv import (
     WeightedSum,
 )
 from mcpenv.serve import serving
+from mcpenv.toolbox import Toolbox
 from mcpenv_client import EnvClient, EpisodeDone, InvalidMessage, StepRecord
 from mcpenv_client.errors import SessionLost
 
@@ -86,6 +88,9 @@ class Sink:
     def episode_over(self, trajectory: Trajectory) -> None:
         self.episodes.append(trajectory)
 
+    def another(self, tools: Toolbox, mode: Mode) -> Sink:
+        return Sink()
+
     async def written(self, episode_id: str) -> None:
         self.asked.append(episode_id)
 
@@ -139,10 +144,11 @@ def test_the_seed_of_a_task_is_the_same_everywhere() -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"split": "nowhere"}, "no split 'nowhere'"),
+        ({"split": "nowhere", "index": 0}, "no split 'nowhere'"),
         ({"split": "test", "index": 10}, "no task 10"),
         ({"index": 1}, "index is given with a split"),
         ({"split": 3}, "split is the name of a split"),
+        ({"split": "test"}, "split is given with an index"),
         ({"split": "test", "index": True}, "index is a place in the split"),
         ({"task": 5}, "task is a task, or the id of one"),
         ({"task": {"prompt": "x"}}, "no task: id"),

@@ -164,7 +164,7 @@ class Env(MCPEnvironment):
 
     def __init__(self, world: World, name: str = "env") -> None:
         super().__init__(world.server)
-        self.world = world
+        self.given = world
 
         @self.tool
         def own(text: str = "x") -> str:

@@ -664,7 +664,7 @@ def test_hooks_are_told_of_every_rubric_that_was_asked() -> None:
     with pytest.raises(ExecutionError):
         env.call_tool("write", {"word": "cat"})
     assert [(scored.name, scored.reward and scored.reward.value) for scored in told] == [("", 0.0), ("", None)]
-    assert [scored.call.step for scored in told] == [1, 2] and told[0].trajectory is None
+    assert [scored.call and scored.call.step for scored in told] == [1, 2] and told[0].trajectory is None
     assert told[0].error is None and isinstance(told[1].error, RuntimeError)
     assert told[0].reward == Reward(0.0, {"short": 0.0, "broken": 0.0, "broken/Short": 0.0})
     assert [scored.name for scored in later] == ["short", "short"]

@@ -38,9 +38,11 @@ from mcpenv import (
 )
 from mcpenv.openenv.adapter import OpenEnvEnvironment
 from mcpenv.snapshots import Snapshot
+from mcpenv.toolbox import Toolbox
 from mcpenv.verify import Evidence
 from mcpenv.worlds import FilesWorld, SQLiteWorld
 from mcpenv_client import InvalidMessage, NotSupported, SessionLost
+from mcpenv_client.tools import Mode
 
 
 def call(env: MCPEnvironment, name: str, **arguments: Any) -> Any:
@@ -744,6 +746,9 @@ class Kept:
 
     def episode_over(self, trajectory: Trajectory) -> None:
         self.over.append(trajectory)
+
+    def another(self, tools: Toolbox, mode: Mode) -> Kept:
+        return self
 
     async def written(self, episode_id: str) -> None:
         return

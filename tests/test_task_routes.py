@@ -176,7 +176,10 @@ def test_a_server_does_not_start_with_tasks_that_cannot_be_read(tmp_path: Path) 
 
     for cls, said in (
         (Broken, r"the tasks of Broken cannot be read: tasks\.jsonl, line 1: id: Input should be a valid string"),
-        (Raising, "the tasks of Raising raised IndexError: list index out of range"),
+        (
+            Raising,
+            r"the tasks of Raising cannot be read: task 0 of 'train': the function raised IndexError: list index",
+        ),
     ):
         with pytest.raises(StartupError, match=said):
             with serving(cls):

@@ -82,6 +82,8 @@ def test_a_state_needs_a_world() -> None:
     check(python("return 1"), has_world=False)
 
 
+NOTHING = "def verify(task, before, after, changes): pass"
+
 WRONG: dict[str, tuple[Any, str]] = {
     "no object": ([], r"^verifier: is a list"),
     "no kind": ({}, r"^verifier\.kind: is None; it is one of expect_exactly, expect_only, python$"),
@@ -91,11 +93,13 @@ WRONG: dict[str, tuple[Any, str]] = {
     "bad ignore": ({"kind": "expect_only", "changes": {}, "ignore": ["a*"]}, r"^verifier\.ignore\.0: .*star"),
     "no changes": ({"kind": "expect_exactly"}, r"^verifier\.changes: field required"),
     "no code": ({"kind": "python"}, r"^verifier\.code: field required"),
-    "unknown sandbox": ({"kind": "python", "code": "x", "sandbox": "none"}, r"^verifier\.sandbox: .*'monty' or"),
-    "unknown field": ({"kind": "python", "code": "x", "timeout": 1}, r"^verifier\.timeout"),
-    "no time": ({"kind": "python", "code": "x", "limits": {"time_s": 0}}, r"^verifier\.limits\.time_s: .*greater"),
-    "endless": ({"kind": "python", "code": "x", "limits": {"time_s": float("inf")}}, r"^verifier\.limits\.time_s"),
-    "files in monty": ({"kind": "python", "code": "x", "limits": {"files_mb": 1}}, r"files_mb: monty has no files"),
+    "code that cannot be read": ({"kind": "python", "code": "def verify(:"}, r"^verifier\.code: line 1: invalid"),
+    "code without a verifier": ({"kind": "python", "code": "x = 1"}, r"^verifier\.code: it defines no function verify"),
+    "unknown sandbox": ({"kind": "python", "code": NOTHING, "sandbox": "none"}, r"^verifier\.sandbox: .*'monty' or"),
+    "unknown field": ({"kind": "python", "code": NOTHING, "timeout": 1}, r"^verifier\.timeout"),
+    "no time": ({"kind": "python", "code": NOTHING, "limits": {"time_s": 0}}, r"^verifier\.limits\.time_s: .*greater"),
+    "endless": ({"kind": "python", "code": NOTHING, "limits": {"time_s": float("inf")}}, r"^verifier\.limits\.time_s"),
+    "files in monty": ({"kind": "python", "code": NOTHING, "limits": {"files_mb": 1}}, r"files_mb: monty has no files"),
 }
 
 
@@ -168,7 +172,7 @@ def test_nothing_but_a_finite_number_becomes_a_score(what: str, sandbox: str) ->
 
 
 @pytest.mark.parametrize("sandbox", SANDBOXES)
-@pytest.mark.parametrize("code", ["x = 1", "verify = 1", "def verify(task): return 1", "def verify(:", "1/0"])
+@pytest.mark.parametrize("code", ["verify = 1", "def verify(task): return 1", "1/0\nverify = 1"])
 def test_code_that_has_no_verifier_is_no_score(code: str, sandbox: str) -> None:
     spec = {"kind": "python", "code": code, "sandbox": sandbox}
     assert failure(spec).startswith("the verifier ")

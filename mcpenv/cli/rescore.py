@@ -57,6 +57,8 @@ def rescore(
     scored = _Rescoring(rubric, ToolLists(folder))
     with author_output():
         loaded = load_rubric(rubric)
+        if any(out.glob("episodes-*")):
+            raise ConfigurationError(f"{out}: has a record already; name another folder")
         # One loop for all: what an async rubric holds, such as a judge's connections, belongs to it.
         with Recorder(out) as recorder, asyncio.Runner() as runner:
             for episode in counted(read_episodes(record), "rescored"):

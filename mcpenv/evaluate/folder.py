@@ -54,6 +54,9 @@ class RunFolder:
         self._environment = environment
         self._mutex = threading.Lock()
         with contextlib.ExitStack() as stack, _one_line(directory):
+            ours = (directory / SETTINGS).exists() or (directory / RESULTS).exists()
+            if (directory / RECORD).exists() and not ours:
+                raise ConfigurationError(f"{directory / RECORD} is no evaluation's; use another --out")
             directory.mkdir(parents=True, exist_ok=True)
             self._file = ResultsFile(directory)
             stack.callback(self._file.close)

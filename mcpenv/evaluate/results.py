@@ -59,7 +59,8 @@ class EpisodeResult:
 
     Attributes:
         score: its return; None if nothing scored it, or one of `UNSCORED` happened.
-        full_reward: the return of a solved task, None without a task.
+        verified: what its end was verified to be worth; None if nothing verified it.
+        full_reward: the worth of a solved task, None without a task.
         digest: of the task as it was.
         components: sums of the named parts of its rewards.
         steps: of the environment, calls that it refused included.
@@ -77,6 +78,7 @@ class EpisodeResult:
     sample: int
     episode_id: str | None = None
     score: float | None = None
+    verified: float | None = None
     full_reward: float | None = None
     digest: str | None = None
     components: dict[str, float] = field(default_factory=dict)
@@ -104,12 +106,16 @@ class EpisodeResult:
         return self.failure in UNSCORED
 
     def passed(self, threshold: float | None) -> bool | None:
-        """Whether its return reaches the threshold, by default the task's full reward; None if nobody knows."""
+        """Whether its return reaches the threshold; None if nobody knows.
+
+        By default: whether what its end was verified to be worth, or else its return, reaches the task's full reward.
+        """
         wanted = self.full_reward if threshold is None else threshold
         if wanted is None or self.score is None or self.unscored:
             return None
+        worth = self.score if threshold is not None or self.verified is None else self.verified
         # Sums of rewards are seldom exact.
-        return self.score >= wanted - 1e-9
+        return worth >= wanted - 1e-9
 
     def to_plain(self) -> dict[str, Any]:
         """As it stands in the file."""

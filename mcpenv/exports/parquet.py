@@ -35,6 +35,10 @@ SCHEMA = pa.schema(
         ("reason", pa.string()),
         ("ending", pa.string()),
         ("n_steps", pa.int64()),
+        ("end_reward", pa.float64()),
+        ("end_reward_components", pa.string()),
+        ("verified", pa.float64()),
+        ("task_version", pa.string()),
         ("started_at", _TIME),
         ("ended_at", _TIME),
         ("messages", pa.string()),
@@ -97,6 +101,19 @@ def row_of(episode: RecordedEpisode, tools: Sequence[Tool]) -> dict[str, Any]:
         "messages": _json(chat["messages"]),
         "tools": _json(chat["tools"]),
         "steps": [_step(episode, step) for step in episode.trajectory.steps],
+        **_end(episode),
+    }
+
+
+def _end(episode: RecordedEpisode) -> dict[str, Any]:
+    """What belongs to the episode and to none of its steps."""
+    trajectory = episode.trajectory
+    end, verified, task = trajectory.end_reward, trajectory.verified, trajectory.task
+    return {
+        "end_reward": None if end is None else end.value,
+        "end_reward_components": None if end is None else _json(end.components),
+        "verified": None if verified is None else verified.value,
+        "task_version": None if task is None else task.version,
     }
 
 

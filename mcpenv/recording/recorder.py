@@ -89,6 +89,7 @@ class Recorder:
             listed = env.list_tools()
             tools = lambda: listed  # noqa: E731
         execution.sink = self.sink_for(env.exposed_name(), env.VERSION, tools, waits=True)
+        execution.episode.handed_over = True  # what has begun already was not recorded from its reset on
 
     def sink_for(
         self, environment_name: str, version: str | None, tools: Tools, *, waits: bool = False
@@ -155,6 +156,13 @@ class RecordingSink:
         job = Job(line)
         self._jobs.add(trajectory.episode_id, job)
         self._writer.put(job, wait=False)
+
+    def another(self, tools: Toolbox, mode: Mode) -> RecordingSink:
+        """One for another instance: a fork has tools of its own, and steps of its own that are not kept."""
+        listed: Tools = OwnTools(tools, mode)
+        return RecordingSink(
+            self._writer, self._jobs, self._lists, self._environment, listed, self._waits, self._patience_s
+        )
 
     def spill(self, trajectory: Trajectory, steps: list[StepRecord]) -> None:
         """Keep steps that the trajectory holds no longer, until it is over."""

@@ -31,8 +31,12 @@ class Selection:
     limit: int | None = None
 
     def of(self, episodes: Iterable[RecordedEpisode]) -> Iterator[RecordedEpisode]:
-        """Those that it means."""
-        return islice((episode for episode in episodes if self.means(episode)), self.limit)
+        """Those that it means. An episode whose id is the one that was given is the only one of its beginning."""
+        found: Iterator[RecordedEpisode] = (episode for episode in episodes if self.means(episode))
+        if self.id is not None:
+            begun = list(found)
+            found = iter([episode for episode in begun if episode.id == self.id] or begun)
+        return islice(found, self.limit)
 
     def means(self, episode: RecordedEpisode) -> bool:
         """Whether the conditions hold."""

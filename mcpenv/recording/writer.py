@@ -149,8 +149,9 @@ class Writer:
                 self._jobs.append(job)
                 self._hurry = self._hurry or not wait
                 if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name="mcpenv-recorder", daemon=True)
-                    self._thread.start()
+                    thread = threading.Thread(target=self._run, name="mcpenv-recorder", daemon=True)
+                    thread.start()
+                    self._thread = thread
                 elif not self._working and (not wait or len(self._jobs) in (1, BATCH)):
                     self._changed.notify_all()
             else:

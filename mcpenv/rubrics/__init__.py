@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .composites import Gate, Sequence, WeightedSum
-from .group import advantages, discounted_returns, ranks, score_of
+from .group import advantages, discounted_returns, ranks, score_of, worth_of
 from .judge import Judge
 from .over_time import Discounted, OverSteps
 from .rescoring import rescore
@@ -28,4 +28,5 @@ __all__ = [
     "ranks",
     "rescore",
     "score_of",
+    "worth_of",
 ]

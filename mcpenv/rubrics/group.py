@@ -23,6 +23,15 @@ def score_of(trajectory: Trajectory) -> float | None:
     return trajectory.total_reward
 
 
+def worth_of(trajectory: Trajectory) -> float | None:
+    """By what a task counts as solved: what its end was verified to be worth, or else its score (`score_of`).
+
+    A rubric that also pays for effort, or makes it cost, changes the return and not whether the task was solved.
+    """
+    score = score_of(trajectory)
+    return score if score is None or trajectory.verified is None else trajectory.verified.value
+
+
 def advantages(
     trajectories: Sequence[Trajectory], *, baseline: Baseline = "mean", scale: bool = True
 ) -> list[float | None]:

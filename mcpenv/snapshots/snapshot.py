@@ -9,7 +9,7 @@ from typing import Any
 from mcpenv_client.observations import Observation
 from mcpenv_client.records import StepRecord, Trajectory
 
-from ..assignment import Assignment
+from ..assignment import Assignment, copied
 from ..errors import Misuse
 from ..worlds import Tree
 
@@ -69,7 +69,7 @@ class HeldEpisode:
             declares_task: it has a parameter ``task``.
         """
         then = self.trajectory
-        options = dict(then.options)
+        options = copied(then.options)
         if declares_task and then.task is not None:
             options.setdefault("task", then.task)
         return Assignment(then.task, then.seed, options)

@@ -48,7 +48,11 @@ class GeneratedTasks:
         """
         # `random.Random` of a text would do, but how it makes a number of it is its own affair.
         text = f"{self._seed}/{split}/{index}".encode()
-        made = self._make(random.Random(int.from_bytes(hashlib.sha256(text).digest(), "big")), index)
+        try:
+            made = self._make(random.Random(int.from_bytes(hashlib.sha256(text).digest(), "big")), index)
+        except Exception as error:  # its author's code may raise anything
+            place = f"task {index} of {split!r}"
+            raise InvalidTasks(place, f"the function raised {type(error).__name__}: {error}") from error
         data = made.model_dump() if isinstance(made, Task) else made
         if isinstance(data, Mapping):
             data = {**data, "id": f"{split}-{index}", "split": split}

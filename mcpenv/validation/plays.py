@@ -12,7 +12,7 @@ from mcpenv_client.tasks import Task
 from mcpenv_client.values import to_plain
 
 from ..environment import MCPEnvironment
-from ..rubrics import score_of
+from ..rubrics import score_of, worth_of
 from ..worlds import Tree, capture
 from .random_player import RandomPlayer
 
@@ -41,7 +41,9 @@ class Play:
     """One episode that was played.
 
     Attributes:
-        score: the sum of its rewards; None if it was not scored.
+        score: by what it counts as solved (`worth_of`); None if it was not scored.
+        earned: the sum of its rewards; None if it was not scored.
+        said: why it was verified to be worth no more, as sentences.
         steps: calls that were made.
         seen: everything that was observed, in order.
         world: what the reset left, if the environment names a world.
@@ -50,6 +52,8 @@ class Play:
     """
 
     score: float | None = None
+    earned: float | None = None
+    said: list[str] = field(default_factory=list)
     steps: int = 0
     seen: list[Seen] = field(default_factory=list)
     world: Tree | None = None
@@ -74,7 +78,8 @@ def play(env: MCPEnvironment, task: Task, player: Player | None = None) -> Play:
         return played
     trajectory = env.trajectory
     assert trajectory is not None
-    played.score = score_of(trajectory)
+    played.score, played.earned = worth_of(trajectory), score_of(trajectory)
+    played.said = env._execution.said_of_end
     return played
 
 

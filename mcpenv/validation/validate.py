@@ -109,7 +109,7 @@ class _Trial:
     def _try_oracle(self) -> Play:
         played = self._first.play(self._task, oracle(self._task))
         self._report.oracle = played.score
-        why = "".join(f"; {failed}" for failed in played.failed[:3])
+        why = "".join(f"; {reason}" for reason in (*played.failed[:3], *played.said[:3]))
         if played.error is not None:
             self._problem(f"the oracle cannot be played: {played.error}{why}")
         elif not _is(played.score, self._full):
@@ -124,8 +124,8 @@ class _Trial:
         self._report.nothing = played.score
         if played.error is not None:
             self._problem(f"doing nothing fails: {played.error}")
-        elif _reaches(played.score, self._full):
-            self._problem(f"doing nothing scores {_shown(played.score)}, which is full")
+        elif self._pays_in_full(played):
+            self._problem(f"doing nothing scores {_shown(_most(played))}, which is full")
         elif not _is(played.score, self._floor):
             self._problem(f"doing nothing scores {_shown(played.score)} and not {self._floor:g}")
         return played
@@ -138,9 +138,13 @@ class _Trial:
             self._report.at_random.append(played.score)
             if played.error is not None:
                 self._problem(f"random play (seed {seed}) fails: {played.error}")
-            elif _reaches(played.score, self._full):
-                self._problem(f"random play (seed {seed}) scores {_shown(played.score)} in {played.steps} steps")
+            elif self._pays_in_full(played):
+                self._problem(f"random play (seed {seed}) scores {_shown(_most(played))} in {played.steps} steps")
         return first
+
+    def _pays_in_full(self, played: Play) -> bool:
+        """Whether it counts as solved, or earned as much by other ways."""
+        return _reaches(played.score, self._full) or _reaches(played.earned, self._full)
 
     def _player(self, seed: int) -> Player:
         return at_random(self._task, seed, self._max_steps)
@@ -173,6 +177,11 @@ class _Trial:
 
 def _is(score: float | None, wanted: float) -> bool:
     return score is not None and math.isclose(score, wanted, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def _most(played: Play) -> float | None:
+    given = [each for each in (played.score, played.earned) if each is not None]
+    return max(given) if given else None
 
 
 def _reaches(score: float | None, full: float) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mcpenv_client.tasks import Task
 
@@ -20,12 +20,14 @@ class Evidence:
         task: what the agent was to do; None if the reset began none.
         before, after: what ``env.world`` looked like; None if the environment names no world.
         named: ``env.world`` is several worlds, by name.
+        said: sentences of why it is worth no more, where a verdict had some; for those who try tasks out.
     """
 
     task: Task | None
     before: Tree | None
     after: Tree | None
     named: bool = False
+    said: list[str] = field(default_factory=list, compare=False, repr=False)
 
     @functools.cached_property
     def changes(self) -> Changes:

@@ -84,6 +84,7 @@ def _of_state(spec: Spec, evidence: Evidence) -> Reward:
         verdict = changes.expect_only(spec.changes, spec.require)
     else:
         verdict = changes.expect_exactly(spec.changes)
+    evidence.said.extend(verdict.problems)
     return _of_verdict(verdict.passed, evidence.task)
 
 

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+)
 
 from ..errors import InvalidVerifier
 from .expected import from_plain
@@ -77,6 +87,20 @@ class PythonVerifier(_Spec):
     limits: Limits = Limits()
     ignore: list[PatternText] = []
 
+    @field_validator("code", mode="after")
+    @classmethod
+    def _readable(cls, code: str) -> str:
+        """Read, and never run: a mistake of writing is told when the task is read."""
+        try:
+            body = ast.parse(code).body
+        except SyntaxError as error:
+            raise ValueError(f"line {error.lineno}: {error.msg}") from error
+        except (ValueError, RecursionError, MemoryError) as error:
+            raise ValueError("it cannot be read as Python") from error
+        if not any(_defines(each, "verify") for each in body):
+            raise ValueError("it defines no function verify(task, before, after, changes)")
+        return code
+
 
 Spec = ExpectExactly | ExpectOnly | PythonVerifier
 
@@ -104,6 +128,15 @@ def parse(spec: Mapping[str, Any], where: str = "verifier") -> Spec:
         first = error.errors()[0]
         path = [str(part) for part in first["loc"] if part != spec["kind"]]
         raise InvalidVerifier(".".join([where, *path]), _said(first["msg"])) from error
+
+
+def _defines(statement: ast.stmt, name: str) -> bool:
+    """Whether the name stands for something after the statement, or may."""
+    return any(
+        (isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name)
+        or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == name)
+        for node in ast.walk(statement)
+    )
 
 
 def _said(message: str) -> str:
