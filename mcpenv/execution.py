@@ -493,7 +493,7 @@ class Execution(Stepping):
         if self.episode.state is EpisodeState.NEW:
             await self._reset(Assignment(None, None, {}), None, None, implicit=True)
         if self._judging is not None and self._judging.ended:
-            raise EpisodeDone("the episode is over, and its end is being judged; reset to begin another")
+            raise EpisodeDone("the episode is over, reset to begin another")
         self.episode.count_step()
 
     async def _reset(
