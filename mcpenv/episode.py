@@ -277,10 +277,10 @@ class Episode:
             return {}
         info: dict[str, Any] = {"episode_id": trajectory.episode_id}
         if record is not None:
-            if record.fault is None:
-                info["return"] = trajectory.total_reward
+            if record.done and record.fault is not None:
+                info["fault"] = record.fault  # nobody knows what the episode is worth
             else:
-                info["fault"] = record.fault  # nobody knows what it is worth
+                info["return"] = trajectory.total_reward
             if record.reward is not None and record.reward.components:
                 info["reward"] = dict(record.reward.components)
             if record.reason is not None:
