@@ -1,6 +1,6 @@
 """The one execution core: every tool call of every plane goes through `Execution.call_tool`.
 
-    turn -> state -> validate -> deadline -> run -> convert -> score -> rubric -> record
+    turn -> state -> validate -> deadline -> run -> convert -> score -> rubric -> verify -> record
 
 `env.step`, ``/ws``, HTTP, ``/mcp`` and stdio differ only in how they spell what goes in and comes out.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 logger = logging.getLogger("mcpenv")
@@ -36,13 +36,8 @@ async def judged_anyway(call: Callable[[Callable[[], None]], Coroutine[Any, Any,
             task.add_done_callback(_retrieve)
             raise
         task.cancel()
-        await _over(task)
+        await asyncio.wait([task])
         raise
-
-
-async def _over(task: Awaitable[Any]) -> None:
-    """Wait for its end, whatever that is."""
-    await asyncio.wait([asyncio.ensure_future(task)])
 
 
 def _retrieve(task: asyncio.Task[Any]) -> None:

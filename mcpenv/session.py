@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
@@ -235,17 +235,7 @@ class Session:
             assigned = await self.execution.assign(seed, wanted, timeout_s)
             if self.execution.author.stuck:
                 await self._pool.replace(self)
-            episode = self.execution.episode
-            number = episode.number
-            try:
-                observation = await self.execution.begin(assigned, episode_id, timeout_s=timeout_s)
-            finally:
-                if episode.number != number:
-                    self._pool.retire_handle(self)
-            if before is not None and self.execution.sink is not None:
-                await self.execution.sink.written(before)
-            self._mint(observation)
-            return observation
+            return await self._begun(self.execution.begin(assigned, episode_id, timeout_s=timeout_s), before)
 
     async def snapshot(self, data: Mapping[str, Any], timeout_s: float | None = None) -> dict[str, Any]:
         """Hold the episode as it stands; gives what the answer of a snapshot frame says.
@@ -278,17 +268,7 @@ class Session:
         async with self._resetting:  # the next one would begin its episode before this one's has its handle
             if self.execution.author.stuck:
                 await self._pool.replace(self)
-            episode = self.execution.episode
-            number, before = episode.number, episode.id
-            try:
-                observation = await shim.restore(self.execution, snapshot, timeout_s)
-            finally:
-                if episode.number != number:
-                    self._pool.retire_handle(self)
-            if before is not None and self.execution.sink is not None:
-                await self.execution.sink.written(before)
-            self._mint(observation)
-            return observation
+            return await self._begun(shim.restore(self.execution, snapshot, timeout_s), self.execution.episode.id)
 
     async def fork(self, data: Mapping[str, Any], timeout_s: float | None = None) -> dict[str, Any]:
         """Make a session that goes on from a snapshot, or from here; gives what the answer of a fork frame says.
@@ -359,6 +339,24 @@ class Session:
         """
         await self._renew()
         return await self.execution.read_state(timeout_s=timeout_s)
+
+    async def _begun(self, beginning: Awaitable[Observation], before: str | None) -> Observation:
+        """What begins an episode, with its address. If it is refused, the episode before keeps its own.
+
+        Args:
+            before: the episode that it ends, which is on disk when this returns, where episodes are recorded.
+        """
+        episode = self.execution.episode
+        number = episode.number
+        try:
+            observation = await beginning
+        finally:
+            if episode.number != number:
+                self._pool.retire_handle(self)
+        if before is not None and self.execution.sink is not None:
+            await self.execution.sink.written(before)
+        self._mint(observation)
+        return observation
 
     def _mint(self, observation: Observation) -> None:
         """A handle for the episode that ``observation`` begins."""

@@ -28,7 +28,7 @@ _AT_ONCE = threading.BoundedSemaphore(max(8, 2 * (os.cpu_count() or 1)))
 
 
 def check(spec: Mapping[str, Any], *, has_world: bool = True, where: str = "verifier") -> None:
-    """Refuse a verifier spec that cannot be used here, before an episode needs it. Its code is not looked at.
+    """Refuse a verifier spec that cannot be used here, before an episode needs it. Its code is read, and not run.
 
     Args:
         spec: the task's.
