@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar, Protocol
 
 from mcpenv_client.actions import Action
@@ -105,7 +105,9 @@ class AuthorCode:
         given = [limit for limit in (*limits, self.deadline_s) if limit is not None]
         return min(given) if given else None
 
-    async def stage(self, name: str, make: Callable[[], Awaitable[Any]], timeout_s: float | None = None) -> Any:
+    async def stage(
+        self, name: str, make: Callable[[], Coroutine[Any, Any, Any]], timeout_s: float | None = None
+    ) -> Any:
         """Run one stage (reset, act, state, close).
 
         Raises:
@@ -117,7 +119,7 @@ class AuthorCode:
         try:
             with Deadline(limit) as deadline:
                 try:
-                    return await make()
+                    return await deadline.over(make())
                 except BaseException as error:
                     if isinstance(error, asyncio.CancelledError) and deadline.caused_it():
                         raise OperationTimeout(f"the environment's {name} took longer than {limit:g} s") from None

@@ -20,6 +20,7 @@ from mcp_types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 from mcpenv_client.records import LogEntry
 
 from .changes import Changes
+from .step import Step, current
 
 _OFFLINE = FastMCP("mcpenv")
 """The server of contexts that no MCP request brought along."""
@@ -111,31 +112,29 @@ class AnnouncingSession(ServerSession):
 
 
 class EnvironmentContext(Context):
-    """The context of one step."""
+    """The context of one step.
 
-    def __init__(
-        self,
-        server: FastMCP | None,
-        session_id: str,
-        step: int,
-        state: dict[str, Any],
-        logs: list[LogEntry],
-        changes: Changes,
-    ) -> None:
+    Args:
+        step: the one; None where a subclass knows.
+    """
+
+    def __init__(self, server: FastMCP | None, session_id: str, step: Step | None, changes: Changes) -> None:
         super().__init__(server or _OFFLINE)
         self._mcpenv_session_id = session_id
-        self._mcpenv_step = step
-        self._mcpenv_state = state
-        self._mcpenv_call_state: dict[str, Any] = {}
-        self._mcpenv_logs = logs
+        self._mcpenv_given = step
         self._mcpenv_changes = changes
+
+    @property
+    def _mcpenv_step(self) -> Step:
+        assert self._mcpenv_given is not None
+        return self._mcpenv_given
 
     @property
     def session(self) -> ServerSession:
         """The MCP client's session; without a client one whose messages go to the step's record."""
         request = self.request_context
         if request is None:
-            return RecordSession(self._mcpenv_session_id, self._mcpenv_logs, self._mcpenv_changes)
+            return RecordSession(self._mcpenv_session_id, self._mcpenv_step.logs, self._mcpenv_changes)
         if isinstance(request.session, RecordSession | AnnouncingSession):
             return request.session
         return AnnouncingSession(request.session, self._mcpenv_changes)
@@ -155,7 +154,7 @@ class EnvironmentContext(Context):
     def request_id(self) -> str:
         """The MCP request's id, or one made of the step."""
         if self.request_context is None:
-            return f"step-{self._mcpenv_step}"
+            return f"step-{self._mcpenv_step.call.step}"
         return super().request_id
 
     async def log(
@@ -166,13 +165,13 @@ class EnvironmentContext(Context):
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         """Log to the step's record, and to the MCP client if there is one."""
-        self._mcpenv_logs.append(LogEntry(level or "info", message))
+        self._mcpenv_step.logs.append(LogEntry(level or "info", message))
         if self._has_client:
             await super().log(message, level, logger_name, extra)
 
     async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report to the step's record, and to the MCP client if it asked for progress."""
-        self._mcpenv_logs.append(LogEntry("progress", message, progress, total))
+        self._mcpenv_step.logs.append(LogEntry("progress", message, progress, total))
         if self._has_client:
             await super().report_progress(progress, total, message)
 
@@ -188,19 +187,36 @@ class EnvironmentContext(Context):
 
     async def set_state(self, key: str, value: Any, *, serializable: bool = True) -> None:
         """Keep a value until the next reset; with ``serializable=False`` until the end of this call."""
+        step = self._mcpenv_step
         if serializable:
-            self._mcpenv_call_state.pop(key, None)
-            self._mcpenv_state[key] = value
+            step.own_kept.pop(key, None)
+            step.kept[key] = value
         else:
-            self._mcpenv_call_state[key] = value
+            step.own_kept[key] = value
 
     async def get_state(self, key: str) -> Any:
         """The value kept under ``key``, or None."""
-        if key in self._mcpenv_call_state:
-            return self._mcpenv_call_state[key]
-        return self._mcpenv_state.get(key)
+        step = self._mcpenv_step
+        return step.own_kept[key] if key in step.own_kept else step.kept.get(key)
 
     async def delete_state(self, key: str) -> None:
         """Forget the value kept under ``key``."""
-        self._mcpenv_call_state.pop(key, None)
-        self._mcpenv_state.pop(key, None)
+        self._mcpenv_step.own_kept.pop(key, None)
+        self._mcpenv_step.kept.pop(key, None)
+
+
+class AmbientContext(EnvironmentContext):
+    """The context that tools find with ``get_context()``: one for all steps, it speaks of the one under way.
+
+    One for each step costs more than all the rest of a small step, and hardly a tool looks for it.
+    """
+
+    def __init__(self, server: FastMCP | None, session_id: str, changes: Changes) -> None:
+        super().__init__(server, session_id, None, changes)
+
+    @property
+    def _mcpenv_step(self) -> Step:
+        step = current.get()
+        if not isinstance(step, Step):
+            raise RuntimeError("No step is under way: this context is of the calls that found it.")
+        return step

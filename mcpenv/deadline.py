@@ -6,37 +6,56 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from .eager import eager
+
+T = TypeVar("T")
 
 
 class Deadline:
-    """A context manager for one piece of awaiting code.
+    """A context manager for one piece of awaiting code. The time runs from when it is made.
 
     Args:
         after_s: seconds, or None for no deadline.
     """
 
-    __slots__ = ("_after_s", "_before", "_handle", "_settled", "_task", "expired")
+    __slots__ = ("_after_s", "_before", "_handle", "_made_at", "_settled", "_task", "expired")
 
     def __init__(self, after_s: float | None) -> None:
         self._after_s = after_s
         self._handle: asyncio.TimerHandle | None = None
         self._settled = False
         self.expired = False
+        if after_s is not None:
+            self._made_at = time.monotonic()
 
     def __enter__(self) -> Deadline:
-        if self._after_s is not None:
-            task = asyncio.current_task()
-            assert task is not None
-            self._task, self._before = task, task.cancelling()
-            self._handle = asyncio.get_running_loop().call_later(self._after_s, self._expire)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self._handle is not None:
-            self._handle.cancel()
+        if self._handle is None:
+            return
+        self._handle.cancel()
         if self.expired and not self._settled:
             # The code caught the cancellation and went on: it must not reach whatever the task does next.
             self._task.uncancel()
+
+    async def over(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await ``work``, inside the ``with``; what never waits pays for no timer, and no timer could stop it."""
+        return await (work if self._after_s is None else eager(work, self.arm))
+
+    def arm(self) -> None:
+        """From now on the running task is cancelled at the time."""
+        if self._after_s is None or self._handle is not None:
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._task, self._before = task, task.cancelling()
+        left_s = self._made_at + self._after_s - time.monotonic()
+        self._handle = asyncio.get_running_loop().call_later(max(left_s, 0.0), self._expire)
 
     def caused_it(self) -> bool:
         """In an ``except CancelledError``: whether this deadline, and nobody else, cancelled. Takes it back."""

@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from mcp.shared.subscriptions import ToolsListChanged
@@ -135,19 +136,12 @@ class Execution(Stepping):
         self._refuse_crowd()
         await self._take_turn(shared)
 
-        async def call(on_ran: Callable[[], None] | None = None) -> StepRecord:
-            try:
-                if episode_id is not None and episode_id != self.episode.id:
-                    raise EpisodeDone("The episode is over.")
-                with self._under_way:
-                    return await self._call_in_turn(tool, name, arguments, plane, principal, timeout_s, on_ran)
-            finally:
-                self._give_turn(shared)
-
         if plane is Plane.AGENT and self.episode.orchestrated:
             # An agent that goes away must not take the score of what it did with it.
-            return await judged_anyway(call)
-        return await call()
+            return await judged_anyway(
+                partial(self._call_and_give, tool, name, arguments, plane, principal, timeout_s, episode_id, shared)
+            )
+        return await self._call_and_give(tool, name, arguments, plane, principal, timeout_s, episode_id, shared)
 
     async def act(
         self,
@@ -171,10 +165,7 @@ class Execution(Stepping):
         self._refuse_crowd()
         await self._take_turn()
         try:
-            with self._under_way:
-                await self._begin_step()
-                call = ToolCall(action_type(type(action)), arguments, self.episode.step_count, plane, principal)
-                record = await self._step(call, self._run_of_action(action, timeout_s), None)
+            record = await self._under_way.run(self._act(action, arguments, plane, principal, timeout_s))
         finally:
             self._give_turn()
         observation = record.outcome.value
@@ -250,8 +241,7 @@ class Execution(Stepping):
         """
         await self._take_turn(event=Event.RESET)
         try:
-            with self._under_way:
-                return await self._reset(assigned, episode_id, timeout_s, implicit=False)
+            return await self._under_way.run(self._reset(assigned, episode_id, timeout_s, implicit=False))
         finally:
             self._give_turn()
 
@@ -266,8 +256,7 @@ class Execution(Stepping):
             return
         await self._take_turn(event=Event.END)
         try:
-            with self._under_way:
-                await self._end(truncated, reason)
+            await self._under_way.run(self._end(truncated, reason))
         finally:
             self._give_turn()
 
@@ -283,11 +272,7 @@ class Execution(Stepping):
         self._refuse_without_episodes()
         await self._take_turn(event=Event.SNAPSHOT)
         try:
-            with self._under_way:
-                if self.episode.state is EpisodeState.NEW:
-                    raise InvalidMessage("there is no episode to hold yet; reset first")
-                next_state(self.episode.state, Event.SNAPSHOT)
-                return await hold(self, self._judging, timeout_s)
+            return await self._under_way.run(self._hold(timeout_s))
         finally:
             if self.author.stuck:
                 self.episode.cut_short("a snapshot could not be stopped")
@@ -306,8 +291,7 @@ class Execution(Stepping):
         snapshot.check_class(type(self.env), self.env.VERSION)
         await self._take_turn(event=Event.RESET)
         try:
-            with self._under_way:
-                await self._restore(snapshot, timeout_s)
+            await self._under_way.run(self._restore(snapshot, timeout_s))
         finally:
             if self.author.stuck:
                 self.episode.cut_short("a restore could not be stopped")
@@ -347,10 +331,7 @@ class Execution(Stepping):
         try:
             if self.episode.state is EpisodeState.CLOSED:
                 next_state(self.episode.state, Event.STEP)
-            with self._under_way:
-                state = await self.author.stage("state", lambda: self.author.call(lambda: self.env.state), timeout_s)
-            assert isinstance(state, State)
-            return state
+            return await self._under_way.run(self._read_state(timeout_s))
         finally:
             if self.author.stuck:
                 self.episode.cut_short(STUCK)
@@ -455,6 +436,28 @@ class Execution(Stepping):
                 next_state(self.episode.state, event)
             raise ExecutionError("code that could not be stopped still runs in this environment; begin with a new one")
 
+    async def _call_and_give(
+        self,
+        tool: BoundTool | None,
+        name: str,
+        arguments: dict[str, Any],
+        plane: Plane,
+        principal: str | None,
+        timeout_s: float | None,
+        episode_id: str | None,
+        shared: bool,
+        on_ran: Callable[[], None] | None = None,
+    ) -> StepRecord:
+        """The call in the turn that was taken for it."""
+        try:
+            if episode_id is not None and episode_id != self.episode.id:
+                raise EpisodeDone("The episode is over.")
+            return await self._under_way.run(
+                self._call_in_turn(tool, name, arguments, plane, principal, timeout_s, on_ran)
+            )
+        finally:
+            self._give_turn(shared)
+
     async def _call_in_turn(
         self,
         tool: BoundTool | None,
@@ -465,9 +468,30 @@ class Execution(Stepping):
         timeout_s: float | None,
         on_ran: Callable[[], None] | None = None,
     ) -> StepRecord:
-        await self._begin_step()
+        if not self._may_step:
+            await self._begin_step()
+        self.episode.count_step()
         call = ToolCall(name, arguments, self.episode.step_count, plane, principal)
         return await self._step(call, self._run_of(tool, timeout_s), tool, on_ran)
+
+    async def _act(
+        self, action: Action, arguments: dict[str, Any], plane: Plane, principal: str | None, timeout_s: float | None
+    ) -> StepRecord:
+        await self._begin_step()
+        self.episode.count_step()
+        call = ToolCall(action_type(type(action)), arguments, self.episode.step_count, plane, principal)
+        return await self._step(call, self._run_of_action(action, timeout_s), None)
+
+    async def _hold(self, timeout_s: float | None) -> Snapshot:
+        if self.episode.state is EpisodeState.NEW:
+            raise InvalidMessage("there is no episode to hold yet; reset first")
+        next_state(self.episode.state, Event.SNAPSHOT)
+        return await hold(self, self._judging, timeout_s)
+
+    async def _read_state(self, timeout_s: float | None) -> State:
+        state = await self.author.stage("state", lambda: self.author.call(lambda: self.env.state), timeout_s)
+        assert isinstance(state, State)
+        return state
 
     def _give_turn(self, shared: bool = False) -> None:
         self.last_active = time.monotonic()
@@ -488,13 +512,17 @@ class Execution(Stepping):
             return True
         return tool is not None and tool.kind.concurrent
 
+    @property
+    def _may_step(self) -> bool:
+        """Whether there is nothing to do before a step."""
+        return self.episode.state is EpisodeState.RUNNING and (self._judging is None or not self._judging.ended)
+
     async def _begin_step(self) -> None:
-        """Count a step; in NEW, reset first."""
+        """In NEW, reset first."""
         if self.episode.state is EpisodeState.NEW:
             await self._reset(Assignment(None, None, {}), None, None, implicit=True)
         if self._judging is not None and self._judging.ended:
             raise EpisodeDone("the episode is over, reset to begin another")
-        self.episode.count_step()
 
     async def _reset(
         self, assigned: Assignment, episode_id: str | None, timeout_s: float | None, *, implicit: bool

@@ -53,6 +53,7 @@ class ToolKind:
         spec: the tool as agents see it.
         component: FastMCP's parse of the twin; lists and converts results, is never called.
         is_async: the function is a coroutine function (or an async generator).
+        is_coroutine: it is a coroutine function.
         concurrent: calls need not wait for each other (declared, or MCP's ``readOnlyHint``).
         injected: the function takes `Context` or other dependencies.
     """
@@ -69,6 +70,7 @@ class ToolKind:
         "concurrent",
         "injected",
         "is_async",
+        "is_coroutine",
         "name",
         "options",
         "parameter_names",
@@ -84,7 +86,8 @@ class ToolKind:
         self.name = name
         self.options = options
         self.signature = signature
-        self.is_async = inspect.iscoroutinefunction(_innermost(fn)) or inspect.isasyncgenfunction(_innermost(fn))
+        self.is_coroutine = inspect.iscoroutinefunction(_innermost(fn))
+        self.is_async = self.is_coroutine or inspect.isasyncgenfunction(_innermost(fn))
         self.twin = twin_of(fn, signature, name)
         description = options.description or None
         try:

@@ -40,7 +40,7 @@ class OwnCall:
         if tool is None:
             return ToolFailure(error_type=ToolErrorType.TOOL_NOT_FOUND, message=f"Unknown tool: {name!r}")
         try:
-            outcome, _ = await ToolRun(self._site, self._step, tool, self._timeout_s).run(arguments)
+            outcome, _ = await ToolRun(self._site, tool, self._timeout_s).run(self._step, arguments)
         except InputRequired as asked:
             return asked.result
         except TimedOut as late:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any
 
 from mcpenv_client.errors import WireError
 from mcpenv_client.records import LogEntry, ToolCall
@@ -17,6 +18,8 @@ class Step:
 
     Attributes:
         owner: the execution whose step it is.
+        kept: what the episode's tools keep until the next reset.
+        own_kept: what this one keeps until the end of the call.
         logs: what the tool logged so far.
         finish: what the first ``finish(...)`` said.
         fault: an error of the environment, with which the step fails: ``score`` raised in the tool's thread, or
@@ -26,10 +29,12 @@ class Step:
 
     owner: object
     call: ToolCall
+    kept: dict[str, Any]
     logs: list[LogEntry] = field(default_factory=list)
     finish: Finish | None = None
     fault: WireError | None = None
     settled: bool = False
+    own_kept: dict[str, Any] = field(default_factory=dict)
 
 
 current: ContextVar[object | None] = ContextVar("mcpenv_current", default=None)

@@ -10,6 +10,7 @@ import inspect
 import secrets
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from fastmcp import FastMCP
@@ -25,7 +26,7 @@ from mcpenv_client.tools import Mode, ToolErrorType, ToolFailure
 
 from .author import Author, AuthorCode
 from .changes import Changes
-from .context import EnvironmentContext
+from .context import AmbientContext, EnvironmentContext
 from .deadline import Deadline
 from .episode import Episode
 from .failures import environment_failure, execution_failure
@@ -36,12 +37,12 @@ from .own_call import OwnCall
 from .rewards import reward_of, total
 from .sink import EpisodeSink
 from .step import Step, current
-from .tool_run import NOT_SCORED, InputRequired, Site, TimedOut, ToolRun, asked_for_input
+from .tool_run import NOT_SCORED, InputRequired, TimedOut, ToolRun, asked_for_input
 from .toolbox import BoundTool, Toolbox, Visible
 from .under_way import UnderWay
 
-Run = Callable[[Step], Awaitable[tuple[ToolOutcome, Any]]]
-"""Runs what was called: the outcome, and the score if it was made on the way."""
+Run = Callable[[Step, dict[str, Any]], Awaitable[tuple[ToolOutcome, Any]]]
+"""Runs what was called with these arguments: the outcome, and the score if it was made on the way."""
 
 
 class Stepping:
@@ -71,11 +72,19 @@ class Stepping:
         self.sink: EpisodeSink | None = None
         self._judging: Judging | None = None  # that of the running episode
         self._under_way = UnderWay()
+        self._around: AmbientContext | None = None
 
     @property
     def server(self) -> FastMCP | None:
         """The handed-in server."""
         return None if self.handed_in is None else self.handed_in.server
+
+    @property
+    def around(self) -> AmbientContext:
+        """FastMCP's context around every tool that does not ask for one of its own."""
+        if self._around is None:
+            self._around = AmbientContext(self.server, self.session_id, self.changes)
+        return self._around
 
     async def _step(
         self, call: ToolCall, run: Run, tool: BoundTool | None, on_ran: Callable[[], None] | None = None
@@ -86,13 +95,13 @@ class Stepping:
             run: gives the outcome, and the score if it was made on the way.
             on_ran: called when it has, before what comes of it is judged.
         """
-        step = Step(self, call)
+        step = Step(self, call, self.episode.kept)
         started_at, clock = time.time(), time.perf_counter()
         token = current.set(step)
         record: StepRecord | None = None
         try:
             try:
-                outcome, scored = await run(step)
+                outcome, scored = await run(step, call.arguments)
             except TimedOut as late:
                 failure = ToolFailure(error_type=ToolErrorType.TIMEOUT, message=str(late))
                 outcome = ToolOutcome(error=failure, duration_s=time.perf_counter() - clock)
@@ -206,23 +215,23 @@ class Stepping:
 
     def _run_of(self, tool: BoundTool | None, timeout_s: float | None) -> Run:
         if self.handed_in is not None:
-            return lambda step: self._run_through(step, timeout_s)
+            return partial(self._run_through, timeout_s)
         if tool is None:
             return _not_found
         score = self.env.score if self.episode.orchestrated and not self.env._score_is_async else None
-        return lambda step: ToolRun(self._site(score), step, tool, timeout_s).run(step.call.arguments)
+        return ToolRun(self, tool, timeout_s, score, self.home if self.without_loop else None).run
 
-    async def _run_through(self, step: Step, timeout_s: float | None) -> tuple[ToolOutcome, Any]:
+    async def _run_through(
+        self, timeout_s: float | None, step: Step, arguments: dict[str, Any]
+    ) -> tuple[ToolOutcome, Any]:
         """A call that goes through the handed-in server and its middleware."""
         assert self.handed_in is not None
         clock, limit = time.perf_counter(), self.author.limit(timeout_s)
-        context = EnvironmentContext(
-            self.server, self.session_id, step.call.step, self.episode.kept, step.logs, self.changes
-        )
-        own = OwnCall(self._site(None), self._visible, step, timeout_s)
+        context = EnvironmentContext(self.server, self.session_id, step, self.changes)
+        own = OwnCall(self, self._visible, step, timeout_s)
         with set_context(context), Deadline(limit) as deadline:
             try:
-                outcome = await self.handed_in.call_tool(self._visible, step.call.name, step.call.arguments, own)
+                outcome = await deadline.over(self.handed_in.call_tool(self._visible, step.call.name, arguments, own))
             except BaseException as error:  # middleware's boundary, and that of tools that FastMCP runs
                 if isinstance(error, asyncio.CancelledError) and deadline.caused_it():
                     raise TimedOut(step.call.name, limit) from None
@@ -238,18 +247,12 @@ class Stepping:
         value = own.value if own.ran else outcome.data
         return ToolOutcome(outcome, None, value, duration_s), NOT_SCORED
 
-    def _site(self, score: Callable[[ToolCall, ToolOutcome], Any] | None) -> Site:
-        loopless = self.home if self.without_loop else None
-        return Site(
-            self.author, self.mode, self.session_id, self.episode.kept, self.server, self.changes, score, loopless
-        )
-
     @property
     def _visible(self) -> Visible:
         return Visible(self.tools, self.mode, f"{self.session_id}-{self.episode.number}", self.changes)
 
     def _run_of_action(self, action: Action, timeout_s: float | None) -> Run:
-        async def run(step: Step) -> tuple[ToolOutcome, Any]:
+        async def run(step: Step, arguments: dict[str, Any]) -> tuple[ToolOutcome, Any]:
             clock = time.perf_counter()
             observation = await self.author.stage("act", lambda: self.author.call(self.env.act, action), timeout_s)
             if not isinstance(observation, Observation):
@@ -260,6 +263,6 @@ class Stepping:
         return run
 
 
-async def _not_found(step: Step) -> tuple[ToolOutcome, Any]:
+async def _not_found(step: Step, arguments: dict[str, Any]) -> tuple[ToolOutcome, Any]:
     failure = ToolFailure(error_type=ToolErrorType.TOOL_NOT_FOUND, message=f"Unknown tool: {step.call.name!r}")
     return ToolOutcome(error=failure), NOT_SCORED

@@ -6,11 +6,11 @@ import asyncio
 import inspect
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from fastmcp import FastMCP
 from fastmcp.exceptions import ToolError
+from fastmcp.server.context import _current_context as around
 from fastmcp.server.context import set_context
 from fastmcp.server.dependencies import resolve_dependencies
 from mcp.shared.exceptions import MCPError
@@ -24,7 +24,7 @@ from mcpenv_client.wire import describe_faults
 
 from .author import AuthorCode
 from .changes import Changes
-from .context import EnvironmentContext
+from .context import AmbientContext, EnvironmentContext
 from .deadline import Deadline
 from .failures import environment_failure, execution_failure, unusable_result
 from .loops import Home
@@ -51,50 +51,67 @@ class TimedOut(Exception):
         super().__init__(f"{name}: no result within {limit_s:g} s")
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(Protocol):
     """Where a tool of an environment runs.
 
     Attributes:
         session_id: names the instance for tools that keep state.
-        kept: what its tools keep until the next reset.
-        server: the FastMCP server that contexts belong to, if the author handed one in.
         changes: who is told of what its tools change.
-        score: the score to make in the thread of a sync tool; None if there is none to make there.
-        loopless: no event loop drives the step; what turns out to be awaitable runs on this home.
     """
 
     author: AuthorCode
     mode: Mode
     session_id: str
-    kept: dict[str, Any]
-    server: FastMCP | None
     changes: Changes
-    score: Callable[[ToolCall, ToolOutcome], Any] | None
-    loopless: Home | None
+
+    @property
+    def server(self) -> FastMCP | None:
+        """The FastMCP server that contexts belong to, if the author handed one in."""
+        ...
+
+    @property
+    def around(self) -> AmbientContext:
+        """FastMCP's context around every tool that does not ask for one of its own."""
+        ...
+
+
+Score = Callable[[ToolCall, ToolOutcome], Any]
 
 
 class ToolRun:
-    """A call of an own tool. Await `run` once."""
+    """A call of an own tool. Await `run` once.
 
-    __slots__ = ("_clock", "_given_up", "_limit", "_site", "_step", "_tool")
+    Args:
+        score: the score to make in the thread of a sync tool; None if there is none to make there.
+        loopless: no event loop drives the step; what turns out to be awaitable runs on this home.
+    """
 
-    def __init__(self, site: Site, step: Step, tool: BoundTool, timeout_s: float | None) -> None:
+    __slots__ = ("_clock", "_given_up", "_limit", "_loopless", "_score", "_site", "_step", "_tool")
+
+    def __init__(
+        self,
+        site: Site,
+        tool: BoundTool,
+        timeout_s: float | None,
+        score: Score | None = None,
+        loopless: Home | None = None,
+    ) -> None:
         self._site = site
-        self._step = step
         self._tool = tool
         self._limit = site.author.limit(timeout_s, tool.kind.options.timeout_s)
-        self._clock = 0.0
+        self._score = score
+        self._loopless = loopless
         self._given_up = False
 
-    async def run(self, arguments: dict[str, Any]) -> tuple[ToolOutcome, Any]:
+    async def run(self, step: Step, arguments: dict[str, Any]) -> tuple[ToolOutcome, Any]:
         """The outcome, and the score if it was made on the way.
 
         Raises:
             TimedOut: the deadline passed.
             InputRequired, MCPError: the call is no step; the MCP client must be asked.
         """
-        kind, site, step = self._tool.kind, self._site, self._step
+        kind, site = self._tool.kind, self._site
+        self._step = step
         self._clock = time.perf_counter()
         try:
             args, kwargs = kind.validate(arguments)
@@ -105,26 +122,29 @@ class ToolRun:
             if site.author.lets_through(error):
                 raise
             return self._failed(error), NOT_SCORED
-        context = EnvironmentContext(site.server, site.session_id, step.call.step, site.kept, step.logs, site.changes)
-        with set_context(context), Deadline(self._limit) as deadline:
+        with Deadline(self._limit) as deadline:
             try:
                 if kind.injected:
-                    return await self._run_injected(args, kwargs, context)
-                return await self._run(args, kwargs)
+                    return await deadline.over(self._run_injected(args, kwargs))
+                token = around.set(site.around)
+                try:
+                    return await deadline.over(self._run(args, kwargs))
+                finally:
+                    around.reset(token)
             except asyncio.CancelledError:
                 self._given_up = True
                 if deadline.caused_it():
                     raise TimedOut(kind.name, self._limit) from None
                 raise
 
-    async def _run_injected(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], context: EnvironmentContext
-    ) -> tuple[ToolOutcome, Any]:
-        twin = self._tool.kind.twin
+    async def _run_injected(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ToolOutcome, Any]:
+        twin, site = self._tool.kind.twin, self._site
         given = {**dict(zip(self._tool.kind.parameter_names, args, strict=False)), **kwargs}
+        context = EnvironmentContext(site.server, site.session_id, self._step, site.changes)
         try:
-            async with context, resolve_dependencies(twin, given) as resolved:
-                return await self._run((), resolved)
+            with set_context(context):
+                async with context, resolve_dependencies(twin, given) as resolved:
+                    return await self._run((), resolved)
         except (InputRequired, MCPError):
             raise
         except BaseException as error:  # the dependencies' boundary: one of them failed, not the tool
@@ -133,16 +153,17 @@ class ToolRun:
             return self._failed(error), NOT_SCORED
 
     async def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ToolOutcome, Any]:
-        tool = self._tool
-        if tool.kind.is_async:
-            awaited = tool.fn(*args, **kwargs)
-        else:
+        tool, awaited = self._tool, None
+        if not tool.kind.is_async:
             outcome, scored = await self._site.author.hand_over(self._limit, self._run_sync, args, kwargs)
             if outcome is not None:
                 return outcome, scored
             awaited = scored  # a sync function that gave an awaitable
         try:
-            value = await _awaited(awaited)
+            if tool.kind.is_coroutine:
+                value = await tool.fn(*args, **kwargs)
+            else:
+                value = await _awaited(tool.fn(*args, **kwargs) if awaited is None else awaited)
         except BaseException as error:  # the tool's boundary: SystemExit of a tool ends no server
             if self._site.author.lets_through(error):
                 raise
@@ -156,8 +177,8 @@ class ToolRun:
             value = tool.fn(*args, **kwargs)
             if inspect.isgenerator(value):
                 value = list(value)
-            elif site.loopless is not None and (inspect.isawaitable(value) or inspect.isasyncgen(value)):
-                value = site.loopless.drive(_awaited(value))
+            elif self._loopless is not None and (inspect.isawaitable(value) or inspect.isasyncgen(value)):
+                value = self._loopless.drive(_awaited(value))
         except (KeyboardInterrupt, GeneratorExit) as error:
             if site.author.runner.inline:
                 raise
@@ -168,12 +189,12 @@ class ToolRun:
             if inspect.isawaitable(value) or inspect.isasyncgen(value):
                 return None, value
             outcome = self._returned(value)
-        if site.score is None or self._given_up:  # the step is over: what came of it too late is nobody's
+        if self._score is None or self._given_up:  # the step is over: what came of it too late is nobody's
             return outcome, NOT_SCORED
         try:
-            scored = site.score(self._step.call, outcome)
-            if inspect.isawaitable(scored) and site.loopless is not None:
-                scored = site.loopless.drive(_awaited(scored))
+            scored = self._score(self._step.call, outcome)
+            if self._loopless is not None and inspect.isawaitable(scored):
+                scored = self._loopless.drive(_awaited(scored))
             return outcome, scored
         except BaseException as error:
             if site.author.runner.inline and isinstance(error, KeyboardInterrupt | GeneratorExit):
