@@ -102,8 +102,11 @@ class AuthorCode:
 
     def limit(self, *limits: float | None) -> float | None:
         """The shortest of the limits that are set, the step deadline among them; seconds."""
-        given = [limit for limit in (*limits, self.deadline_s) if limit is not None]
-        return min(given) if given else None
+        shortest = self.deadline_s
+        for limit in limits:
+            if limit is not None and (shortest is None or limit < shortest):
+                shortest = limit
+        return shortest
 
     async def stage(
         self, name: str, make: Callable[[], Coroutine[Any, Any, Any]], timeout_s: float | None = None

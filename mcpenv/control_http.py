@@ -150,10 +150,10 @@ class ControlRoutes:
             )
         _refuse_more(body)
         if session_id is not None:
-            return observation_data(await self._claim(session_id).step(action, timeout_s))
+            return await self._claim(session_id).step(action, timeout_s)
         session = await self._pool.open(Origin.HTTP)
         try:
-            return observation_data(await session.step(action, timeout_s))
+            return await session.step(action, timeout_s)
         finally:
             await self._pool.close(session)
 

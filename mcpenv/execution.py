@@ -54,6 +54,9 @@ from .toolbox import BoundTool
 from .turn import Turn
 from .watch import Ending
 
+_STEP, _RUNNING, _DONE, _AGENT = Event.STEP, EpisodeState.RUNNING, EpisodeState.DONE, Plane.AGENT
+# Names of their own: to look a member up in its class costs a quarter of a microsecond.
+
 STUCK = "state could not be stopped"
 """Why an episode ended in which the orchestrator asked for a state that never came."""
 
@@ -134,9 +137,9 @@ class Execution(Stepping):
         tool = self.tools.get(self.mode, name)
         shared = self._shares_turn(tool)
         self._refuse_crowd()
-        await self._take_turn(shared)
-
-        if plane is Plane.AGENT and self.episode.orchestrated:
+        if not self._takes_turn(shared, _STEP):
+            await self._wait_turn(shared, _STEP)
+        if plane is _AGENT and self.episode.orchestrated:
             # An agent that goes away must not take the score of what it did with it.
             return await judged_anyway(
                 partial(self._call_and_give, tool, name, arguments, plane, principal, timeout_s, episode_id, shared)
@@ -410,16 +413,23 @@ class Execution(Stepping):
         if self.max_calls is not None and len(self._turn) >= self.max_calls:
             raise RateLimited(f"{self.max_calls} calls are under way or wait their turn; no more are taken")
 
-    async def _take_turn(self, shared: bool = False, event: Event = Event.STEP) -> None:
+    async def _take_turn(self, event: Event = Event.STEP) -> None:
+        if not self._takes_turn(False, event):
+            await self._wait_turn(False, event)
+
+    def _takes_turn(self, shared: bool, event: Event) -> bool:
+        """Take the turn if nobody has it."""
         self._refuse_inside()
         self._refuse_at_the_end(event)
-        if not self._turn.try_take(shared):
-            await self._turn.take(shared)
-            try:
-                self._refuse_at_the_end(event)
-            except BaseException:
-                self._turn.give(shared)
-                raise
+        return self._turn.try_take(shared)
+
+    async def _wait_turn(self, shared: bool, event: Event) -> None:
+        await self._turn.take(shared)
+        try:
+            self._refuse_at_the_end(event)
+        except BaseException:
+            self._turn.give(shared)
+            raise
 
     def _refuse_inside(self) -> None:
         if inside(self):
@@ -501,7 +511,7 @@ class Execution(Stepping):
             self._turn.give(shared)
 
     def _before_giving(self) -> None:
-        if self.sink is not None and self.episode.state is EpisodeState.DONE and not self._under_way:
+        if self.sink is not None and self.episode.state is _DONE and not self._under_way:
             self._hand_over()  # tools that run together all stand in it
         if self.tools.version != self._told_version:
             self._told_version = self.tools.version
@@ -515,7 +525,7 @@ class Execution(Stepping):
     @property
     def _may_step(self) -> bool:
         """Whether there is nothing to do before a step."""
-        return self.episode.state is EpisodeState.RUNNING and (self._judging is None or not self._judging.ended)
+        return self.episode.state is _RUNNING and (self._judging is None or not self._judging.ended)
 
     async def _begin_step(self) -> None:
         """In NEW, reset first."""

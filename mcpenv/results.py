@@ -35,13 +35,7 @@ def result_of(kind: ToolKind, value: Any) -> ToolResult:
         if type(value) is str:
             _refuse_surrogates(value)
         text = value if type(value) is str else ("true" if value else "false") if type(value) is bool else str(value)
-        return ToolResult.model_construct(
-            content=[{"type": "text", "text": text}],
-            structured_content={"result": value},
-            data=value,
-            is_error=False,
-            meta={"fastmcp": {"wrap_result": True}},
-        )
+        return ToolResult.wrapping(value, text)
     if "numpy" in sys.modules and _holds_numpy(value):
         value = to_plain(value, "result")
     refuse_non_finite(value, "result", MAX_NESTING)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mcpenv_client.records import Reward, finite
+from mcpenv_client.records import Reward
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ def reward_of(value: Any) -> Reward | None:
     """
     if value is None or isinstance(value, Reward):
         return value
-    return Reward(finite("reward", value))
+    return Reward(value)
 
 
 def total(*parts: Reward | None) -> Reward | None:

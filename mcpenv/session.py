@@ -14,7 +14,7 @@ from mcpenv_client.errors import InvalidMessage, SessionLost
 from mcpenv_client.observations import Observation
 from mcpenv_client.records import Plane, StepRecord
 from mcpenv_client.state import State
-from mcpenv_client.wire import ActionTypes, EpisodeState, ending_of
+from mcpenv_client.wire import ActionTypes, EpisodeState, ending_of, observation_data
 
 from . import shim
 from .assignment import Wanted
@@ -23,6 +23,8 @@ from .handles import Handle, Handles
 from .replies import Replies
 from .snapshots import Snapshot
 from .snapshots.store import SnapshotStore
+
+_CONTROL = Plane.CONTROL
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9_-]{16,128}")
 
@@ -302,15 +304,18 @@ class Session:
         """Where an agent acts on its episode."""
         return None if self.handle is None else f"{self.base_url}/episodes/{self.handle.value}/mcp"
 
-    async def step(self, data: Mapping[str, Any], timeout_s: float | None = None) -> Observation:
-        """Step with the ``data`` of a step frame.
+    async def step(self, data: dict[str, Any], timeout_s: float | None = None) -> dict[str, Any]:
+        """Step with the ``data`` of a step frame; gives that of the observation's frame.
 
         Raises:
             WireError: refused, or the author's code failed.
         """
+        call = self._pool.actions.call_of(data)
+        if call is not None and not self.execution.author.stuck:
+            return await shim.call(self.execution, *call, plane=_CONTROL, timeout_s=timeout_s)
         action = self._pool.actions.decode(dict(data))
         await self._renew()
-        return await shim.step(self.execution, action, plane=Plane.CONTROL, timeout_s=timeout_s)
+        return observation_data(await shim.step(self.execution, action, plane=Plane.CONTROL, timeout_s=timeout_s))
 
     async def call_tool(self, name: str, arguments: dict[str, Any], timeout_s: float | None = None) -> StepRecord:
         """The step that calls a tool, as it was recorded.

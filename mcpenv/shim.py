@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mcpenv_client.actions import Action, CallToolAction, ListToolsAction
 from mcpenv_client.observations import CallToolObservation, ListToolsObservation, Observation
 from mcpenv_client.records import Plane, StepRecord
+from mcpenv_client.wire import step_data
 
 from .execution import Execution
 from .snapshots import Snapshot
@@ -37,6 +40,26 @@ async def restore(execution: Execution, snapshot: Snapshot, timeout_s: float | N
     """
     await execution.restore(snapshot, timeout_s=timeout_s)
     return latest(execution)
+
+
+async def call(
+    execution: Execution, name: str, arguments: dict[str, Any], *, plane: Plane, timeout_s: float | None = None
+) -> dict[str, Any]:
+    """Call a tool; gives the ``data`` of the observation's frame, without an `Observation` on the way.
+
+    Raises:
+        EpisodeDone, ExecutionError, SessionLost: as the core does.
+    """
+    record = await execution.call_tool(name, arguments, plane=plane, timeout_s=timeout_s)
+    return step_data(
+        name,
+        record.outcome.result,
+        record.outcome.error,
+        reward=None if record.reward is None else record.reward.value,
+        terminated=record.terminated,
+        truncated=record.truncated,
+        info=execution.episode.info(record),
+    )
 
 
 def latest(execution: Execution) -> Observation:

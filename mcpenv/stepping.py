@@ -45,6 +45,9 @@ Run = Callable[[Step, dict[str, Any]], Awaitable[tuple[ToolOutcome, Any]]]
 """Runs what was called with these arguments: the outcome, and the score if it was made on the way."""
 
 
+_SCORES = frozenset({type(None), bool, int, float, Reward})
+
+
 class Stepping:
     """An environment instance, its tools and its episode, and how a step of it is taken.
 
@@ -111,7 +114,7 @@ class Stepping:
                 on_ran()
             if scored is NOT_SCORED:
                 scored = self._score(call, outcome)
-            if inspect.isawaitable(scored):
+            if type(scored) not in _SCORES and inspect.isawaitable(scored):
                 scored = await self._awaited(scored)
             if step.fault is not None:
                 raise step.fault
@@ -120,9 +123,9 @@ class Stepping:
             if judging is not None and judging.asks_steps:
                 of_rubric = await judging.of_step(call, outcome)
             reward = self._reward(scored, outcome, of_rubric, step)
-            record = StepRecord(call, outcome, reward, started_at=started_at, logs=step.logs)
+            record = StepRecord(call, outcome, reward, False, False, None, started_at, step.logs)
             self._judge(record, step, tool)
-            if record.done and judging is not None and judging.owes_end:
+            if (record.terminated or record.truncated) and judging is not None and judging.owes_end:
                 step.settled = True
                 if self.author.stuck:
                     record.fault = ErrorCode.TIMEOUT.value  # nobody can look at what it still changes
@@ -191,9 +194,12 @@ class Stepping:
     def _reward(self, scored: Any, outcome: ToolOutcome, of_rubric: Reward | None, step: Step) -> Reward | None:
         if not self.episode.orchestrated:
             return None
-        own = outcome.value.reward if isinstance(outcome.value, Observation) else None
+        own, finish = outcome.observation, step.finish
         try:
-            return total(reward_of(scored), reward_of(own), of_rubric, step.finish.reward if step.finish else None)
+            reward = reward_of(scored)
+            if own is None and finish is None and of_rubric is None:
+                return reward
+            return total(reward, reward_of(own.reward if own else None), of_rubric, finish.reward if finish else None)
         except (TypeError, ValueError) as error:
             raise environment_failure("score", error) from error
 
@@ -202,7 +208,7 @@ class Stepping:
             record,
             step.finish,
             terminal=tool is not None and tool.kind.options.terminal,
-            cut_short=self._cut_short(record.outcome),
+            cut_short=self._cut_short(record.outcome) if self.author.stuck or record.outcome.error else None,
             limit=self.env.max_steps,
         )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
@@ -35,7 +35,7 @@ class Plane(str, Enum):
     """An MCP client: ``/mcp`` or stdio."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Reward:
     """The reward of a step.
 
@@ -50,11 +50,14 @@ class Reward:
     value: float
     components: dict[str, float] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "value", finite("reward", self.value))
-        if self.components:
-            parts = {name: finite(f"reward component {name!r}", part) for name, part in self.components.items()}
-            object.__setattr__(self, "components", parts)
+    def __init__(self, value: float, components: dict[str, float] | None = None) -> None:
+        _set_value(self, value if type(value) is float and math.isfinite(value) else finite("reward", value))
+        if components:
+            components = {name: finite(f"reward component {name!r}", part) for name, part in components.items()}
+        _set_components(self, components or {})
+
+
+_set_value, _set_components = (getattr(Reward, each.name).__set__ for each in fields(Reward))
 
 
 def finite(what: str, value: Any) -> float:
@@ -75,7 +78,11 @@ def finite(what: str, value: Any) -> float:
     return number
 
 
-@dataclass(frozen=True, slots=True)
+# A step makes one of each of these. The ``__init__`` of a frozen dataclass looks every field up by its name, which
+# costs more than a small tool does: theirs set the slots.
+
+
+@dataclass(frozen=True, slots=True, init=False)
 class ToolCall:
     """A call as it was asked for.
 
@@ -93,8 +100,27 @@ class ToolCall:
     plane: Plane = Plane.PROCESS
     principal: str | None = None
 
+    def __init__(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        step: int,
+        plane: Plane = Plane.PROCESS,
+        principal: str | None = None,
+    ) -> None:
+        _set_name(self, name)
+        _set_arguments(self, arguments)
+        _set_step(self, step)
+        _set_plane(self, plane)
+        _set_principal(self, principal)
 
-@dataclass(frozen=True, slots=True)
+
+_set_name, _set_arguments, _set_step, _set_plane, _set_principal = (
+    getattr(ToolCall, each.name).__set__ for each in fields(ToolCall)
+)
+
+
+@dataclass(frozen=True, slots=True, init=False)
 class ToolOutcome:
     """What came of a call: a ``result`` or an ``error``.
 
@@ -107,6 +133,33 @@ class ToolOutcome:
     error: ToolFailure | None = None
     value: Annotated[Any, Field(exclude=True)] = None
     duration_s: float = 0.0
+
+    def __init__(
+        self,
+        result: ToolResult | None = None,
+        error: ToolFailure | None = None,
+        value: Any = None,
+        duration_s: float = 0.0,
+    ) -> None:
+        _set_result(self, result)
+        _set_error(self, error)
+        _set_returned(self, value)
+        _set_duration(self, duration_s)
+
+    @property
+    def observation(self) -> Observation | None:
+        """The value, if it is an observation."""
+        # To ask a model's class what is its instance costs as much as a small tool does.
+        if type(self.value) in _PLAIN:
+            return None
+        return self.value if isinstance(self.value, Observation) else None
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None), list, dict})
+
+_set_result, _set_error, _set_returned, _set_duration = (
+    getattr(ToolOutcome, each.name).__set__ for each in fields(ToolOutcome)
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validat
 
 from .values import to_plain
 
+_set = object.__setattr__
+
 PLAIN: Any = object()
 """The validation context of data that came as JSON."""
 
@@ -95,6 +97,27 @@ class ToolResult(BaseModel):
     @classmethod
     def _plain(cls, data: Any, info: ValidationInfo) -> Any:
         return to_plain(data, "result") if info.context is not PLAIN and isinstance(data, dict) else data
+
+    @classmethod
+    def wrapping(cls, value: str | int | bool, text: str) -> ToolResult:
+        """The result of a tool that returned a plain value, which MCP wraps: `model_construct` without its search.
+
+        Args:
+            text: the value as an agent reads it.
+        """
+        result = cls.__new__(cls)
+        fields = {
+            "content": [{"type": "text", "text": text}],
+            "structured_content": {"result": value},
+            "data": value,
+            "is_error": False,
+            "meta": {"fastmcp": {"wrap_result": True}},
+        }
+        _set(result, "__dict__", fields)
+        _set(result, "__pydantic_fields_set__", set(fields))
+        _set(result, "__pydantic_extra__", None)
+        _set(result, "__pydantic_private__", None)
+        return result
 
     @property
     def text(self) -> str:

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from .actions import Action, CallToolAction, ListToolsAction
 from .errors import EpisodeDone, InvalidJSON, InvalidMessage, SessionLost, UnknownType, UnsupportedVersion, WireError
 from .observations import AnyObservation, CallToolObservation, ListToolsObservation, Observation
-from .tools import PLAIN
+from .tools import PLAIN, ToolFailure, ToolResult
 from .values import decode, encode_plain, revive, to_plain, without_computed
 
 PROTOCOL_VERSION = "1.0"
@@ -273,6 +273,15 @@ class ActionTypes:
     def __iter__(self) -> Iterator[type[Action]]:
         return iter(dict.fromkeys(self._by_type.values()))
 
+    @staticmethod
+    def call_of(data: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+        """Tool and arguments, if ``data`` is that of a step frame with a plain tool call; None: `decode` tells."""
+        if len(data) == 3 and data.get("type") == "call_tool":
+            name, arguments = data.get("tool_name"), data.get("arguments")
+            if type(name) is str and type(arguments) is dict:
+                return name, arguments
+        return None
+
     def decode(self, data: dict[str, Any]) -> Action:
         """The action for the ``data`` of a step frame.
 
@@ -370,6 +379,36 @@ def observation_data(observation: Observation) -> dict[str, Any]:
     if observation.terminated:
         data["terminated"] = True
     if observation.truncated:
+        data["truncated"] = True
+    if info:
+        data["info"] = info
+    return data
+
+
+def step_data(
+    tool_name: str,
+    result: ToolResult | None,
+    error: ToolFailure | None,
+    *,
+    reward: float | None,
+    terminated: bool,
+    truncated: bool,
+    info: dict[str, Any],
+) -> dict[str, Any]:
+    """`observation_data` of a tool call's observation, without making one. ``info`` is plain."""
+    data: dict[str, Any] = {
+        "observation": {
+            "metadata": {},
+            "tool_name": tool_name,
+            "result": None if result is None else result.__dict__,
+            "error": None if error is None else {"error_type": error.error_type.value, "message": error.message},
+        },
+        "reward": reward,
+        "done": terminated or truncated,
+    }
+    if terminated:
+        data["terminated"] = True
+    if truncated:
         data["truncated"] = True
     if info:
         data["info"] = info
@@ -519,6 +558,7 @@ __all__ = [
     "faults",
     "next_state",
     "observation_data",
+    "step_data",
     "parse_observation",
     "request_id_of",
     "timeout_of",
