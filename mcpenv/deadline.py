@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from typing import Any, TypeVar
 
 from .eager import eager
@@ -43,9 +43,9 @@ class Deadline:
             # The code caught the cancellation and went on: it must not reach whatever the task does next.
             self._task.uncancel()
 
-    async def over(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await ``work``, inside the ``with``; what never waits pays for no timer, and no timer could stop it."""
-        return await (work if self._after_s is None else eager(work, self.arm))
+    def over(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
+        """``work``, to be awaited inside the ``with``: what never waits needs no timer, and no timer could stop it."""
+        return work if self._after_s is None else eager(work, self.arm)
 
     def arm(self) -> None:
         """From now on the running task is cancelled at the time."""

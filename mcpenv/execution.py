@@ -144,7 +144,12 @@ class Execution(Stepping):
             return await judged_anyway(
                 partial(self._call_and_give, tool, name, arguments, plane, principal, timeout_s, episode_id, shared)
             )
-        return await self._call_and_give(tool, name, arguments, plane, principal, timeout_s, episode_id, shared)
+        try:
+            if episode_id is not None and episode_id != self.episode.id:
+                raise EpisodeDone("The episode is over.")
+            return await self._under_way.run(self._call_in_turn(tool, name, arguments, plane, principal, timeout_s))
+        finally:
+            self._give_turn(shared)
 
     async def act(
         self,

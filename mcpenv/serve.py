@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import ipaddress
 import logging
 import os
@@ -37,6 +38,9 @@ logger = logging.getLogger("mcpenv")
 
 FRAME_HEADROOM = 4
 """Frames up to this many times the limit are read and refused in words; larger ones end their connection."""
+
+YOUNG_OBJECTS = 20_000
+"""Objects that a server makes, more than it frees, before the collector looks at the youngest; Python's own is 700."""
 
 KEEP_ALIVE_S = 75
 """Seconds that an HTTP connection may be idle. Longer than clients keep theirs: who sends in the moment in which the
@@ -91,6 +95,7 @@ def serve_http(
                 config = replace(config, public_url=f"http://{address_of(host, _port(agent_door))}")
         server = EnvServer(env_factory, config=config, readme=readme, auth=auth)
         runner = stack.enter_context(asyncio.Runner(loop_factory=_loop_factory()))
+        _tune_collector()
         runner.run(
             _serve(server, agent_door, control_door, lambda _: on_started(_port(agent_door), _port(control_door)))
         )
@@ -109,6 +114,17 @@ def serve_stdio(env_factory: EnvFactory, config: ServerConfig, *, log_level: str
         if runner.run(_serve_stdio(server, log_level)):
             # A thread waits for the next line of stdin and cannot be stopped; everything else has ended.
             os._exit(0)
+
+
+def _tune_collector() -> None:
+    """Have the cycle collector look at what sessions made, not at what was imported, and not every fifty steps.
+
+    Records live as long as their episode: as Python sets it, the collector goes through all of them again and again,
+    which was a fifth of the time of a step. What has no cycles, as nearly everything here, is freed without it.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
 
 
 def configure_logging(level: str) -> None:

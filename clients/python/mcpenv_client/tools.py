@@ -114,7 +114,7 @@ class ToolResult(BaseModel):
             "meta": {"fastmcp": {"wrap_result": True}},
         }
         _set(result, "__dict__", fields)
-        _set(result, "__pydantic_fields_set__", set(fields))
+        _set(result, "__pydantic_fields_set__", _ALL_FIELDS)
         _set(result, "__pydantic_extra__", None)
         _set(result, "__pydantic_private__", None)
         return result
@@ -123,6 +123,9 @@ class ToolResult(BaseModel):
     def text(self) -> str:
         """The text of the result, fit for a ``tool`` chat message; other blocks as ``[image]`` and the like."""
         return "\n".join(_text_of(block) for block in self.content)
+
+
+_ALL_FIELDS = set(ToolResult.model_fields)
 
 
 def _text_of(block: dict[str, Any]) -> str:

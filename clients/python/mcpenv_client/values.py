@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -26,10 +25,6 @@ MAX_DEPTH = 200
 
 MAX_NESTING = 180
 """The same for the arguments and the result of a call, which records and replies quote some levels further down."""
-
-_LARGE = r"[0-9.][eE]|[0-9]{300}"
-_LARGE_TEXT, _LARGE_BYTES = re.compile(_LARGE), re.compile(_LARGE.encode())
-"""What may be too large for a float: a number with an exponent, or one of very many digits."""
 
 _UNSERIALIZABLE = (PydanticSerializationError, UnicodeError, TypeError, ValueError, OverflowError, RecursionError)
 _MAX_PATH = 200
@@ -105,8 +100,7 @@ def decode(text: str | bytes) -> Any:
     except TypeError as error:  # a str with a lone surrogate
         raise ValueError("not valid Unicode text") from error
     # The reader takes 1e999 for infinity, whatever it was told.
-    large = _LARGE_TEXT.search(text) if isinstance(text, str) else _LARGE_BYTES.search(text)
-    if large is not None and b"Infinity" in to_json(data, inf_nan_mode="constants"):
+    if b"Infinity" in to_json(data, inf_nan_mode="constants"):
         try:
             refuse_non_finite(data, "value")
         except NotSerializable as error:
