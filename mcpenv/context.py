@@ -118,11 +118,9 @@ class EnvironmentContext(Context):
         step: the one; None where a subclass knows.
     """
 
-    def __init__(self, server: FastMCP | None, session_id: str, step: Step | None, changes: Changes) -> None:
-        super().__init__(server or _OFFLINE)
-        self._mcpenv_session_id = session_id
+    def __init__(self, step: Step | None) -> None:
+        super().__init__((None if step is None else step.owner.server) or _OFFLINE)
         self._mcpenv_given = step
-        self._mcpenv_changes = changes
 
     @property
     def _mcpenv_step(self) -> Step:
@@ -134,15 +132,15 @@ class EnvironmentContext(Context):
         """The MCP client's session; without a client one whose messages go to the step's record."""
         request = self.request_context
         if request is None:
-            return RecordSession(self._mcpenv_session_id, self._mcpenv_step.logs, self._mcpenv_changes)
+            return RecordSession(self.session_id, self._mcpenv_step.logs, self._mcpenv_step.owner.changes)
         if isinstance(request.session, RecordSession | AnnouncingSession):
             return request.session
-        return AnnouncingSession(request.session, self._mcpenv_changes)
+        return AnnouncingSession(request.session, self._mcpenv_step.owner.changes)
 
     @property
     def session_id(self) -> str:
         """The environment's session, the same for every call of it."""
-        return self._mcpenv_session_id
+        return self._mcpenv_step.owner.session_id
 
     @property
     def _has_client(self) -> bool:
@@ -205,14 +203,16 @@ class EnvironmentContext(Context):
         self._mcpenv_step.kept.pop(key, None)
 
 
-class AmbientContext(EnvironmentContext):
+class _Ambient(EnvironmentContext):
     """The context that tools find with ``get_context()``: one for all steps, it speaks of the one under way.
 
-    One for each step costs more than all the rest of a small step, and hardly a tool looks for it.
+    One for each step costs as much as all the rest of a small step, and hardly a tool looks for it.
     """
 
-    def __init__(self, server: FastMCP | None, session_id: str, changes: Changes) -> None:
-        super().__init__(server, session_id, None, changes)
+    @property
+    def fastmcp(self) -> FastMCP:
+        """The server that the author handed in, or one without anything."""
+        return self._mcpenv_step.owner.server or _OFFLINE
 
     @property
     def _mcpenv_step(self) -> Step:
@@ -220,3 +220,6 @@ class AmbientContext(EnvironmentContext):
         if not isinstance(step, Step):
             raise RuntimeError("No step is under way: this context is of the calls that found it.")
         return step
+
+
+AMBIENT = _Ambient(None)

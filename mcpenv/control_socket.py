@@ -40,7 +40,6 @@ from mcpenv_client.wire import (
     timeout_of,
 )
 
-from .eager import eager
 from .execution import Execution
 from .failures import new_incident
 from .openenv_route import answer_on_socket
@@ -54,8 +53,9 @@ logger = logging.getLogger("mcpenv")
 
 T = TypeVar("T")
 
-WATCH_AFTER_S = 0.02
-"""A frame whose answer takes longer is watched for what else its client sends; quick ones pay nothing for it."""
+WATCH_AFTER_S = 0.015
+"""Seconds, at least; twice as many at most. While a frame is answered that takes longer, its socket is heard for what
+else its client sends. A timer for each frame would cost more than quick ones do: one looks at all of them."""
 
 MAX_BACKLOG = 256
 """Frames that may wait behind one under way; then the socket is not read."""
@@ -161,6 +161,7 @@ class _Conversation:
         self._task: asyncio.Task[Any] | None = None
         self._waiting_for: asyncio.Task[Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._watched = False
         self.protocol: str | None = None
 
     async def hold(self, session: Session) -> None:
@@ -186,6 +187,8 @@ class _Conversation:
             for task in (*self._urgent, self._pending):
                 if task is not None:
                     task.cancel()
+            if self._timer is not None:
+                self._timer.cancel()
             await self._release(session)
 
     async def _release(self, session: Session) -> None:
@@ -221,24 +224,30 @@ class _Conversation:
         Raises:
             _Gone: the client has left.
         """
+        task = self._waiting_for = self._task or asyncio.current_task()
+        assert task is not None
+        self._watched = False
+        if self._timer is None:
+            self._timer = task.get_loop().call_later(WATCH_AFTER_S, self._watch)
         try:
-            return await eager(answer, self._watch)
+            return await answer
         except asyncio.CancelledError:
-            task = self._waiting_for
-            if task is None or not self._left or task.uncancel() > 0:
+            if not self._left or task.uncancel() > 0:
                 raise
             raise _Gone from None
         finally:
-            if self._waiting_for is not None:
-                self._waiting_for = None
-                if self._timer is not None:
-                    self._timer.cancel()
+            self._waiting_for = None
 
     def _watch(self) -> None:
-        """What is answered now takes its time."""
-        self._waiting_for = asyncio.current_task()
-        if self._pending is None:
-            self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._listen)
+        """Look at what is being answered: the second time at the same, it is quick no more."""
+        self._timer = None
+        if self._waiting_for is None:
+            return
+        if self._watched:
+            self._listen()
+        else:
+            self._watched = True
+            self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._watch)
 
     # -- in order of arrival
 

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Coroutine
 from typing import Any, TypeVar
 
 from .eager import eager
+from .under_way import Piece
 
 T = TypeVar("T")
 
@@ -18,24 +19,36 @@ T = TypeVar("T")
 class Deadline:
     """A context manager for one piece of awaiting code. The time runs from when it is made.
 
+    What never waits needs no timer, and no timer could stop it: the deadline is armed when the code first waits.
+
     Args:
         after_s: seconds, or None for no deadline.
+        piece: of what the code is a part; without one it is to be awaited by `over`.
     """
 
-    __slots__ = ("_after_s", "_before", "_handle", "_made_at", "_settled", "_task", "expired")
+    __slots__ = ("_after_s", "_before", "_handle", "_made_at", "_outer", "_piece", "_settled", "_task", "expired")
 
-    def __init__(self, after_s: float | None) -> None:
+    def __init__(self, after_s: float | None, piece: Piece | None = None) -> None:
         self._after_s = after_s
         self._handle: asyncio.TimerHandle | None = None
         self._settled = False
+        self._piece = piece
+        self._outer: Deadline | None = None
         self.expired = False
         if after_s is not None:
             self._made_at = time.monotonic()
 
     def __enter__(self) -> Deadline:
+        piece = self._piece
+        if piece is not None and self._after_s is not None:
+            self._outer, piece.deadline = piece.deadline, self
+            if piece.task is not None:
+                self.arm(piece.task)
         return self
 
     def __exit__(self, *exc: object) -> None:
+        if self._piece is not None and self._after_s is not None:
+            self._piece.deadline = self._outer
         if self._handle is None:
             return
         self._handle.cancel()
@@ -44,15 +57,14 @@ class Deadline:
             self._task.uncancel()
 
     def over(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
-        """``work``, to be awaited inside the ``with``: what never waits needs no timer, and no timer could stop it."""
-        return work if self._after_s is None else eager(work, self.arm)
+        """``work``, to be awaited inside the ``with``."""
+        return work if self._after_s is None else eager(work, self._waits)
 
-    def arm(self) -> None:
+    def arm(self, task: asyncio.Task[Any]) -> None:
         """From now on the running task is cancelled at the time."""
-        if self._after_s is None or self._handle is not None:
-            return
-        task = asyncio.current_task()
-        assert task is not None
+        assert self._after_s is not None
+        if self._outer is not None and self._outer._handle is None:
+            self._outer.arm(task)
         self._task, self._before = task, task.cancelling()
         left_s = self._made_at + self._after_s - time.monotonic()
         self._handle = asyncio.get_running_loop().call_later(max(left_s, 0.0), self._expire)
@@ -63,6 +75,11 @@ class Deadline:
             return False
         self._settled = True
         return self._task.uncancel() <= self._before
+
+    def _waits(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.arm(task)
 
     def _expire(self) -> None:
         self.expired = True

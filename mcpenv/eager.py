@@ -1,6 +1,6 @@
 """Eager: what is only needed while a coroutine waits is made when it first waits, and most never do.
 
-A timer, or the name of the running task, costs more than the whole step of a tool that answers at once.
+A timer, or the name of the running task, costs as much as the whole step of a tool that answers at once.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def eager(work: Coroutine[Any, Any, T], on_wait: Callable[[], object]) -> Genera
     except StopIteration as done:
         result: T = done.value
         return result
-    try:
-        on_wait()
-    except BaseException:
-        work.close()
-        raise
-    # As ``await`` does from here on (PEP 380).
+    on_wait()
+    return (yield from go_on(work, awaited))
+
+
+def go_on(work: Coroutine[Any, Any, T], awaited: Any) -> Generator[Any, Any, T]:
+    """Await ``work``, which has been begun and waits for ``awaited``: as ``await`` does from there on (PEP 380)."""
     try:
         while True:
             try:
@@ -42,5 +42,5 @@ def eager(work: Coroutine[Any, Any, T], on_wait: Callable[[], object]) -> Genera
             else:
                 awaited = work.send(sent)
     except StopIteration as done:
-        result = done.value
+        result: T = done.value
         return result

@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -48,13 +48,15 @@ from .rewards import Finish, reward_of
 from .snapshots import Snapshot
 from .snapshots.work import Put, hold
 from .step import Step, current, inside
-from .stepping import Stepping
+from .stepping import Run, Stepping
 from .tool_run import InputRequired
 from .toolbox import BoundTool
 from .turn import Turn
+from .under_way import Piece
 from .watch import Ending
 
-_STEP, _RUNNING, _DONE, _AGENT = Event.STEP, EpisodeState.RUNNING, EpisodeState.DONE, Plane.AGENT
+_STEP, _RUNNING, _DONE = Event.STEP, EpisodeState.RUNNING, EpisodeState.DONE
+_PROCESS, _AGENT = Plane.PROCESS, Plane.AGENT
 # Names of their own: to look a member up in its class costs a quarter of a microsecond.
 
 STUCK = "state could not be stopped"
@@ -105,7 +107,7 @@ class Execution(Stepping):
 
     # -- steps
 
-    async def call_tool(
+    def call_tool(
         self,
         name: str,
         arguments: dict[str, Any],
@@ -114,7 +116,7 @@ class Execution(Stepping):
         principal: str | None = None,
         timeout_s: float | None = None,
         episode_id: str | None = None,
-    ) -> StepRecord:
+    ) -> Coroutine[Any, Any, StepRecord]:
         """Call a tool: one step, whatever comes of it. A tool's failure is data in the record.
 
         Args:
@@ -134,22 +136,11 @@ class Execution(Stepping):
             ExecutionError: the author's scoring, or an implicit reset, raised.
             InputRequired: the tool asks its client for input.
         """
-        tool = self.tools.get(self.mode, name)
-        shared = self._shares_turn(tool)
-        self._refuse_crowd()
-        if not self._takes_turn(shared, _STEP):
-            await self._wait_turn(shared, _STEP)
+        call = partial(self._call_tool, name, arguments, plane, principal, timeout_s, episode_id)
         if plane is _AGENT and self.episode.orchestrated:
             # An agent that goes away must not take the score of what it did with it.
-            return await judged_anyway(
-                partial(self._call_and_give, tool, name, arguments, plane, principal, timeout_s, episode_id, shared)
-            )
-        try:
-            if episode_id is not None and episode_id != self.episode.id:
-                raise EpisodeDone("The episode is over.")
-            return await self._under_way.run(self._call_in_turn(tool, name, arguments, plane, principal, timeout_s))
-        finally:
-            self._give_turn(shared)
+            return judged_anyway(call)
+        return call()
 
     async def act(
         self,
@@ -170,10 +161,15 @@ class Execution(Stepping):
         arguments = {name: value for name, value in to_plain(action, "action").items() if name != "type"}
         if not arguments["metadata"]:
             del arguments["metadata"]
-        self._refuse_crowd()
+        if self.max_calls is not None:
+            self._refuse_crowd(self.max_calls)
         await self._take_turn()
         try:
-            record = await self._under_way.run(self._act(action, arguments, plane, principal, timeout_s))
+            if not self._may_step:
+                await self._under_way.run(self._begin_step())
+            record = await self._begun(
+                None, action_type(type(action)), arguments, self._run_of_action(action, timeout_s), plane, principal
+            )
         finally:
             self._give_turn()
         observation = record.outcome.value
@@ -199,7 +195,7 @@ class Execution(Stepping):
             if self.episode.state is not EpisodeState.RUNNING or self.author.stuck:
                 return None
             self.without_loop = True
-            return drive_plain(self._call_in_turn(tool, name, arguments, Plane.PROCESS, None, None))
+            return drive_plain(self._begun(tool, name, arguments, self._run_of(tool, None), _PROCESS, None))
         finally:
             self.without_loop = False
             self._give_turn()
@@ -414,9 +410,9 @@ class Execution(Stepping):
 
     # -- inside
 
-    def _refuse_crowd(self) -> None:
-        if self.max_calls is not None and len(self._turn) >= self.max_calls:
-            raise RateLimited(f"{self.max_calls} calls are under way or wait their turn; no more are taken")
+    def _refuse_crowd(self, most: int) -> None:
+        if len(self._turn) >= most:
+            raise RateLimited(f"{most} calls are under way or wait their turn; no more are taken")
 
     async def _take_turn(self, event: Event = Event.STEP) -> None:
         if not self._takes_turn(False, event):
@@ -451,51 +447,45 @@ class Execution(Stepping):
                 next_state(self.episode.state, event)
             raise ExecutionError("code that could not be stopped still runs in this environment; begin with a new one")
 
-    async def _call_and_give(
+    async def _call_tool(
         self,
-        tool: BoundTool | None,
         name: str,
         arguments: dict[str, Any],
         plane: Plane,
         principal: str | None,
         timeout_s: float | None,
         episode_id: str | None,
-        shared: bool,
         on_ran: Callable[[], None] | None = None,
     ) -> StepRecord:
-        """The call in the turn that was taken for it."""
+        tool = self.tools.get(self.mode, name)
+        shared = self._shares_turn(tool)
+        if self.max_calls is not None:
+            self._refuse_crowd(self.max_calls)
+        if not self._takes_turn(shared, _STEP):
+            await self._wait_turn(shared, _STEP)
         try:
             if episode_id is not None and episode_id != self.episode.id:
                 raise EpisodeDone("The episode is over.")
-            return await self._under_way.run(
-                self._call_in_turn(tool, name, arguments, plane, principal, timeout_s, on_ran)
-            )
+            if not self._may_step:
+                await self._under_way.run(self._begin_step())
+            return await self._begun(tool, name, arguments, self._run_of(tool, timeout_s), plane, principal, on_ran)
         finally:
             self._give_turn(shared)
 
-    async def _call_in_turn(
+    def _begun(
         self,
         tool: BoundTool | None,
         name: str,
         arguments: dict[str, Any],
+        run: Run,
         plane: Plane,
         principal: str | None,
-        timeout_s: float | None,
         on_ran: Callable[[], None] | None = None,
-    ) -> StepRecord:
-        if not self._may_step:
-            await self._begin_step()
+    ) -> Awaitable[StepRecord]:
+        """The step, counted; to be awaited in turn."""
         self.episode.count_step()
-        call = ToolCall(name, arguments, self.episode.step_count, plane, principal)
-        return await self._step(call, self._run_of(tool, timeout_s), tool, on_ran)
-
-    async def _act(
-        self, action: Action, arguments: dict[str, Any], plane: Plane, principal: str | None, timeout_s: float | None
-    ) -> StepRecord:
-        await self._begin_step()
-        self.episode.count_step()
-        call = ToolCall(action_type(type(action)), arguments, self.episode.step_count, plane, principal)
-        return await self._step(call, self._run_of_action(action, timeout_s), None)
+        call, piece = ToolCall(name, arguments, self.episode.step_count, plane, principal), Piece()
+        return self._under_way.run(self._step(piece, call, run, tool, on_ran), piece)
 
     async def _hold(self, timeout_s: float | None) -> Snapshot:
         if self.episode.state is EpisodeState.NEW:

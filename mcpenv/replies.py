@@ -26,7 +26,7 @@ MAX_REPLY_BYTES = 8 * 1024 * 1024
 MAX_IDS = 8192
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Answer:
     """A reply: ``type`` and ``data`` of a frame, encoded; ``status`` for HTTP."""
 

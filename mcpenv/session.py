@@ -312,7 +312,8 @@ class Session:
         """
         call = self._pool.actions.call_of(data)
         if call is not None and not self.execution.author.stuck:
-            return await shim.call(self.execution, *call, plane=_CONTROL, timeout_s=timeout_s)
+            execution = self.execution
+            return shim.data_of(execution, await execution.call_tool(*call, plane=_CONTROL, timeout_s=timeout_s))
         action = self._pool.actions.decode(dict(data))
         await self._renew()
         return observation_data(await shim.step(self.execution, action, plane=Plane.CONTROL, timeout_s=timeout_s))

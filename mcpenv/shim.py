@@ -42,23 +42,17 @@ async def restore(execution: Execution, snapshot: Snapshot, timeout_s: float | N
     return latest(execution)
 
 
-async def call(
-    execution: Execution, name: str, arguments: dict[str, Any], *, plane: Plane, timeout_s: float | None = None
-) -> dict[str, Any]:
-    """Call a tool; gives the ``data`` of the observation's frame, without an `Observation` on the way.
-
-    Raises:
-        EpisodeDone, ExecutionError, SessionLost: as the core does.
-    """
-    record = await execution.call_tool(name, arguments, plane=plane, timeout_s=timeout_s)
+def data_of(execution: Execution, record: StepRecord) -> dict[str, Any]:
+    """The ``data`` of the frame that answers a tool call, without an `Observation` on the way."""
+    reward = record.reward
     return step_data(
-        name,
+        record.call.name,
         record.outcome.result,
         record.outcome.error,
-        reward=None if record.reward is None else record.reward.value,
-        terminated=record.terminated,
-        truncated=record.truncated,
-        info=execution.episode.info(record),
+        None if reward is None else reward.value,
+        record.terminated,
+        record.truncated,
+        execution.episode.info(record),
     )
 
 

@@ -4,12 +4,33 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
+
+from fastmcp import FastMCP
 
 from mcpenv_client.errors import WireError
 from mcpenv_client.records import LogEntry, ToolCall
 
+from .changes import Changes
 from .rewards import Finish
+from .under_way import Piece
+
+
+class Place(Protocol):
+    """Where a step is taken: an environment instance at work.
+
+    Attributes:
+        session_id: names the instance for tools that keep state.
+        changes: who is told of what its tools change.
+    """
+
+    session_id: str
+    changes: Changes
+
+    @property
+    def server(self) -> FastMCP | None:
+        """The FastMCP server that contexts belong to, if the author handed one in."""
+        ...
 
 
 @dataclass(slots=True)
@@ -18,6 +39,7 @@ class Step:
 
     Attributes:
         owner: the execution whose step it is.
+        piece: of what is under way, it is this one.
         kept: what the episode's tools keep until the next reset.
         own_kept: what this one keeps until the end of the call.
         logs: what the tool logged so far.
@@ -27,8 +49,9 @@ class Step:
         settled: it has been decided that the episode ends with it; its end is being judged.
     """
 
-    owner: object
+    owner: Place
     call: ToolCall
+    piece: Piece
     kept: dict[str, Any]
     logs: list[LogEntry] = field(default_factory=list)
     finish: Finish | None = None

@@ -26,7 +26,7 @@ from mcpenv_client.tools import Mode, ToolErrorType, ToolFailure
 
 from .author import Author, AuthorCode
 from .changes import Changes
-from .context import AmbientContext, EnvironmentContext
+from .context import EnvironmentContext
 from .deadline import Deadline
 from .episode import Episode
 from .failures import environment_failure, execution_failure
@@ -39,7 +39,7 @@ from .sink import EpisodeSink
 from .step import Step, current
 from .tool_run import NOT_SCORED, InputRequired, TimedOut, ToolRun, asked_for_input
 from .toolbox import BoundTool, Toolbox, Visible
-from .under_way import UnderWay
+from .under_way import Piece, UnderWay
 
 Run = Callable[[Step, dict[str, Any]], Awaitable[tuple[ToolOutcome, Any]]]
 """Runs what was called with these arguments: the outcome, and the score if it was made on the way."""
@@ -75,30 +75,28 @@ class Stepping:
         self.sink: EpisodeSink | None = None
         self._judging: Judging | None = None  # that of the running episode
         self._under_way = UnderWay()
-        self._around: AmbientContext | None = None
 
     @property
     def server(self) -> FastMCP | None:
         """The handed-in server."""
         return None if self.handed_in is None else self.handed_in.server
 
-    @property
-    def around(self) -> AmbientContext:
-        """FastMCP's context around every tool that does not ask for one of its own."""
-        if self._around is None:
-            self._around = AmbientContext(self.server, self.session_id, self.changes)
-        return self._around
-
     async def _step(
-        self, call: ToolCall, run: Run, tool: BoundTool | None, on_ran: Callable[[], None] | None = None
+        self,
+        piece: Piece,
+        call: ToolCall,
+        run: Run,
+        tool: BoundTool | None,
+        on_ran: Callable[[], None] | None = None,
     ) -> StepRecord:
         """Run, score and record one step.
 
         Args:
+            piece: what is under way with it.
             run: gives the outcome, and the score if it was made on the way.
             on_ran: called when it has, before what comes of it is judged.
         """
-        step = Step(self, call, self.episode.kept)
+        step = Step(self, call, piece, self.episode.kept)
         started_at, clock = time.time(), time.perf_counter()
         token = current.set(step)
         record: StepRecord | None = None
@@ -233,9 +231,9 @@ class Stepping:
         """A call that goes through the handed-in server and its middleware."""
         assert self.handed_in is not None
         clock, limit = time.perf_counter(), self.author.limit(timeout_s)
-        context = EnvironmentContext(self.server, self.session_id, step, self.changes)
+        context = EnvironmentContext(step)
         own = OwnCall(self, self._visible, step, timeout_s)
-        with set_context(context), Deadline(limit) as deadline:
+        with set_context(context), Deadline(limit, step.piece) as deadline:
             try:
                 outcome = await deadline.over(self.handed_in.call_tool(self._visible, step.call.name, arguments, own))
             except BaseException as error:  # middleware's boundary, and that of tools that FastMCP runs

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from fastmcp import FastMCP
 from fastmcp.exceptions import ToolError
 from fastmcp.server.context import _current_context as around
 from fastmcp.server.context import set_context
@@ -23,13 +22,12 @@ from mcpenv_client.tools import Mode, ToolErrorType, ToolFailure
 from mcpenv_client.wire import describe_faults
 
 from .author import AuthorCode
-from .changes import Changes
-from .context import AmbientContext, EnvironmentContext
+from .context import AMBIENT, EnvironmentContext
 from .deadline import Deadline
 from .failures import environment_failure, execution_failure, unusable_result
 from .loops import Home
 from .results import result_of
-from .step import Step
+from .step import Place, Step
 from .toolbox import BoundTool
 
 NOT_SCORED: Any = object()
@@ -51,28 +49,11 @@ class TimedOut(Exception):
         super().__init__(f"{name}: no result within {limit_s:g} s")
 
 
-class Site(Protocol):
-    """Where a tool of an environment runs.
-
-    Attributes:
-        session_id: names the instance for tools that keep state.
-        changes: who is told of what its tools change.
-    """
+class Site(Place, Protocol):
+    """Where a tool of an environment runs."""
 
     author: AuthorCode
     mode: Mode
-    session_id: str
-    changes: Changes
-
-    @property
-    def server(self) -> FastMCP | None:
-        """The FastMCP server that contexts belong to, if the author handed one in."""
-        ...
-
-    @property
-    def around(self) -> AmbientContext:
-        """FastMCP's context around every tool that does not ask for one of its own."""
-        ...
 
 
 Score = Callable[[ToolCall, ToolOutcome], Any]
@@ -122,13 +103,15 @@ class ToolRun:
             if site.author.lets_through(error):
                 raise
             return self._failed(error), NOT_SCORED
-        with Deadline(self._limit) as deadline:
+        with Deadline(self._limit, step.piece) as deadline:
             try:
                 if kind.injected:
-                    return await deadline.over(self._run_injected(args, kwargs))
-                token = around.set(site.around)
+                    return await self._run_injected(args, kwargs)
+                if around.get() is AMBIENT:
+                    return await self._run(args, kwargs)
+                token = around.set(AMBIENT)
                 try:
-                    return await deadline.over(self._run(args, kwargs))
+                    return await self._run(args, kwargs)
                 finally:
                     around.reset(token)
             except asyncio.CancelledError:
@@ -138,9 +121,9 @@ class ToolRun:
                 raise
 
     async def _run_injected(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ToolOutcome, Any]:
-        twin, site = self._tool.kind.twin, self._site
+        twin = self._tool.kind.twin
         given = {**dict(zip(self._tool.kind.parameter_names, args, strict=False)), **kwargs}
-        context = EnvironmentContext(site.server, site.session_id, self._step, site.changes)
+        context = EnvironmentContext(self._step)
         try:
             with set_context(context):
                 async with context, resolve_dependencies(twin, given) as resolved:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -25,6 +26,10 @@ MAX_DEPTH = 200
 
 MAX_NESTING = 180
 """The same for the arguments and the result of a call, which records and replies quote some levels further down."""
+
+_EXPONENT, _BYTES_EXPONENT = re.compile("[0-9][eE]"), re.compile(b"[0-9][eE]")
+MAX_DIGITS = 300
+"""A number that is too large for a float has an exponent, or more digits than this."""
 
 _UNSERIALIZABLE = (PydanticSerializationError, UnicodeError, TypeError, ValueError, OverflowError, RecursionError)
 _MAX_PATH = 200
@@ -57,7 +62,7 @@ def encode_plain(data: Any, what: str = "value") -> bytes:
         text = to_json(data, inf_nan_mode="constants")
     except _UNSERIALIZABLE as error:
         raise _blame(data, what) from error
-    if b"NaN" in text or b"Infinity" in text:
+    if text.find(b"NaN") >= 0 or text.find(b"Infinity") >= 0:
         # These bytes may stand inside a string; only a walk over the values tells.
         refuse_non_finite(data, what)
     if len(text) > 2 * MAX_DEPTH and text.count(b"[") + text.count(b"{") > MAX_DEPTH:
@@ -81,7 +86,7 @@ def to_plain(value: Any, what: str = "value", *, exclude: set[str] | None = None
         text = to_json(data, inf_nan_mode="constants")
     except _UNSERIALIZABLE as error:
         raise _blame(value, what) from error
-    if b"NaN" in text or b"Infinity" in text:
+    if text.find(b"NaN") >= 0 or text.find(b"Infinity") >= 0:
         refuse_non_finite(data, what)
     if b"null" in text:
         # Models write NaN as null where their own settings say so, and pydantic's defaults do.
@@ -100,7 +105,8 @@ def decode(text: str | bytes) -> Any:
     except TypeError as error:  # a str with a lone surrogate
         raise ValueError("not valid Unicode text") from error
     # The reader takes 1e999 for infinity, whatever it was told.
-    if b"Infinity" in to_json(data, inf_nan_mode="constants"):
+    exponent = _EXPONENT.search(text) if isinstance(text, str) else _BYTES_EXPONENT.search(text)
+    if (exponent or len(text) > MAX_DIGITS) and b"Infinity" in to_json(data, inf_nan_mode="constants"):
         try:
             refuse_non_finite(data, "value")
         except NotSerializable as error:

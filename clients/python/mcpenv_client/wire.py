@@ -389,7 +389,6 @@ def step_data(
     tool_name: str,
     result: ToolResult | None,
     error: ToolFailure | None,
-    *,
     reward: float | None,
     terminated: bool,
     truncated: bool,
