@@ -45,7 +45,7 @@ from .failures import new_incident
 from .openenv_route import answer_on_socket
 from .pool import SessionPool
 from .public_url import base_url_of
-from .replies import Answer, is_final
+from .replies import Answer, is_final, step_reply
 from .session import Credential, Session
 from .shim import latest
 
@@ -418,8 +418,7 @@ async def _answer(session: Session, frame: Frame) -> Answer:
     """Do what a frame asks that is not urgent; a refusal is an answer too."""
     try:
         if frame.type is _STEP:
-            data = await session.step(frame.data, frame.timeout_s)
-            return Answer(encode_reply("observation", data, frame.request_id))
+            return Answer(step_reply(await session.step(frame.data, frame.timeout_s), frame.request_id))
         if frame.type is FrameType.RESET:
             data = observation_data(await session.reset(frame.data, frame.timeout_s))
             return Answer(encode_reply("observation", data, frame.request_id))

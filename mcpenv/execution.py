@@ -30,7 +30,7 @@ from mcpenv_client.errors import (
     WireError,
 )
 from mcpenv_client.observations import Observation
-from mcpenv_client.records import Plane, Reward, StepRecord, ToolCall
+from mcpenv_client.records import Plane, Reward, StepRecord, call_made
 from mcpenv_client.state import State
 from mcpenv_client.tools import Mode, Tool
 from mcpenv_client.values import to_plain
@@ -420,8 +420,10 @@ class Execution(Stepping):
 
     def _takes_turn(self, shared: bool, event: Event) -> bool:
         """Take the turn if nobody has it."""
-        self._refuse_inside()
-        self._refuse_at_the_end(event)
+        if current.get() is not None:
+            self._refuse_inside()
+        if self._under_way.stopped or self.author.stuck:
+            self._refuse_at_the_end(event)
         return self._turn.try_take(shared)
 
     async def _wait_turn(self, shared: bool, event: Event) -> None:
@@ -484,7 +486,7 @@ class Execution(Stepping):
     ) -> Awaitable[StepRecord]:
         """The step, counted; to be awaited in turn."""
         self.episode.count_step()
-        call, piece = ToolCall(name, arguments, self.episode.step_count, plane, principal), Piece()
+        call, piece = call_made(name, arguments, self.episode.step_count, plane, principal), Piece()
         return self._under_way.run(self._step(piece, call, run, tool, on_ran), piece)
 
     async def _hold(self, timeout_s: float | None) -> Snapshot:

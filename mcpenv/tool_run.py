@@ -17,7 +17,7 @@ from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY, InputRequiredResult
 from pydantic import ValidationError
 
 from mcpenv_client.errors import NotSerializable
-from mcpenv_client.records import Plane, ToolCall, ToolOutcome
+from mcpenv_client.records import Plane, ToolCall, ToolOutcome, outcome_made
 from mcpenv_client.tools import Mode, ToolErrorType, ToolFailure
 from mcpenv_client.wire import describe_faults
 
@@ -190,10 +190,10 @@ class ToolRun:
 
     def _returned(self, value: Any) -> ToolOutcome:
         kind, duration_s = self._tool.kind, time.perf_counter() - self._clock
-        if isinstance(value, InputRequiredResult):
+        if type(value) is not kind.plain_return and isinstance(value, InputRequiredResult):
             return asked_for_input(self._step, value)
         try:
-            return ToolOutcome(result_of(kind, value), None, value, duration_s)
+            return outcome_made(result_of(kind, value), value, duration_s)
         except NotSerializable as error:
             failure = unusable_result(kind.name, str(error))
         except BaseException as error:  # the result's boundary: serializers are the author's code too

@@ -46,7 +46,7 @@ class Turn:
     def try_take(self, shared: bool = False) -> bool:
         """Take the turn if it is free and nobody waits."""
         with self._mutex:
-            if self._queue or not self._free_for(shared):
+            if self._queue or (self._holders and not self._free_for(shared)):
                 return False
             self._holders = self._holders + 1 if shared else -1
             return True
@@ -75,7 +75,8 @@ class Turn:
         """Pass the turn on. From any thread."""
         with self._mutex:
             self._holders = self._holders - 1 if shared else 0
-            self._grant()
+            if self._queue:
+                self._grant()
 
     def _free_for(self, shared: bool) -> bool:
         return self._holders == 0 or (shared and self._holders > 0)

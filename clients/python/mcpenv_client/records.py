@@ -78,11 +78,7 @@ def finite(what: str, value: Any) -> float:
     return number
 
 
-# A step makes one of each of these. The ``__init__`` of a frozen dataclass looks every field up by its name, which
-# costs more than a small tool does: theirs set the slots.
-
-
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True)
 class ToolCall:
     """A call as it was asked for.
 
@@ -100,27 +96,8 @@ class ToolCall:
     plane: Plane = Plane.PROCESS
     principal: str | None = None
 
-    def __init__(
-        self,
-        name: str,
-        arguments: dict[str, Any],
-        step: int,
-        plane: Plane = Plane.PROCESS,
-        principal: str | None = None,
-    ) -> None:
-        _set_name(self, name)
-        _set_arguments(self, arguments)
-        _set_step(self, step)
-        _set_plane(self, plane)
-        _set_principal(self, principal)
 
-
-_set_name, _set_arguments, _set_step, _set_plane, _set_principal = (
-    getattr(ToolCall, each.name).__set__ for each in fields(ToolCall)
-)
-
-
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True)
 class ToolOutcome:
     """What came of a call: a ``result`` or an ``error``.
 
@@ -134,18 +111,6 @@ class ToolOutcome:
     value: Annotated[Any, Field(exclude=True)] = None
     duration_s: float = 0.0
 
-    def __init__(
-        self,
-        result: ToolResult | None = None,
-        error: ToolFailure | None = None,
-        value: Any = None,
-        duration_s: float = 0.0,
-    ) -> None:
-        _set_result(self, result)
-        _set_error(self, error)
-        _set_returned(self, value)
-        _set_duration(self, duration_s)
-
     @property
     def observation(self) -> Observation | None:
         """The value, if it is an observation."""
@@ -157,9 +122,40 @@ class ToolOutcome:
 
 _PLAIN = frozenset({str, int, float, bool, type(None), list, dict})
 
-_set_result, _set_error, _set_returned, _set_duration = (
-    getattr(ToolOutcome, each.name).__set__ for each in fields(ToolOutcome)
-)
+
+def _draft_of(cls: type[Any]) -> Any:
+    """What is filled, and then becomes a frozen record of the same slots.
+
+    The ``__init__`` of a frozen dataclass looks every field up by its name: the two records of a step would cost more
+    than a small tool does.
+    """
+    return type(f"_{cls.__name__}Draft", (), {"__slots__": cls.__slots__})
+
+
+_CallDraft, _OutcomeDraft = _draft_of(ToolCall), _draft_of(ToolOutcome)
+
+
+def call_made(name: str, arguments: dict[str, Any], step: int, plane: Plane, principal: str | None) -> ToolCall:
+    """A `ToolCall`, made quickly."""
+    call = _CallDraft()
+    call.name = name
+    call.arguments = arguments
+    call.step = step
+    call.plane = plane
+    call.principal = principal
+    call.__class__ = ToolCall
+    return call  # type: ignore[no-any-return]
+
+
+def outcome_made(result: ToolResult, value: Any, duration_s: float) -> ToolOutcome:
+    """The `ToolOutcome` of a tool that returned, made quickly."""
+    outcome = _OutcomeDraft()
+    outcome.result = result
+    outcome.error = None
+    outcome.value = value
+    outcome.duration_s = duration_s
+    outcome.__class__ = ToolOutcome
+    return outcome  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validat
 
 from .values import to_plain
 
-_set = object.__setattr__
+_set_dict, _set_fields_set, _set_extra, _set_private = (
+    vars(BaseModel)[name].__set__
+    for name in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+)
 
 PLAIN: Any = object()
 """The validation context of data that came as JSON."""
@@ -113,10 +116,10 @@ class ToolResult(BaseModel):
             "is_error": False,
             "meta": {"fastmcp": {"wrap_result": True}},
         }
-        _set(result, "__dict__", fields)
-        _set(result, "__pydantic_fields_set__", _ALL_FIELDS)
-        _set(result, "__pydantic_extra__", None)
-        _set(result, "__pydantic_private__", None)
+        _set_dict(result, fields)
+        _set_fields_set(result, _ALL_FIELDS)
+        _set_extra(result, None)
+        _set_private(result, None)
         return result
 
     @property
