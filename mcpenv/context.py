@@ -186,21 +186,26 @@ class EnvironmentContext(Context):
     async def set_state(self, key: str, value: Any, *, serializable: bool = True) -> None:
         """Keep a value until the next reset; with ``serializable=False`` until the end of this call."""
         step = self._mcpenv_step
-        if serializable:
+        if not serializable:
+            step.own_kept = {**(step.own_kept or {}), key: value}
+            return
+        if step.own_kept is not None:
             step.own_kept.pop(key, None)
-            step.kept[key] = value
-        else:
-            step.own_kept[key] = value
+        step.kept[key] = value
 
     async def get_state(self, key: str) -> Any:
         """The value kept under ``key``, or None."""
         step = self._mcpenv_step
-        return step.own_kept[key] if key in step.own_kept else step.kept.get(key)
+        if step.own_kept is not None and key in step.own_kept:
+            return step.own_kept[key]
+        return step.kept.get(key)
 
     async def delete_state(self, key: str) -> None:
         """Forget the value kept under ``key``."""
-        self._mcpenv_step.own_kept.pop(key, None)
-        self._mcpenv_step.kept.pop(key, None)
+        step = self._mcpenv_step
+        if step.own_kept is not None:
+            step.own_kept.pop(key, None)
+        step.kept.pop(key, None)
 
 
 class _Ambient(EnvironmentContext):

@@ -52,7 +52,6 @@ from .stepping import Run, Stepping
 from .tool_run import InputRequired
 from .toolbox import BoundTool
 from .turn import Turn
-from .under_way import Piece
 from .watch import Ending
 
 _STEP, _RUNNING, _DONE = Event.STEP, EpisodeState.RUNNING, EpisodeState.DONE
@@ -168,7 +167,7 @@ class Execution(Stepping):
             if not self._may_step:
                 await self._under_way.run(self._begin_step())
             record = await self._begun(
-                None, action_type(type(action)), arguments, self._run_of_action(action, timeout_s), plane, principal
+                None, action_type(type(action)), arguments, self._run_of_action(action), plane, principal, timeout_s
             )
         finally:
             self._give_turn()
@@ -195,7 +194,7 @@ class Execution(Stepping):
             if self.episode.state is not EpisodeState.RUNNING or self.author.stuck:
                 return None
             self.without_loop = True
-            return drive_plain(self._begun(tool, name, arguments, self._run_of(tool, None), _PROCESS, None))
+            return drive_plain(self._begun(tool, name, arguments, self._run_of(tool), _PROCESS, None, None))
         finally:
             self.without_loop = False
             self._give_turn()
@@ -470,7 +469,7 @@ class Execution(Stepping):
                 raise EpisodeDone("The episode is over.")
             if not self._may_step:
                 await self._under_way.run(self._begin_step())
-            return await self._begun(tool, name, arguments, self._run_of(tool, timeout_s), plane, principal, on_ran)
+            return await self._begun(tool, name, arguments, self._run_of(tool), plane, principal, timeout_s, on_ran)
         finally:
             self._give_turn(shared)
 
@@ -482,12 +481,14 @@ class Execution(Stepping):
         run: Run,
         plane: Plane,
         principal: str | None,
+        timeout_s: float | None,
         on_ran: Callable[[], None] | None = None,
     ) -> Awaitable[StepRecord]:
         """The step, counted; to be awaited in turn."""
         self.episode.count_step()
-        call, piece = call_made(name, arguments, self.episode.step_count, plane, principal), Piece()
-        return self._under_way.run(self._step(piece, call, run, tool, on_ran), piece)
+        call = call_made(name, arguments, self.episode.step_count, plane, principal)
+        step = Step(self, call, self.episode.kept, timeout_s)
+        return self._under_way.run(self._step(step, run, tool, on_ran), step)
 
     async def _hold(self, timeout_s: float | None) -> Snapshot:
         if self.episode.state is EpisodeState.NEW:

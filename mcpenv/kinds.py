@@ -45,6 +45,9 @@ class ToolOptions:
     fastmcp: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
+Validate = Callable[[dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+
+
 class ToolKind:
     """What instances share of a tool: schema, validator, flags. Holds no instance, so that no cache can.
 
@@ -56,6 +59,7 @@ class ToolKind:
         is_coroutine: it is a coroutine function.
         concurrent: calls need not wait for each other (declared, or MCP's ``readOnlyHint``).
         injected: the function takes `Context` or other dependencies.
+        validate: gives the arguments as the tool takes them, or raises ``pydantic.ValidationError``.
     """
 
     __slots__ = (
@@ -65,7 +69,6 @@ class ToolKind:
         "_doc",
         "_kwdefaults",
         "_names",
-        "_validate",
         "component",
         "concurrent",
         "injected",
@@ -78,6 +81,7 @@ class ToolKind:
         "signature",
         "spec",
         "twin",
+        "validate",
     )
 
     def __init__(
@@ -106,7 +110,7 @@ class ToolKind:
         if self.injected:
             # The wrapper would close its dependencies before the tool runs: take only its signature.
             bare = twin_of(self.twin, inspect.signature(bare), name)
-        self._validate = get_cached_typeadapter(bare).validator.validate_python
+        self.validate: Validate = get_cached_typeadapter(bare).validator.validate_python
         wraps = bool((component.output_schema or {}).get("x-fastmcp-wrap-result"))
         returns = signature.return_annotation
         self.plain_return = returns if wraps and returns in (str, int, bool) else None
@@ -117,15 +121,6 @@ class ToolKind:
             self._defaults, self._kwdefaults = function.__defaults__, function.__kwdefaults__
             self._annotations, self._doc = function.__annotations__, function.__doc__
             self._names = [(word, function.__globals__.get(word)) for word in names_in(function.__annotations__)]
-
-    def validate(self, arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments as the tool takes them.
-
-        Raises:
-            pydantic.ValidationError: they do not fit the input schema.
-        """
-        args, kwargs = self._validate(arguments)
-        return args, kwargs
 
     def matches_quickly(self, fn: Callable[..., Any], name: str, options: ToolOptions) -> bool:
         """Whether ``fn`` is surely of this kind, told by its code object (microseconds); False: look closer."""

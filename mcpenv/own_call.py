@@ -24,11 +24,10 @@ class OwnCall:
         value: what it returned.
     """
 
-    def __init__(self, site: Site, own: Visible, step: Step, timeout_s: float | None) -> None:
+    def __init__(self, site: Site, own: Visible, step: Step) -> None:
         self._site = site
         self._own = own
         self._step = step
-        self._timeout_s = timeout_s
         self.logs: list[LogEntry] = step.logs
         self.number = step.call.step
         self.ran = False
@@ -40,7 +39,7 @@ class OwnCall:
         if tool is None:
             return ToolFailure(error_type=ToolErrorType.TOOL_NOT_FOUND, message=f"Unknown tool: {name!r}")
         try:
-            outcome, _ = await ToolRun(self._site, tool, self._timeout_s).run(self._step, arguments)
+            outcome, _ = await ToolRun(self._site, tool).run(self._step, arguments)
         except InputRequired as asked:
             return asked.result
         except TimedOut as late:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fastmcp import FastMCP
@@ -33,15 +32,14 @@ class Place(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Step:
+class Step(Piece):
     """A step under way.
 
     Attributes:
         owner: the execution whose step it is.
-        piece: of what is under way, it is this one.
         kept: what the episode's tools keep until the next reset.
-        own_kept: what this one keeps until the end of the call.
+        own_kept: what this one keeps until the end of the call; None: nothing yet.
+        timeout_s: seconds that whoever called gives it; None: no limit.
         logs: what the tool logged so far.
         finish: what the first ``finish(...)`` said.
         fault: an error of the environment, with which the step fails: ``score`` raised in the tool's thread, or
@@ -49,15 +47,20 @@ class Step:
         settled: it has been decided that the episode ends with it; its end is being judged.
     """
 
-    owner: Place
-    call: ToolCall
-    piece: Piece
-    kept: dict[str, Any]
-    logs: list[LogEntry] = field(default_factory=list)
-    finish: Finish | None = None
-    fault: WireError | None = None
-    settled: bool = False
-    own_kept: dict[str, Any] = field(default_factory=dict)
+    __slots__ = ("call", "fault", "finish", "kept", "logs", "own_kept", "owner", "settled", "timeout_s")
+
+    def __init__(self, owner: Place, call: ToolCall, kept: dict[str, Any], timeout_s: float | None) -> None:
+        self.task = None
+        self.deadline = None
+        self.owner = owner
+        self.call = call
+        self.kept = kept
+        self.timeout_s = timeout_s
+        self.own_kept: dict[str, Any] | None = None
+        self.logs: list[LogEntry] = []
+        self.finish: Finish | None = None
+        self.fault: WireError | None = None
+        self.settled = False
 
 
 current: ContextVar[object | None] = ContextVar("mcpenv_current", default=None)

@@ -10,7 +10,6 @@ import inspect
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 
 from fastmcp import FastMCP
@@ -39,7 +38,7 @@ from .sink import EpisodeSink
 from .step import Step, current
 from .tool_run import NOT_SCORED, InputRequired, TimedOut, ToolRun, asked_for_input
 from .toolbox import BoundTool, Toolbox, Visible
-from .under_way import Piece, UnderWay
+from .under_way import UnderWay
 
 Run = Callable[[Step, dict[str, Any]], Awaitable[tuple[ToolOutcome, Any]]]
 """Runs what was called with these arguments: the outcome, and the score if it was made on the way."""
@@ -82,21 +81,15 @@ class Stepping:
         return None if self.handed_in is None else self.handed_in.server
 
     async def _step(
-        self,
-        piece: Piece,
-        call: ToolCall,
-        run: Run,
-        tool: BoundTool | None,
-        on_ran: Callable[[], None] | None = None,
+        self, step: Step, run: Run, tool: BoundTool | None, on_ran: Callable[[], None] | None = None
     ) -> StepRecord:
         """Run, score and record one step.
 
         Args:
-            piece: what is under way with it.
             run: gives the outcome, and the score if it was made on the way.
             on_ran: called when it has, before what comes of it is judged.
         """
-        step = Step(self, call, piece, self.episode.kept)
+        call = step.call
         started_at, clock = time.time(), time.perf_counter()
         token = current.set(step)
         record: StepRecord | None = None
@@ -217,25 +210,23 @@ class Stepping:
         timed_out = outcome.error is not None and outcome.error.error_type is ToolErrorType.TIMEOUT
         return "timeout" if timed_out and not self.env.SURVIVES_TIMEOUT else None
 
-    def _run_of(self, tool: BoundTool | None, timeout_s: float | None) -> Run:
+    def _run_of(self, tool: BoundTool | None) -> Run:
         if self.handed_in is not None:
-            return partial(self._run_through, timeout_s)
+            return self._run_through
         if tool is None:
             return _not_found
         score = self.env.score if self.episode.orchestrated and not self.env._score_is_async else None
-        return ToolRun(self, tool, timeout_s, score, self.home if self.without_loop else None).run
+        return ToolRun(self, tool, score, self.home if self.without_loop else None).run
 
-    async def _run_through(
-        self, timeout_s: float | None, step: Step, arguments: dict[str, Any]
-    ) -> tuple[ToolOutcome, Any]:
+    async def _run_through(self, step: Step, arguments: dict[str, Any]) -> tuple[ToolOutcome, Any]:
         """A call that goes through the handed-in server and its middleware."""
         assert self.handed_in is not None
-        clock, limit = time.perf_counter(), self.author.limit(timeout_s)
+        clock, limit = time.perf_counter(), self.author.limit(step.timeout_s)
         context = EnvironmentContext(step)
-        own = OwnCall(self, self._visible, step, timeout_s)
-        with set_context(context), Deadline(limit, step.piece) as deadline:
+        own = OwnCall(self, self._visible, step)
+        with set_context(context), Deadline(limit, step) as deadline:
             try:
-                outcome = await deadline.over(self.handed_in.call_tool(self._visible, step.call.name, arguments, own))
+                outcome = await self.handed_in.call_tool(self._visible, step.call.name, arguments, own)
             except BaseException as error:  # middleware's boundary, and that of tools that FastMCP runs
                 if isinstance(error, asyncio.CancelledError) and deadline.caused_it():
                     raise TimedOut(step.call.name, limit) from None
@@ -255,10 +246,10 @@ class Stepping:
     def _visible(self) -> Visible:
         return Visible(self.tools, self.mode, f"{self.session_id}-{self.episode.number}", self.changes)
 
-    def _run_of_action(self, action: Action, timeout_s: float | None) -> Run:
+    def _run_of_action(self, action: Action) -> Run:
         async def run(step: Step, arguments: dict[str, Any]) -> tuple[ToolOutcome, Any]:
             clock = time.perf_counter()
-            observation = await self.author.stage("act", lambda: self.author.call(self.env.act, action), timeout_s)
+            observation = await self.author.stage("act", lambda: self.author.call(self.env.act, action), step.timeout_s)
             if not isinstance(observation, Observation):
                 wrong = TypeError(f"act returned a {type(observation).__name__}; return an Observation")
                 raise environment_failure("act", wrong)

@@ -69,17 +69,9 @@ class ToolRun:
 
     __slots__ = ("_clock", "_given_up", "_limit", "_loopless", "_score", "_site", "_step", "_tool")
 
-    def __init__(
-        self,
-        site: Site,
-        tool: BoundTool,
-        timeout_s: float | None,
-        score: Score | None = None,
-        loopless: Home | None = None,
-    ) -> None:
+    def __init__(self, site: Site, tool: BoundTool, score: Score | None = None, loopless: Home | None = None) -> None:
         self._site = site
         self._tool = tool
-        self._limit = site.author.limit(timeout_s, tool.kind.options.timeout_s)
         self._score = score
         self._loopless = loopless
         self._given_up = False
@@ -91,7 +83,8 @@ class ToolRun:
             TimedOut: the deadline passed.
             InputRequired, MCPError: the call is no step; the MCP client must be asked.
         """
-        kind, site = self._tool.kind, self._site
+        tool, site = self._tool, self._site
+        kind = tool.kind
         self._step = step
         self._clock = time.perf_counter()
         try:
@@ -103,22 +96,29 @@ class ToolRun:
             if site.author.lets_through(error):
                 raise
             return self._failed(error), NOT_SCORED
-        with Deadline(self._limit, step.piece) as deadline:
+        self._limit = limit = site.author.limit(step.timeout_s, kind.options.timeout_s)
+        with Deadline(limit, step) as deadline:
+            token = None if kind.injected or around.get() is AMBIENT else around.set(AMBIENT)
             try:
                 if kind.injected:
                     return await self._run_injected(args, kwargs)
-                if around.get() is AMBIENT:
+                if not kind.is_coroutine:
                     return await self._run(args, kwargs)
-                token = around.set(AMBIENT)
                 try:
-                    return await self._run(args, kwargs)
-                finally:
-                    around.reset(token)
+                    value = await tool.fn(*args, **kwargs)
+                except BaseException as error:  # the tool's boundary: SystemExit of a tool ends no server
+                    if site.author.lets_through(error):
+                        raise
+                    return self._failed(error), NOT_SCORED
+                return self._returned(value), NOT_SCORED
             except asyncio.CancelledError:
                 self._given_up = True
                 if deadline.caused_it():
-                    raise TimedOut(kind.name, self._limit) from None
+                    raise TimedOut(kind.name, limit) from None
                 raise
+            finally:
+                if token is not None:
+                    around.reset(token)
 
     async def _run_injected(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ToolOutcome, Any]:
         twin = self._tool.kind.twin
@@ -143,10 +143,7 @@ class ToolRun:
                 return outcome, scored
             awaited = scored  # a sync function that gave an awaitable
         try:
-            if tool.kind.is_coroutine:
-                value = await tool.fn(*args, **kwargs)
-            else:
-                value = await _awaited(tool.fn(*args, **kwargs) if awaited is None else awaited)
+            value = await _awaited(tool.fn(*args, **kwargs) if awaited is None else awaited)
         except BaseException as error:  # the tool's boundary: SystemExit of a tool ends no server
             if self._site.author.lets_through(error):
                 raise
