@@ -33,7 +33,6 @@ from mcpenv_client.wire import (
     Frame,
     FrameType,
     check_version,
-    decode_frame,
     encode_reply,
     observation_data,
     request_id_of,
@@ -42,10 +41,11 @@ from mcpenv_client.wire import (
 
 from .execution import Execution
 from .failures import new_incident
+from .frames import read_frame, step_reply
 from .openenv_route import answer_on_socket
 from .pool import SessionPool
 from .public_url import base_url_of
-from .replies import Answer, is_final, step_reply
+from .replies import Answer, is_final
 from .session import Credential, Session
 from .shim import latest
 
@@ -372,7 +372,7 @@ class _Conversation:
             size = len(text) if text.isascii() else len(text.encode())
             if size > self._max_message_bytes:
                 raise InvalidMessage(f"a frame of {size} bytes; at most {self._max_message_bytes} are taken")
-            frame = decode_frame(text)
+            frame = read_frame(text)
         except WireError as refused:
             whose = None
             if text is not None and len(text) <= self._max_message_bytes:

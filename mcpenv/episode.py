@@ -9,7 +9,7 @@ from typing import Any
 
 from mcpenv_client.errors import NotSerializable
 from mcpenv_client.observations import Observation
-from mcpenv_client.records import Fork, Reward, StepRecord, Trajectory
+from mcpenv_client.records import PLAIN_TYPES, Fork, Reward, StepRecord, Trajectory
 from mcpenv_client.values import to_plain
 from mcpenv_client.wire import EpisodeState, Event, next_state
 
@@ -163,7 +163,7 @@ class Episode:
         self.step_count -= 1
 
     def judge(
-        self, record: StepRecord, finish: Finish | None, *, terminal: bool, cut_short: str | None, limit: int | None
+        self, record: StepRecord, finish: Finish | None, terminal: bool, cut_short: str | None, limit: int | None
     ) -> None:
         """Decide whether this step ends the episode.
 
@@ -174,7 +174,17 @@ class Episode:
         """
         if not self.orchestrated:
             return
-        outcome = record.outcome
+        trajectory, outcome = self.trajectory, record.outcome
+        assert trajectory is not None
+        if (
+            finish is None
+            and not terminal
+            and cut_short is None
+            and trajectory.task is None
+            and (limit is None or self.step_count < limit)
+            and type(outcome.value) in PLAIN_TYPES
+        ):
+            return  # as nearly every step
         if finish is not None:
             record.truncated, record.terminated, record.reason = finish.truncated, not finish.truncated, finish.reason
         elif terminal and outcome.result is not None and not outcome.result.is_error:

@@ -11,9 +11,6 @@ import hashlib
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
-
-import orjson
 
 from mcpenv_client.errors import (
     CapacityReached,
@@ -23,7 +20,6 @@ from mcpenv_client.errors import (
     ReplyGone,
     Unauthorized,
 )
-from mcpenv_client.wire import encode_reply
 
 MAX_REPLIES = 256
 MAX_REPLY_BYTES = 8 * 1024 * 1024
@@ -38,24 +34,6 @@ class Answer:
     status: int = 200
     final: bool = True
     """False for a refusal that may be tried again under the same id."""
-
-
-def step_reply(data: dict[str, Any], request_id: str | None) -> str:
-    """`encode_reply` of a step's `step_data`: what it holds was found finite when it was made.
-
-    Raises:
-        NotSerializable: naming the field.
-    """
-    frame: dict[str, Any] = {"type": "observation", "data": data}
-    if request_id is not None:
-        frame["request_id"] = request_id
-    try:
-        text = orjson.dumps(frame)
-    except TypeError:  # an integer of more than 64 bits, say
-        return encode_reply("observation", data, request_id)
-    if text.find(b'"return":null') >= 0:  # the sum of all rewards may have become too large for a float
-        return encode_reply("observation", data, request_id)
-    return text.decode()
 
 
 class _Entry:

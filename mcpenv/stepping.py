@@ -187,7 +187,7 @@ class Stepping:
             return None
         own, finish = outcome.observation, step.finish
         try:
-            reward = reward_of(scored)
+            reward = scored if scored is None else reward_of(scored)
             if own is None and finish is None and of_rubric is None:
                 return reward
             return total(reward, reward_of(own.reward if own else None), of_rubric, finish.reward if finish else None)
@@ -195,12 +195,13 @@ class Stepping:
             raise environment_failure("score", error) from error
 
     def _judge(self, record: StepRecord, step: Step, tool: BoundTool | None) -> None:
+        failed = self.author.stuck or record.outcome.error is not None
         self.episode.judge(
             record,
             step.finish,
-            terminal=tool is not None and tool.kind.options.terminal,
-            cut_short=self._cut_short(record.outcome) if self.author.stuck or record.outcome.error else None,
-            limit=self.env.max_steps,
+            tool is not None and tool.kind.options.terminal,
+            self._cut_short(record.outcome) if failed else None,
+            self.env.max_steps,
         )
 
     def _cut_short(self, outcome: ToolOutcome) -> str | None:

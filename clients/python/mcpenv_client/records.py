@@ -115,12 +115,13 @@ class ToolOutcome:
     def observation(self) -> Observation | None:
         """The value, if it is an observation."""
         # To ask a model's class what is its instance costs as much as a small tool does.
-        if type(self.value) in _PLAIN:
+        if type(self.value) in PLAIN_TYPES:
             return None
         return self.value if isinstance(self.value, Observation) else None
 
 
-_PLAIN = frozenset({str, int, float, bool, type(None), list, dict})
+PLAIN_TYPES = frozenset({str, int, float, bool, type(None), list, dict})
+"""Those of what most tools return; never those of an observation."""
 
 
 def _draft_of(cls: type[Any]) -> Any:

@@ -152,6 +152,15 @@ def decode_frame(text: str | bytes) -> Frame:
         frame = decode(text)
     except ValueError as error:
         raise InvalidJSON(f"Invalid JSON: {error}") from error
+    return frame_of(frame)
+
+
+def frame_of(frame: Any) -> Frame:
+    """The frame that a client's JSON is.
+
+    Raises:
+        InvalidMessage, UnknownType: it is none.
+    """
     if not isinstance(frame, dict):
         raise InvalidMessage(f"a frame is a JSON object, not {_json_kind(frame)}")
     kind = frame.get("type")
@@ -165,7 +174,7 @@ def decode_frame(text: str | bytes) -> Frame:
                 f"a {kind} frame needs data: {_NEEDED[member]}", errors=[_fault("data", "Field required")]
             )
         data = {}
-    if not _FRAME_KEYS.issuperset(frame):
+    if not frame.keys() <= _FRAME_KEYS:
         extra = [name[:60] for name in sorted(set(frame) - _FRAME_KEYS)[:10]]
         raise InvalidMessage(
             f"unknown field in a {kind} frame: {', '.join(extra)}",
@@ -175,6 +184,8 @@ def decode_frame(text: str | bytes) -> Frame:
         raise InvalidMessage(
             f"data of a {kind} frame is a JSON object, not {_json_kind(data)}", errors=[_fault("data", "not an object")]
         )
+    if len(frame) == 2:
+        return Frame(member, data)
     return Frame(member, data, _request_id(frame.get("request_id")), timeout_of(frame.get("timeout_s")))
 
 
