@@ -187,8 +187,9 @@ class MCPEnvironment:
         """What the state at the end of an episode is worth, whatever the agent says of it. Override it, sync or async.
 
         Asked once, when a step or the orchestrator has ended the episode; a task with a verifier of its own is verified
-        by that instead. The value is a part of the reward, called "verified". An exception is an error of the
-        environment: the episode is over and has no score, it is never 0.
+        by that instead. The value is a part of the reward, called "verified"; True or a `Verdict` that passed is worth
+        the top of the task's ``reward_range``, any other bool or verdict the bottom (without a task 1 and 0). An
+        exception is an error of the environment: the episode is over and has no score, it is never 0.
 
         Args:
             evidence: what `world` looked like after the reset, and now.
