@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import pytest
@@ -23,6 +23,7 @@ from mcpenv import ConfigurationError, Mode, Trajectory
 from mcpenv.config import ServerConfig
 from mcpenv.errors import DamagedRecord
 from mcpenv.recording import RecordedEnvironment, RecordedEpisode, Recorder, TornTail, read_episodes
+from mcpenv.recording.episodes import Ending
 from mcpenv.recording.writer import Job, Writer
 from mcpenv.serve import serving
 from mcpenv_client import EnvClient, Plane, ToolErrorType
@@ -97,6 +98,7 @@ def test_each_ending_is_recorded(tmp_path: Path) -> None:
         ("idle", "idle"),
         ("shutdown", "shutdown"),
     ]
+    assert {ending for ending, _ in ended} <= set(get_args(Ending))
 
 
 def test_an_episode_whose_orchestrator_vanished_is_recorded_as_disconnected(tmp_path: Path) -> None:

@@ -279,14 +279,15 @@ def test_a_thousand_episodes_agree_and_one_that_was_tampered_with_is_found(tmp_p
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        ((f"{WORLDS}:Dice",), 0, "1 agree"),
+        ((f"{WORLDS}:Dice",), 0, "1 episode, 11 steps: 1 agree"),
         ((f"{WORLDS}:Dice", "--set", "loaded=true"), 1, "differs at step 8, result.content[0].text"),
         ((f"{WORLDS}:Dice", "--limit", "0"), 2, "there is no episode to replay"),
         ((f"{WORLDS}:Dice", "--episode", "x"), 2, "there is no such episode to replay"),
         ((f"{WORLDS}:Nothing",), 2, "there is no 'Nothing'"),
+        (("http://127.0.0.1:1",), 2, "is the URL of a server, and the environment itself is needed"),
         ((f"{WORLDS}:Forgetful",), 1, "recorded with Dice 0.1.0, replayed with Forgetful 0.1.0"),
     ],
-    ids=["agrees", "set", "limit", "episode", "target", "version"],
+    ids=["agrees", "set", "limit", "episode", "target", "url", "version"],
 )
 def test_the_exit_status_says_what_came_of_it(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], status: int, said: str

@@ -23,8 +23,9 @@ from ..evaluate.agent import Agent
 from ..evaluate.evaluation import Evaluated, Progress, evaluate
 from ..evaluate.model import DEFAULT_KEY, DEFAULT_URL, ModelAgent
 from ..evaluate.program import ProgramAgent
-from ..evaluate.server import is_url
 from ..evaluate.summary import Estimate, Summary
+from ..numerals import number_of
+from ..targets import is_url
 from .output import Page, note, print_json, printable, quiet_logs, report
 from .run_options import Secret
 from .tokens import control_token as read_control_token
@@ -251,14 +252,14 @@ class _Shown:
         self._bar.stop()
         if kind is None or self._last is None:
             return
-        there = f"{self._last.finished} of {self._last.planned} episodes are finished"
+        there = f"{self._last.finished} of {number_of(self._last.planned, 'episode')} finished"
         where = shlex.quote(str(self._last.directory))
         note(f"{there}; the same command with --out {where} goes on.")
 
     def tell(self, progress: Progress) -> None:
         """One more episode is over."""
         if self._last is None and progress.finished:
-            note(f"{progress.finished} of {progress.planned} episodes are there already.")
+            note(f"{progress.finished} of {number_of(progress.planned, 'episode')} there already.")
         self._last = progress
         passed = "" if progress.passed is None else f"{progress.passed} passed"
         self._bar.update(self._task, total=progress.planned, completed=progress.finished, passed=passed)
@@ -326,7 +327,7 @@ def _write_report(done: Evaluated) -> None:
 
 def _status(summary: Summary, fail_under: float | None) -> int:
     if summary.unscored:
-        report(f"{summary.unscored} episodes have no score; --retry-errors plays them again")
+        report(f"{number_of(summary.unscored, 'episode')} without a score; --retry-errors plays again what has none")
         return FAILED
     if fail_under is None:
         return 0

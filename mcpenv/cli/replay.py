@@ -15,6 +15,7 @@ from cyclopts import Parameter
 from mcpenv_client.errors import McpenvError
 
 from ..errors import ConfigurationError, TargetError
+from ..numerals import number_of
 from ..recording import RecordedEpisode, read_episodes
 from ..recording.selection import Selection
 from ..replay import Difference, Replayed, Verdict
@@ -129,7 +130,7 @@ def _show(page: Page, replayed: list[Replayed]) -> None:
         Verdict.DIFFERS: "differ",
     }
     parts = [f"{counts[verdict]} {said[verdict]}" for verdict in Verdict if counts[verdict]]
-    page.line((f"{len(replayed)} episodes, {steps} steps: {', '.join(parts)}", "bold"))
+    page.line((f"{number_of(len(replayed), 'episode')}, {number_of(steps, 'step')}: {', '.join(parts)}", "bold"))
 
 
 def _place(difference: Difference) -> str:

@@ -15,6 +15,7 @@ from mcpenv_client.records import Reward, Trajectory
 
 from ..errors import ConfigurationError
 from ..failures import own_words
+from ..numerals import number_of
 from ..recording import RecordedEpisode, Recorder, ToolLists, read_episodes
 from ..recording.statistics import spread
 from ..recording.summary import return_of
@@ -64,7 +65,7 @@ def rescore(
             for episode in counted(read_episodes(record), "rescored"):
                 scored.take(episode, loaded, recorder, runner)
     if recorder.counts.lost:
-        raise ConfigurationError(f"{recorder.counts.lost} episodes could not be written to {out}")
+        raise ConfigurationError(f"{number_of(recorder.counts.lost, 'episode')} could not be written to {out}")
     if not scored.count:
         raise ConfigurationError(f"{record}: there are no episodes")
     if as_json:
@@ -118,8 +119,10 @@ class _Rescoring:
         for episode_id, why in self.failures[:_SHOWN]:
             report(f"{printable(episode_id)}: {printable(why)}")
         if len(self.failures) > _SHOWN:
-            report(f"and {len(self.failures) - _SHOWN} more episodes, which are not written either")
-        page.line((f"{self.count - len(self.failures)} of {self.count} episodes rescored to {out}", "bold"))
+            report(f"and {len(self.failures) - _SHOWN} more, which are not written either")
+        page.line(
+            (f"{self.count - len(self.failures)} of {number_of(self.count, 'episode')} rescored to {out}", "bold")
+        )
         for when, returns in (("before", self._old), ("after", self._new)):
             figures = spread(returns)
             said = "none scored" if figures is None else f"mean {figures['mean']:g} of {len(returns)} scored"

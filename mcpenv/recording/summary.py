@@ -31,6 +31,15 @@ def summary_of(episode: RecordedEpisode) -> dict[str, Any]:
     }
 
 
+def components_of(trajectory: Trajectory) -> dict[str, float]:
+    """The sum of each named part of its rewards, that of the end among them."""
+    sums: dict[str, float] = {}
+    for reward in (*(step.reward for step in trajectory.steps), trajectory.end_reward):
+        for name, value in ({} if reward is None else reward.components).items():
+            sums[name] = sums.get(name, 0.0) + value
+    return sums
+
+
 def return_of(trajectory: Trajectory) -> float | None:
     """The sum of an episode's rewards; None if none was given."""
     of_reset = (trajectory.observation or {}).get("reward")
