@@ -154,7 +154,10 @@ def test_the_seed_of_a_task_is_the_same_everywhere() -> None:
         ({"task": {"prompt": "x"}}, "no task: id"),
         ({"task": {"id": "x", "colour": "red"}}, "no task: colour"),
         ({"task": {"id": "x", "options": {"colour": "red"}}}, "task 'x': unknown reset option 'colour'"),
-        ({"task": {"id": "x", "options": {"target": "many"}}}, "task 'x': invalid reset options"),
+        (
+            {"task": {"id": "x", "options": {"target": "many"}}},
+            "task 'x': invalid reset options: target: Input should be a valid integer",
+        ),
         ({"task": "test-1", "split": "test"}, "task is given alone"),
     ],
 )
@@ -169,6 +172,13 @@ def test_a_task_that_cannot_be_is_refused_and_the_episode_goes_on(url: str, aske
     with pytest.raises(InvalidMessage, match=said):
         local.reset(**asked)
     assert local.call_tool("add").text == "1"
+
+
+def test_a_reset_option_of_another_type_is_named(url: str) -> None:
+    with EnvClient(url).sync() as env:
+        with pytest.raises(InvalidMessage, match="invalid reset options: target: Input should be a valid integer"):
+            env.reset(target="many")
+        env.reset(target=3)
 
 
 def test_an_environment_without_tasks_takes_one_that_it_is_given() -> None:

@@ -278,7 +278,7 @@ def test_ctrl_c_in_the_middle_loses_nothing_and_the_same_command_goes_on(endpoin
             wait_for_held(endpoint, 3)
             stopped = first.end(signal.SIGINT)
         assert (stopped.status, stopped.out) == (130, "")
-        assert stopped.err == f"10 of 24 episodes finished; the same command with --out {tmp_path} goes on.\n"
+        assert stopped.err == f"10 of 24 episodes are finished; the same command with --out {tmp_path} goes on.\n"
         before = {result.episode_id for result in read_results(tmp_path)}
         check_whole(tmp_path, 10)
 
@@ -286,7 +286,7 @@ def test_ctrl_c_in_the_middle_loses_nothing_and_the_same_command_goes_on(endpoin
         with running(*given) as second:
             done = second.end()
     assert done.status == 0, done.err
-    assert "10 of 24 episodes there already." in done.err
+    assert "10 of 24 episodes are there already." in done.err
     check_whole(tmp_path, 24)
     assert before < {result.episode_id for result in read_results(tmp_path)}
     # Those under way were begun again, and no others.
@@ -362,7 +362,7 @@ def test_a_signal_to_end_ends_the_programs_that_play(tmp_path: Path) -> None:
         child = int(_line_of(tmp_path / "agents" / "slow-0.log", "child: ", first.process))
         (server,) = servers_of(tmp_path)
         stopped = first.end(signal.SIGTERM)
-    assert stopped.status == 130 and "0 of 1 episode finished" in stopped.err
+    assert stopped.status == 130 and "0 of 1 episodes are finished" in stopped.err
     assert not runs(child) and not runs(server)
 
 

@@ -256,14 +256,14 @@ class _Shown:
         self._bar.stop()
         if kind is None or self._last is None:
             return
-        there = f"{self._last.finished} of {number_of(self._last.planned, 'episode')} finished"
+        there = f"{self._last.finished} of {self._last.planned} episodes are finished"
         where = shlex.quote(str(self._last.directory))
         note(f"{there}; the same command with --out {where} goes on.")
 
     def tell(self, progress: Progress) -> None:
         """One more episode is over."""
         if self._last is None and progress.finished:
-            note(f"{progress.finished} of {number_of(progress.planned, 'episode')} there already.")
+            note(f"{progress.finished} of {progress.planned} episodes are there already.")
         self._last = progress
         passed = "" if progress.passed is None else f"{progress.passed} passed"
         self._bar.update(self._task, total=progress.planned, completed=progress.finished, passed=passed)

@@ -121,6 +121,9 @@ def _show(page: Page, replayed: list[Replayed]) -> None:
         page.line(f"and {len(different) - _SHOWN} more")
     for why, count in Counter(each.why for each in replayed if each.why is not None).most_common(_SHOWN):
         page.line((f"{count} not replayed to the end: {printable(str(why))}", "yellow"))
+    for rubric, count in Counter(each.rescored_by for each in different if each.rescored_by is not None).items():
+        which = f"{count} of those that differ rescored by {printable(str(rubric))}"
+        page.line((f"{which}: the recorded rewards are its, and not the environment's", "yellow"))
     counts = Counter(each.verdict for each in replayed)
     steps = sum(each.steps for each in replayed)
     said = {

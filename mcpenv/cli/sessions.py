@@ -22,7 +22,6 @@ from mcpenv_client.connection import http_base, is_loopback, without_password
 from mcpenv_client.errors import ConnectionFailed
 
 from ..errors import ConfigurationError
-from ..numerals import number_of
 from .output import Page, print_json, printable, shown_parts
 from .remote import CONNECT_S
 from .tokens import control_token
@@ -301,7 +300,7 @@ def _parts(reward: LastReward) -> str:
 
 def _summary(seen: Seen) -> str:
     capacity = seen.capacity
-    parts = [f"{capacity.active_sessions} of {number_of(capacity.max_sessions, 'session')}"]
+    parts = [f"{capacity.active_sessions} of {capacity.max_sessions} sessions"]
     if capacity.waiting:
         parts.append(f"{capacity.waiting} waiting")
     if capacity.quarantined:

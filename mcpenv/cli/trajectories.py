@@ -23,7 +23,7 @@ from ..recording import RecordedEpisode, ToolLists, TornTail, read_episodes
 from ..recording.episodes import Ending
 from ..recording.selection import Selection
 from ..recording.statistics import statistics_of
-from ..recording.summary import return_of, summary_of
+from ..recording.summary import fault_of, return_of, summary_of
 from .output import Page, note, print_json
 from .tables import print_table, printable
 
@@ -238,6 +238,9 @@ def _show(page: Page, episode: RecordedEpisode) -> None:
     reason = f" ({printable(trajectory.reason)})" if trajectory.reason and trajectory.reason != episode.ending else ""
     earned = return_of(trajectory)
     total = "not scored" if earned is None else f"return {earned:g}"
+    fault = fault_of(trajectory)
+    if fault is not None:
+        total += f", and nobody knows what more: scoring failed ({fault})"
     page.line((f"{printable(episode.ending)}{reason}, {total}", "bold"))
 
 

@@ -17,7 +17,7 @@ from mcpenv_client.records import StepResult, Trajectory
 from mcpenv_client.tools import Tool
 
 from ..errors import ConfigurationError
-from ..recording.summary import components_of
+from ..recording.summary import components_of, fault_of
 from ..rubrics.group import score_of
 from .agent import Acted, Agent, Play
 from .plan import Key, Planned
@@ -154,7 +154,7 @@ def _result(result: EpisodeResult, acted: Acted, trajectory: Trajectory | None, 
     )
     if trajectory is None:
         return result if result.unscored else replace(result, failure=Failure.ENVIRONMENT_ERROR, detail="no record")
-    fault = trajectory.fault or next((step.fault for step in trajectory.steps if step.fault is not None), None)
+    fault = fault_of(trajectory)
     if fault is not None and not result.unscored:
         result = replace(result, failure=Failure.ENVIRONMENT_ERROR, detail=f"{fault} in the environment's own code")
     elif trajectory.truncated and result.failure is None:

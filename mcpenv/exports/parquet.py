@@ -29,6 +29,7 @@ SCHEMA = pa.schema(
         ("environment_version", pa.string()),
         ("seed", pa.int64()),
         ("return", pa.float64()),
+        ("fault", pa.string()),
         ("terminated", pa.bool_()),
         ("truncated", pa.bool_()),
         ("reason", pa.string()),

@@ -29,6 +29,9 @@ NOT_RECORDED = "not_recorded"
 OBSERVATIONS = "observations"
 """In ``extra``: what the environment's own actions gave, by step, as text of a number."""
 
+RESCORED = "rescored"
+"""In ``extra``: the rubric that gave its rewards anew, and those before, as ``{"rubric", "before"}``."""
+
 Ending = Literal[
     "terminated", "truncated", "reset", "closed", "disconnected", "idle", "restored", "shutdown", "unfinished"
 ]
@@ -61,7 +64,7 @@ class RecordedEpisode:
         tools: names the list of tools, see `ToolLists`; None if it is not known.
         messages: the chat in which a model played it, in OpenAI's shape; None where there was none.
         agent: who played it (``name``, ``version``, ``model``, ...); None if that is not known.
-        extra: more, for programs; keys of ours are `NOT_RECORDED` and `OBSERVATIONS`.
+        extra: more, for programs; keys of ours are `NOT_RECORDED`, `OBSERVATIONS` and `RESCORED`.
         format: the shape of the line, `FORMAT`.
     """
 

@@ -49,6 +49,7 @@ class HeldEpisode:
         verified: its end will be, or was.
         before: the world as the reset left it, for the verifier; None if nobody looked, or there is no world.
         elapsed_s: seconds since the reset.
+        scored: whether anything in it had a reward.
         reset_of: names the reset that it came from: the instance's, and its number there.
         toolbox: the version of the instance's tools.
     """
@@ -59,6 +60,7 @@ class HeldEpisode:
     verified: bool
     before: Tree | None
     elapsed_s: float
+    scored: bool
     reset_of: tuple[str, int]
     toolbox: int
 

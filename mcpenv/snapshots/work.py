@@ -65,6 +65,7 @@ async def hold(instance: Instance, judging: Judging | None, timeout_s: float | N
         judging.verifies,
         judging.before,
         episode.elapsed_s,
+        episode.scored,
         (instance.session_id, episode.reset_number),
         instance.tools.save(),
     )
