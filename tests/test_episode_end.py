@@ -28,10 +28,11 @@ from mcpenv import (
     Verified,
     WeightedSum,
 )
+from mcpenv.config import ServerConfig
 from mcpenv.serve import serving
 from mcpenv.toolbox import Toolbox
 from mcpenv_client import EnvClient, EpisodeDone, InvalidMessage, StepRecord
-from mcpenv_client.errors import SessionLost
+from mcpenv_client.errors import CapacityReached, OperationTimeout, SessionLost
 
 
 def reach(rng: random.Random, index: int) -> dict[str, Any]:
@@ -108,6 +109,35 @@ def url() -> Iterator[str]:
 
 
 # -- tasks at reset
+
+
+def test_a_session_leaves_no_more_stuck_makers_of_tasks_than_may_be() -> None:
+    gate, stuck = threading.Event(), threading.Semaphore(0)
+
+    def make(chance: random.Random, index: int) -> Task:
+        if index == 99:
+            stuck.release()
+            assert gate.wait(60)
+        return Task(id="x", prompt=f"Task {index}.")
+
+    class Slow(MCPEnvironment):
+        """Its hundredth task is never done."""
+
+        tasks = TaskSet.generate(make, seed=1, sizes={"train": 100})
+
+    config = ServerConfig(max_quarantined=1, step_timeout_s=0.2)
+    with serving(Slow, config) as address, EnvClient(address).sync() as client:
+        try:
+            for _ in range(2):
+                with pytest.raises(OperationTimeout):
+                    client.reset(split="train", index=99)
+                assert stuck.acquire(timeout=60)
+            with pytest.raises(CapacityReached, match="too much code is stuck that cannot be stopped"):
+                client.reset(split="train", index=99)
+            assert not stuck.acquire(blocking=False)  # no third thread was begun
+        finally:
+            gate.set()
+        assert client.reset().prompt == ""  # without a task there is nothing to get stuck in
 
 
 def test_a_task_brings_its_prompt_its_options_and_its_seed() -> None:
