@@ -30,6 +30,7 @@ from mcpenv import (
 )
 from mcpenv.config import ServerConfig
 from mcpenv.serve import serving
+from mcpenv.sink import SpilledSteps
 from mcpenv.toolbox import Toolbox
 from mcpenv_client import EnvClient, EpisodeDone, InvalidMessage, StepRecord
 from mcpenv_client.errors import CapacityReached, OperationTimeout, SessionLost
@@ -82,6 +83,12 @@ class Sink:
         self.episodes: list[Trajectory] = []
         self.spilled: list[StepRecord] = []
         self.asked: list[str] = []
+
+    def spilled(self, trajectory: Trajectory) -> SpilledSteps | None:
+        return None
+
+    def resume(self, trajectory: Trajectory, spilled: SpilledSteps) -> None:
+        raise AssertionError
 
     def spill(self, trajectory: Trajectory, steps: list[StepRecord]) -> None:
         self.spilled.extend(steps)

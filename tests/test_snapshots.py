@@ -37,6 +37,7 @@ from mcpenv import (
     WeightedSum,
 )
 from mcpenv.openenv.adapter import OpenEnvEnvironment
+from mcpenv.sink import SpilledSteps
 from mcpenv.snapshots import Snapshot
 from mcpenv.toolbox import Toolbox
 from mcpenv.verify import Evidence
@@ -743,6 +744,12 @@ class Kept:
 
     def __init__(self) -> None:
         self.over: list[Trajectory] = []
+
+    def spilled(self, trajectory: Trajectory) -> SpilledSteps | None:
+        return None
+
+    def resume(self, trajectory: Trajectory, spilled: SpilledSteps) -> None:
+        raise AssertionError
 
     def spill(self, trajectory: Trajectory, steps: list[StepRecord]) -> None:
         raise AssertionError("no episode here is so long")
