@@ -81,7 +81,7 @@ class Sink:
 
     def __init__(self) -> None:
         self.episodes: list[Trajectory] = []
-        self.spilled: list[StepRecord] = []
+        self.taken: list[StepRecord] = []
         self.asked: list[str] = []
 
     def spilled(self, trajectory: Trajectory) -> SpilledSteps | None:
@@ -91,7 +91,7 @@ class Sink:
         raise AssertionError
 
     def spill(self, trajectory: Trajectory, steps: list[StepRecord]) -> None:
-        self.spilled.extend(steps)
+        self.taken.extend(steps)
 
     def episode_over(self, trajectory: Trajectory) -> None:
         self.episodes.append(trajectory)
@@ -485,7 +485,7 @@ def test_steps_that_are_not_kept_go_to_the_sink() -> None:
     env.reset()
     for _ in range(5):
         env.call_tool("add")
-    assert [record.call.step for record in sink.spilled] == [1, 2, 3]
+    assert [record.call.step for record in sink.taken] == [1, 2, 3]
 
 
 def test_tools_that_run_together_all_stand_in_the_record() -> None:
