@@ -33,7 +33,8 @@ async def play_on(env: EnvClient, low: int, high: int, guess: Callable[[int, int
         number = guess(low, high)
         step = await env.call_tool("guess", {"number": number})
         if step.done:
-            return step.info["return"], (await env.state()).step_count
+            earned = step.info["return"]  # None if no guess was ever scored
+            return earned or 0.0, (await env.state()).step_count
         low, high = narrowed(low, high, number, step.text)
 
 

@@ -36,7 +36,7 @@ def rollout(env: Any, model: httpx.Client, name: str, seed: int, max_turns: int 
             step = env.call_tool(call["function"]["name"], json.loads(call["function"]["arguments"] or "{}"))
             print(f"{call['function']['name']}({call['function']['arguments']}): {step.text}")
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": step.text})
-            score = step.info["return"]
+            score = step.info["return"] or 0.0  # None while nothing was scored
             if step.done:
                 return score
     return score

@@ -24,12 +24,13 @@ from mcpenv_client.wire import ActionTypes, action_type
 from . import shim
 from .admission import AuthChecks
 from .agent_server import AgentServer, Target
-from .errors import InvalidTool
+from .errors import InvalidTool, Misuse
 from .execution import Execution
 from .handed_in import HandedIn
 from .kinds import KindCache, ToolOptions, check_name
 from .reset_options import ResetOptions
 from .rubrics import Rubric
+from .rubrics.scoring import refuse_silent
 from .shared import IN_PROCESS, UNSET, being_made
 from .snapshots import Snapshot
 from .snapshots.state import default_state, load_default_state
@@ -146,6 +147,8 @@ class MCPEnvironment:
             raise TypeError(f"{cls.__name__}.lifespan is the class's: put @classmethod above @asynccontextmanager")
         if cls.tasks is not None and not isinstance(cls.tasks, TaskSet):
             raise TypeError(f"{cls.__name__}.tasks is a {type(cls.tasks).__name__}; make it a TaskSet")
+        if isinstance(own.get("rubric"), Rubric):
+            refuse_silent(own["rubric"])
         cls._own_state = cls.save_state is not MCPEnvironment.save_state
         cls._score_is_async = inspect.iscoroutinefunction(cls.score)
         cls._verifies = cls.verify is not MCPEnvironment.verify
@@ -187,8 +190,9 @@ class MCPEnvironment:
         """What the state at the end of an episode is worth, whatever the agent says of it. Override it, sync or async.
 
         Asked once, when a step or the orchestrator has ended the episode; a task with a verifier of its own is verified
-        by that instead. The value is a part of the reward, called "verified". An exception is an error of the
-        environment: the episode is over and has no score, it is never 0.
+        by that instead. The value is a part of the reward, called "verified"; True or a `Verdict` that passed is worth
+        the top of the task's ``reward_range``, any other bool or verdict the bottom (without a task 1 and 0). An
+        exception is an error of the environment: the episode is over and has no score, it is never 0.
 
         Args:
             evidence: what `world` looked like after the reset, and now.
@@ -423,7 +427,8 @@ class MCPEnvironment:
             reason: for the record and ``info["reason"]``.
 
         Returns:
-            The reward of the end, and ``info["return"]``, the sum. If it was over already, the last observation.
+            The reward of the end, and ``info["return"]``, the sum, None if nothing was scored. If it was over already,
+            the last observation.
 
         Raises:
             InvalidMessage: there is no episode yet.
@@ -455,7 +460,7 @@ class MCPEnvironment:
 
         Raises:
             NotSupported: it does not fit this instance.
-            Misuse: it is of another class or version.
+            Misuse: it is of another class or version, or no snapshot at all.
             ExecutionError: the author's code raised (``__cause__``); the environment is NEW.
         """
         return self._execution.home.drive(self.restore_async(snapshot))
@@ -481,6 +486,8 @@ class MCPEnvironment:
 
     async def restore_async(self, snapshot: Snapshot) -> Observation:
         """`restore` for coroutines."""
+        if not isinstance(snapshot, Snapshot):
+            raise Misuse(f"restore takes a Snapshot, as snapshot() gives it, and got a {type(snapshot).__name__}")
         return await shim.restore(self._execution, snapshot)
 
     async def fork_async(self, snapshot: Snapshot | None = None) -> Self:

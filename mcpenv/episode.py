@@ -44,6 +44,7 @@ class Episode:
         handed_over: the record of the running or last episode has gone where records go.
         watchers: who waits for the end.
         reset_finish: what ``finish(...)`` inside reset said.
+        scored: whether the reset, a step or the end had a reward; until then the return is None, and not 0.
     """
 
     __slots__ = (
@@ -57,6 +58,7 @@ class Episode:
         "orchestrated",
         "reset_finish",
         "reset_number",
+        "scored",
         "state",
         "step_count",
         "trajectory",
@@ -76,6 +78,7 @@ class Episode:
         self.first: Observation | None = None
         self.last: Observation | None = None
         self.handed_over = False
+        self.scored = False
         self.watchers = Watchers()
         self._opened_at = 0.0
 
@@ -95,6 +98,7 @@ class Episode:
         self.reset_finish = None
         self.last = None
         self.handed_over = False
+        self.scored = False
         self._opened_at = time.monotonic()
         options = copied(assigned.options)
         if assigned.task is not None and options.get("task") is assigned.task:
@@ -124,6 +128,7 @@ class Episode:
             observation = observation.model_copy(update=update)
         if self.orchestrated and observation.reward is not None:
             trajectory.total_reward += observation.reward
+            self.scored = True
         self.first = observation
         trajectory.observation = _plain(observation)
         return observation
@@ -136,6 +141,7 @@ class Episode:
             then, episode_id=episode_id, steps=[*then.steps], forked_from=Fork(then.episode_id, step)
         )
         self.step_count, self.kept, self.reset_finish = step, kept, None
+        self.scored = held.scored
         self._opened_at = time.monotonic() - held.elapsed_s
         self.first = _renamed(held.first, episode_id)
         self.last = None if held.last is None else _renamed(held.last, episode_id)
@@ -148,6 +154,11 @@ class Episode:
     def elapsed_s(self) -> float:
         """Seconds since the reset."""
         return time.monotonic() - self._opened_at
+
+    @property
+    def earned(self) -> float | None:
+        """The sum of the rewards so far; None if there was none."""
+        return self.trajectory.total_reward if self.scored and self.trajectory is not None else None
 
     def count_step(self) -> None:
         """One more step.
@@ -229,10 +240,12 @@ class Episode:
         trajectory = self.trajectory
         assert trajectory is not None
         trajectory.end_reward, trajectory.fault = reward, fault
-        trajectory.total_reward += 0.0 if reward is None else reward.value
+        if reward is not None:
+            trajectory.total_reward += reward.value
+            self.scored = True
         info: dict[str, Any] = {"episode_id": trajectory.episode_id}
         if fault is None:
-            info["return"] = trajectory.total_reward
+            info["return"] = self.earned
         else:
             info["fault"] = fault  # nobody knows what it is worth
         if reward is not None and reward.components:
@@ -260,6 +273,7 @@ class Episode:
         dropped: StepRecord | None = None
         if record.reward is not None:
             trajectory.total_reward += record.reward.value
+            self.scored = True
         trajectory.steps.append(record)
         if len(trajectory.steps) > keep:
             dropped = trajectory.steps.pop(0)
@@ -293,7 +307,7 @@ class Episode:
             if record.fault is not None and record.done:
                 info["fault"] = record.fault  # nobody knows what the episode is worth
             else:
-                info["return"] = trajectory.total_reward
+                info["return"] = self.earned
             if record.reward is not None and record.reward.components:
                 info["reward"] = dict(record.reward.components)
             if record.reason is not None:

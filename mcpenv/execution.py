@@ -584,6 +584,8 @@ class Execution(Stepping):
         await put.write(timeout_s)
         self._judging, episode.reset_number = judging, reset_number
         episode.resumed(held, snapshot.step, put.kept)
+        if self.sink is not None and held.spilled is not None and episode.trajectory is not None:
+            self.sink.resume(episode.trajectory, held.spilled)
 
     def _open_instead(self, assigned: Assignment) -> None:
         """From now on the episode before is over, and the environment NEW until it is restored."""

@@ -335,6 +335,15 @@ class SessionPool:
         if session is not None:
             self._begin_close(session, reason)
 
+    def refuse_stuck_code(self) -> None:
+        """Refuse to run more code that may get stuck, where too much of it is.
+
+        Raises:
+            CapacityReached: there is.
+        """
+        if self.slots.overrun:
+            raise self.slots.refusal("too much code is stuck that cannot be stopped")
+
     async def replace(self, session: Session) -> None:
         """A new instance for a session whose own is stuck; the old one is left to its thread.
 

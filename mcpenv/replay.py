@@ -17,7 +17,8 @@ from .environment import MCPEnvironment
 from .episode import TIME_LIMIT
 from .execution import STUCK, Execution
 from .fingerprint import Facts, canonical, facts_of_end, facts_of_reset, facts_of_step, first_difference
-from .recording.episodes import NOT_RECORDED, OBSERVATIONS, RecordedEpisode
+from .numerals import number_of
+from .recording.episodes import NOT_RECORDED, OBSERVATIONS, RESCORED, RecordedEpisode
 from .recording.recorder import own_observation
 
 _UNTIMELY = (ToolErrorType.TIMEOUT, ToolErrorType.TRANSPORT_ERROR)
@@ -62,6 +63,7 @@ class Replayed:
     Attributes:
         steps: how many were run and compared.
         why: why not all of them were; None if all were.
+        rescored_by: the rubric that gave the recorded rewards anew: they are not the environment's; None if none did.
         recorded_hash, replayed_hash: the SHA-256 of what was compared, in hexadecimal.
     """
 
@@ -70,6 +72,7 @@ class Replayed:
     steps: int
     difference: Difference | None
     why: str | None
+    rescored_by: str | None
     recorded_hash: str
     replayed_hash: str
 
@@ -122,7 +125,9 @@ class _Replay:
         else:
             verdict = Verdict.PARTLY if self._steps else Verdict.NOT_REPLAYABLE
         recorded, replayed = (each.hexdigest() for each in self._hashes)
-        return Replayed(self._episode.id, verdict, self._steps, difference, why, recorded, replayed)
+        rescored: dict[str, Any] = self._episode.extra.get(RESCORED) or {}
+        by = rescored.get("rubric")
+        return Replayed(self._episode.id, verdict, self._steps, difference, why, by, recorded, replayed)
 
     @property
     def _execution(self) -> Execution:
@@ -137,7 +142,7 @@ class _Replay:
     async def _reset(self) -> None:
         recorded = self._recorded
         if recorded.dropped:
-            raise _Stops(f"its first {recorded.dropped} steps are not in the record")
+            raise _Stops(f"the record lacks {number_of(recorded.dropped, 'step')} at its beginning")
         for lost in self._episode.extra.get(NOT_RECORDED, ()):
             raise _Stops(f"{lost['path']} could not be recorded: {lost['why']}")
         taken = self._env._reset_options

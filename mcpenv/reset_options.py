@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, PydanticSchemaGenerationError, ValidationError, create_model
 
 from mcpenv_client.errors import InvalidMessage
-from mcpenv_client.wire import faults
+from mcpenv_client.wire import describe_faults, faults
 
 logger = logging.getLogger("mcpenv")
 
@@ -109,7 +109,7 @@ class ResetOptions:
         try:
             checked = self._loose.model_validate(dict(options))
         except ValidationError as error:
-            raise InvalidMessage("invalid reset options", errors=faults(error)) from error
+            raise InvalidMessage(f"invalid reset options: {describe_faults(error)}", errors=faults(error)) from error
         values = {name: getattr(checked, _field_name(name)) for name in self._own if name in options}
         return values | dict(checked.__pydantic_extra__ or {})
 

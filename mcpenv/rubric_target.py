@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .errors import TargetError
 from .rubrics import Rubric
+from .rubrics.scoring import refuse_silent
 from .targets import describe, load_object
 
 
@@ -15,7 +16,7 @@ def load_rubric(target: str) -> Rubric:
     """
     found, folder = load_object(target)
     if isinstance(found, Rubric):
-        return found
+        return _scoring(target, found)
     if not callable(found):
         raise TargetError(target, f"it is a {type(found).__name__}, no rubric and nothing that makes one")
     try:
@@ -24,4 +25,12 @@ def load_rubric(target: str) -> Rubric:
         raise TargetError(target, f"it raised {describe(error, folder)}") from error
     if not isinstance(made, Rubric):
         raise TargetError(target, f"it gave a {type(made).__name__}, not a Rubric")
-    return made
+    return _scoring(target, made)
+
+
+def _scoring(target: str, rubric: Rubric) -> Rubric:
+    try:
+        refuse_silent(rubric)
+    except TypeError as error:
+        raise TargetError(target, str(error)) from error
+    return rubric

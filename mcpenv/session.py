@@ -101,6 +101,10 @@ class Pool(Protocol):
         """A new instance for it; its own is stuck."""
         ...
 
+    def refuse_stuck_code(self) -> None:
+        """Refuse to run more code that may get stuck, where too much of it is."""
+        ...
+
     def retire_handle(self, session: Session) -> None:
         """Its episode is past."""
         ...
@@ -234,6 +238,9 @@ class Session:
         seed, episode_id, wanted = Wanted.from_wire(data, env._reset_options, type(env).tasks)
         async with self._resetting:  # the next one would begin its episode before this one's has its handle
             before = self.execution.episode.id
+            if wanted.any:
+                # What makes tasks belongs to no instance: each try that gets stuck leaves one thread more.
+                self._pool.refuse_stuck_code()
             assigned = await self.execution.assign(seed, wanted, timeout_s)
             if self.execution.author.stuck:
                 await self._pool.replace(self)

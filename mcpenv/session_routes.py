@@ -100,6 +100,6 @@ def _worth(episode: Episode) -> dict[str, Any]:
     last = next((reward for reward in rewards if reward is not None), None)
     return {
         "task": None if trajectory.task is None else trajectory.task.name,
-        "return": None if last is None else trajectory.total_reward,  # not scored is not 0
+        "return": episode.earned if trajectory.fault is None else None,
         "reward": None if last is None else {"value": last.value, "components": dict(last.components)},
     }

@@ -10,11 +10,28 @@ from mcpenv_client.tools import Mode
 from .toolbox import Toolbox
 
 
+class SpilledSteps(Protocol):
+    """The oldest steps of an episode, as a sink holds them. They do not change, and pickle."""
+
+    @property
+    def bytes(self) -> int:
+        """About how much memory they take."""
+        ...
+
+
 class EpisodeSink(Protocol):
     """Takes episodes. Its methods are called from whichever thread the core runs in, and are quick: they hand over."""
 
     def spill(self, trajectory: Trajectory, steps: list[StepRecord]) -> None:
         """Take the oldest steps of a running episode, which is longer than its environment keeps."""
+        ...
+
+    def spilled(self, trajectory: Trajectory) -> SpilledSteps | None:
+        """What it was given of a running episode by `spill`, for one that will continue it."""
+        ...
+
+    def resume(self, trajectory: Trajectory, spilled: SpilledSteps) -> None:
+        """An episode has begun that continues another, of which a sink held ``spilled``."""
         ...
 
     def episode_over(self, trajectory: Trajectory) -> None:

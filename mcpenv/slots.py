@@ -56,7 +56,12 @@ class Slots:
     @property
     def open(self) -> bool:
         """Whether any are given."""
-        return not self.closed and self.quarantined <= self._max_quarantined
+        return not self.closed and not self.overrun
+
+    @property
+    def overrun(self) -> bool:
+        """Whether more is left in code that cannot be stopped than may be."""
+        return self.quarantined > self._max_quarantined
 
     async def take(self, make_room: Callable[[], Awaitable[bool]]) -> None:
         """Take a slot; when there is none, wait in line. Cancelling gives the place, or the slot, back.

@@ -83,6 +83,11 @@ class Target:
         return env
 
 
+def is_url(target: str) -> bool:
+    """Whether ``target`` is a server and not an environment's code."""
+    return target.startswith(("http://", "https://"))
+
+
 def load_target(target: str, settings: Sequence[str] = (), tasks: str | Path | None = None) -> Target:
     """Find and load what ``target`` names.
 
@@ -235,6 +240,12 @@ def _find(target: str) -> _Place:
     location, attribute = _split(target)
     if not location:
         raise TargetError(repr(target), "names no environment; the folder you are in is '.'")
+    if is_url(target):
+        raise TargetError(
+            target,
+            "is the URL of a server, and the environment itself is needed here: "
+            "a folder, a file.py, a module:Class or the name of an installed one",
+        )
     try:
         path = Path(location).expanduser()
         is_folder, is_file = path.is_dir(), path.is_file()

@@ -13,7 +13,7 @@ from mcpenv_client.tasks import Task
 from .author import Author, AuthorCode
 from .errors import InvalidVerifier
 from .rewards import reward_of
-from .verify import Evidence, Verdict, check, run
+from .verify import Evidence, Verdict, check, of_verdict, run
 from .worlds import Tree, capture
 
 VERIFIED = "verified"
@@ -81,20 +81,27 @@ class Verification:
         if spec is not None:
             return await run(spec, evidence)
         if self._env._verify_is_async:
-            return reward_of(await self._author.call(self._env.verify, evidence))
+            return _worth(await self._author.call(self._env.verify, evidence), evidence)
         found = await self._author.hand_over(None, self._env.verify, evidence)
-        if isinstance(found, Verdict):
-            evidence.said.extend(found.problems)
         if inspect.isawaitable(found):
             if inspect.iscoroutine(found):
                 found.close()
             raise TypeError("verify gave an awaitable; declare it `async def`")
-        return reward_of(found)
+        return _worth(found, evidence)
 
     def _evidence(self) -> Evidence:
         world = self._env.world
         after = None if world is None else capture(world)
         return Evidence(self._task, self.before, after, named=isinstance(world, Mapping))
+
+
+def _worth(found: Any, evidence: Evidence) -> Reward | None:
+    """What an environment's own `verify` means; sentences of a verdict are kept."""
+    if isinstance(found, Verdict):
+        evidence.said.extend(found.problems)
+    if isinstance(found, bool | Verdict):
+        return of_verdict(bool(found), evidence.task)
+    return reward_of(found)
 
 
 def _named(reward: Reward) -> dict[str, float]:

@@ -106,6 +106,11 @@ class Session:
         """Whether a step may be begun."""
         return self.state in ("new", "running") and not self.stuck
 
+    @property
+    def earned(self) -> float | None:
+        """What its rewards add up to; None if there was none."""
+        return self.total if any(reward is not None for *_, reward in self.log) else None
+
     def begin(self, state: str = "running") -> None:
         """An episode of which nothing has happened."""
         self.state, self.steps, self.count, self.total, self.ending = state, 0, 0, 0.0, None

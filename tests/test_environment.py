@@ -471,7 +471,39 @@ def test_invariant_5_not_scored_is_none_and_not_zero() -> None:
     env = Plain()
     env.reset()
     observation = env.call_tool("say")
-    assert observation.reward is None and observation.info["return"] == 0.0
+    assert observation.reward is None and observation.info["return"] is None
+    assert env.end().info["return"] is None
+
+
+def test_invariant_5_a_return_of_zero_is_one_that_was_scored_also_after_going_back() -> None:
+    class Free(MCPEnvironment):
+        """Pays nothing for a word, and says nothing of the rest."""
+
+        def __init__(self) -> None:
+            @self.tool
+            def say() -> str:
+                return "said"
+
+            @self.tool
+            def think() -> str:
+                return "thought"
+
+        def score(self, call: ToolCall, outcome: ToolOutcome) -> float | None:
+            return 0.0 if call.name == "say" else None
+
+    env = Free()
+    env.reset()
+    assert env.call_tool("think").info["return"] is None
+    unscored = env.snapshot()
+    assert env.call_tool("say").info["return"] == 0.0
+    scored = env.snapshot()
+    assert env.call_tool("think").info["return"] == 0.0
+    env.restore(unscored)
+    assert env.call_tool("think").info["return"] is None
+    env.restore(scored)
+    assert env.call_tool("think").info["return"] == 0.0
+    env.reset()
+    assert env.call_tool("think").info["return"] is None
 
 
 def test_components_of_score_and_finish_add_up_by_name() -> None:

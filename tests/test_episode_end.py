@@ -28,10 +28,12 @@ from mcpenv import (
     Verified,
     WeightedSum,
 )
+from mcpenv.config import ServerConfig
 from mcpenv.serve import serving
+from mcpenv.sink import SpilledSteps
 from mcpenv.toolbox import Toolbox
 from mcpenv_client import EnvClient, EpisodeDone, InvalidMessage, StepRecord
-from mcpenv_client.errors import SessionLost
+from mcpenv_client.errors import CapacityReached, OperationTimeout, SessionLost
 
 
 def reach(rng: random.Random, index: int) -> dict[str, Any]:
@@ -79,11 +81,17 @@ class Sink:
 
     def __init__(self) -> None:
         self.episodes: list[Trajectory] = []
-        self.spilled: list[StepRecord] = []
+        self.taken: list[StepRecord] = []
         self.asked: list[str] = []
 
+    def spilled(self, trajectory: Trajectory) -> SpilledSteps | None:
+        return None
+
+    def resume(self, trajectory: Trajectory, spilled: SpilledSteps) -> None:
+        raise AssertionError
+
     def spill(self, trajectory: Trajectory, steps: list[StepRecord]) -> None:
-        self.spilled.extend(steps)
+        self.taken.extend(steps)
 
     def episode_over(self, trajectory: Trajectory) -> None:
         self.episodes.append(trajectory)
@@ -108,6 +116,35 @@ def url() -> Iterator[str]:
 
 
 # -- tasks at reset
+
+
+def test_a_session_leaves_no_more_stuck_makers_of_tasks_than_may_be() -> None:
+    gate, stuck = threading.Event(), threading.Semaphore(0)
+
+    def make(chance: random.Random, index: int) -> Task:
+        if index == 99:
+            stuck.release()
+            assert gate.wait(60)
+        return Task(id="x", prompt=f"Task {index}.")
+
+    class Slow(MCPEnvironment):
+        """Its hundredth task is never done."""
+
+        tasks = TaskSet.generate(make, seed=1, sizes={"train": 100})
+
+    config = ServerConfig(max_quarantined=1, step_timeout_s=0.2)
+    with serving(Slow, config) as address, EnvClient(address).sync() as client:
+        try:
+            for _ in range(2):
+                with pytest.raises(OperationTimeout):
+                    client.reset(split="train", index=99)
+                assert stuck.acquire(timeout=60)
+            with pytest.raises(CapacityReached, match="too much code is stuck that cannot be stopped"):
+                client.reset(split="train", index=99)
+            assert not stuck.acquire(blocking=False)  # no third thread was begun
+        finally:
+            gate.set()
+        assert client.reset().prompt == ""  # without a task there is nothing to get stuck in
 
 
 def test_a_task_brings_its_prompt_its_options_and_its_seed() -> None:
@@ -154,7 +191,10 @@ def test_the_seed_of_a_task_is_the_same_everywhere() -> None:
         ({"task": {"prompt": "x"}}, "no task: id"),
         ({"task": {"id": "x", "colour": "red"}}, "no task: colour"),
         ({"task": {"id": "x", "options": {"colour": "red"}}}, "task 'x': unknown reset option 'colour'"),
-        ({"task": {"id": "x", "options": {"target": "many"}}}, "task 'x': invalid reset options"),
+        (
+            {"task": {"id": "x", "options": {"target": "many"}}},
+            "task 'x': invalid reset options: target: Input should be a valid integer",
+        ),
         ({"task": "test-1", "split": "test"}, "task is given alone"),
     ],
 )
@@ -169,6 +209,13 @@ def test_a_task_that_cannot_be_is_refused_and_the_episode_goes_on(url: str, aske
     with pytest.raises(InvalidMessage, match=said):
         local.reset(**asked)
     assert local.call_tool("add").text == "1"
+
+
+def test_a_reset_option_of_another_type_is_named(url: str) -> None:
+    with EnvClient(url).sync() as env:
+        with pytest.raises(InvalidMessage, match="invalid reset options: target: Input should be a valid integer"):
+            env.reset(target="many")
+        env.reset(target=3)
 
 
 def test_an_environment_without_tasks_takes_one_that_it_is_given() -> None:
@@ -438,7 +485,7 @@ def test_steps_that_are_not_kept_go_to_the_sink() -> None:
     env.reset()
     for _ in range(5):
         env.call_tool("add")
-    assert [record.call.step for record in sink.spilled] == [1, 2, 3]
+    assert [record.call.step for record in sink.taken] == [1, 2, 3]
 
 
 def test_tools_that_run_together_all_stand_in_the_record() -> None:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import unescape
@@ -97,11 +98,25 @@ def _check_report(directory: Path, document: dict[str, Any]) -> None:
 def test_what_tasks_and_agents_wrote_is_text_in_the_report(cli: Cli, tmp_path: Path) -> None:
     command = f"{sys.executable} -c 'import sys; sys.exit(\"<script>alert(2)</script>\")' {{mcp_url}}"
     done = cli(COUNTING, "--agent", command, "--split", "odd", "--out", str(tmp_path))
-    assert done.status == 0
+    assert done.status == 1
     page = (tmp_path / "report.html").read_text()
     assert "<script" not in page
     for text in ("odd/id <script>alert(1)</script>", "agent crashed: exit status 1: <script>alert(2)</script>"):
         assert text in unescape(page)
+
+
+def test_a_program_that_crashes_in_every_episode_fails_the_command(cli: Cli, tmp_path: Path) -> None:
+    rows = [{"id": name, "prompt": name} for name in ("a", "b", "c")]
+    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = (COUNTING, "--tasks", str(tmp_path / "tasks.jsonl"))
+    done = cli(*given, "--out", str(tmp_path / "all"), "--agent", "sh -c 'echo no key >&2; exit 7'")
+    said = (
+        f"error: the agent crashed in every episode: exit status 7: no key; what it printed is in {tmp_path}/all/agents"
+    )
+    assert done.status == 1 and said in done.err
+    some = cli(*given, "--out", str(tmp_path / "some"), "--agent", "sh -c 'test {task_id} = b'")
+    assert some.status == 0 and "error:" not in some.err
+    assert Counter(result.failure for result in read_results(tmp_path / "some")) == {"agent_crashed": 2, None: 1}
 
 
 def test_an_episode_without_a_score_is_said_and_fails_the_command(
@@ -112,7 +127,7 @@ def test_an_episode_without_a_score_is_said_and_fails_the_command(
     (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = cli(*options(endpoint, tmp_path / "out", "--tasks", str(tmp_path / "tasks.jsonl")))
     assert done.status == 1
-    assert "error: 1 episodes have no score; --retry-errors plays them again" in done.err
+    assert "error: 1 episode without a score; --retry-errors plays again what has none" in done.err
     assert {result.task: result.score for result in read_results(tmp_path / "out")} == {"a": 1.0, "b": None}
     assert set(endpoint.keys) == {"Bearer key-of-mine"}
     assert "RuntimeError: this reset breaks" in (tmp_path / "out" / "server.log").read_text()

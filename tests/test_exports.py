@@ -6,15 +6,18 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow.parquet as pq
 import pytest
 from exported import CHAT, export, record, rows
 from record_worlds import PIXEL
 
+from mcpenv import Evidence, MCPEnvironment, Reward
 from mcpenv.cli import execute
-from mcpenv.recording import RecordedEpisode
+from mcpenv.numerals import number_of
+from mcpenv.recording import RecordedEpisode, Recorder
+from mcpenv.recording.episodes import Ending
 
 
 @pytest.fixture
@@ -47,6 +50,31 @@ def test_openai_chats_have_the_prompt_and_each_call_with_its_answer(folder: Path
     assert [tool["function"]["name"] for tool in bare["tools"]] == ["roll", "say", "picture", "refuse", "crash"]
     assert bare["metadata"]["task_id"] == "low-1" and bare["metadata"]["split"] == "test"
     assert bare["metadata"]["return"] == 1.0 and bare["metadata"]["reason"] == "enough"
+    assert json.loads(bare["metadata"]["reward_components"]) == {"effort": 2.0}
+
+
+class Promised(MCPEnvironment):
+    """Worth something though nobody does anything."""
+
+    def verify(self, evidence: Evidence) -> Reward:
+        return Reward(0.5, {"kept": 0.25})
+
+
+@pytest.mark.parametrize("form", ["chat-openai", "chat-anthropic"])
+def test_a_chat_says_what_an_end_was_paid_that_was_no_step(tmp_path: Path, form: str) -> None:
+    with Recorder(tmp_path / "record") as recorder:
+        env = Promised()
+        recorder.attach(env)
+        env.reset(episode_id="kept")
+        env.end()
+    said = by_id(tmp_path / "record", form)["kept"]["metadata"]
+    parts = {"verified": 0.5, "verified/kept": 0.25}
+    assert (said["return"], said["end_reward"], said["verified"]) == (0.5, 0.5, 0.5)
+    assert json.loads(said["end_reward_components"]) == json.loads(said["reward_components"]) == parts
+    (row,) = pq.read_table(export(tmp_path / "record", "parquet", "episodes.parquet")).to_pylist()
+    assert {name: row[name] for name in said if not name.endswith("_at")} == {
+        name: value for name, value in said.items() if not name.endswith("_at")
+    }
 
 
 def test_the_chat_in_which_a_model_played_is_exported_as_it_was(folder: Path) -> None:
@@ -219,6 +247,36 @@ def test_an_empty_record_has_nothing_and_a_missing_one_is_refused(
     assert capfd.readouterr().out == "0 episodes\n"
     assert execute(["trajectories", "list", str(tmp_path / "none")]) == 2
     assert "there is no such record" in capfd.readouterr().err
+
+
+def test_a_folder_of_other_things_is_no_record_and_a_record_in_it_is_named(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "tools" / "more").mkdir()
+    for elsewhere, hint in (
+        (folder.parent, f"{folder.parent}: this is no record; is it {folder}?"),
+        (folder / "tools", f"{folder / 'tools'}: this is no record; name the folder that --record was given"),
+    ):
+        for command in ("list", "stats"):
+            assert execute(["trajectories", command, str(elsewhere)]) == 2
+            shown = capfd.readouterr()
+            assert shown.out == "" and shown.err == f"error: {hint}\n"
+
+
+def test_an_ending_that_there_is_not_is_refused_with_those_that_there_are(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(["trajectories", "list", str(folder), "--ended", "banana"]) == 2
+    said = capfd.readouterr().err
+    assert '"banana"' in said and all(f'"{ending}"' in said for ending in get_args(Ending))
+
+
+def test_one_is_not_said_in_the_plural(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert execute(["trajectories", "list", str(folder), "--limit", "1"]) == 0
+    assert execute(["trajectories", "stats", str(folder), "--limit", "1"]) == 0
+    shown = capfd.readouterr()
+    assert shown.err == "1 episode\n" and "\n1 episode\n" in shown.out
+    assert (number_of(0, "step"), number_of(1, "step"), number_of(2, "step")) == ("0 steps", "1 step", "2 steps")
 
 
 def test_without_pyarrow_one_line_says_what_to_install(folder: Path) -> None:

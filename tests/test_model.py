@@ -560,7 +560,7 @@ class Machine(RuleBasedStateMachine):
         assert data["done"] is (session.state == "done"), reply
         for ended in ("terminated", "truncated"):
             assert data.get(ended, False) is (session.ending == ended), reply
-        assert data["info"]["return"] == session.total
+        assert data["info"]["return"] == session.earned
         if call.ending is None and session.ending is not None:
             assert data["info"]["reason"] == "max_steps"
             self.note("max_steps")
@@ -602,7 +602,7 @@ class Machine(RuleBasedStateMachine):
         if session.log:
             info = waited["info"]
             # A last step that could not be scored leaves nobody to say what the episode is worth.
-            assert waited["done"] if "fault" in info else info["return"] == session.total
+            assert waited["done"] if "fault" in info else info["return"] == session.earned
         self.check_trajectory(session, self.ask(session, {"type": "trajectory"}))
 
     def check_trajectory(self, session: Session, reply: Reply) -> None:

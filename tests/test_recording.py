@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import pickle
 import subprocess
 import sys
 import threading
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import pytest
@@ -23,6 +24,7 @@ from mcpenv import ConfigurationError, Mode, Trajectory
 from mcpenv.config import ServerConfig
 from mcpenv.errors import DamagedRecord
 from mcpenv.recording import RecordedEnvironment, RecordedEpisode, Recorder, TornTail, read_episodes
+from mcpenv.recording.episodes import Ending
 from mcpenv.recording.writer import Job, Writer
 from mcpenv.serve import serving
 from mcpenv_client import EnvClient, Plane, ToolErrorType
@@ -97,6 +99,7 @@ def test_each_ending_is_recorded(tmp_path: Path) -> None:
         ("idle", "idle"),
         ("shutdown", "shutdown"),
     ]
+    assert {ending for ending, _ in ended} <= set(get_args(Ending))
 
 
 def test_an_episode_whose_orchestrator_vanished_is_recorded_as_disconnected(tmp_path: Path) -> None:
@@ -184,6 +187,36 @@ def test_an_episode_longer_than_its_environment_keeps_is_recorded_from_its_first
     (recorded,) = read_episodes(recorder.directory)
     assert recorded.trajectory.dropped == 0
     assert [step.call.arguments["text"] for step in recorded.trajectory.steps] == [str(n) for n in range(700)]
+
+
+def test_what_continues_an_episode_longer_than_its_environment_keeps_is_recorded_from_its_first_step(
+    recorder: Recorder,
+) -> None:
+    class Short(Dice):
+        max_kept_steps = 10
+
+    env = Short()
+    recorder.attach(env)
+    env.reset(target=10**6, episode_id="first")
+    for number in range(600):
+        env.call_tool("say", {"text": str(number)})
+    held = pickle.loads(pickle.dumps(env.snapshot()))
+    other = env.fork()
+    for number in range(600, 900):
+        env.call_tool("say", {"text": "no"})
+        other.call_tool("say", {"text": str(number)})
+    other.close()
+    env.reset(target=10**6, episode_id="between")
+    env.restore(held)  # the episode itself is long over
+    env.call_tool("say", {"text": "600"})
+    env.close()
+    recorder.flush()
+    continued = [each.trajectory for each in read_episodes(recorder.directory) if each.trajectory.forked_from]
+    found = {trajectory.steps[-1].call.step: trajectory for trajectory in continued}
+    assert found.keys() == {900, 601}
+    for length, trajectory in found.items():
+        assert trajectory.dropped == 0
+        assert [step.call.arguments["text"] for step in trajectory.steps] == [str(n) for n in range(length)]
 
 
 def test_a_program_that_ends_without_closing_its_recorder_loses_nothing(tmp_path: Path) -> None:

@@ -26,6 +26,13 @@ from mcpenv_client import EnvClient, Task, ToolCall, ToolOutcome
 WORLDS = Path(__file__).parent / "record_worlds.py"
 
 
+class Loaded(Dice):
+    """Nothing depends on its seed."""
+
+    def __init__(self) -> None:
+        super().__init__(loaded=True)
+
+
 def recorded(folder: Path, *seeds: int) -> list[RecordedEpisode]:
     """Episodes of the game, played in process."""
     with Recorder(folder) as recorder:
@@ -121,6 +128,27 @@ def test_a_tampered_record_is_named_with_its_first_difference(
     if path == ["steps", -1, "terminated"]:
         difference = (len(episode.trajectory.steps), "terminated")
     assert (found.difference.step, found.difference.field) == difference
+
+
+def test_what_docs_say_is_not_compared_is_not(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "record") as recorder:
+        env: Any = Loaded()
+        recorder.attach(env)
+        env.reset(seed=1, task=Task(id="one", options={"target": 20}))
+        for words in ("first", "second"):
+            env.call_tool("say", {"text": words})
+        env.end(reason="enough")
+
+    def change(lines: list[Any]) -> None:
+        trajectory = lines[0]["trajectory"]
+        trajectory.update(seed=2, reason="too much")
+        trajectory["task"].update(id="other", version="2")
+        del trajectory["steps"][0]
+        trajectory["steps"][0]["call"]["step"] = 1
+
+    (changed,) = read_episodes(tampered(tmp_path / "record", tmp_path / "tampered.jsonl", change))
+    found = replay(Loaded(), changed)
+    assert (found.verdict, found.steps) == (Verdict.AGREES, 1)
 
 
 def test_an_observation_of_an_own_action_is_compared_too(tmp_path: Path) -> None:
@@ -279,14 +307,15 @@ def test_a_thousand_episodes_agree_and_one_that_was_tampered_with_is_found(tmp_p
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        ((f"{WORLDS}:Dice",), 0, "1 agree"),
+        ((f"{WORLDS}:Dice",), 0, "1 episode, 11 steps: 1 agree"),
         ((f"{WORLDS}:Dice", "--set", "loaded=true"), 1, "differs at step 8, result.content[0].text"),
         ((f"{WORLDS}:Dice", "--limit", "0"), 2, "there is no episode to replay"),
         ((f"{WORLDS}:Dice", "--episode", "x"), 2, "there is no such episode to replay"),
         ((f"{WORLDS}:Nothing",), 2, "there is no 'Nothing'"),
+        (("http://127.0.0.1:1",), 2, "is the URL of a server, and the environment itself is needed"),
         ((f"{WORLDS}:Forgetful",), 1, "recorded with Dice 0.1.0, replayed with Forgetful 0.1.0"),
     ],
-    ids=["agrees", "set", "limit", "episode", "target", "version"],
+    ids=["agrees", "set", "limit", "episode", "target", "url", "version"],
 )
 def test_the_exit_status_says_what_came_of_it(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], status: int, said: str

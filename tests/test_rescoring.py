@@ -137,6 +137,20 @@ def test_new_records_have_the_new_rewards_and_keep_the_old_ones(
     assert json.loads(capfd.readouterr().out)["return_after"]["mean"] == pytest.approx(mean)
 
 
+def test_a_replay_of_a_rescored_record_says_why_it_differs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    recorded(tmp_path / "old", Dice(), 1)
+    rubric = f"{WORLDS}:few_rolls"
+    assert execute(["rescore", str(tmp_path / "old"), "--rubric", rubric, "--out", str(tmp_path / "new")]) == 0
+    capfd.readouterr()
+    assert execute(["replay", str(tmp_path / "new"), "--target", f"{WORLDS}:Dice"]) == 1
+    said = f"3 of those that differ rescored by {rubric}: the recorded rewards are its, and not the environment's\n"
+    assert said in capfd.readouterr().out
+    assert execute(["replay", str(tmp_path / "new"), "--target", f"{WORLDS}:Dice", "--json"]) == 1
+    assert {each["rescored_by"] for each in json.loads(capfd.readouterr().out)["replayed"]} == {rubric}
+    assert execute(["replay", str(tmp_path / "old"), "--target", f"{WORLDS}:Dice"]) == 0
+    assert "rescored" not in capfd.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("rubric", "status", "said"),
     [

@@ -625,6 +625,27 @@ def test_a_rubric_that_is_none_is_said_at_the_reset() -> None:
     assert "rubric is a str" in str(raised.value.__cause__)
 
 
+class Misspelt(Rubric):
+    """Was meant to score."""
+
+    def scores(self, call: ToolCall, outcome: ToolOutcome) -> float:
+        return 1.0
+
+
+def test_a_rubric_that_overrides_nothing_is_refused_where_it_is_attached() -> None:
+    said = "Misspelt never scores: it overrides neither score nor score_trajectory"
+    with pytest.raises(TypeError, match=said):
+
+        class Silent(MCPEnvironment):
+            rubric = WeightedSum({"a": constant(1.0), "b": Misspelt()})
+
+    env = Desk()
+    env.rubric = Misspelt()
+    with pytest.raises(ExecutionError) as failed:
+        env.reset()
+    assert str(failed.value.__cause__) == said
+
+
 def test_a_rubric_sees_its_environment_and_outside_an_episode_there_is_none() -> None:
     env = Desk(Length())
     env.reset()

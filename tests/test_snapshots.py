@@ -37,6 +37,7 @@ from mcpenv import (
     WeightedSum,
 )
 from mcpenv.openenv.adapter import OpenEnvEnvironment
+from mcpenv.sink import SpilledSteps
 from mcpenv.snapshots import Snapshot
 from mcpenv.toolbox import Toolbox
 from mcpenv.verify import Evidence
@@ -431,6 +432,9 @@ def test_another_class_and_another_version_are_refused() -> None:
         Ledger().restore(held)
     newer = begun(Newer()).snapshot()
     Newer.VERSION = "3"
+    for nothing in (None, {"episode_id": "x"}):
+        with pytest.raises(Misuse, match=f"restore takes a Snapshot, .* got a {type(nothing).__name__}"):
+            Plain().restore(nothing)  # type: ignore[arg-type]
     with pytest.raises(Misuse, match=r"version 2 of .* cannot be restored in version 3"):
         Newer().restore(newer)
 
@@ -740,6 +744,12 @@ class Kept:
 
     def __init__(self) -> None:
         self.over: list[Trajectory] = []
+
+    def spilled(self, trajectory: Trajectory) -> SpilledSteps | None:
+        return None
+
+    def resume(self, trajectory: Trajectory, spilled: SpilledSteps) -> None:
+        raise AssertionError
 
     def spill(self, trajectory: Trajectory, steps: list[StepRecord]) -> None:
         raise AssertionError("no episode here is so long")

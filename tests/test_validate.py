@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from cheating_worlds import GUESS, PAY, REPORT, Office
 
-from mcpenv import MCPEnvironment, Observation, Reward
+from mcpenv import MCPEnvironment, Observation, Reward, Verdict, worth_of
 from mcpenv.cli import execute
 from mcpenv.targets import load_target
 from mcpenv.validation import Report, TaskReport, validate
@@ -75,6 +75,61 @@ def test_tasks_of_other_ranges_and_without_an_oracle_are_judged_as_they_are() ->
     assert report.ok, [task.problems for task in report.tasks]
     assert [(task.oracle, task.nothing) for task in report.tasks] == [(3.0, -2.0), (None, 0.0), (1.0, 0.0)]
     assert report.to_plain()["without_oracle"] == ["report"] and report.tasks[1].repeats
+
+
+class Desk(MCPEnvironment):
+    """Ring the bell. Every call is paid, beside what the end is worth."""
+
+    pay = 2.0
+
+    def __init__(self) -> None:
+        self.rung = False
+
+        @self.tool
+        def ring() -> str:
+            """Ring the bell."""
+            self.rung = True
+            return "rung"
+
+        @self.tool
+        def wait() -> str:
+            """Let time pass."""
+            return "it passed"
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None) -> None:
+        self.rung = False
+
+    def score(self, call: Any, outcome: Any) -> float:
+        return self.pay if call.name == "ring" else 0.0
+
+    def verify(self, evidence: Evidence) -> bool | Verdict:
+        return Verdict(self.rung) if evidence.task is not None and evidence.task.metadata else self.rung
+
+
+@pytest.mark.parametrize("metadata", [{}, {"verdict": True}], ids=["bool", "verdict"])
+def test_a_range_is_what_ends_are_worth_whatever_else_is_paid(metadata: dict[str, Any]) -> None:
+    ring = OracleCall(tool_name="ring")
+    task = Task(id="ring", oracle=[ring], reward_range=(-2.0, 3.0), metadata=metadata)
+    report = validate(Desk, [task], random_seeds=0)
+    assert report.ok, report.tasks[0].problems
+    assert (report.tasks[0].oracle, report.tasks[0].nothing) == (3.0, -2.0)
+    with Desk() as env:
+        env.reset(task=task)
+        env.call_tool("ring")
+        assert env.end().info["return"] == 5.0 and env.trajectory is not None and worth_of(env.trajectory) == 3.0
+        env.reset()
+        env.call_tool("ring")
+        assert env.end().reward == 1.0  # without a task
+
+
+def test_to_return_as_much_as_the_oracle_without_solving_is_a_problem_of_the_task() -> None:
+    class Idle(Desk):
+        """What a solution costs is more than it is worth."""
+
+        pay = -9.0
+
+    task = Task(id="ring", oracle=[OracleCall(tool_name="ring")])
+    assert problems(Idle, task, random_seeds=0) == "doing nothing returns 0, and the oracle -8"
 
 
 # -- cheatable ones: each of them differs from an honest one in one thing
@@ -254,7 +309,7 @@ CHEATABLE: dict[str, tuple[Callable[[], MCPEnvironment], Task, str]] = {
     "a maze that pays for walking": (OpenMaze, ROOMS, "random play (seed "),
     "a maze that pays for nothing": (GenerousMaze, ROOMS, "doing nothing scores 0.1 and not 0"),
     "a maze that does not heed its seed": (UnseededMaze, ROOMS, "the oracle scores 0 and not 1"),
-    "a maze that pays for looking": (ShapedMaze, ROOMS, "random play (seed "),
+    "a maze that pays for looking": (ShapedMaze, ROOMS, "random play (seed 0) returns "),
     "a maze that scores nothing": (SilentMaze, ROOMS, "the oracle scores nothing (it is not scored) and not 1"),
     "a maze whose verifier breaks": (BrokenMaze, ROOMS, "doing nothing fails: "),
     "a maze whose oracle goes on after the end": (
@@ -427,6 +482,7 @@ def test_a_cheatable_copy_of_a_folder_is_found_out_from_outside(tmp_path: Path) 
         ((str(ENVS / "maze_mcp"), "--random-seeds", "-1"), "--random-seeds is -1"),
         ((str(ENVS / "maze_mcp"), "--tasks", "nowhere.jsonl"), "nowhere.jsonl"),
         (("nowhere",), "nowhere"),
+        (("http://127.0.0.1:1",), "is the URL of a server, and the environment itself is needed"),
     ],
 )
 def test_what_cannot_be_tried_is_refused(arguments: tuple[str, ...], said: str, command: Run) -> None:

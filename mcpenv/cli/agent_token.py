@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ..errors import ConfigurationError
-from .remote import is_url
+from ..targets import is_url
 from .tokens import AGENT_TOKEN, agent_token, forget
 
 Secret = Annotated[str | None, Parameter(allow_leading_hyphen=True)]

@@ -8,6 +8,7 @@ import os
 import shlex
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +22,13 @@ from rich.progress import Progress as Bar
 from ..errors import ConfigurationError
 from ..evaluate.agent import Agent
 from ..evaluate.evaluation import Evaluated, Progress, evaluate
+from ..evaluate.folder import AGENTS
 from ..evaluate.model import DEFAULT_KEY, DEFAULT_URL, ModelAgent
 from ..evaluate.program import ProgramAgent
-from ..evaluate.server import is_url
+from ..evaluate.results import Failure
 from ..evaluate.summary import Estimate, Summary
+from ..numerals import number_of
+from ..targets import is_url
 from .output import Page, note, print_json, printable, quiet_logs, report
 from .run_options import Secret
 from .tokens import control_token as read_control_token
@@ -160,8 +164,9 @@ def evaluate_command(
 ) -> int:
     """Have an agent play an environment's tasks, and say how well it does.
 
-    Exit status: 0 done; 1 below --fail-under, or an episode failed by the environment or the endpoint; 2 not begun, or
-    the agent or the server is gone; 130 Ctrl-C. Whatever ended it, the same command with --out goes on.
+    Exit status: 0 done; 1 below --fail-under, an episode failed by the environment or the endpoint, or the agent's
+    program crashed in all of them; 2 not begun, or the agent or the server is gone; 130 Ctrl-C. Whatever ended it, the
+    same command with --out goes on.
 
     Args:
         target: An environment as for run, or the URL of a server.
@@ -196,7 +201,7 @@ def evaluate_command(
     else:
         _print(done)
     _write_report(done)
-    return _status(done.summary, results.fail_under)
+    return _status(done, results.fail_under)
 
 
 # -- the agent's options
@@ -324,9 +329,15 @@ def _write_report(done: Evaluated) -> None:
     note(f"Report: {write_report(done)}")
 
 
-def _status(summary: Summary, fail_under: float | None) -> int:
+def _status(done: Evaluated, fail_under: float | None) -> int:
+    summary = done.summary
+    if summary.finished and summary.failures.get(Failure.AGENT_CRASHED) == summary.finished:
+        why = Counter(result.detail for result in done.results).most_common(1)[0][0]
+        where = shlex.quote(str(done.directory / AGENTS))
+        report(f"the agent crashed in every episode: {why}; what it printed is in {where}; --fresh plays again")
+        return FAILED
     if summary.unscored:
-        report(f"{summary.unscored} episodes have no score; --retry-errors plays them again")
+        report(f"{number_of(summary.unscored, 'episode')} without a score; --retry-errors plays again what has none")
         return FAILED
     if fail_under is None:
         return 0

@@ -22,11 +22,11 @@ from ..describe import Description
 from ..environment import MCPEnvironment
 from ..errors import ConfigurationError
 from ..source import EnvironmentSource
-from ..targets import Target, load_target
+from ..targets import Target, is_url, load_target
 from .agent_token import AgentToken
 from .instance import instance
 from .output import Page, author_output, print_json, quiet_logs
-from .remote import Bearer, connected, description, is_url, list_tools
+from .remote import Bearer, connected, description, list_tools
 
 _BOTH = [mode.value for mode in Mode]
 

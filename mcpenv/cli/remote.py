@@ -30,11 +30,6 @@ READ_S = 300.0
 _ENDPOINTS = ("mcp", "sse")
 
 
-def is_url(target: str) -> bool:
-    """Whether ``target`` is a server and not an environment's code."""
-    return target.startswith(("http://", "https://"))
-
-
 def mcp_url(url: str) -> str:
     """The MCP endpoint of a server: ``/mcp`` below the URL, unless the URL is an endpoint already."""
     scheme, host, path, query, fragment = urlsplit(url)

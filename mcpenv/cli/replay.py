@@ -15,6 +15,7 @@ from cyclopts import Parameter
 from mcpenv_client.errors import McpenvError
 
 from ..errors import ConfigurationError, TargetError
+from ..numerals import number_of
 from ..recording import RecordedEpisode, read_episodes
 from ..recording.selection import Selection
 from ..replay import Difference, Replayed, Verdict
@@ -120,6 +121,9 @@ def _show(page: Page, replayed: list[Replayed]) -> None:
         page.line(f"and {len(different) - _SHOWN} more")
     for why, count in Counter(each.why for each in replayed if each.why is not None).most_common(_SHOWN):
         page.line((f"{count} not replayed to the end: {printable(str(why))}", "yellow"))
+    for rubric, count in Counter(each.rescored_by for each in different if each.rescored_by is not None).items():
+        which = f"{count} of those that differ rescored by {printable(str(rubric))}"
+        page.line((f"{which}: the recorded rewards are its, and not the environment's", "yellow"))
     counts = Counter(each.verdict for each in replayed)
     steps = sum(each.steps for each in replayed)
     said = {
@@ -129,7 +133,7 @@ def _show(page: Page, replayed: list[Replayed]) -> None:
         Verdict.DIFFERS: "differ",
     }
     parts = [f"{counts[verdict]} {said[verdict]}" for verdict in Verdict if counts[verdict]]
-    page.line((f"{len(replayed)} episodes, {steps} steps: {', '.join(parts)}", "bold"))
+    page.line((f"{number_of(len(replayed), 'episode')}, {number_of(steps, 'step')}: {', '.join(parts)}", "bold"))
 
 
 def _place(difference: Difference) -> str:

@@ -15,7 +15,9 @@ from mcpenv_client.records import Reward, Trajectory
 
 from ..errors import ConfigurationError
 from ..failures import own_words
+from ..numerals import number_of
 from ..recording import RecordedEpisode, Recorder, ToolLists, read_episodes
+from ..recording.episodes import RESCORED
 from ..recording.statistics import spread
 from ..recording.summary import return_of
 from ..rubric_target import load_rubric
@@ -64,7 +66,7 @@ def rescore(
             for episode in counted(read_episodes(record), "rescored"):
                 scored.take(episode, loaded, recorder, runner)
     if recorder.counts.lost:
-        raise ConfigurationError(f"{recorder.counts.lost} episodes could not be written to {out}")
+        raise ConfigurationError(f"{number_of(recorder.counts.lost, 'episode')} could not be written to {out}")
     if not scored.count:
         raise ConfigurationError(f"{record}: there are no episodes")
     if as_json:
@@ -96,7 +98,7 @@ class _Rescoring:
             self.failures.append((episode.id, "; ".join([said, *getattr(error, "__notes__", ())])))
             return
         tools = None if episode.tools is None else recorder.tools.keep(self._lists.read(episode.tools))
-        extra = {**episode.extra, "rescored": {"rubric": self._rubric, "before": _rewards(old)}}
+        extra = {**episode.extra, RESCORED: {"rubric": self._rubric, "before": _rewards(old)}}
         recorder.write(replace(episode, trajectory=new, tools=tools, extra=extra))
         for returns, trajectory in ((self._old, old), (self._new, new)):
             earned = return_of(trajectory)
@@ -118,7 +120,7 @@ class _Rescoring:
         for episode_id, why in self.failures[:_SHOWN]:
             report(f"{printable(episode_id)}: {printable(why)}")
         if len(self.failures) > _SHOWN:
-            report(f"and {len(self.failures) - _SHOWN} more episodes, which are not written either")
+            report(f"and {len(self.failures) - _SHOWN} more, which are not written either")
         page.line((f"{self.count - len(self.failures)} of {self.count} episodes rescored to {out}", "bold"))
         for when, returns in (("before", self._old), ("after", self._new)):
             figures = spread(returns)

@@ -22,11 +22,11 @@ from mcpenv_client.tasks import Task
 from mcpenv_client.tools import Mode
 
 from ..errors import ConfigurationError
-from ..targets import load_target
+from ..targets import is_url, load_target
 from ..tasks import NoSuchTask, TaskSet
 from .instance import instance
 from .output import Page, author_output, print_json, quiet_logs
-from .remote import base_url, is_url
+from .remote import base_url
 from .sessions import printable
 from .tokens import control_token
 

@@ -18,10 +18,12 @@ from mcpenv_client.tools import Tool
 from ..errors import ConfigurationError
 from ..exports.conversation import prompt_of, text_of
 from ..exports.files import Format, export
+from ..numerals import number_of
 from ..recording import RecordedEpisode, ToolLists, TornTail, read_episodes
+from ..recording.episodes import Ending
 from ..recording.selection import Selection
 from ..recording.statistics import statistics_of
-from ..recording.summary import return_of, summary_of
+from ..recording.summary import fault_of, return_of, summary_of
 from .output import Page, note, print_json
 from .tables import print_table, printable
 
@@ -41,7 +43,7 @@ class Which:
         task: Episodes of the task of this id.
         split: Episodes of tasks of this split.
         min_return: Episodes whose rewards add up to at least this.
-        ended: Episodes that ended so: terminated, truncated, reset, closed, disconnected, idle, ...
+        ended: Episodes that ended so.
         limit: At most so many.
     """
 
@@ -49,7 +51,7 @@ class Which:
     task: str | None = None
     split: str | None = None
     min_return: float | None = None
-    ended: str | None = None
+    ended: Ending | None = None
     limit: int | None = None
 
     def of(self, record: Path) -> Iterator[RecordedEpisode]:
@@ -86,7 +88,7 @@ def list_episodes(
         return 0
     rows = [_row(episode) for episode in found]
     print_table(Page(sys.stdout), _HEADINGS, rows, right=("steps", "return"))
-    note(f"{len(rows)} episodes" if len(rows) != 1 else "1 episode")
+    note(number_of(len(rows), "episode"))
     return 0
 
 
@@ -157,7 +159,7 @@ def export_episodes(
         debug: Show the traceback when something fails.
     """
     count = export(_with_tools(record, which.of(record)), Format(form), out, arguments=arguments)
-    note(f"{count} episodes" if count != 1 else "1 episode")
+    note(number_of(count, "episode"))
     return 0
 
 
@@ -186,7 +188,8 @@ def _only(record: Path, beginning: str) -> RecordedEpisode:
 
 
 def _tell_torn(tail: TornTail) -> None:
-    note(f"{tail.path.name}: the last {tail.size} bytes are of an episode that was not written to its end; left out")
+    lost = number_of(tail.size, "byte")
+    note(f"{tail.path.name}: left out the last {lost}, of an episode that was not written to its end")
 
 
 # -- showing
@@ -223,7 +226,7 @@ def _show(page: Page, episode: RecordedEpisode) -> None:
     page.line()
     page.block(_clean(prompt_of(episode)))
     if trajectory.dropped:
-        page.line((f"({trajectory.dropped} steps before these are not in the record)", "dim"))
+        page.line((f"({number_of(trajectory.dropped, 'step')} before these not in the record)", "dim"))
     for step in trajectory.steps:
         page.line()
         _show_step(page, episode, step)
@@ -235,6 +238,9 @@ def _show(page: Page, episode: RecordedEpisode) -> None:
     reason = f" ({printable(trajectory.reason)})" if trajectory.reason and trajectory.reason != episode.ending else ""
     earned = return_of(trajectory)
     total = "not scored" if earned is None else f"return {earned:g}"
+    fault = fault_of(trajectory)
+    if fault is not None:
+        total += f", and nobody knows what more: scoring failed ({fault})"
     page.line((f"{printable(episode.ending)}{reason}, {total}", "bold"))
 
 
@@ -265,7 +271,7 @@ def _clean(text: str) -> str:
 
 def _show_figures(page: Page, figures: dict[str, Any]) -> None:
     count = figures["episodes"]
-    page.line((f"{count} episodes" if count != 1 else "1 episode", "bold"))
+    page.line((number_of(count, "episode"), "bold"))
     if not count:
         return
     page.line()

@@ -20,6 +20,7 @@ from mcpenv_client.tools import Mode
 
 from ..environment import MCPEnvironment
 from ..errors import ConfigurationError
+from ..numerals import number_of
 from ..shared import IN_PROCESS
 from ..targets import Target, load_target
 from ..tasks import NoSuchTask, TaskSet
@@ -139,7 +140,9 @@ def _show(report: Report) -> None:
             _score(of_task.nothing),
             _score(max(played)) if played else "-",
             "-" if of_task.repeats is None else "agree" if of_task.repeats else "differ",
-            Text("sound", "green") if not of_task.problems else Text(_counted(len(of_task.problems), "problem"), "red"),
+            Text("sound", "green")
+            if not of_task.problems
+            else Text(number_of(len(of_task.problems), "problem"), "red"),
         )
     console.print(table)
     page = Page(sys.stdout)
@@ -161,12 +164,8 @@ def _show_problems(page: Page, of_task: TaskReport) -> None:
 def _summary(report: Report) -> str:
     unsound = sum(bool(of_task.problems) for of_task in report.tasks)
     without = sum(not of_task.has_oracle for of_task in report.tasks)
-    said = f"{_counted(len(report.tasks), 'task')}, " + (f"{unsound} of them unsound" if unsound else "all sound")
+    said = f"{number_of(len(report.tasks), 'task')}, " + (f"{unsound} of them unsound" if unsound else "all sound")
     return f"{said}; {without} without an oracle: nobody has seen that they can be solved" if without else said
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _score(score: float | None) -> str:

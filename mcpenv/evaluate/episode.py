@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from mcpenv_client.records import StepResult, Trajectory
 from mcpenv_client.tools import Tool
 
 from ..errors import ConfigurationError
+from ..recording.summary import components_of, fault_of
 from ..rubrics.group import score_of
 from .agent import Acted, Agent, Play
 from .plan import Key, Planned
@@ -154,7 +154,7 @@ def _result(result: EpisodeResult, acted: Acted, trajectory: Trajectory | None, 
     )
     if trajectory is None:
         return result if result.unscored else replace(result, failure=Failure.ENVIRONMENT_ERROR, detail="no record")
-    fault = trajectory.fault or next((step.fault for step in trajectory.steps if step.fault is not None), None)
+    fault = fault_of(trajectory)
     if fault is not None and not result.unscored:
         result = replace(result, failure=Failure.ENVIRONMENT_ERROR, detail=f"{fault} in the environment's own code")
     elif trajectory.truncated and result.failure is None:
@@ -171,14 +171,3 @@ def _result(result: EpisodeResult, acted: Acted, trajectory: Trajectory | None, 
         truncated=trajectory.truncated,
         reason=trajectory.reason,
     )
-
-
-def components_of(trajectory: Trajectory) -> dict[str, float]:
-    """The sum of each named part of its rewards, that of the end among them."""
-    rewards = [*(step.reward for step in trajectory.steps), trajectory.end_reward]
-    sums: defaultdict[str, float] = defaultdict(float)
-    for reward in rewards:
-        if reward is not None:
-            for name, part in reward.components.items():
-                sums[name] += part
-    return dict(sums)

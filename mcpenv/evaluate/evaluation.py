@@ -18,12 +18,13 @@ from mcpenv_client.tasks import Task
 from ..environment import MCPEnvironment
 from ..errors import ConfigurationError
 from ..recording import RecordedEnvironment
+from ..targets import is_url
 from .agent import Agent
 from .episode import play
 from .folder import SERVER_LOG, SUMMARY, RunFolder
 from .plan import Key, Planned, chosen, of_seeds, samples_of
 from .results import EpisodeResult
-from .server import Server, is_url, served
+from .server import Server, served
 from .summary import Summary, summarize
 
 EPISODES_WITHOUT_TASKS = 10

@@ -41,7 +41,7 @@ class Planned:
     """An episode that is to be played.
 
     Attributes:
-        full_reward: the return of a solved task; None where there is no task.
+        full_reward: what a solved task is worth (`worth_of`); None where there is no task.
         digest: of the task as it is now; None where there is none.
     """
 

@@ -21,6 +21,7 @@ from ..config import ServerConfig
 from ..environment import MCPEnvironment
 from ..errors import ConfigurationError
 from ..serve import serving
+from ..targets import is_url
 from .own_server import OwnServer
 
 CONNECT_S = 15.0
@@ -116,11 +117,6 @@ async def served(
             config = replace(ServerConfig(), control_token=token, require_handle=True)
             url = stack.enter_context(serving(target, config))
         yield await _described(url, token)
-
-
-def is_url(target: str) -> bool:
-    """Whether ``target`` is a server and not an environment's code."""
-    return target.startswith(("http://", "https://"))
 
 
 def _base(url: str) -> str:

@@ -9,8 +9,8 @@ from mcpenv_client.records import StepRecord
 from mcpenv_client.tools import Tool
 
 from ..recording.episodes import RecordedEpisode
-from ..recording.summary import summary_of
 from .conversation import conversation_of, failed, flat_text, steps_by_call
+from .metadata import metadata_of
 
 Block = dict[str, Any]
 
@@ -38,7 +38,7 @@ def anthropic_row(episode: RecordedEpisode, tools: Sequence[Tool]) -> dict[str, 
         "system": "\n\n".join(system),
         "messages": messages,
         "tools": [_tool(tool) for tool in tools],
-        "metadata": summary_of(episode),
+        "metadata": metadata_of(episode),
     }
 
 

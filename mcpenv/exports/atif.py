@@ -13,7 +13,7 @@ from mcpenv_client.records import StepRecord
 from mcpenv_client.tools import Tool
 
 from ..recording.episodes import RecordedEpisode
-from ..recording.summary import summary_of
+from ..recording.summary import components_of, summary_of
 from .conversation import Message, conversation_of, flat_text, steps_by_call
 
 VERSION = "ATIF-v1.8"
@@ -104,12 +104,7 @@ def _result(answer: Message, step: StepRecord | None) -> dict[str, Any]:
 
 
 def _metrics(episode: RecordedEpisode) -> dict[str, Any]:
-    trajectory = episode.trajectory
-    components: dict[str, float] = {}
-    for reward in (*(step.reward for step in trajectory.steps), trajectory.end_reward):
-        for name, value in ({} if reward is None else reward.components).items():
-            components[name] = components.get(name, 0.0) + value
-    return {"return": summary_of(episode)["return"], "reward_components": components}
+    return {"return": summary_of(episode)["return"], "reward_components": components_of(episode.trajectory)}
 
 
 def _time(seconds: float) -> str:

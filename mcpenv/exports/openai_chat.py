@@ -9,8 +9,8 @@ from typing import Any, Literal
 from mcpenv_client.tools import Tool
 
 from ..recording.episodes import RecordedEpisode
-from ..recording.summary import summary_of
 from .conversation import conversation_of
+from .metadata import metadata_of
 
 Arguments = Literal["text", "object"]
 """How the arguments of a call are written: JSON text, as OpenAI has it, or an object, as most chat templates want."""
@@ -30,4 +30,4 @@ def openai_row(episode: RecordedEpisode, tools: Sequence[Tool], arguments: Argum
                 **call["function"],
                 "arguments": json.dumps(call["function"]["arguments"], ensure_ascii=False),
             }
-    return {"messages": messages, "tools": [tool.to_openai() for tool in tools], "metadata": summary_of(episode)}
+    return {"messages": messages, "tools": [tool.to_openai() for tool in tools], "metadata": metadata_of(episode)}

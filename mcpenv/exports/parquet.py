@@ -15,7 +15,6 @@ from mcpenv_client.records import StepRecord
 from mcpenv_client.tools import Tool
 
 from ..recording.episodes import RecordedEpisode
-from ..recording.summary import summary_of
 from .conversation import text_of
 from .openai_chat import openai_row
 
@@ -30,11 +29,13 @@ SCHEMA = pa.schema(
         ("environment_version", pa.string()),
         ("seed", pa.int64()),
         ("return", pa.float64()),
+        ("fault", pa.string()),
         ("terminated", pa.bool_()),
         ("truncated", pa.bool_()),
         ("reason", pa.string()),
         ("ending", pa.string()),
         ("n_steps", pa.int64()),
+        ("reward_components", pa.string()),
         ("end_reward", pa.float64()),
         ("end_reward_components", pa.string()),
         ("verified", pa.float64()),
@@ -91,7 +92,8 @@ def write_parquet(episodes: Iterable[tuple[RecordedEpisode, Sequence[Tool]]], fi
 
 def row_of(episode: RecordedEpisode, tools: Sequence[Tool]) -> dict[str, Any]:
     """One row. A seed that is no 64-bit number is left out."""
-    row, chat = summary_of(episode), openai_row(episode, tools)
+    chat = openai_row(episode, tools)
+    row = chat["metadata"]
     seed = row["seed"]
     return {
         **row,
@@ -101,19 +103,6 @@ def row_of(episode: RecordedEpisode, tools: Sequence[Tool]) -> dict[str, Any]:
         "messages": _json(chat["messages"]),
         "tools": _json(chat["tools"]),
         "steps": [_step(episode, step) for step in episode.trajectory.steps],
-        **_end(episode),
-    }
-
-
-def _end(episode: RecordedEpisode) -> dict[str, Any]:
-    """What belongs to the episode and to none of its steps."""
-    trajectory = episode.trajectory
-    end, verified, task = trajectory.end_reward, trajectory.verified, trajectory.task
-    return {
-        "end_reward": None if end is None else end.value,
-        "end_reward_components": None if end is None else _json(end.components),
-        "verified": None if verified is None else verified.value,
-        "task_version": None if task is None else task.version,
     }
 
 

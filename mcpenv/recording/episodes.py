@@ -8,7 +8,7 @@ import importlib.metadata
 import json
 import platform
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import CoreConfig, PydanticSerializationError, SchemaSerializer, from_json, to_json
@@ -28,6 +28,14 @@ NOT_RECORDED = "not_recorded"
 
 OBSERVATIONS = "observations"
 """In ``extra``: what the environment's own actions gave, by step, as text of a number."""
+
+RESCORED = "rescored"
+"""In ``extra``: the rubric that gave its rewards anew, and those before, as ``{"rubric", "before"}``."""
+
+Ending = Literal[
+    "terminated", "truncated", "reset", "closed", "disconnected", "idle", "restored", "shutdown", "unfinished"
+]
+"""How an episode ended. The first two are ends; "unfinished" is what nobody said more of."""
 
 
 @functools.cache
@@ -56,7 +64,7 @@ class RecordedEpisode:
         tools: names the list of tools, see `ToolLists`; None if it is not known.
         messages: the chat in which a model played it, in OpenAI's shape; None where there was none.
         agent: who played it (``name``, ``version``, ``model``, ...); None if that is not known.
-        extra: more, for programs; keys of ours are `NOT_RECORDED` and `OBSERVATIONS`.
+        extra: more, for programs; keys of ours are `NOT_RECORDED`, `OBSERVATIONS` and `RESCORED`.
         format: the shape of the line, `FORMAT`.
     """
 
@@ -76,7 +84,7 @@ class RecordedEpisode:
 
     @property
     def ending(self) -> str:
-        """How it ended: "terminated", "truncated", or why it came to no end ("reset", "closed", "idle", ...)."""
+        """How it ended, an `Ending`, or what else a program that gave it up called that."""
         trajectory = self.trajectory
         if trajectory.terminated:
             return "terminated"

@@ -37,13 +37,27 @@ def segments_of(path: Path) -> list[Path]:
     """The files of a record, by the time at which they were begun.
 
     Raises:
-        ConfigurationError: there is nothing of that name.
+        ConfigurationError: there is nothing of that name, or a folder of other things.
     """
     if path.is_dir():
-        return sorted(file for pattern in PATTERNS for file in path.glob(pattern))
+        found = _segments_in(path)
+        if not found and any(not _may_be_of_record(file) for file in path.iterdir()):
+            records = sorted(str(folder) for folder in path.iterdir() if folder.is_dir() and _segments_in(folder))
+            hint = f"is it {' or '.join(records)}?" if records else "name the folder that --record was given"
+            raise ConfigurationError(f"{path}: this is no record; {hint}")
+        return found
     if not path.is_file():
         raise ConfigurationError(f"{path}: there is no such record; name the folder that --record was given")
     return [path]
+
+
+def _segments_in(folder: Path) -> list[Path]:
+    return sorted(file for pattern in PATTERNS for file in folder.glob(pattern))
+
+
+def _may_be_of_record(file: Path) -> bool:
+    """Whether it may stand in a record's folder before the first episode is over."""
+    return file.name == "tools" or file.name.startswith(".")
 
 
 def _lines(path: Path, on_torn: Callable[[TornTail], None] | None) -> Iterator[tuple[str, bytes]]:

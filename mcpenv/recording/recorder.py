@@ -19,6 +19,7 @@ from mcpenv_client.tools import Mode, Tool
 from mcpenv_client.values import to_plain
 
 from ..errors import ConfigurationError
+from ..sink import SpilledSteps
 from .episodes import OBSERVATIONS, RecordedEnvironment, RecordedEpisode
 from .spilled import Spilled
 from .tool_lists import ToolLists
@@ -171,6 +172,16 @@ class RecordingSink:
             spilled = self._spilled[trajectory.episode_id] = Spilled()
         if spilled.add(steps):
             self._writer.put(Job(spilled.pack), wait=self._waits)
+
+    def spilled(self, trajectory: Trajectory) -> Spilled | None:
+        """A copy of what is kept so."""
+        spilled = self._spilled.get(trajectory.episode_id)
+        return None if spilled is None else spilled.copy()
+
+    def resume(self, trajectory: Trajectory, spilled: SpilledSteps) -> None:
+        """Begin a continuation with the steps that the trajectory it continues held no longer."""
+        if isinstance(spilled, Spilled):
+            self._spilled[trajectory.episode_id] = spilled.copy()
 
     async def written(self, episode_id: str) -> None:
         """Return when the episode is on disk or lost; after `patience_s` in any case, which is logged."""

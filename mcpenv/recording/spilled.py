@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -25,6 +26,25 @@ class Spilled:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def bytes(self) -> int:
+        """About how much memory they take."""
+        return sum(
+            len(_STEPS.dump_json(batch)) if isinstance(batch, list) else len(batch)
+            for batch in [*self._batches, self._last]
+        )
+
+    def copy(self) -> Spilled:
+        """The same steps, to which others may be added."""
+        other = Spilled()
+        other._batches, other._last, other._count = [*self._batches], [*self._last], self._count
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a file: all of them compressed, without the Python objects that tools returned."""
+        batches = [_packed(batch) if isinstance(batch, list) else batch for batch in [*self._batches, self._last]]
+        return {"_batches": batches, "_last": [], "_count": self._count}
+
     def add(self, steps: Sequence[StepRecord]) -> bool:
         """Keep more; whether there is something to `pack`."""
         self._last.extend(steps)
@@ -39,13 +59,17 @@ class Spilled:
         """Compress whole batches. In the writer's thread."""
         for index, batch in enumerate(self._batches):
             if isinstance(batch, list):
-                self._batches[index] = zlib.compress(_STEPS.dump_json(batch), 1)
+                self._batches[index] = _packed(batch)
 
     def steps(self) -> Iterator[StepRecord]:
         """All of them."""
         for batch in self._batches:
             yield from batch if isinstance(batch, list) else _read(batch)
         yield from self._last
+
+
+def _packed(batch: list[StepRecord]) -> bytes:
+    return zlib.compress(_STEPS.dump_json(batch), 1)
 
 
 def _read(batch: bytes) -> list[StepRecord]:

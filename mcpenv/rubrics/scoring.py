@@ -26,11 +26,15 @@ class Scoring:
         is_sync: nothing in the rubric is async; it can be asked in one go in a worker thread.
         scores_steps: some part of it is asked about steps; if none is, there is nothing to run after a step.
         has_verified: `Verified` is among its parts.
+
+    Raises:
+        TypeError: a part would never score.
     """
 
     __slots__ = ("_root", "has_verified", "is_sync", "scores_steps")
 
     def __init__(self, rubric: Rubric, env: Any) -> None:
+        refuse_silent(rubric)
         self._root = rubric.fresh()
         code: list[Callable[..., Any]] = []
         self.scores_steps = False
@@ -132,6 +136,17 @@ class Scoring:
             said = Scored(path, moment.call, moment.trajectory, reward, error, time.perf_counter() - clock)
             for hook in rubric._hooks:
                 _plain(await invoke(hook, said), rubric, "hook")
+
+
+def refuse_silent(rubric: Rubric) -> None:
+    """Refuse a rubric of which a part overrides nothing: a misspelt method would otherwise score nothing, silently.
+
+    Raises:
+        TypeError: naming the part's class.
+    """
+    for each in rubric._all():
+        if not isinstance(each, Composite) and not (overrides(each, "score") or overrides(each, "score_trajectory")):
+            raise TypeError(f"{type(each).__name__} never scores: it overrides neither score nor score_trajectory")
 
 
 async def _here(fn: Callable[..., Any], *args: Any) -> Any:

@@ -11,6 +11,7 @@ from mcpenv_client.records import StepRecord, Trajectory
 
 from ..assignment import Assignment, copied
 from ..errors import Misuse
+from ..sink import SpilledSteps
 from ..worlds import Tree
 
 
@@ -49,8 +50,10 @@ class HeldEpisode:
         verified: its end will be, or was.
         before: the world as the reset left it, for the verifier; None if nobody looked, or there is no world.
         elapsed_s: seconds since the reset.
+        scored: whether anything in it had a reward.
         reset_of: names the reset that it came from: the instance's, and its number there.
         toolbox: the version of the instance's tools.
+        spilled: steps that the trajectory holds no longer, where the episode is recorded.
     """
 
     trajectory: Trajectory
@@ -59,8 +62,10 @@ class HeldEpisode:
     verified: bool
     before: Tree | None
     elapsed_s: float
+    scored: bool
     reset_of: tuple[str, int]
     toolbox: int
+    spilled: SpilledSteps | None = None
 
     def assignment(self, *, declares_task: bool) -> Assignment:
         """What the author's reset was given.

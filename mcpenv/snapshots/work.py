@@ -15,6 +15,7 @@ from mcpenv_client.records import Trajectory
 from ..author import Author, AuthorCode
 from ..episode import Episode
 from ..judging import Judging
+from ..sink import EpisodeSink
 from ..toolbox import Toolbox
 from .snapshot import HeldEpisode, HeldState, Snapshot, class_name, size_of
 from .state import InstanceState
@@ -28,6 +29,7 @@ class Instance(Protocol):
     tools: Toolbox
     episode: Episode
     session_id: str
+    sink: EpisodeSink | None
 
     @property
     def server(self) -> FastMCP | None:
@@ -65,11 +67,13 @@ async def hold(instance: Instance, judging: Judging | None, timeout_s: float | N
         judging.verifies,
         judging.before,
         episode.elapsed_s,
+        episode.scored,
         (instance.session_id, episode.reset_number),
         instance.tools.save(),
+        None if instance.sink is None else instance.sink.spilled(trajectory),
     )
     cls = type(env)
-    size += state.bytes
+    size += state.bytes + (0 if held.spilled is None else held.spilled.bytes)
     return Snapshot(class_name(cls), cls.VERSION, trajectory.episode_id, episode.step_count, size, state, held)
 
 

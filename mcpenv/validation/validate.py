@@ -9,6 +9,7 @@ from mcpenv_client.errors import McpenvError
 from mcpenv_client.tasks import Task
 
 from ..environment import MCPEnvironment
+from ..numerals import number_of
 from ..verify import Changes
 from .plays import Play, Player, at_random, oracle, play
 from .report import Report, TaskReport
@@ -87,6 +88,7 @@ class _Trial:
         self._max_steps = max_steps if task.limits.max_steps is None else min(max_steps, task.limits.max_steps)
         self._report = TaskReport(task)
         self._floor, self._full = task.reward_range
+        self._earned_by_oracle: float | None = None
 
     def report(self) -> TaskReport:
         """Try everything."""
@@ -114,9 +116,11 @@ class _Trial:
             self._problem(f"the oracle cannot be played: {played.error}{why}")
         elif not _is(played.score, self._full):
             self._problem(f"the oracle scores {_shown(played.score)} and not {self._full:g}{why}")
+        else:
+            self._earned_by_oracle = played.earned
         left = len(self._task.oracle or ()) - played.steps
         if left and played.error is None:
-            self._problem(f"the episode is over {left} call{'' if left == 1 else 's'} before the oracle's end")
+            self._problem(f"the episode is over {number_of(left, 'call')} before the oracle's end")
         return played
 
     def _try_nothing(self) -> Play:
@@ -124,10 +128,11 @@ class _Trial:
         self._report.nothing = played.score
         if played.error is not None:
             self._problem(f"doing nothing fails: {played.error}")
-        elif self._pays_in_full(played):
-            self._problem(f"doing nothing scores {_shown(_most(played))}, which is full")
+        elif _reaches(played.score, self._full):
+            self._problem(f"doing nothing scores {_shown(played.score)}, which is full")
         elif not _is(played.score, self._floor):
             self._problem(f"doing nothing scores {_shown(played.score)} and not {self._floor:g}")
+        self._compare_earned("doing nothing", played)
         return played
 
     def _try_random(self) -> Play | None:
@@ -138,13 +143,20 @@ class _Trial:
             self._report.at_random.append(played.score)
             if played.error is not None:
                 self._problem(f"random play (seed {seed}) fails: {played.error}")
-            elif self._pays_in_full(played):
-                self._problem(f"random play (seed {seed}) scores {_shown(_most(played))} in {played.steps} steps")
+            elif _reaches(played.score, self._full):
+                self._problem(
+                    f"random play (seed {seed}) scores {_shown(played.score)} in {number_of(played.steps, 'step')}"
+                )
+            self._compare_earned(f"random play (seed {seed})", played)
         return first
 
-    def _pays_in_full(self, played: Play) -> bool:
-        """Whether it counts as solved, or earned as much by other ways."""
-        return _reaches(played.score, self._full) or _reaches(played.earned, self._full)
+    def _compare_earned(self, what: str, played: Play) -> None:
+        """A return that reaches the oracle's, of an end that is worth less, is what a trained agent would find."""
+        best = self._earned_by_oracle
+        if best is None or played.error is not None or _reaches(played.score, self._full):
+            return
+        if _reaches(played.earned, best):
+            self._problem(f"{what} returns {_shown(played.earned)}, and the oracle {best:g}")
 
     def _player(self, seed: int) -> Player:
         return at_random(self._task, seed, self._max_steps)
@@ -166,7 +178,7 @@ class _Trial:
                 self._problem(f"two runs of {what} differ at {seen.label}: {difference}")
                 return False
         if len(one.seen) != len(other.seen):
-            self._problem(f"of two runs of {what} one has {one.steps} steps and the other {other.steps}")
+            self._problem(f"of two runs of {what} one has {number_of(one.steps, 'step')} and the other {other.steps}")
             return False
         return True
 
@@ -177,11 +189,6 @@ class _Trial:
 
 def _is(score: float | None, wanted: float) -> bool:
     return score is not None and math.isclose(score, wanted, rel_tol=1e-9, abs_tol=1e-9)
-
-
-def _most(played: Play) -> float | None:
-    given = [each for each in (played.score, played.earned) if each is not None]
-    return max(given) if given else None
 
 
 def _reaches(score: float | None, full: float) -> bool:

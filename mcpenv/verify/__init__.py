@@ -5,6 +5,6 @@ from __future__ import annotations
 from .changes import Change, Changes, Verdict
 from .evidence import Evidence
 from .expected import ANY, REMOVED
-from .run import check, run
+from .run import check, of_verdict, run
 
-__all__ = ["ANY", "REMOVED", "Change", "Changes", "Evidence", "Verdict", "check", "run"]
+__all__ = ["ANY", "REMOVED", "Change", "Changes", "Evidence", "Verdict", "check", "of_verdict", "run"]

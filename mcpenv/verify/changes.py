@@ -57,7 +57,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the changes are what they may be. As a reward it is 1.0 or 0.0, so that ``verify`` may return it.
+    """Whether the changes are what they may be; ``verify`` may return it.
+
+    An end that passed is worth the top of its task's ``reward_range``, any other the bottom. As a number it is 1.0 or
+    0.0.
 
     Attributes:
         problems: what is wrong, a sentence each; empty if nothing is.

@@ -77,6 +77,12 @@ async def run(spec: Mapping[str, Any], evidence: Evidence) -> Reward | None:
     return reward
 
 
+def of_verdict(passed: bool, task: Task | None) -> Reward:
+    """What yes or no is worth: the top or the bottom of the task's range; without a task 1 or 0."""
+    floor, full = (0.0, 1.0) if task is None else task.reward_range
+    return Reward(full if passed else floor)
+
+
 def _of_state(spec: Spec, evidence: Evidence) -> Reward:
     assert not isinstance(spec, PythonVerifier)
     changes = _changes(spec, evidence)
@@ -85,7 +91,7 @@ def _of_state(spec: Spec, evidence: Evidence) -> Reward:
     else:
         verdict = changes.expect_exactly(spec.changes)
     evidence.said.extend(verdict.problems)
-    return _of_verdict(verdict.passed, evidence.task)
+    return of_verdict(verdict.passed, evidence.task)
 
 
 def _in_monty(spec: PythonVerifier, evidence: Evidence) -> Reward | None:
@@ -141,7 +147,7 @@ def _reward(value: Any, task: Task | None) -> Reward | None:
     if value is None:
         return None
     if isinstance(value, bool):
-        return _of_verdict(value, task)
+        return of_verdict(value, task)
     components: Any = {}
     if isinstance(value, dict) and "value" in value and value.keys() <= {"value", "components"}:
         value, components = value["value"], value.get("components", {})
@@ -162,8 +168,3 @@ def _reward(value: Any, task: Task | None) -> Reward | None:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _of_verdict(passed: bool, task: Task | None) -> Reward:
-    floor, full = (0.0, 1.0) if task is None else task.reward_range
-    return Reward(full if passed else floor)

@@ -255,7 +255,8 @@ class Trajectory(_Stored):
         options: what it was given beside seed and episode id, the task's options among it.
         implicit_reset: the first step reset the environment, nobody else did.
         dropped: steps no longer held, because the episode is longer than the environment keeps.
-        total_reward: the sum of all rewards so far, `end_reward` and that of the reset among them.
+        total_reward: the sum of all rewards so far, `end_reward` and that of the reset among them; 0.0 also where there
+            was none, which `mcpenv.score_of` tells apart.
         reason: why it ended, if somebody said so; "reset", "closed", "disconnected", "idle", "restored" or "shutdown"
             if it was given up before its end.
         started_at, ended_at: seconds since the epoch, UTC; ``ended_at`` is None while it runs.

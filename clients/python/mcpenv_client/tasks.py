@@ -52,7 +52,9 @@ class Task(_Frozen):
         oracle: calls that solve it; None if nobody wrote them down.
         verifier: what the state at the end is worth, as plain data (``docs/verifying.md``); None: the environment's
             own ``verify``.
-        reward_range: the returns of an episode in which nothing was done, and of one that solved it.
+        reward_range: what the end of an episode is worth (`mcpenv.worth_of`) in which nothing was done, and of one that
+            solved it. A verdict, which is yes or no, is worth one of the two. Where nothing verifies the end, its
+            worth is the return; where something does, the return may be any other number.
     """
 
     id: str = Field(min_length=1, max_length=MAX_ID)

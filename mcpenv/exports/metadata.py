@@ -1,0 +1,31 @@
+"""Metadata: what a row of an export says of its episode beside the chat and the steps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ..recording.episodes import RecordedEpisode
+from ..recording.summary import components_of, summary_of
+
+
+def metadata_of(episode: RecordedEpisode) -> dict[str, Any]:
+    """The episode's summary, the parts of its return, and what belongs to its end and to none of its steps.
+
+    Names of parts differ from task to task. Tables want the same fields in every row, so that they are JSON text.
+    """
+    trajectory = episode.trajectory
+    end, verified, task = trajectory.end_reward, trajectory.verified, trajectory.task
+    return {
+        **summary_of(episode),
+        "reward_components": _json(components_of(trajectory)),
+        "end_reward": None if end is None else end.value,
+        "end_reward_components": None if end is None else _json(end.components),
+        "verified": None if verified is None else verified.value,
+        "task_version": None if task is None else task.version,
+    }
+
+
+def _json(parts: Mapping[str, float]) -> str:
+    return json.dumps(parts, ensure_ascii=False)
