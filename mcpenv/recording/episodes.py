@@ -6,15 +6,17 @@ import dataclasses
 import functools
 import importlib.metadata
 import json
+import math
 import platform
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import orjson
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import CoreConfig, PydanticSerializationError, SchemaSerializer, from_json, to_json
 
 from mcpenv_client.errors import NotSerializable
-from mcpenv_client.records import Trajectory
+from mcpenv_client.records import StepRecord, Trajectory
 from mcpenv_client.tools import PLAIN
 from mcpenv_client.values import MAX_DEPTH, plain, to_plain
 
@@ -97,7 +99,11 @@ class RecordedEpisode:
         and `NOT_RECORDED` says where: an episode is not lost for one odd value.
         """
         try:
-            text = _serializer().to_json(self, fallback=plain)
+            steps = [_plain_step(step) for step in self.trajectory.steps]
+            if any(step is None for step in steps):
+                text = _serializer().to_json(self, fallback=plain)
+            else:
+                text = _spliced(self, orjson.dumps(steps))
         except (PydanticSerializationError, UnicodeError, TypeError, ValueError, OverflowError, RecursionError):
             return _what_can_be_written(self) + b"\n"
         if b"NaN" in text or b"Infinity" in text:
@@ -137,6 +143,62 @@ def _adapter() -> TypeAdapter[RecordedEpisode]:
 def _serializer() -> SchemaSerializer:
     """Writes an episode in one go. Apart from the adapter's own, which would write NaN as null and say nothing."""
     return SchemaSerializer(_adapter().core_schema, CoreConfig(ser_json_inf_nan="constants", ser_json_bytes="base64"))
+
+
+@functools.cache
+def _trajectory_serializer() -> SchemaSerializer:
+    settings = CoreConfig(ser_json_inf_nan="constants", ser_json_bytes="base64")
+    return SchemaSerializer(TypeAdapter(Trajectory).core_schema, settings)
+
+
+# -- steps, which are nearly all of a line: as the serializer writes them, in a third of the time
+
+
+def _plain_step(record: StepRecord) -> dict[str, Any] | None:
+    """A step as plain data; None if it is not sure that all of it is finite and fit for orjson."""
+    call, outcome, reward = record.call, record.outcome, record.reward
+    if record.logs or not _is_simple(call.arguments):
+        return None
+    result, error = outcome.result, outcome.error
+    return {
+        "call": {
+            "name": call.name,
+            "arguments": call.arguments,
+            "step": call.step,
+            "plane": call.plane,
+            "principal": call.principal,
+        },
+        "outcome": {
+            "result": None if result is None else result.__dict__,
+            "error": None if error is None else error.__dict__,
+            "duration_s": outcome.duration_s,
+        },
+        "reward": None if reward is None else {"value": reward.value, "components": reward.components},
+        "terminated": record.terminated,
+        "truncated": record.truncated,
+        "reason": record.reason,
+        "started_at": record.started_at,
+        "logs": [],
+        "fault": record.fault,
+    }
+
+
+_SIMPLE = frozenset({str, int, bool, type(None)})
+
+
+def _is_simple(arguments: dict[str, Any]) -> bool:
+    """Whether they are flat, and finite."""
+    for value in arguments.values():
+        if type(value) not in _SIMPLE and (type(value) is not float or not math.isfinite(value)):
+            return False
+    return True
+
+
+def _spliced(episode: RecordedEpisode, steps: bytes) -> bytes:
+    """The line of an episode with these steps."""
+    trajectory = _trajectory_serializer().to_json(episode.trajectory, exclude={"steps"}, fallback=plain)
+    rest = _serializer().to_json(episode, exclude={"trajectory"}, fallback=plain)
+    return b'{"trajectory":' + trajectory[:-1] + b',"steps":' + steps + b"}," + rest[1:]
 
 
 # -- values that have no JSON form

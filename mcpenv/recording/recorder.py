@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcpenv")
 
+QUICKLY_MADE = 64
+"""Steps of an episode whose line is made at once also on a server's event loop: it takes as long as one step."""
+
 Tools = Callable[[], Sequence[Tool] | None]
 """What agents could call, asked when an episode is over; None where that is not known."""
 
@@ -149,12 +152,16 @@ class RecordingSink:
     def episode_over(self, trajectory: Trajectory) -> None:
         """Have it written; nothing changes it any more."""
         spilled = self._spilled.pop(trajectory.episode_id, None) if self._spilled else None
-        line = functools.partial(self._line, trajectory, self._tools(), spilled)
-        if self._waits:
+        tools = self._tools()
+        line: Callable[[], bytes] = functools.partial(self._line, trajectory, tools, spilled)
+        quick = spilled is None and len(trajectory.steps) <= QUICKLY_MADE and (tools is None or self._lists.has(tools))
+        if self._waits or quick:
             # Cheaper here than in a thread that would take turns with this one for the interpreter.
-            self._writer.put(Job(_made(line)), wait=True)
-            return
+            line = _made(line)
         job = Job(line)
+        if self._waits:
+            self._writer.put(job, wait=True)
+            return
         self._jobs.add(trajectory.episode_id, job)
         self._writer.put(job, wait=False)
 

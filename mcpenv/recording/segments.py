@@ -1,7 +1,7 @@
-"""Segments: the files of a record. A segment is a row of gzip members, each the line of one episode.
+"""Segments: the files of a record. A segment is a row of gzip members, each the lines of some episodes.
 
-An episode is appended by one write. If the process dies in the middle of it, what is there of the member is a torn
-tail: its end is missing, no reader takes it for an episode, and nobody writes after it, because every process has
+A member is appended by one write. If the process dies in the middle of it, what is there of the member is a torn
+tail: its end is missing, no reader takes it for episodes, and nobody writes after it, because every process has
 segments of its own.
 """
 
@@ -61,15 +61,15 @@ class Segment:
         os.close(self._file)
 
 
-def member_of(line: bytes) -> bytes:
-    """A line as a gzip member. zlib lets other threads run meanwhile."""
+def member_of(lines: bytes) -> bytes:
+    """Lines as a gzip member. zlib lets other threads run meanwhile."""
     compress = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP)
-    return compress.compress(line) + compress.flush()
+    return compress.compress(lines) + compress.flush()
 
 
 @dataclass(frozen=True, slots=True)
 class TornTail:
-    """What is left of an episode whose writer died, or is just at it.
+    """What is left of episodes whose writer died, or is just at it.
 
     Attributes:
         path: the segment.

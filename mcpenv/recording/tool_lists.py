@@ -50,6 +50,10 @@ class ToolLists:
         self._kept[same] = name, tools
         return name
 
+    def has(self, tools: Sequence[Tool]) -> bool:
+        """Whether this process has kept the list already: `keep` then only names it."""
+        return tuple(map(id, tools)) in self._kept
+
     def read(self, name: str | None) -> list[Tool]:
         """The list of that name; none where it is not known.
 

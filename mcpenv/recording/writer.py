@@ -9,7 +9,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,9 @@ ENOUGH = 256
 BATCH = 64
 LINGER_S = 0.1
 """Episodes for which nobody waits are written so many at a time, or after so many seconds."""
+
+MEMBER_BYTES = 1 << 20
+"""Size of a text, in bytes, above which the next episode begins another gzip member."""
 
 SILENCE_S = 60.0
 """Seconds for which a cause of losses that was logged is not logged again."""
@@ -114,10 +117,9 @@ class Writer:
         self._enough = min(ENOUGH, max_waiting)
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition(threading.Lock())
-        self._working = False
+        self._working = 0  # how many are being written
         self._closing = False
         self._hurry = False  # somebody waits for what waits
-        self._at_once = 0  # how many are written before the next pause
         self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._segment: Segment | None = None
         self._segments = 0
@@ -185,41 +187,59 @@ class Writer:
     # -- the writer's thread
 
     def _run(self) -> None:
-        while (job := self._next()) is not None:
+        while jobs := self._next():
+            self._write(jobs)
+            for job in jobs:
+                job.end()
+        if self._segment is not None:
+            self._segment.close()
+
+    def _write(self, jobs: Sequence[Job]) -> None:
+        """Write their lines, as few members as may be: whole or absent is each of them, and with it its episodes."""
+        lines: list[bytes] = []
+        for job in jobs:
             try:
                 assert job.line is not None
                 line = job.line()
-                if line is not None:
-                    self._append(member_of(line))
-                    self._wrote()
-            except OSError as error:
-                with self._changed:
-                    self._lose((type(error), error.errno), error.strerror or str(error))
             except Exception as error:  # the recorder's boundary: one episode must not end the others
                 logger.exception("an episode could not be encoded")
                 with self._changed:
                     self._lose(type(error), f"{type(error).__name__}: {error}")
-            job.end()
-        if self._segment is not None:
-            self._segment.close()
+                continue
+            if line is not None:
+                lines.append(line)
+            if sum(map(len, lines)) >= MEMBER_BYTES:
+                self._write_lines(lines)
+                lines = []
+        if lines:
+            self._write_lines(lines)
 
-    def _next(self) -> Job | None:
+    def _write_lines(self, lines: list[bytes]) -> None:
+        try:
+            self._append(member_of(b"".join(lines)))
+        except OSError as error:
+            with self._changed:
+                self._lose((type(error), error.errno), error.strerror or str(error), len(lines))
+        else:
+            with self._changed:
+                self._written += len(lines)
+
+    def _next(self) -> list[Job]:
+        """Those to be written now; none: it is over."""
         with self._changed:
             if self._working:
-                self._working = False
+                self._working = 0
                 self._changed.notify_all()
             while not self._jobs:
                 self._hurry = False
                 if self._closing:
-                    return None
+                    return []
                 self._changed.wait()
-            if self._at_once == 0:
-                # Nobody waits for these: to wake up for each would cost those who make them more than writing does.
-                self._changed.wait_for(lambda: self._hurry or self._closing or len(self._jobs) >= BATCH, LINGER_S)
-                self._at_once = len(self._jobs)
-            self._at_once -= 1
-            self._working = True
-            return self._jobs.popleft()
+            # Nobody waits for these: to wake up for each would cost those who make them more than writing does.
+            self._changed.wait_for(lambda: self._hurry or self._closing or len(self._jobs) >= BATCH, LINGER_S)
+            jobs = [self._jobs.popleft() for _ in range(min(len(self._jobs), BATCH))]
+            self._working = len(jobs)
+            return jobs
 
     def _append(self, member: bytes) -> None:
         segment = self._segment
@@ -237,12 +257,8 @@ class Writer:
             segment.close()
             raise
 
-    def _wrote(self) -> None:
-        with self._changed:
-            self._written += 1
-
-    def _lose(self, cause: object, why: str) -> None:
-        self._lost += 1
+    def _lose(self, cause: object, why: str, count: int = 1) -> None:
+        self._lost += count
         now = time.monotonic()
         if now - self._said.get(cause, -math.inf) >= SILENCE_S:
             self._said[cause] = now
