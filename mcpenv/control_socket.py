@@ -27,7 +27,7 @@ from mcpenv_client.errors import (
     Unauthorized,
     WireError,
 )
-from mcpenv_client.values import encode, to_plain
+from mcpenv_client.values import to_plain
 from mcpenv_client.wire import (
     PROTOCOL_VERSION,
     Frame,
@@ -41,7 +41,7 @@ from mcpenv_client.wire import (
 
 from .execution import Execution
 from .failures import new_incident
-from .frames import read_frame, step_reply
+from .frames import bytes_of, read_frame, step_reply
 from .openenv_route import answer_on_socket
 from .pool import SessionPool
 from .public_url import base_url_of
@@ -162,6 +162,7 @@ class _Conversation:
         self._waiting_for: asyncio.Task[Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._watched = False
+        self._stays = False  # what is under way goes on, whoever leaves
         self.protocol: str | None = None
 
     async def hold(self, session: Session) -> None:
@@ -199,7 +200,9 @@ class _Conversation:
     def evict(self, why: str) -> None:
         """It holds the session no more."""
         self._evicted = why
-        if self._task is not None:
+        if self._stays:
+            self._aside(self._close(EVICTED, why))  # what is under way goes on, and is answered elsewhere
+        elif self._task is not None:
             self._task.cancel()
 
     def dismiss(self, *, at_once: bool) -> None:
@@ -267,12 +270,16 @@ class _Conversation:
                 if frame.type.urgent:
                     self._serve_at_once(arrival)
                     continue
-            if frame.request_id is not None and frame.type is not _STATE:
-                answer = await self.unless_gone(self._once(session, frame))
-            elif session.credential is not None:
-                answer = await self.unless_gone(_going_on(_answer(session, frame)))
-            else:
-                answer = await self.unless_gone(_answer(session, frame))
+            once = frame.request_id is not None and frame.type is not _STATE
+            answering = self._once(session, frame) if once else _answer(session, frame)
+            # A client that can come back may find it done.
+            self._stays = session.credential is not None
+            try:
+                answer = await self.unless_gone(answering)
+            finally:
+                self._stays = False
+            if self._left or self._evicted:
+                return
             if arrival.queued:
                 await self._reply(arrival, answer.text)
             else:
@@ -280,9 +287,16 @@ class _Conversation:
 
     async def _once(self, session: Session, frame: Frame) -> Answer:
         assert frame.request_id is not None
-        body = encode([frame.type.value, frame.data, frame.timeout_s])
+        assert self._task is not None
+        body = bytes_of([frame.type.value, frame.data, frame.timeout_s])
         try:
-            return await session.replies.once(frame.request_id, body, lambda: _answer_or_cancelled(session, frame))
+            return await session.replies.once_here(
+                frame.request_id,
+                body,
+                lambda: _answer(session, frame),
+                self._task,
+                lambda: _cancelled(frame),
+            )
         except WireError as error:
             return Answer(encode_reply("error", error.to_wire(), frame.request_id))
 
@@ -295,6 +309,12 @@ class _Conversation:
         task = asyncio.ensure_future(self._answer_at_once(arrival, execution, execution.episode.id))
         self._urgent.add(task)
         task.add_done_callback(self._urgent.discard)
+
+    def _aside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do it beside what is under way, to its end."""
+        task = asyncio.ensure_future(work)
+        _ASIDE.add(task)
+        task.add_done_callback(_done_aside)
 
     async def _answer_at_once(self, arrival: _Arrival, execution: Execution, episode_id: str | None) -> None:
         frame, session = arrival.frame, self._session
@@ -346,7 +366,9 @@ class _Conversation:
             while not self._left and len(self._arrived) < MAX_BACKLOG:
                 arrival = self._read(await self._receive())
                 if arrival is None:
-                    if self._waiting_for is not None:
+                    if self._stays and self._session is not None:
+                        self._aside(self._release(self._session))
+                    elif self._waiting_for is not None:
                         self._waiting_for.cancel()
                     return
                 self._queue(arrival)
@@ -414,6 +436,15 @@ class _Conversation:
             raise _Gone from error
 
 
+_ASIDE: set[asyncio.Task[None]] = set()
+
+
+def _done_aside(task: asyncio.Task[None]) -> None:
+    _ASIDE.discard(task)
+    if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, _Gone):
+        logger.error("a socket that was given up could not be let go", exc_info=error)
+
+
 async def _answer(session: Session, frame: Frame) -> Answer:
     """Do what a frame asks that is not urgent; a refusal is an answer too."""
     try:
@@ -460,18 +491,9 @@ async def _answer_of_snapshots(session: Session, frame: Frame) -> Answer:
     return Answer(encode_reply(frame.type.value, data, frame.request_id))
 
 
-async def _going_on(answer: Coroutine[Any, Any, T]) -> T:
-    """Cancelling leaves it alone: its client may come back and find it done. What ends the session stops it."""
-    return await asyncio.shield(asyncio.ensure_future(answer))
-
-
-async def _answer_or_cancelled(session: Session, frame: Frame) -> Answer:
-    """In a task of its own: what cancels it asks for an answer that says so."""
-    try:
-        return await _answer(session, frame)
-    except asyncio.CancelledError:
-        cancelled = OperationCancelled(f"the {frame.type.value} was cancelled")
-        return Answer(encode_reply("error", cancelled.to_wire(), frame.request_id))
+def _cancelled(frame: Frame) -> Answer:
+    error = OperationCancelled(f"the {frame.type.value} was cancelled")
+    return Answer(encode_reply("error", error.to_wire(), frame.request_id))
 
 
 def _cancel(session: Session, frame: Frame) -> bool:

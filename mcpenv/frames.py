@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from mcpenv_client.values import MAX_DEPTH
+from mcpenv_client.values import MAX_DEPTH, encode_plain
 from mcpenv_client.wire import Frame, decode_frame, encode_reply, frame_of
 
 _LARGE_NUMBER = re.compile("[0-9](?:[eE]|[0-9]{17})")
@@ -27,6 +27,14 @@ def read_frame(text: str) -> Frame:
     except ValueError:
         return decode_frame(text)
     return frame_of(frame)
+
+
+def bytes_of(data: Any) -> bytes:
+    """JSON text of plain data that came as JSON."""
+    try:
+        return orjson.dumps(data)
+    except TypeError:  # an integer of more than 64 bits, say
+        return encode_plain(data)
 
 
 def step_reply(data: dict[str, Any], request_id: str | None) -> str:

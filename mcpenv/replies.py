@@ -7,10 +7,12 @@ Replies are kept by count and by size, ids for longer; both outlive resets. What
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from mcpenv_client.errors import (
     CapacityReached,
@@ -36,12 +38,44 @@ class Answer:
     """False for a refusal that may be tried again under the same id."""
 
 
+class Run:
+    """A request that is being answered.
+
+    Attributes:
+        task: the task in which that happens.
+        cancelled: somebody asked it to stop.
+    """
+
+    __slots__ = ("_waiting", "cancelled", "task")
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self.task = task
+        self.cancelled = False
+        self._waiting: asyncio.Future[Answer | None] | None = None
+
+    def cancel(self) -> bool:
+        """Stop it; whether it was to be stopped."""
+        self.cancelled = True
+        return self.task.cancel()
+
+    def result(self) -> asyncio.Future[Answer | None]:
+        """Its answer, when it is there; None if it came to none. Not to be cancelled: others wait for it too."""
+        if self._waiting is None:
+            self._waiting = self.task.get_loop().create_future()
+        return self._waiting
+
+    def end(self, answer: Answer | None) -> None:
+        """It is over."""
+        if self._waiting is not None:
+            self._waiting.set_result(answer)
+
+
 class _Entry:
-    __slots__ = ("answer", "body", "running")
+    __slots__ = ("answer", "body", "run")
 
     def __init__(self, body: bytes) -> None:
         self.body = body
-        self.running: asyncio.Task[Answer] | None = None
+        self.run: Run | None = None
         self.answer: Answer | None = None
 
 
@@ -53,7 +87,7 @@ class Replies:
         self._kept: deque[str] = deque()
         self._bytes = 0
 
-    async def once(self, request_id: str, body: bytes, run: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def once(self, request_id: str, body: bytes, run: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
         """The answer of the first request of this id; runs it if this is the first.
 
         The run is a task of its own: who asked may go away and ask again. Cancelling the caller does not cancel it.
@@ -61,63 +95,111 @@ class Replies:
         Args:
             request_id: what the client chose.
             body: what it asked; the same id with another body is refused.
-            run: does it; must not raise.
+            run: does it.
 
         Raises:
             InvalidMessage: the id was used for something else.
             ReplyGone: it ran, but its answer is no longer kept.
+            OperationCancelled: it was cancelled.
         """
+        entry, begun = self._entry(request_id, body)
+        if not begun:
+            task = asyncio.ensure_future(run())
+            entry.run = Run(task)
+            task.add_done_callback(functools.partial(self._ran, request_id, entry))
+        return await self._answer_of(request_id, entry)
+
+    async def once_here(
+        self,
+        request_id: str,
+        body: bytes,
+        run: Callable[[], Coroutine[Any, Any, Answer]],
+        task: asyncio.Task[Any],
+        if_cancelled: Callable[[], Answer],
+    ) -> Answer:
+        """`once`, without a task of its own: the run is in the caller's, which goes on to its end whoever leaves.
+
+        Args:
+            task: the caller's.
+            if_cancelled: makes the answer of a run that was cancelled by its id.
+
+        Raises:
+            as `once`.
+        """
+        entry, begun = self._entry(request_id, body)
+        if begun:
+            return await self._answer_of(request_id, entry)
+        here = entry.run = Run(task)
+        before = task.cancelling()
+        try:
+            answer = await run()
+        except asyncio.CancelledError:
+            if not here.cancelled or task.uncancel() > before:
+                self._end(request_id, entry, None)
+                raise
+            answer = if_cancelled()
+        except BaseException:
+            self._end(request_id, entry, None)
+            raise
+        else:
+            if here.cancelled:
+                task.uncancel()  # it came too late, or the run has seen to it
+        self._end(request_id, entry, answer)
+        return answer
+
+    def running(self, request_id: str) -> Run | None:
+        """The run under way for this id."""
+        entry = self._entries.get(request_id)
+        return None if entry is None else entry.run
+
+    def cancel_all(self) -> list[asyncio.Future[Answer | None]]:
+        """Cancel every run under way; gives what there is to wait for."""
+        running = [entry.run for entry in self._entries.values() if entry.run is not None]
+        results = [run.result() for run in running]
+        for run in running:
+            run.cancel()
+        return results
+
+    def _entry(self, request_id: str, body: bytes) -> tuple[_Entry, bool]:
+        """The entry of an id, and whether it was there."""
         digest = hashlib.blake2b(body, digest_size=16).digest()
         entry = self._entries.get(request_id)
         if entry is None:
             entry = self._entries[request_id] = _Entry(digest)
-            entry.running = asyncio.ensure_future(self._run(request_id, entry, run))
-        elif entry.body != digest:
+            return entry, False
+        if entry.body != digest:
             raise InvalidMessage(
                 f"request_id {request_id[:40]!r} was used for another request",
                 errors=[{"loc": ["request_id"], "msg": "used for another request", "type": "value_error"}],
             )
-        running = entry.running
-        if running is not None:
-            try:
-                return await asyncio.shield(running)
-            except asyncio.CancelledError:
-                asking = asyncio.current_task()
-                if not running.cancelled() or asking is None or asking.cancelling():
-                    raise
-                raise OperationCancelled("the request was cancelled before it began") from None
-        if entry.answer is None:
+        return entry, True
+
+    async def _answer_of(self, request_id: str, entry: _Entry) -> Answer:
+        answer = entry.answer
+        if entry.run is not None:
+            answer = await asyncio.shield(entry.run.result())
+            if answer is None:
+                raise OperationCancelled("the request was cancelled")
+        if answer is None:
             raise ReplyGone(f"request {request_id[:40]!r} was answered, but the answer is no longer kept")
-        return entry.answer
+        return answer
 
-    def running(self, request_id: str) -> asyncio.Task[Answer] | None:
-        """The run under way for this id."""
-        entry = self._entries.get(request_id)
-        return None if entry is None else entry.running
+    def _ran(self, request_id: str, entry: _Entry, task: asyncio.Task[Answer]) -> None:
+        failed = task.cancelled() or task.exception() is not None
+        self._end(request_id, entry, None if failed else task.result())
 
-    def cancel_all(self) -> list[asyncio.Task[Answer]]:
-        """Cancel every run under way; gives them, to be waited for."""
-        running = [entry.running for entry in self._entries.values() if entry.running is not None]
-        for task in running:
-            task.cancel()
-        return running
-
-    async def _run(self, request_id: str, entry: _Entry, run: Callable[[], Awaitable[Answer]]) -> Answer:
-        try:
-            answer = await run()
-        except BaseException:
+    def _end(self, request_id: str, entry: _Entry, answer: Answer | None) -> None:
+        run, entry.run = entry.run, None
+        assert run is not None
+        run.end(answer)
+        if answer is None or not answer.final:
             self._entries.pop(request_id, None)
-            raise
-        finally:
-            entry.running = None
-        if not answer.final:
-            self._entries.pop(request_id, None)
-            return answer
+            return
         entry.answer = answer
         self._kept.append(request_id)
         self._bytes += len(answer.text)
-        self._trim()
-        return answer
+        if len(self._kept) > MAX_REPLIES or self._bytes > MAX_REPLY_BYTES or len(self._entries) > MAX_IDS:
+            self._trim()
 
     def _trim(self) -> None:
         """Let go of the oldest answers, never of the newest; of the oldest ids only when there are very many."""
@@ -128,7 +210,7 @@ class Replies:
                 entry.answer = None
         while len(self._entries) > MAX_IDS:
             oldest = next(iter(self._entries))
-            if self._entries[oldest].running is not None:
+            if self._entries[oldest].run is not None:
                 break
             del self._entries[oldest]
 
