@@ -292,6 +292,7 @@ def test_a_torn_tail_is_an_absent_episode_wherever_it_is_torn(tmp_path: Path) ->
     with Recorder(tmp_path / "whole") as recorder:
         for name in ("one", "two", "three"):
             recorder.write(episode(name))
+            recorder.flush()  # those that wait together are torn together
     (whole,) = segments(tmp_path / "whole")
     data = whole.read_bytes()
     ends = [0, *(offset for offset in range(1, len(data)) if data[offset:].startswith(b"\x1f\x8b\x08")), len(data)]

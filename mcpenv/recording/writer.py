@@ -113,6 +113,7 @@ class Writer:
     def __init__(self, directory: Path, *, max_segment_bytes: int, max_waiting: int) -> None:
         self._directory = directory
         self._max_segment_bytes = max_segment_bytes
+        self._member_bytes = min(MEMBER_BYTES, max_segment_bytes)
         self._max_waiting = max_waiting
         self._enough = min(ENOUGH, max_waiting)
         self._jobs: deque[Job] = deque()
@@ -208,7 +209,7 @@ class Writer:
                 continue
             if line is not None:
                 lines.append(line)
-            if sum(map(len, lines)) >= MEMBER_BYTES:
+            if sum(map(len, lines)) >= self._member_bytes:
                 self._write_lines(lines)
                 lines = []
         if lines:
@@ -218,8 +219,12 @@ class Writer:
         try:
             self._append(member_of(b"".join(lines)))
         except OSError as error:
+            if len(lines) > 1:  # there may be room for some
+                for line in lines:
+                    self._write_lines([line])
+                return
             with self._changed:
-                self._lose((type(error), error.errno), error.strerror or str(error), len(lines))
+                self._lose((type(error), error.errno), error.strerror or str(error))
         else:
             with self._changed:
                 self._written += len(lines)
@@ -257,8 +262,8 @@ class Writer:
             segment.close()
             raise
 
-    def _lose(self, cause: object, why: str, count: int = 1) -> None:
-        self._lost += count
+    def _lose(self, cause: object, why: str) -> None:
+        self._lost += 1
         now = time.monotonic()
         if now - self._said.get(cause, -math.inf) >= SILENCE_S:
             self._said[cause] = now

@@ -184,7 +184,7 @@ def frame_of(frame: Any) -> Frame:
         raise InvalidMessage(
             f"data of a {kind} frame is a JSON object, not {_json_kind(data)}", errors=[_fault("data", "not an object")]
         )
-    if len(frame) == 2:
+    if len(frame) == 2 and "data" in frame:
         return Frame(member, data)
     return Frame(member, data, _request_id(frame.get("request_id")), timeout_of(frame.get("timeout_s")))
 
