@@ -348,10 +348,10 @@ def test_a_segment_is_text_for_gzip_and_one_episode_a_line(recorder: Recorder) -
 
 def test_a_new_segment_begins_when_one_is_full(tmp_path: Path) -> None:
     with Recorder(tmp_path, max_segment_bytes=1000) as recorder:
-        for number in range(30):
+        for number in range(60):
             recorder.write(episode(str(number)))
     assert len(segments(tmp_path)) > 3 and all(each.stat().st_size < 2000 for each in segments(tmp_path))
-    assert ids(tmp_path) == [str(number) for number in range(30)]
+    assert ids(tmp_path) == [str(number) for number in range(60)]
 
 
 def test_several_processes_write_to_one_folder(tmp_path: Path) -> None:
@@ -388,7 +388,7 @@ recorder.attach(env)
 play(env, 0)
 recorder.flush()
 unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
-resource.setrlimit(resource.RLIMIT_FSIZE, (2000, unlimited[1]))
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, unlimited[1]))
 for seed in range(1, 6):
     play(env, seed)
 recorder.flush()
