@@ -17,6 +17,8 @@ from mcp.server.transport_security import RequestBodyLimitMiddleware
 from starlette.routing import Route
 from starlette.types import Message, Scope
 
+from .late_transport import answer_late
+
 RESOURCE = "/"
 """Where FastMCP's applications have their route, and so what OAuth's metadata (RFC 9728) names as the resource.
 
@@ -61,10 +63,15 @@ class Transports:
         self._where: dict[str, str] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
-    def lift_limit(self) -> None:
-        """Leave the limit to this object; the transport's own would refuse everybody when one client has reached it."""
-        assert self._transport.session_manager is not None
-        self._transport.session_manager.max_sessions = None
+    def take_over(self) -> None:
+        """Leave the limit to this object; the transport's own would refuse everybody when one client has reached it.
+
+        And have every connection answer late.
+        """
+        manager = self._transport.session_manager
+        assert manager is not None
+        manager.max_sessions = None
+        answer_late(manager)
 
     def opened(self, handle: str | None, connection: str, user: Any) -> None:
         """A client has opened a connection.

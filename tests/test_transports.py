@@ -218,7 +218,7 @@ def test_fastmcps_transport_is_found_and_its_limit_lifted(auth: AgentTokens | No
             manager = found._transport.session_manager
             assert isinstance(manager, StreamableHTTPSessionManager)
             assert isinstance(manager.max_sessions, int)
-            found.lift_limit()
+            found.take_over()
             assert manager.max_sessions is None
 
     run(main())
