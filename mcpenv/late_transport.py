@@ -21,6 +21,7 @@ from mcp.server.streamable_http import (
     CONTENT_TYPE_JSON,
     CONTENT_TYPE_SSE,
     MCP_SESSION_ID_HEADER,
+    REQUEST_CANCELLED,
     REQUEST_STREAM_BUFFER_SIZE,
     EventMessage,
     SSEEvent,
@@ -95,7 +96,8 @@ class LateTransport(StreamableHTTPServerTransport):
         said = [] if priming is None else [priming]
         if first is not None and first is not _SLOW:
             said.append(self._create_event_data(first))
-        await self._stream(request_id, said, reader, scope, receive, send)
+        over = isinstance(first, EventMessage) and isinstance(first.message, JSONRPCError)
+        await self._stream(request_id, said, reader, over, scope, receive, send)
 
     async def _plain_request(self, request: Request) -> JSONRPCRequest | None:
         """The request that a POST brings; None if there is anything to look at more closely."""
@@ -120,11 +122,12 @@ class LateTransport(StreamableHTTPServerTransport):
         request_id: str,
         said: list[SSEEvent],
         reader: MemoryObjectReceiveStream[EventMessage],
+        over: bool,
         scope: Scope,
         receive: Receive,
         send: Send,
     ) -> None:
-        """Answer with an event stream: what was said so far, and what comes."""
+        """Answer with an event stream: what was said so far, and what comes, unless it is over."""
         sse_writer, sse_reader = anyio.create_memory_object_stream[SSEEvent](0)
         self._sse_stream_writers[request_id] = sse_writer
 
@@ -132,7 +135,10 @@ class LateTransport(StreamableHTTPServerTransport):
             with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
                 for event in said:
                     await sse_writer.send(event)
-            await self._run_sse_writer(request_id, sse_writer, reader, None)
+            if over:
+                await sse_writer.aclose()
+            else:
+                await self._run_sse_writer(request_id, sse_writer, reader, None)
 
         headers = {
             "Cache-Control": "no-cache, no-transform",
@@ -164,7 +170,17 @@ def _admit(
 
 
 def _answers(message: Any) -> bool:
-    return isinstance(message, EventMessage) and isinstance(message.message, JSONRPCResponse | JSONRPCError)
+    """Whether it ends the request, as JSON.
+
+    That the request was cancelled does not: who has cancelled it may be gone, and `mcp`'s client, on its way out, fails
+    with such an answer if it comes as JSON.
+    """
+    if not isinstance(message, EventMessage):
+        return False
+    said = message.message
+    return isinstance(said, JSONRPCResponse) or (
+        isinstance(said, JSONRPCError) and said.error.code != REQUEST_CANCELLED
+    )
 
 
 __all__ = ["LateTransport", "answer_late"]

@@ -31,7 +31,7 @@ class Talker(MCPEnvironment):
     """Says something on the way, or nothing."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
-    gate = threading.Event()
+    gate, inside = threading.Event(), threading.Event()
 
     def __init__(self) -> None:
         @self.tool
@@ -51,6 +51,12 @@ class Talker(MCPEnvironment):
             """Wait for the gate."""
             self.gate.wait(30)
             return "held"
+
+        @self.tool
+        async def wait() -> None:
+            """Wait for ever."""
+            self.inside.set()
+            await asyncio.Event().wait()
 
         @self.tool
         async def hang_up(ctx: Context) -> str:
@@ -161,6 +167,31 @@ def test_a_tool_that_ends_its_stream_at_once_is_answered_where_the_client_comes_
         asyncio.run(asyncio.wait_for(main(url), 30))
 
 
+@pytest.mark.usefixtures("patient")
+def test_a_call_that_is_cancelled_ends_as_a_stream() -> None:
+    """The stock client, on its way out, fails with such an answer if it comes as JSON."""
+
+    async def main(url: str) -> None:
+        Talker.gate.clear()
+        Talker.inside.clear()
+        async with raw(url) as client:
+            connection = await client.open("/mcp")
+            headers = {"Accept": "application/json, text/event-stream", "Mcp-Session-Id": connection}
+            params = {"name": "wait", "arguments": {}}
+            body = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params}
+            calling = asyncio.create_task(client.http.post("/mcp", json=body, headers=headers))
+            await asyncio.to_thread(Talker.inside.wait, 30)
+            cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
+            await client.http.post("/mcp", json=cancelled, headers=headers)
+            ended = await calling
+        assert ended.headers["content-type"].startswith("text/event-stream")
+        (said,) = messages(ended.text.splitlines())
+        assert (said["id"], said["error"]["code"]) == (7, -32800)
+
+    with serving(Talker) as url:
+        asyncio.run(asyncio.wait_for(main(url), 30))
+
+
 def test_what_is_said_after_the_answer_is_heard_by_nobody() -> None:
     sent: list[Any] = []
 
@@ -224,4 +255,4 @@ def test_every_handshake_connection_answers_late() -> None:
         response = httpx.post(f"{url}/mcp", json=listed, headers=headers)
         assert response.headers["content-type"] == "application/json"
         assert response.headers["mcp-session-id"] == headers["Mcp-Session-Id"]
-        assert len(response.json()["result"]["tools"]) == 4
+        assert len(response.json()["result"]["tools"]) == 5
