@@ -51,6 +51,7 @@ from mcpenv_client.values import refuse_unrecordable
 from .admission import AuthChecks, Listing, admits
 from .execution import Execution, InputRequired
 from .handed_in import HandedIn
+from .late_stream import lend_stream
 from .results import to_fastmcp
 from .subscriptions import Subscriptions
 
@@ -122,6 +123,7 @@ class AgentServer(FastMCP):
         self._finder = finder
         subscriptions = Subscriptions(finder.to_call)
         subscriptions.register(self._mcp_server)
+        self._mcp_server.middleware.append(lend_stream)
         self._environments = _Environments(finder, subscriptions)
         self.providers.remove(self.local_provider)
         self.add_provider(self._environments)

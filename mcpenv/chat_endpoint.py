@@ -10,15 +10,16 @@ import random
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
-
-import httpx
 
 from mcpenv_client.connection import is_loopback
 from mcpenv_client.values import decode
 
 from .errors import EndpointFailed
+
+if TYPE_CHECKING:
+    import httpx
 
 logger = logging.getLogger("mcpenv")
 
@@ -78,6 +79,8 @@ class ChatEndpoint:
 
     def http(self) -> httpx.AsyncClient:
         """What `ask` asks with. Bound to the event loop in which it is first used."""
+        import httpx  # loaded on first use: every `import mcpenv` would pay for it
+
         return httpx.AsyncClient(timeout=self.timeout_s, verify=_tls(), trust_env=not is_loopback(self.url))
 
     async def ask(
@@ -97,6 +100,8 @@ class ChatEndpoint:
         Raises:
             EndpointFailed: it refused, or did not answer well however often it was asked.
         """
+        import httpx  # as in `http`
+
         key, problem = self.api_key(), ""
         headers = {"Content-Type": "application/json", **({} if key is None else {"Authorization": f"Bearer {key}"})}
         for attempt in range(self.tries):

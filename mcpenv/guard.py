@@ -6,6 +6,7 @@ the Host and Origin that the browser sends with them.
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import re
 from collections.abc import Iterable
@@ -78,6 +79,7 @@ class Guard:
         return authority == host or (is_loopback(name) and is_loopback(_host_name(host)))
 
 
+@functools.lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
     """Whether a host name or address is this machine and nothing else."""
     if host in ("localhost", "localhost."):
@@ -88,6 +90,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+@functools.lru_cache(maxsize=256)
 def _host_name(host: str) -> str:
     """The name in a Host header, without port and brackets; empty if it is malformed."""
     found = _AUTHORITY.fullmatch(host)

@@ -1,26 +1,27 @@
 """``/mcp``: FastMCP's own Streamable HTTP transport, with plain JSON replies where nothing is lost by them.
 
-JSON replies drop progress and log messages, and cancelling in the 2026-07-28 era. So there are two transports of one
-server, and a request takes the JSON one only if it is of that era and asks for neither progress nor logs nor a
-subscription; a watch for the client's leaving stands in for the stream.
+There are two transports of one server, one that answers with JSON and one with event streams. A request of the
+2026-07-28 era takes the first, unless it is a subscription: what JSON replies would drop, progress and log messages,
+goes to a `LateStream`, and a watch for the client's leaving stands in for the stream that closes.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 from fastmcp import FastMCP
-from fastmcp.server.http import StarletteWithLifespan
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .binding import HANDLE
 from .event_store import RETRY_MS, RecentEvents
 from .handles import Handle, Handles
+from .late_stream import PING_S, STREAM, LateStream
 from .transports import RESOURCE, Transports, limit_bodies
 
 WATCH_AFTER_S = 0.05
@@ -31,7 +32,8 @@ _SESSION, _VERSION = b"mcp-session-id", b"mcp-protocol-version"
 _BLANKS = (b" ", b"\t")
 _NO_SESSION = b"0"
 """A value of the header that no session has."""
-_WANTS_A_STREAM = (b'"progressToken"', b"/logLevel", b'"subscriptions/listen"')
+_ACCEPT, _EVENTS = b"accept", b"text/event-stream"
+_SUBSCRIBES = b'"subscriptions/listen"'
 
 
 class MCPEndpoint:
@@ -169,10 +171,13 @@ class MCPEndpoint:
     async def _modern(self, scope: Scope, receive: Receive, send: Send) -> None:
         messages, body = await read_body(receive, self._max_body_bytes)
         replayed = Replay(messages, receive)
-        if any(mark in body for mark in _WANTS_A_STREAM):
+        if _SUBSCRIBES in body:
             await self._streaming(scope, replayed, send)
-        else:
-            await _watched(self._plain, scope, replayed, receive, send)
+            return
+        stream: LateStream | None = None
+        if any(_EVENTS in given for name, given in scope["headers"] if name == _ACCEPT):
+            stream = scope[STREAM] = LateStream(send)
+        await _watched(self._plain, scope, replayed, receive, send if stream is None else stream, stream)
 
     async def _standing(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a stream that is open until its client leaves or the server ends."""
@@ -235,12 +240,14 @@ async def read_body(receive: Receive, limit: int) -> tuple[list[Message], bytes]
     return messages, b"".join(parts)
 
 
-async def _watched(app: StarletteWithLifespan, scope: Scope, replayed: Receive, receive: Receive, send: Send) -> None:
+async def _watched(
+    app: ASGIApp, scope: Scope, replayed: Receive, receive: Receive, send: Send, stream: LateStream | None
+) -> None:
     """Serve a request; if its client leaves while a slow call is under way, cancel the call."""
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     assert task is not None
-    watcher: asyncio.Task[None] | None = None
+    watchers: list[asyncio.Task[None]] = []
     left = False
 
     async def watch() -> None:
@@ -250,17 +257,19 @@ async def _watched(app: StarletteWithLifespan, scope: Scope, replayed: Receive, 
         left = True
         task.cancel()
 
-    def begin() -> None:
-        nonlocal watcher
-        watcher = loop.create_task(watch())
+    def begin(watching: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        watchers.append(loop.create_task(watching()))
 
-    timer = loop.call_later(WATCH_AFTER_S, begin)
+    timers = [loop.call_later(WATCH_AFTER_S, begin, watch)]
+    if stream is not None:
+        timers.append(loop.call_later(PING_S, begin, stream.keep_alive))
     try:
         await app(scope, replayed, send)
     except asyncio.CancelledError:
         if not left or task.uncancel() > 0:
             raise
     finally:
-        timer.cancel()
-        if watcher is not None:
+        for timer in timers:
+            timer.cancel()
+        for watcher in watchers:
             watcher.cancel()

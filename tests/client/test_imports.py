@@ -28,6 +28,10 @@ def test_invariant_10_the_client_imports_nothing_of_a_server() -> None:
     assert {"pydantic", "websockets"} <= set(loaded)
 
 
+def test_the_server_loads_no_http_client_of_its_own_before_it_asks_somebody() -> None:
+    assert run("import sys, mcpenv; print('httpx' in sys.modules)") == "False"
+
+
 def test_invariant_10_every_module_but_mcp_does_without_mcp() -> None:
     folder = Path(mcpenv_client.__file__).parent
     names = sorted(path.stem for path in folder.glob("*.py") if path.stem not in ("__init__", "mcp"))

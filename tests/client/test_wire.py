@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from strategies import Rich, given, json_values, objects, texts
 
 from mcpenv_client import (
     PROTOCOL_VERSION,
     AnyObservation,
+    CallToolObservation,
     EpisodeDone,
     EpisodeState,
     InvalidJSON,
@@ -294,3 +296,67 @@ def test_another_major_version_is_refused(asked: str) -> None:
         check_version(asked)
     assert refused.value.data == {"protocol": PROTOCOL_VERSION}
     assert len(refused.value.message) < 200
+
+
+# -- tools' observations, which take a shorter way
+
+_OUTCOMES = st.fixed_dictionaries(
+    {
+        "observation": st.fixed_dictionaries(
+            {
+                "metadata": objects,
+                "tool_name": texts,
+                "result": st.none()
+                | st.fixed_dictionaries(
+                    {
+                        "content": st.lists(objects, max_size=2),
+                        "structured_content": st.none() | objects,
+                        "data": json_values,
+                        "is_error": st.booleans(),
+                        "meta": st.none() | objects,
+                    },
+                    optional={"odd": json_values},
+                ),
+                "error": st.none() | st.just({"error_type": "timeout", "message": "late"}),
+            },
+            optional={"odd": json_values},
+        ),
+        "reward": st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.integers(-9, 9) | texts,
+        "done": st.booleans(),
+    },
+    optional={
+        "terminated": st.booleans() | st.none() | texts,
+        "truncated": st.booleans() | st.none(),
+        "info": objects | st.none() | texts,
+        "metadata": objects,
+    },
+)
+
+
+class _Longer(CallToolObservation):
+    """The same, not read by the shorter way."""
+
+
+@given(_OUTCOMES)
+def test_a_tools_observation_is_read_as_validation_would_read_it(payload: dict[str, Any]) -> None:
+    before = json.dumps(payload)
+    try:
+        long = parse_observation(payload, _Longer)
+    except ValidationError:
+        with pytest.raises(ValidationError):
+            parse_observation(payload, CallToolObservation)
+        return
+    read = parse_observation(payload, CallToolObservation)
+    assert isinstance(read, CallToolObservation)
+    assert isinstance(long, _Longer)
+    assert read.model_dump_json() == long.model_dump_json()
+    assert read.model_fields_set == long.model_fields_set
+    if read.result is not None:
+        assert long.result is not None
+        assert read.result.model_fields_set == long.result.model_fields_set
+        assert list(vars(read.result)) == list(vars(long.result))
+    assert list(vars(read)) == list(vars(long))
+    assert json.dumps(payload) == before
+    read.metadata = {"set": True}  # assignment is validated, as ever
+    with pytest.raises(ValidationError):
+        read.terminated = "nonsense"  # type: ignore[assignment]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from pydantic import BaseModel, ValidationError
 
-from .actions import Action, CallToolAction, ListToolsAction
+from .actions import Action, ListToolsAction
 from .connection import (
     Connection,
     ConnectionOptions,
@@ -33,7 +33,7 @@ from .tasks import Task
 from .tools import Tool
 from .type_arguments import type_arguments
 from .values import revive, to_plain, without_computed
-from .wire import FrameType, Reply, describe_faults, encode_action, encode_frame, faults, parse_observation
+from .wire import FrameType, Reply, describe_faults, encode_action, encode_call, encode_frame, faults, parse_observation
 
 if TYPE_CHECKING:
     from typing_extensions import Self, TypeVar
@@ -223,8 +223,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         request_id: str | None = None,
     ) -> StepResult[ObsT]:
         """Call one tool: a step."""
-        action = CallToolAction(tool_name=name, arguments=arguments or {})
-        return await self._step(encode_action(action), timeout_s, request_id)
+        return await self._step(encode_call(name, arguments or {}), timeout_s, request_id)
 
     async def end(
         self, *, truncated: bool = False, reason: str | None = None, timeout_s: float | None = None
@@ -488,7 +487,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         request_id: str | None = None,
     ) -> Reply:
         """Send a frame and give its reply; with ``resume``, over as many sockets as it takes."""
-        connection = await self._current()
+        connection = self._connection or await self._current()
         if request_id is None and (self._resume or kind.urgent):
             request_id = f"{kind.value}-{next(self._requests)}"
         text = encode_frame(kind, data, request_id=request_id, timeout_s=timeout_s)
@@ -583,9 +582,10 @@ def _longer(pause_s: float) -> float:
 
 def _class_for(body: dict[str, Any], own: type[Observation]) -> type[Observation]:
     """The class of an observation: the client's own, unless it is a tool's or a listing and the own is not."""
-    if "tool_name" in body and ("result" in body or "error" in body) and "tool_name" not in own.model_fields:
+    fields = own.__pydantic_fields__  # what `model_fields` gives, by way of a descriptor
+    if "tool_name" in body and ("result" in body or "error" in body) and "tool_name" not in fields:
         return CallToolObservation
-    if isinstance(body.get("tools"), list) and "tools" not in own.model_fields:
+    if isinstance(body.get("tools"), list) and "tools" not in fields:
         return ListToolsObservation
     return own
 

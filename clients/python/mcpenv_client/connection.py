@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import itertools
 import os
 import secrets
-import sys
 import warnings
+import weakref
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -106,17 +108,31 @@ def is_loopback(url: str) -> bool:
         return host == "localhost"
 
 
+_forks = itertools.count(1)
+_process = 0
+"""How often this process is a fork of that which imported this; to ask the system for its id costs a call of it."""
+
+
+def _forked() -> None:
+    global _process
+    _process = next(_forks)
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_forked)
+
+
 class Owner:
     """The event loop and the process that a connection belongs to. Nobody else can use it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._process = os.getpid()
+        self._process = _process
 
     @property
     def alive(self) -> bool:
         """Whether the loop still runs, here; from any thread."""
-        return self._process == os.getpid() and not self._loop.is_closed()
+        return self._process == _process and not self._loop.is_closed()
 
     def why_not(self) -> str | None:
         """Why the connection is lost to the caller, or None if it is not.
@@ -124,7 +140,7 @@ class Owner:
         Raises:
             RuntimeError: the caller runs in another event loop while the owner's still runs.
         """
-        if self._process != os.getpid():
+        if self._process != _process:
             return "the session belongs to the process that this one was forked from"
         if self._loop.is_closed():
             return "the event loop in which the session was opened has ended"
@@ -132,11 +148,38 @@ class Owner:
             raise RuntimeError("a client is used in two event loops at once; make one client for each")
         return None
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop."""
+        return self._loop
+
     def call_soon(self, callback: Any) -> None:
         """Call in the owner's loop if it still runs here, from any thread."""
-        if self._process == os.getpid():
+        if self._process == _process:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and its sockets with it
                 self._loop.call_soon_threadsafe(callback)
+
+
+class _Waiting:
+    """A caller whose reply has not come.
+
+    Attributes:
+        deadline: in the loop's time, which is ``limit_s`` seconds after it asked.
+        wake: by which another that reads wakes it.
+    """
+
+    __slots__ = ("deadline", "limit_s", "reply", "wake")
+
+    def __init__(self, deadline: float, limit_s: float) -> None:
+        self.deadline = deadline
+        self.limit_s = limit_s
+        self.reply: Reply | None = None
+        self.wake: asyncio.Future[None] | None = None
+
+    def rouse(self) -> None:
+        """Have it look at what came."""
+        if self.wake is not None and not self.wake.done():
+            self.wake.set_result(None)
 
 
 class Connection:
@@ -158,8 +201,10 @@ class Connection:
         self._owner = Owner()
         self._turn = asyncio.Lock()
         self._lost: str | None = None
-        self._expected: dict[str | None, list[asyncio.Future[Reply]]] = {}
-        self._reading: asyncio.Future[None] | None = None
+        self._waiting: dict[str | None, list[_Waiting]] = {}
+        self._reading = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._late: str | None = None
         self.protocol: str | None = None
         self.interrupted = False
 
@@ -236,8 +281,10 @@ class Connection:
         self._refuse_if_lost()
         if request_id is not None:
             return self._read(await self._ask(text, limit_s, request_id), answer)
+        waits = self._turn.locked()
         async with self._turn:
-            self._refuse_if_lost()
+            if waits:
+                self._refuse_if_lost()
             return self._read(await self._ask(text, limit_s, None), answer)
 
     async def close(self, farewell: str) -> None:
@@ -269,16 +316,16 @@ class Connection:
             self.abandon()
 
     async def _ask(self, text: str, limit_s: float, request_id: str | None) -> Reply:
-        expected: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._expected.setdefault(request_id, []).append(expected)
+        waiting = _Waiting(self._owner.loop.time() + limit_s, limit_s)
+        self._waiting.setdefault(request_id, []).append(waiting)
+        self._watch(waiting.deadline)
         try:
-            return await self._send_and_receive(text, expected, limit_s)
-        except (TimeoutError, asyncio.TimeoutError) as error:
-            self.interrupted = True
-            raise self._lose(f"no reply from {self._url} within {limit_s:g} s") from error
+            return await self._send_then_receive(text, waiting)
         except ConnectionClosed as error:
-            self.interrupted = True
-            raise self._lose(f"the connection to {self._url} ended: {error}") from error
+            if self._late is None:
+                self.interrupted = True
+                raise self._lose(f"the connection to {self._url} ended: {error}") from error
+            raise SessionLost(self._late) from error
         except (InvalidJSON, InvalidMessage) as error:
             self._lose(error.message)
             raise
@@ -287,17 +334,12 @@ class Connection:
                 self._lose("a call was cancelled before its reply came")
             raise
         finally:
-            self._expected[request_id].remove(expected)
-            if not self._expected[request_id]:
-                del self._expected[request_id]
+            others = self._waiting[request_id]
+            others.remove(waiting)
+            if not others:
+                del self._waiting[request_id]
 
-    async def _send_and_receive(self, text: str, expected: asyncio.Future[Reply], limit_s: float) -> Reply:
-        if sys.version_info < (3, 11):
-            return await asyncio.wait_for(self._send_then_receive(text, expected), limit_s)
-        async with asyncio.timeout(limit_s):
-            return await self._send_then_receive(text, expected)
-
-    async def _send_then_receive(self, text: str, expected: asyncio.Future[Reply]) -> Reply:
+    async def _send_then_receive(self, text: str, waiting: _Waiting) -> Reply:
         closed: ConnectionClosed | None = None
         try:
             await self._socket.send(text)
@@ -305,34 +347,55 @@ class Connection:
             # The server may have said why before it closed (no capacity, say): that is still to be read, if another
             # who waits has not read it for all.
             closed = error
-        while not expected.done():
-            if self._reading is None:
-                await self._read_one()
+        while waiting.reply is None:
+            if self._reading:
+                waiting.wake = self._owner.loop.create_future()
+                await waiting.wake
             else:
-                either: set[asyncio.Future[Any]] = {expected, self._reading}
-                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        reply = expected.result()
-        if closed is not None and reply.type != "error":
+                await self._read_one()
+        if closed is not None and waiting.reply.type != "error":
             raise closed
-        return reply
+        return waiting.reply
 
     async def _read_one(self) -> None:
         """Receive one frame on behalf of all who wait, and give it to whom it answers."""
-        self._reading = reading = asyncio.get_running_loop().create_future()
+        self._reading = True
         try:
             self._give(decode_reply(await self._socket.recv()))
         finally:
-            self._reading = None
-            reading.set_result(None)
+            self._reading = False
+            # Whoever has its reply goes; of the others, the first reads on.
+            for others in self._waiting.values():
+                for each in others:
+                    each.rouse()
 
     def _give(self, reply: Reply) -> None:
-        whom = self._expected.get(reply.request_id, [])[:1]
+        whom = self._waiting.get(reply.request_id, [])[:1]
         if not whom and reply.request_id is None and reply.type == "error":
             # Said of the session as a whole, before it closes.
-            whom = [each for expected in self._expected.values() for each in expected]
+            whom = [each for waiting in self._waiting.values() for each in waiting]
         for each in whom:
-            if not each.done():
-                each.set_result(reply)
+            each.reply = each.reply or reply
+
+    def _watch(self, deadline: float) -> None:
+        """Have one timer for all who wait, set again only when it fires: nearly all replies come long before."""
+        if self._timer is None or deadline < self._timer.when():
+            if self._timer is not None:
+                self._timer.cancel()
+            # Weakly, so that a client that nobody has any more does not live until then.
+            self._timer = self._owner.loop.call_at(deadline, _expire, weakref.ref(self))
+
+    def _check_deadlines(self) -> None:
+        self._timer = None
+        if self._lost is not None or not self._waiting:
+            return
+        first = min((each for waiting in self._waiting.values() for each in waiting), key=attrgetter("deadline"))
+        if self._owner.loop.time() < first.deadline:
+            self._watch(first.deadline)
+            return
+        self._late = f"no reply from {self._url} within {first.limit_s:g} s"
+        self.interrupted = True
+        self._lose(self._late)  # which wakes whoever sends or receives
 
     def _read(self, reply: Reply, answer: str) -> Reply:
         if reply.type not in (answer, "error"):
@@ -364,6 +427,12 @@ class Connection:
             self._lost = why
         self._socket.transport.abort()
         return SessionLost(self._lost)
+
+
+def _expire(connection: weakref.ref[Connection]) -> None:
+    alive = connection()
+    if alive is not None:
+        alive._check_deadlines()
 
 
 def refusal(url: str, status: int, body: bytes | bytearray | None) -> McpenvError:

@@ -8,7 +8,6 @@ import inspect
 import os
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -26,38 +25,49 @@ T = TypeVar("T")
 
 
 class _Call(Generic[T]):
-    """A coroutine that runs in one thread while another waits for its result.
+    """A coroutine that runs in one thread while another waits for its result."""
 
-    Attributes:
-        result: for the waiting thread.
-    """
+    __slots__ = ("_began", "_coroutine", "_done", "_error", "_result", "_task")
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
-        self.result: Future[T] = Future()
         self._coroutine = coroutine
-        self._task: asyncio.Task[T] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._began = False
+        self._error: BaseException | None = None
+        self._result: T
+        # Half the price of a future, which brings a condition and a callback in another turn of the loop.
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def wait(self) -> T:
+        """In the caller's thread: its result. Ctrl-C interrupts it."""
+        self._done.acquire()
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                self._error = None
+        return self._result
 
     def start(self) -> None:
         """In the loop's thread: begin."""
-        self._task = asyncio.get_running_loop().create_task(self._coroutine)
-        self._task.add_done_callback(self._finish)
+        self._task = asyncio.get_running_loop().create_task(self._run())
 
     def cancel(self) -> None:
         """In the loop's thread: nobody waits any more."""
-        if self._task is None:
-            self._coroutine.close()
-        else:
+        if self._task is not None:
             self._task.cancel()
+        if not self._began:
+            self._coroutine.close()
 
-    def _finish(self, task: asyncio.Task[T]) -> None:
-        if task.cancelled():
-            self.result.cancel()
-            return
-        error = task.exception()
-        if error is None:
-            self.result.set_result(task.result())
-        else:
-            self.result.set_exception(error)
+    async def _run(self) -> None:
+        self._began = True
+        try:
+            self._result = await self._coroutine
+        except BaseException as error:  # noqa: BLE001 - it is raised where the call was made
+            self._error = error
+        finally:
+            self._done.release()
 
 
 class _Loop:
@@ -66,7 +76,7 @@ class _Loop:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: int | None = None
         self._of_parents: list[asyncio.AbstractEventLoop] = []
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -75,8 +85,8 @@ class _Loop:
         Raises:
             RuntimeError: called on the shared thread itself, which would wait for itself.
         """
-        loop = self._running()
-        if threading.current_thread() is self._thread:
+        loop = self._loop or self._running()
+        if threading.get_ident() == self._thread:
             coroutine.close()
             raise RuntimeError("a sync client was used inside a coroutine of its own loop; use the async client there")
         call = _Call(coroutine)
@@ -84,7 +94,7 @@ class _Loop:
             # Ctrl-C may come at any point here; asyncio.run_coroutine_threadsafe would leave the call running if it
             # came before its future is in our hands.
             loop.call_soon_threadsafe(call.start)
-            return call.result.result()
+            return call.wait()
         except BaseException:
             loop.call_soon_threadsafe(call.cancel)  # does nothing if it is the coroutine that raised
             raise
@@ -100,9 +110,11 @@ class _Loop:
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._loop.run_forever, name="mcpenv-client", daemon=True)
-                self._thread.start()
+                loop = asyncio.new_event_loop()
+                thread = threading.Thread(target=loop.run_forever, name="mcpenv-client", daemon=True)
+                thread.start()
+                # Last, because `run` looks at it without the lock.
+                self._thread, self._loop = thread.ident, loop
             return self._loop
 
 

@@ -12,15 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from .actions import Action, CallToolAction, ListToolsAction
 from .errors import EpisodeDone, InvalidJSON, InvalidMessage, SessionLost, UnknownType, UnsupportedVersion, WireError
 from .observations import AnyObservation, CallToolObservation, ListToolsObservation, Observation
 from .tools import PLAIN, ToolFailure, ToolResult
 from .values import decode, encode_plain, revive, to_plain, without_computed
+
+M = TypeVar("M", bound=BaseModel)
 
 PROTOCOL_VERSION = "1.0"
 """major.minor; a server refuses another major (`UNSUPPORTED_VERSION`)."""
@@ -334,6 +336,27 @@ def _types_of(cls: type[Action]) -> list[str]:
     return list(dict.fromkeys(name for name in names if isinstance(name, str))) or [cls.__name__]
 
 
+def encode_call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """`encode_action` for a `CallToolAction` of these, which is not made if they are what it would hold.
+
+    Raises:
+        pydantic.ValidationError: they are no name and arguments.
+        NotSerializable: naming the field.
+    """
+    if type(name) is str and type(arguments) is dict and all(map(_is_plain, arguments, arguments.values())):
+        return {"type": "call_tool", "tool_name": name, "arguments": arguments}
+    return encode_action(CallToolAction(tool_name=name, arguments=arguments))
+
+
+def _is_plain(key: Any, value: Any) -> bool:
+    """Whether it needs no look: anything else might have no JSON form, which the frame could not name."""
+    kind = type(value)
+    return type(key) is str and key.isascii() and (value.isascii() if kind is str else kind in _SURE)
+
+
+_SURE = frozenset({int, bool, type(None)})
+
+
 def encode_action(action: Action | Mapping[str, Any]) -> dict[str, Any]:
     """The ``data`` of a step frame for an action, or for a dict that already is one: plain JSON data.
 
@@ -492,6 +515,8 @@ def parse_observation(payload: Mapping[str, Any], cls: type[Observation]) -> Obs
     Raises:
         pydantic.ValidationError: it does not fit.
     """
+    if cls is CallToolObservation and (outcome := _tool_observation(payload)) is not None:
+        return outcome
     body = dict(payload["observation"])
     for name in ("reward", "done", "terminated", "truncated", "info"):
         if payload.get(name) is not None:
@@ -500,6 +525,84 @@ def parse_observation(payload: Mapping[str, Any], cls: type[Observation]) -> Obs
         body["metadata"] = payload["metadata"]
     # The contract's own classes have no bytes or dates: plain data is what they hold.
     return cls.model_validate(body, context=PLAIN) if cls in _PLAIN_CLASSES else revive(cls, body)
+
+
+_PAYLOAD = frozenset({"observation", "reward", "done", "terminated", "truncated", "info", "metadata"})
+_BODY = frozenset({"metadata", "tool_name", "result", "error"})
+_RESULT = frozenset({"content", "structured_content", "data", "is_error", "meta"})
+
+
+def _tool_observation(payload: Mapping[str, Any]) -> CallToolObservation | None:
+    """What validation would make of a tool's observation as our own servers send it; None if it is not just that.
+
+    A property test holds them equal. Validation costs ten times as much, most of it in steps for other observations.
+    """
+    body = payload["observation"]
+    reward, done = payload.get("reward"), payload.get("done")
+    terminated, truncated = payload.get("terminated"), payload.get("truncated")
+    info, metadata = payload.get("info"), body.get("metadata")
+    result = body.get("result")
+    if not (
+        _PAYLOAD.issuperset(payload)
+        and body.keys() == _BODY
+        and body["error"] is None
+        and type(body["tool_name"]) is str
+        and type(metadata) is dict
+        and type(result) is dict
+        and result.keys() == _RESULT
+        and type(content := result["content"]) is list
+        and all(type(block) is dict for block in content)
+        and type(result["is_error"]) is bool
+        and type(result["structured_content"]) in _DICT_OR_NONE
+        and type(result["meta"]) in _DICT_OR_NONE
+        and type(reward) in _FLOAT_OR_NONE
+        and type(done) is bool
+        and type(terminated) in _BOOL_OR_NONE
+        and type(truncated) in _BOOL_OR_NONE
+        and done is bool(terminated or truncated)
+        and type(info) in _DICT_OR_NONE
+    ):
+        return None
+    given = {"metadata", "tool_name", "result", "error"}
+    for name in ("reward", "terminated", "truncated", "info"):
+        if payload.get(name) is not None:
+            given.add(name)
+    fields = {
+        "reward": reward,
+        "terminated": terminated or False,
+        "truncated": truncated or False,
+        "metadata": metadata,
+        "info": {} if info is None else info,
+        "tool_name": body["tool_name"],
+        "result": _constructed(
+            ToolResult,
+            {
+                "content": content,
+                "structured_content": result["structured_content"],
+                "data": result["data"],
+                "is_error": result["is_error"],
+                "meta": result["meta"],
+            },
+            set(result),
+        ),
+        "error": None,
+    }
+    return _constructed(CallToolObservation, fields, given)
+
+
+def _constructed(cls: type[M], fields: dict[str, Any], given: set[str]) -> M:
+    """What ``cls.model_construct`` makes of all of its fields; that looks each of them up first."""
+    made = cls.__new__(cls)
+    object.__setattr__(made, "__dict__", fields)
+    object.__setattr__(made, "__pydantic_fields_set__", given)
+    object.__setattr__(made, "__pydantic_extra__", None)
+    object.__setattr__(made, "__pydantic_private__", None)
+    return made
+
+
+_DICT_OR_NONE = frozenset({dict, type(None)})
+_FLOAT_OR_NONE = frozenset({float, type(None)})
+_BOOL_OR_NONE = frozenset({bool, type(None)})
 
 
 def check_version(asked: str) -> None:
@@ -562,6 +665,7 @@ __all__ = [
     "decode_reply",
     "describe_faults",
     "encode_action",
+    "encode_call",
     "encode_frame",
     "encode_reply",
     "ending_of",
