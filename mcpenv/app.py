@@ -26,6 +26,7 @@ from .describe import Description
 from .errors import ConfigurationError
 from .guard import Guard
 from .mcp_endpoint import MCPEndpoint
+from .membership import Alone, Membership
 from .openenv.adapter import OpenEnvEnvironment
 from .openenv.tasks import OpenEnvTasks
 from .openenv_route import OpenEnvOrMCP, OpenEnvRoute
@@ -73,6 +74,9 @@ def application(routes: list[BaseRoute], lifespan: Lifespan[Any] | None = None) 
 class EnvServer:
     """One environment, served: the parts, put together.
 
+    Args:
+        membership: of a server of several workers; None: this is the only one.
+
     Attributes:
         config: the settings in force.
         pool: the sessions.
@@ -87,9 +91,11 @@ class EnvServer:
         config: ServerConfig | None = None,
         readme: str | None = None,
         auth: AuthProvider | None = None,
+        membership: Membership | None = None,
     ) -> None:
         self._env_factory = env_factory
         self._auth = auth
+        self._given_membership = membership
         self._readme = readme
         if config is None:
             config = ServerConfig(mode=mode_from(mode))
@@ -126,7 +132,7 @@ class EnvServer:
     def control_routes(self) -> list[BaseRoute]:
         """The control plane, for orchestrators, and what the server says of itself."""
         simulation = self.config.mode is Mode.SIMULATION
-        control, sessions = self._control, SessionRoutes(self.pool, self._control)
+        control, sessions = self._control, SessionRoutes(self.pool, self._control, self._membership)
         tasks = TaskRoutes(self._tasks(), control)
         routes: list[BaseRoute] = [
             self._route("/metadata", control.metadata),
@@ -218,10 +224,11 @@ class EnvServer:
     def _assemble(self, config: ServerConfig) -> None:
         self.config = config
         self.source = EnvironmentSource(self._env_factory, config)
-        self.pool = SessionPool(self.source, config)
+        self._membership = self._given_membership or Alone(config)
+        self.pool = SessionPool(self.source, config, self._membership)
         self.agent_server = AgentServer(
             self.source.name,
-            RequestSessions(self.pool, self.source, config),
+            RequestSessions(self.pool, self.source, config, self._membership),
             instructions=self.source.instructions,
             version=self.source.version,
             auth=self._auth,

@@ -8,11 +8,30 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from mcpenv_client.errors import CapacityReached
 
 RETRY_AFTER_S = 5.0
 """When a refused client is told to ask again, in seconds."""
+
+MakeRoom = Callable[[bool], Awaitable[bool]]
+"""Frees a slot, if it can, for a session that has an orchestrator (or has none), and says whether it did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """How many sessions there are and may be, on the whole server.
+
+    Attributes:
+        open: whether new ones are taken.
+    """
+
+    taken: int
+    limit: int
+    waiting: int
+    quarantined: int
+    open: bool
 
 
 class Slots:
@@ -58,18 +77,23 @@ class Slots:
         """Whether any are given."""
         return not self.closed and self.quarantined <= self._max_quarantined
 
-    async def take(self, make_room: Callable[[], Awaitable[bool]]) -> None:
+    async def occupancy(self) -> Occupancy:
+        """How it stands now."""
+        return Occupancy(self.taken, self.limit, self.waiting, self.quarantined, self.open)
+
+    async def take(self, make_room: MakeRoom, orchestrated: bool) -> None:
         """Take a slot; when there is none, wait in line. Cancelling gives the place, or the slot, back.
 
         Args:
             make_room: asked when all are taken and nobody waits: whether it freed one.
+            orchestrated: whether it is for a session that has an orchestrator; who gives way depends on it.
 
         Raises:
             CapacityReached: none came in time, or none are given.
         """
         if not self.open:
             raise self.refusal("this server takes no new sessions now")
-        if not self._queue and (not self.full or await make_room()):
+        if not self._queue and (not self.full or await make_room(orchestrated)):
             self.taken += 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
