@@ -111,6 +111,15 @@ class EnvServer:
             shared = [Route("/mcp", self._guard(at_mcp))]  # before the two planes' own of that path
         return [*self.probe_routes(), *shared, *self.agent_routes(), *self.control_routes()]
 
+    def doors(self, *, split: bool) -> list[list[BaseRoute]]:
+        """The routes of the one address, or of the agents' and the control plane's, if they have one each."""
+        if not split:
+            return [self.routes()]
+        return [
+            [*self.probe_routes(), *self.agent_routes()],
+            [*self.probe_routes(), *self.control_routes()],
+        ]
+
     def probe_routes(self) -> list[BaseRoute]:
         """What every address answers."""
         return [

@@ -35,9 +35,7 @@ class SessionPool:
         on_connection_end: told the id of a session of a handshake connection that was ended here, not by its client.
     """
 
-    def __init__(
-        self, source: EnvironmentSource, config: ServerConfig, membership: Membership | None = None
-    ) -> None:
+    def __init__(self, source: EnvironmentSource, config: ServerConfig, membership: Membership | None = None) -> None:
         self._source = source
         self._config = config
         self._membership = Alone(config) if membership is None else membership
