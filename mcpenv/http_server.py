@@ -144,6 +144,7 @@ class Ending:
         try:
             async with asyncio.timeout(self._shutdown_timeout_s):
                 await self._served.pool.drain()
+                self._served.stop_streams()
                 if self._also is not None:
                     await self._also()
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""Membership: what a server needs to know of being alone in its process, or one of several workers that are one server."""
+"""Membership: what a server needs to know of being the only worker, or one of several that are one server."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import ipaddress
 import logging
 import os
@@ -13,8 +14,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from fastmcp.server.auth import AuthProvider
 from fastmcp.utilities.logging import configure_logging as configure_fastmcp_logging
@@ -23,10 +23,12 @@ from mcp import MCPDeprecationWarning
 from mcpenv_client.tools import Mode
 
 from .app import EnvServer, application
+from .cluster.supervisor import serve_in_processes, serving_in_threads
+from .cluster.worker import Served
 from .config import ServerConfig
 from .errors import ConfigurationError
 from .guard import is_loopback
-from .http_server import KEEP_ALIVE_S, Ending, HTTPServer, listen, loop_factory, serve_doors, settings_of
+from .http_server import Ending, HTTPServer, listen, loop_factory, serve_doors, settings_of
 from .source import EnvFactory
 
 logger = logging.getLogger("mcpenv")
@@ -59,30 +61,109 @@ def serve_http(
     Raises:
         StartupError: a port is in use, a host is not loopback, the environment does not start.
     """
-    split = control_port is not None
-    if not insecure:
-        token, agents = ("a control token", config.control_token), ("agent authentication", auth)
-        has_control = not split and config.mode is Mode.SIMULATION  # in production it exists only with the token
-        _refuse_exposed(host, *((token, agents) if has_control else (agents,)))
-        _refuse_exposed(control_host, *((token,) if split else ()))
-    if split and config.public_url is None and is_wildcard(host):
-        raise ConfigurationError(
-            f"host {host or '(empty)'} is no address that a client can use: with a control plane of its own, "
-            "mcp_url needs --public-url"
-        )
+    addresses = Addresses(host, port, control_host, control_port)
+    addresses.check(config, agents_need_token=auth is not None, insecure=insecure)
     configure_logging(log_level)
-    with contextlib.ExitStack() as stack:
-        agent_door = control_door = stack.enter_context(listen(host, port))
-        if control_port is not None:
-            control_door = stack.enter_context(listen(control_host, control_port))
-            if config.public_url is None:
-                # Orchestrators ask at the control plane's address; what they hand to agents is the other one.
-                config = replace(config, public_url=f"http://{address_of(host, _port(agent_door))}")
-        server = EnvServer(env_factory, config=config, readme=readme, auth=auth)
-        runner = stack.enter_context(asyncio.Runner(loop_factory=loop_factory()))
-        runner.run(
-            _serve(server, agent_door, control_door, lambda _: on_started(_port(agent_door), _port(control_door)))
+    with addresses.listening() as doors:
+        server = EnvServer(env_factory, config=addresses.told(config, doors), readme=readme, auth=auth)
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(_serve(server, doors[0], doors[-1], lambda _: on_started(_port(doors[0]), _port(doors[-1]))))
+
+
+def serve_workers(
+    load: Callable[[], Served],
+    config: ServerConfig,
+    workers: int,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    control_host: str = "127.0.0.1",
+    control_port: int | None = None,
+    log_level: str = "info",
+    agents_need_token: bool = False,
+    insecure: bool = False,
+    on_started: Callable[[int, int], None] = lambda port, control_port: None,
+) -> None:
+    """Serve with several processes; otherwise as `serve_http`.
+
+    Args:
+        load: gives what is served; pickled, and called in each of the processes.
+        workers: how many of them.
+        agents_need_token: what it gives has an ``auth``.
+
+    Raises:
+        StartupError: as `serve_http`.
+    """
+    addresses = Addresses(host, port, control_host, control_port)
+    addresses.check(config, agents_need_token=agents_need_token, insecure=insecure)
+    configure_logging(log_level)
+    with addresses.listening() as doors:
+        serve_in_processes(
+            functools.partial(_loaded, load, log_level),
+            addresses.told(config, doors),
+            workers,
+            doors,
+            anonymous=not agents_need_token,
+            on_started=lambda: on_started(_port(doors[0]), _port(doors[-1])),
         )
+
+
+def _loaded(load: Callable[[], Served], log_level: str) -> Served:
+    configure_logging(log_level)
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # of processes the hub speaks
+    return load()
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where a server listens.
+
+    Attributes:
+        control_port: None: the control plane is beside the agent plane.
+    """
+
+    host: str
+    port: int
+    control_host: str
+    control_port: int | None
+
+    def check(self, config: ServerConfig, *, agents_need_token: bool, insecure: bool) -> None:
+        """Refuse to be reached by others without credentials.
+
+        Raises:
+            ConfigurationError: a host is not loopback, or is none that clients could use.
+        """
+        split = self.control_port is not None
+        if not insecure:
+            token, agents = ("a control token", config.control_token), ("agent authentication", agents_need_token)
+            has_control = not split and config.mode is Mode.SIMULATION  # in production it exists only with the token
+            _refuse_exposed(self.host, *((token, agents) if has_control else (agents,)))
+            _refuse_exposed(self.control_host, *((token,) if split else ()))
+        if split and config.public_url is None and is_wildcard(self.host):
+            raise ConfigurationError(
+                f"host {self.host or '(empty)'} is no address that a client can use: with a control plane of its own, "
+                "mcp_url needs --public-url"
+            )
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[list[socket.socket]]:
+        """The agents' door, and the control plane's if it has one of its own.
+
+        Raises:
+            ConfigurationError: a port is in use.
+        """
+        with contextlib.ExitStack() as stack:
+            doors = [stack.enter_context(listen(self.host, self.port))]
+            if self.control_port is not None:
+                doors.append(stack.enter_context(listen(self.control_host, self.control_port)))
+            yield doors
+
+    def told(self, config: ServerConfig, doors: list[socket.socket]) -> ServerConfig:
+        """The settings, which say where agents are to go."""
+        if len(doors) == 1 or config.public_url is not None:
+            return config
+        # Orchestrators ask at the control plane's address; what they hand to agents is the other one.
+        return replace(config, public_url=f"http://{address_of(self.host, _port(doors[0]))}")
 
 
 def serve_stdio(env_factory: EnvFactory, config: ServerConfig, *, log_level: str = "info") -> None:
@@ -141,14 +222,26 @@ def serving(
     mode: Mode | str | None = None,
     port: int = 0,
     auth: AuthProvider | None = None,
+    workers: int = 1,
 ) -> Iterator[str]:
     """A server in a thread of this process, for tests and notebooks; gives its base URL.
+
+    Args:
+        workers: how many threads it is; one interpreter runs them all, so that more are of use to tests only.
 
     Raises:
         StartupError: as `serve_http`.
     """
     server = EnvServer(env_factory, config=config, mode=mode, auth=auth)
     listening = listen("127.0.0.1", port)
+    if workers > 1:
+        served = Served(env_factory, auth)
+        with (
+            listening,
+            serving_in_threads(lambda: served, server.config, workers, [listening], anonymous=auth is None),
+        ):
+            yield f"http://127.0.0.1:{_port(listening)}"
+        return
     started: Future[Ending] = Future()
 
     def run() -> None:

@@ -132,17 +132,18 @@ class Slots:
 
     def quarantine(self) -> Callable[[], None]:
         """Count an instance whose code could not be stopped, until what is returned is called, from any thread."""
-        self.quarantined += 1
+        self.count_quarantined(1)
         loop = asyncio.get_running_loop()
 
         def returned() -> None:
             if not loop.is_closed():
-                loop.call_soon_threadsafe(self._returned)
+                loop.call_soon_threadsafe(self.count_quarantined, -1)
 
         return returned
 
-    def _returned(self) -> None:
-        self.quarantined -= 1
+    def count_quarantined(self, many: int) -> None:
+        """There are so many more, or fewer, in code that cannot be stopped."""
+        self.quarantined += many
         self._give()
 
     def _give(self) -> None:
