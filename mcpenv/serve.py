@@ -61,11 +61,11 @@ def serve_http(
     Raises:
         StartupError: a port is in use, a host is not loopback, the environment does not start.
     """
-    addresses = Addresses(host, port, control_host, control_port)
-    addresses.check(config, agents_need_token=auth is not None, insecure=insecure)
+    listening = Listening(host, port, control_host, control_port, insecure)
+    listening.check(config, agents_need_token=auth is not None)
     configure_logging(log_level)
-    with addresses.listening() as doors:
-        server = EnvServer(env_factory, config=addresses.told(config, doors), readme=readme, auth=auth)
+    with listening.doors() as doors:
+        server = EnvServer(env_factory, config=listening.told(config, doors), readme=readme, auth=auth)
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(_serve(server, doors[0], doors[-1], lambda _: on_started(_port(doors[0]), _port(doors[-1]))))
 
@@ -74,14 +74,10 @@ def serve_workers(
     load: Callable[[], Served],
     config: ServerConfig,
     workers: int,
+    listening: Listening,
     *,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    control_host: str = "127.0.0.1",
-    control_port: int | None = None,
-    log_level: str = "info",
     agents_need_token: bool = False,
-    insecure: bool = False,
+    log_level: str = "info",
     on_started: Callable[[int, int], None] = lambda port, control_port: None,
 ) -> None:
     """Serve with several processes; otherwise as `serve_http`.
@@ -94,13 +90,12 @@ def serve_workers(
     Raises:
         StartupError: as `serve_http`.
     """
-    addresses = Addresses(host, port, control_host, control_port)
-    addresses.check(config, agents_need_token=agents_need_token, insecure=insecure)
+    listening.check(config, agents_need_token=agents_need_token)
     configure_logging(log_level)
-    with addresses.listening() as doors:
+    with listening.doors() as doors:
         serve_in_processes(
             functools.partial(_loaded, load, log_level),
-            addresses.told(config, doors),
+            listening.told(config, doors),
             workers,
             doors,
             anonymous=not agents_need_token,
@@ -115,26 +110,29 @@ def _loaded(load: Callable[[], Served], log_level: str) -> Served:
 
 
 @dataclass(frozen=True)
-class Addresses:
+class Listening:
     """Where a server listens.
 
     Attributes:
+        port: 0 for any free one.
         control_port: None: the control plane is beside the agent plane.
+        insecure: serve other machines without credentials.
     """
 
-    host: str
-    port: int
-    control_host: str
-    control_port: int | None
+    host: str = "127.0.0.1"
+    port: int = 8000
+    control_host: str = "127.0.0.1"
+    control_port: int | None = None
+    insecure: bool = False
 
-    def check(self, config: ServerConfig, *, agents_need_token: bool, insecure: bool) -> None:
+    def check(self, config: ServerConfig, *, agents_need_token: bool) -> None:
         """Refuse to be reached by others without credentials.
 
         Raises:
             ConfigurationError: a host is not loopback, or is none that clients could use.
         """
         split = self.control_port is not None
-        if not insecure:
+        if not self.insecure:
             token, agents = ("a control token", config.control_token), ("agent authentication", agents_need_token)
             has_control = not split and config.mode is Mode.SIMULATION  # in production it exists only with the token
             _refuse_exposed(self.host, *((token, agents) if has_control else (agents,)))
@@ -146,7 +144,7 @@ class Addresses:
             )
 
     @contextlib.contextmanager
-    def listening(self) -> Iterator[list[socket.socket]]:
+    def doors(self) -> Iterator[list[socket.socket]]:
         """The agents' door, and the control plane's if it has one of its own.
 
         Raises:

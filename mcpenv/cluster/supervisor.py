@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 import tempfile
@@ -114,6 +115,8 @@ class WorkerProcess:
         if running.done():
             if (error := running.exception()) is not None and not isinstance(error, McpenvError):
                 logger.error("a worker could not start", exc_info=error)
+            if worker.anew:
+                os._exit(1)  # uvicorn tries again; it would end the whole server if this were told
             await send({"type": "lifespan.startup.failed", "message": ""})
             return
         running.add_done_callback(lambda _: signal.raise_signal(signal.SIGTERM))  # told by the hub, or it is gone
