@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
+from collections import deque
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +22,8 @@ from . import frames
 
 logger = logging.getLogger("mcpenv")
 
-MAX_IDLE = 64
-"""Tunnels to one worker that are kept for what comes next."""
+IDLE_S = 2.0
+"""Seconds for which a tunnel is kept for what comes next."""
 
 _SCOPE_KEYS = (
     "type", "asgi", "http_version", "method", "scheme", "path", "raw_path", "query_string", "root_path", "headers",
@@ -46,6 +49,15 @@ class Gone(Exception):
         self.began = began
 
 
+@dataclass(frozen=True, slots=True)
+class _Idle:
+    """A tunnel that carries nothing, and until when it is kept."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    until: float
+
+
 class Tunnels:
     """The near end: tunnels to one worker.
 
@@ -55,7 +67,8 @@ class Tunnels:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        self._idle: deque[_Idle] = deque()
+        self._timer: asyncio.TimerHandle | None = None
 
     async def carry(self, door: int, scope: Scope, receive: Receive, send: Send) -> None:
         """Have a request served there.
@@ -78,23 +91,39 @@ class Tunnels:
                 await asyncio.wait({hearing})
             reusable = True
         finally:
-            if reusable and len(self._idle) < MAX_IDLE:
-                self._idle.append((reader, writer))
+            if reusable:
+                self._keep(_Idle(reader, writer, time.monotonic() + IDLE_S))
             else:
                 writer.close()
 
     def close(self) -> None:
         """Close those that carry nothing."""
-        for _, writer in self._idle:
-            writer.close()
+        for idle in self._idle:
+            idle.writer.close()
         self._idle.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _keep(self, idle: _Idle) -> None:
+        self._idle.append(idle)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._let_go)
+
+    def _let_go(self) -> None:
+        """Close those that nothing has come for."""
+        self._timer = None
+        now = time.monotonic()
+        while self._idle and self._idle[0].until <= now:
+            self._idle.popleft().writer.close()
+        if self._idle:
+            self._timer = asyncio.get_running_loop().call_later(self._idle[0].until - now, self._let_go)
 
     async def _tunnel(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         while self._idle:
-            reader, writer = self._idle.pop()
-            if not reader.at_eof():
-                return reader, writer
-            writer.close()
+            idle = self._idle.pop()
+            if not idle.reader.at_eof():
+                return idle.reader, idle.writer
+            idle.writer.close()
         try:
             return await asyncio.open_unix_connection(self._path)
         except OSError as error:
