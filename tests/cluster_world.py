@@ -34,9 +34,8 @@ class World(MCPEnvironment):
         @self.tool
         async def hold(gate: str) -> int:
             """Wait until there is a file at ``gate``; beside it, one says that this waits."""
-            with open(f"{gate}.waiting", "a") as waiting:
-                waiting.write(f"{os.getpid()}\n")
-            while not os.path.exists(gate):
+            note(gate)
+            while not is_there(gate):
                 await asyncio.sleep(0.01)
             self.count += 1
             return self.count
@@ -60,6 +59,15 @@ class World(MCPEnvironment):
         async def delays() -> list[int]:
             """TCP_NODELAY of each TCP connection of this process."""
             return [value for number in os.listdir("/proc/self/fd") if (value := no_delay(int(number))) is not None]
+
+
+def note(gate: str) -> None:
+    with open(f"{gate}.waiting", "a") as waiting:
+        waiting.write(f"{os.getpid()}\n")
+
+
+def is_there(gate: str) -> bool:
+    return os.path.exists(gate)
 
 
 def no_delay(number: int) -> int | None:

@@ -171,16 +171,18 @@ class Hub:
         self._limit = limit
         self._tell_tags()
         worker.channel.tell("slots", self._slots.taken, self._slots.quarantined)
-        if not self.started.is_set() and sum(each.ready for each in self._workers) == self._count:
+        if self.failure is None and sum(each.ready for each in self._workers) == self._count:
             self.started.set()
-        if self.started.is_set():
+        if self.started.is_set() and self.failure is None:
             for entrance in self._entrances:
                 entrance.open()
 
     def failed(self, why: str) -> None:
         """A worker could not start."""
+        if self.failure is not None:
+            return  # it is the same for all
         if not self.started.is_set():
-            self.failure = self.failure or why
+            self.failure = why
             self.started.set()
         else:
             logger.error("a worker could not be started anew: %s", why)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 import socket
 import tempfile
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import uvicorn
 from starlette.types import Receive, Scope, Send
-from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from mcpenv_client.errors import McpenvError
 
@@ -28,9 +27,6 @@ from .hub import Hub
 from .worker import Job, Served, Worker
 
 logger = logging.getLogger("mcpenv")
-
-HUNG_S = 60
-"""Seconds after which a worker whose interpreter does not run Python is ended: code that holds its lock that long."""
 
 
 def serve_in_processes(
@@ -64,7 +60,6 @@ def serve_in_processes(
             lifespan="on",
             log_config=None,
             access_log=False,
-            timeout_worker_healthcheck=HUNG_S,
         )
         Processes(settings, hub).run()
         if hub.failure is not None:
@@ -84,6 +79,22 @@ class Processes(Multiprocess):
     def handle_hup(self) -> None:
         """The terminal is gone, and with it whoever started the server."""
         self.handle_term()
+
+    def keep_subprocess_alive(self) -> None:
+        """Start a worker anew that has ended; one that is only slow is left alone.
+
+        uvicorn asks each whether it lives, by a pipe that does not say when there is nobody at its end any more: a
+        worker that loads for longer than a health check takes would be killed, and a dead one noticed late.
+        """
+        for index, process in enumerate(self.processes):
+            if process.process.is_alive():
+                continue
+            process.join()
+            if self._hub.failure is not None:
+                self.should_exit.set()
+                return
+            self.processes[index] = Process(self.config, self.sockets)
+            self.processes[index].start()
 
     def join_all(self) -> None:
         """Wait until all have ended."""
@@ -115,8 +126,6 @@ class WorkerProcess:
         if running.done():
             if (error := running.exception()) is not None and not isinstance(error, McpenvError):
                 logger.error("a worker could not start", exc_info=error)
-            if worker.anew:
-                os._exit(1)  # uvicorn tries again; it would end the whole server if this were told
             await send({"type": "lifespan.startup.failed", "message": ""})
             return
         running.add_done_callback(lambda _: signal.raise_signal(signal.SIGTERM))  # told by the hub, or it is gone

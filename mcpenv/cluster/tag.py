@@ -33,11 +33,6 @@ def number_of(tag: str) -> int:
     return int(tag.partition(".")[0])
 
 
-def is_anew(tag: str) -> bool:
-    """Whether the worker is there for one that has ended."""
-    return tag.partition(".")[2] != "1"
-
-
 def new_id(tag: str) -> str:
     """A new id of that worker: its tag and 192 random bits."""
     return f"{tag}.{secrets.token_urlsafe(24)}"

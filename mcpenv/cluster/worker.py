@@ -21,7 +21,6 @@ from ..config import ServerConfig
 from ..http_server import Ending, HTTPServer, serve_doors, settings_of
 from ..session_routes import info_of
 from ..source import EnvFactory
-from . import tag
 from .channel import Channel
 from .entrance import receive_connection
 from .forwarding import Forwarding, Peers
@@ -66,9 +65,6 @@ class Worker:
 
     Args:
         load: gives what it serves.
-
-    Attributes:
-        anew: it is there for one that has died.
     """
 
     def __init__(self, job: Job, load: Callable[[], Served]) -> None:
@@ -76,7 +72,6 @@ class Worker:
         self._load = load
         self._ending: Ending | None = None
         self._ended_early = False
-        self.anew = False
 
     async def run(self, on_started: Callable[[], None]) -> None:
         """Serve until told to end, by `end` or by the hub, or until the hub is gone.
@@ -89,9 +84,7 @@ class Worker:
         channel = Channel(reader, writer, handlers)
         hearing = asyncio.ensure_future(channel.serve())
         try:
-            own = await channel.call("hello")
-            self.anew = tag.is_anew(own)
-            peers = Peers(self._job.folder, own, self._job.count)
+            peers = Peers(self._job.folder, await channel.call("hello"), self._job.count)
             try:
                 served = self._load()
                 member = Member(channel, peers.own)
