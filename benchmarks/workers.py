@@ -22,7 +22,7 @@ from .pairs import cpu_of, middle
 WORLD = Path(__file__).with_name("computing_world.py")
 SESSIONS = 32
 SHARE, FASTER, PER_CPU = 0.45, 1.6, 0.95
-"""The goals: each worker's part of the calls, calls per second and calls per second of processor time to one worker's."""
+"""The goals: each worker's part of the calls; calls per second, and per second of processor time, to those of one worker."""
 
 
 @dataclass(frozen=True, slots=True)

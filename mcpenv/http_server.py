@@ -186,10 +186,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def serve_doors(
-    served: EnvServer,
-    doors: Sequence[tuple[HTTPServer, socket.socket | None]],
-    ending: Ending,
-    on_started: Callable[[], None],
+    served: EnvServer, doors: Sequence[tuple[HTTPServer, socket.socket | None]], on_started: Callable[[], None]
 ) -> None:
     """Serve at all doors; they begin and end together.
 
@@ -203,11 +200,10 @@ async def serve_doors(
         if all(server.started for server, _ in doors):
             on_started()
 
-    with ending.at_signals():
-        tasks = [asyncio.ensure_future(server.serve_at(door, answering)) for server, door in doors]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+    tasks = [asyncio.ensure_future(server.serve_at(door, answering)) for server, door in doors]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)

@@ -281,7 +281,8 @@ async def _serve(
         ending = Ending(server, servers)
         # One door, or two: the other one is not looked at where there is one application.
         doors = list(zip(servers, (agent_door, control_door), strict=False))
-        await serve_doors(server, doors, ending, lambda: on_started(ending))
+        with ending.at_signals():
+            await serve_doors(server, doors, lambda: on_started(ending))
 
 
 def address_of(host: str, port: int) -> str:

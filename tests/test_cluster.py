@@ -445,7 +445,7 @@ def test_when_a_worker_is_killed_its_sessions_are_lost_and_the_others_notice_not
                     await under_way[number]
                 with pytest.raises((MCPError, ToolError, httpx.HTTPError, RuntimeError)):
                     await agents[number].call_tool("add")
-            dead = urlsplit(str(agents[lost[0]].transport.url)).path  # type: ignore[attr-defined]
+            dead = urlsplit(str(agents[lost[0]].transport.url)).path
             body, headers = modern("tools/call", {"name": "add", "arguments": {}})
             async with httpx.AsyncClient(base_url=server.url) as fresh:
                 answer = await fresh.post(dead, json=body, headers=headers)
@@ -494,7 +494,8 @@ def test_what_all_anonymous_clients_share_is_there_again_after_its_worker_was_ki
         run(main(server))
 
 
-def test_at_the_end_steps_under_way_finish_in_every_worker(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ctrl_c", [False, True], ids=["SIGTERM", "Ctrl-C"])
+def test_at_the_end_steps_under_way_finish_in_every_worker(ctrl_c: bool, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
 
     async def main(server: Server) -> None:
@@ -507,7 +508,12 @@ def test_at_the_end_steps_under_way_finish_in_every_worker(tmp_path: Path) -> No
             while not waiting.exists() or len(waiting.read_text().split()) < 4:
                 await asyncio.sleep(0.01)
             assert len(set(waiting.read_text().split())) == 2
-            server.process.send_signal(signal.SIGTERM)
+            if ctrl_c:  # a terminal sends it to all processes at once; the first one then tells the others once more
+                os.killpg(server.process.pid, signal.SIGINT)
+                for worker in server.workers():
+                    os.kill(worker, signal.SIGTERM)
+            else:
+                server.process.send_signal(signal.SIGTERM)
             async with httpx.AsyncClient(base_url=server.url) as http:
                 while (await http.get("/ready")).status_code == 200:
                     await asyncio.sleep(0.01)
@@ -541,6 +547,37 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     with served("--shutdown-timeout-s", "3600") as server:
         run(main(server))
         assert server.process.wait(PATIENCE_S) == 0
+
+
+def test_one_worker_ends_in_order_and_another_one_is_started(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+
+    async def main(server: Server) -> None:
+        async with control(server.url) as socket, sessions(server.url, 1) as (other,):
+            await socket.ask("reset")
+            home = (await socket.call("process"))["data"]["observation"]["result"]["data"]
+            await socket.begin("hold", {"gate": str(gate)})
+            while not gate.with_name("gate.waiting").exists():
+                await asyncio.sleep(0.01)
+            os.kill(home, signal.SIGTERM)
+            elsewhere = 0
+            while elsewhere < 4:  # sooner or later it is given nothing new
+                try:
+                    async with sessions(server.url, 1) as (client,):
+                        elsewhere = elsewhere + 1 if await process_of(client) != home else 0
+                except (CapacityReached, SessionLost):
+                    elsewhere = 0
+            gate.touch()
+            assert (await socket.hear())["data"]["observation"]["result"]["data"] == 1
+            with pytest.raises(ConnectionClosed):
+                await socket.hear()
+            until(lambda: home not in server.workers() and len(server.workers()) == 2, "another one")
+            (new,) = server.workers() - {await process_of(other)}
+            await _until_served_by(server, new)
+        assert not any("unexpectedly" in line for line in server.said)
+
+    with served() as server:
+        run(main(server))
 
 
 def test_workers_do_not_outlive_the_process_that_started_them() -> None:

@@ -75,6 +75,8 @@ def run(
         raise ConfigurationError(f"--record: there are no episodes {where}, and so nothing to record")
     if workers < 1:
         raise ConfigurationError(f"--workers is {workers}; it is 1 or more")
+    if workers > 1 and sys.platform == "win32":
+        raise ConfigurationError("--workers needs Unix sockets, which this system does not have")
     if workers > 1 and transport == "stdio":
         raise ConfigurationError("--workers needs --transport http: over stdio there is one client, and one process")
     if reload:

@@ -148,7 +148,7 @@ class Worker:
                     self.end()
 
             stack.callback(peers.close)
-            await serve_doors(server, [(each, None) for each in servers], self._ending, started)
+            await serve_doors(server, [(each, None) for each in servers], started)
 
     def _handlers(self, server: EnvServer, member: Member, peers: Peers) -> dict[str, Callable[..., Any]]:
         pool = server.pool
