@@ -80,6 +80,7 @@ class EnvServer:
     Attributes:
         config: the settings in force.
         pool: the sessions.
+        description: what it says of its environment.
         agent_server: the FastMCP server at ``/mcp``.
     """
 
@@ -242,9 +243,9 @@ class EnvServer:
             version=self.source.version,
             auth=self._auth,
         )
-        description = Description(self.source, config, self._readme)
+        self.description = Description(self.source, config, self._readme)
         self._openenv = OpenEnvRoute(self.pool, self.source, config)
-        self._control = ControlRoutes(self.pool, self.source, config, description)
+        self._control = ControlRoutes(self.pool, self.source, config, self.description, self._membership)
         self._mcp = MCPEndpoint(
             self.agent_server,
             handles=self.pool.handles,

@@ -42,6 +42,14 @@ class Membership(Protocol):
         """
         ...
 
+    async def recorded(self, own: dict[str, int]) -> dict[str, int]:
+        """What became of all episodes that are recorded: counts by name.
+
+        Args:
+            own: those of this worker.
+        """
+        ...
+
     async def reserve(self, session_id: str) -> bool:
         """Whether nobody has that id, which a client chose; from now on this worker does, until `let_go`."""
         ...
@@ -75,6 +83,10 @@ class Alone:
             self._rate.spend(agent)
 
     async def sessions(self, own: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """There are no others."""
+        return own
+
+    async def recorded(self, own: dict[str, int]) -> dict[str, int]:
         """There are no others."""
         return own
 

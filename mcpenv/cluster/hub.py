@@ -301,6 +301,10 @@ class Hub:
         """What there is to know of the sessions of all others."""
         return [each for sessions in await self._ask(asking, "sessions") for each in sessions]
 
+    async def recorded(self, asking: Worker) -> list[dict[str, int]]:
+        """What became of the episodes of each of the others."""
+        return [counts for counts in await self._ask(asking, "recorded") if counts is not None]
+
     async def whose(self, asking: Worker, session_id: str) -> str | None:
         """The tag of the other worker that has a session of that id."""
         others = [worker for worker in self._workers if worker.ready and worker is not asking]
@@ -389,6 +393,7 @@ class _Desk:
             "let_go": of_worker(hub.let_go),
             "place": lambda: hub.least_loaded(expects=True).tag,
             "sessions": of_worker(hub.sessions),
+            "recorded": of_worker(hub.recorded),
             "whose": of_worker(hub.whose),
             "take": of_worker(hub.take),
             "free": of_worker(hub.free),

@@ -42,6 +42,11 @@ class Member:
         others: list[dict[str, Any]] = await self._channel.call("sessions")
         return sorted([*own, *others], key=lambda session: float(session["created_at"]))
 
+    async def recorded(self, own: dict[str, int]) -> dict[str, int]:
+        """What became of all episodes that are recorded, by the workers that run."""
+        others: list[dict[str, int]] = await self._channel.call("recorded")
+        return {name: sum(each[name] for each in (own, *others)) for name in own}
+
     async def reserve(self, session_id: str) -> bool:
         """Whether nobody has that id."""
         free: bool = await self._channel.call("reserve", session_id)

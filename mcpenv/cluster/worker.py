@@ -170,6 +170,7 @@ class Worker:
             "tags": peers.learn,
             "slots": learn,
             "sessions": lambda: [info_of(session) for session in pool.sessions()],
+            "recorded": lambda: server.description.recording(),
             "has": lambda session_id: pool.peek(session_id) is not None,
             "gives_way": gives_way,
             "give_way": give_way,
