@@ -157,12 +157,16 @@ def receive_connection(passage: socket.socket) -> tuple[int, socket.socket] | No
     Raises:
         EOFError: the hub is gone.
     """
-    try:
-        data, files, _, _ = socket.recv_fds(passage, 1, 1)
-    except BlockingIOError:
-        return None
-    if not data:
-        raise EOFError
+    files: list[int] = []
+    while not files:
+        try:
+            data, files, _, _ = socket.recv_fds(passage, 1, 1)
+        except BlockingIOError:
+            return None
+        if not data:
+            raise EOFError
+        if not files:
+            logger.error("a connection is lost: this process has too many open files")
     connection = socket.socket(fileno=files[0])
     connection.setblocking(False)
     return data[0], connection
