@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import recording, snapshots
+from . import recording, snapshots, workers
 
 BENCHMARKS: dict[str, Callable[[bool], dict[str, Any]]] = {
     "recording": recording.run,
     "snapshots": snapshots.run,
+    "workers": workers.run,
 }
 """By name: each prints its table and gives its figures; its argument: whether it shall be quick."""
 

@@ -26,6 +26,7 @@ from .describe import Description
 from .errors import ConfigurationError
 from .guard import Guard
 from .mcp_endpoint import MCPEndpoint
+from .membership import Alone, Membership
 from .openenv.adapter import OpenEnvEnvironment
 from .openenv.tasks import OpenEnvTasks
 from .openenv_route import OpenEnvOrMCP, OpenEnvRoute
@@ -73,9 +74,13 @@ def application(routes: list[BaseRoute], lifespan: Lifespan[Any] | None = None) 
 class EnvServer:
     """One environment, served: the parts, put together.
 
+    Args:
+        membership: of a server of several workers; None: this is the only one.
+
     Attributes:
         config: the settings in force.
         pool: the sessions.
+        description: what it says of its environment.
         agent_server: the FastMCP server at ``/mcp``.
     """
 
@@ -87,9 +92,11 @@ class EnvServer:
         config: ServerConfig | None = None,
         readme: str | None = None,
         auth: AuthProvider | None = None,
+        membership: Membership | None = None,
     ) -> None:
         self._env_factory = env_factory
         self._auth = auth
+        self._given_membership = membership
         self._readme = readme
         if config is None:
             config = ServerConfig(mode=mode_from(mode))
@@ -104,6 +111,15 @@ class EnvServer:
             at_mcp = OpenEnvOrMCP(self._gate(self._openenv), self._mcp, self.config.max_message_bytes)
             shared = [Route("/mcp", self._guard(at_mcp))]  # before the two planes' own of that path
         return [*self.probe_routes(), *shared, *self.agent_routes(), *self.control_routes()]
+
+    def doors(self, *, split: bool) -> list[list[BaseRoute]]:
+        """The routes of the one address, or of the agents' and the control plane's, if they have one each."""
+        if not split:
+            return [self.routes()]
+        return [
+            [*self.probe_routes(), *self.agent_routes()],
+            [*self.probe_routes(), *self.control_routes()],
+        ]
 
     def probe_routes(self) -> list[BaseRoute]:
         """What every address answers."""
@@ -126,7 +142,7 @@ class EnvServer:
     def control_routes(self) -> list[BaseRoute]:
         """The control plane, for orchestrators, and what the server says of itself."""
         simulation = self.config.mode is Mode.SIMULATION
-        control, sessions = self._control, SessionRoutes(self.pool, self._control)
+        control, sessions = self._control, SessionRoutes(self.pool, self._control, self._membership)
         tasks = TaskRoutes(self._tasks(), control)
         routes: list[BaseRoute] = [
             self._route("/metadata", control.metadata),
@@ -218,17 +234,18 @@ class EnvServer:
     def _assemble(self, config: ServerConfig) -> None:
         self.config = config
         self.source = EnvironmentSource(self._env_factory, config)
-        self.pool = SessionPool(self.source, config)
+        self._membership = self._given_membership or Alone(config)
+        self.pool = SessionPool(self.source, config, self._membership)
         self.agent_server = AgentServer(
             self.source.name,
-            RequestSessions(self.pool, self.source, config),
+            RequestSessions(self.pool, self.source, config, self._membership),
             instructions=self.source.instructions,
             version=self.source.version,
             auth=self._auth,
         )
-        description = Description(self.source, config, self._readme)
+        self.description = Description(self.source, config, self._readme)
         self._openenv = OpenEnvRoute(self.pool, self.source, config)
-        self._control = ControlRoutes(self.pool, self.source, config, description)
+        self._control = ControlRoutes(self.pool, self.source, config, self.description, self._membership)
         self._mcp = MCPEndpoint(
             self.agent_server,
             handles=self.pool.handles,

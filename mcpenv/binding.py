@@ -10,8 +10,8 @@ from mcpenv_client.errors import EpisodeDone, Unauthorized
 from .agent_server import Lister, Target
 from .config import ServerConfig
 from .handles import Handle
+from .membership import Membership
 from .pool import SessionPool
-from .rate import Rate
 from .session import Origin, Session
 from .source import EnvironmentSource
 
@@ -29,12 +29,15 @@ HANDLE = "mcpenv.handle"
 class RequestSessions:
     """Finds the session of the MCP request that is being served; the `Finder` of the server's agent plane."""
 
-    def __init__(self, pool: SessionPool, source: EnvironmentSource, config: ServerConfig) -> None:
+    def __init__(
+        self, pool: SessionPool, source: EnvironmentSource, config: ServerConfig, membership: Membership
+    ) -> None:
         self._pool = pool
         self._source = source
         self._require_handle = config.require_handle
         self._per_connection = config.session_scope == "connection"
-        self._rate = None if config.max_requests_per_s is None else Rate(config.max_requests_per_s)
+        self._limited = config.max_requests_per_s is not None
+        self._membership = membership
 
     async def to_list(self) -> Lister:
         """The session's own instance if it exists, else the prototype, else a new session.
@@ -44,7 +47,7 @@ class RequestSessions:
             Unauthorized: a handle is needed.
             RateLimited: the agent asks too often.
         """
-        handle = self._admit()
+        handle = await self._admit()
         if handle is not None:
             return handle.execution or self._source.prototype or handle
         self._refuse_without_handle()
@@ -64,7 +67,7 @@ class RequestSessions:
             Unauthorized: a handle is needed.
             RateLimited: the agent asks too often.
         """
-        handle = self._admit()
+        handle = await self._admit()
         if handle is not None:
             execution = handle.current
             if execution is None:
@@ -78,11 +81,12 @@ class RequestSessions:
         key, origin = self._key()
         return await self._pool.get_or_open(key, origin)
 
-    def _admit(self) -> Handle | None:
+    async def _admit(self) -> Handle | None:
         """The handle by which the request came, unless its agent asks too often."""
         handle = self._handle()
-        if self._rate is not None:
-            self._rate.spend(principal_of_request() or (ANYBODY if handle is None else f"handle:{handle.value}"))
+        if self._limited:
+            agent = principal_of_request() or (ANYBODY if handle is None else f"handle:{handle.value}")
+            await self._membership.spend(agent)
         return handle
 
     def _handle(self) -> Handle | None:

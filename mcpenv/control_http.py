@@ -26,6 +26,7 @@ from mcpenv_client.wire import MAX_REQUEST_ID, EpisodeState, observation_data, t
 from .config import ServerConfig
 from .describe import Description
 from .failures import new_incident
+from .membership import Membership
 from .openapi import document, page
 from .pool import SessionPool
 from .public_url import base_url_of
@@ -43,9 +44,15 @@ class ControlRoutes:
     """The handlers. Bodies and replies are the ``data`` of the wire's frames; a refusal has the error frame's."""
 
     def __init__(
-        self, pool: SessionPool, source: EnvironmentSource, config: ServerConfig, description: Description
+        self,
+        pool: SessionPool,
+        source: EnvironmentSource,
+        config: ServerConfig,
+        description: Description,
+        membership: Membership,
     ) -> None:
         self._pool = pool
+        self._membership = membership
         self._source = source
         self._config = config
         self._description = description
@@ -57,12 +64,15 @@ class ControlRoutes:
 
     async def ready(self, request: Request) -> Response:
         """New sessions are taken (200) or not (503)."""
-        ready = self._pool.slots.open
+        ready = (await self._pool.slots.occupancy()).open
         return plain_json({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
 
     async def metadata(self, request: Request) -> Response:
         """What this server is."""
-        return plain_json(self._description.metadata())
+        said, recording = self._description.metadata(), self._description.recording()
+        if recording is not None:
+            said["recording"] = await self._membership.recorded(recording)
+        return plain_json(said)
 
     async def schema(self, request: Request) -> Response:
         """JSON Schemas of actions, observations, state, tools and reset options."""

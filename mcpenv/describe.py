@@ -38,7 +38,7 @@ class Description:
         self._readme = readme
 
     def metadata(self) -> dict[str, Any]:
-        """The body of ``/metadata``."""
+        """The body of ``/metadata``, but for what became of the episodes."""
         cls = self._class
         return {
             "name": self._source.name,
@@ -52,7 +52,6 @@ class Description:
             "mcp_path": "/mcp",
             "supports_concurrent_sessions": cls.SUPPORTS_CONCURRENT_SESSIONS,
             "tasks": self.task_counts(),
-            **self._recording(),
         }
 
     def task_counts(self) -> dict[str, int] | None:
@@ -63,14 +62,13 @@ class Description:
         tasks = self._source.tasks
         return None if tasks is None else tasks.sizes()
 
-    def _recording(self) -> dict[str, Any]:
-        """What became of the episodes, where they are recorded; where to is nobody's business."""
+    def recording(self) -> dict[str, int] | None:
+        """What became of this worker's episodes, if they are recorded; where to is nobody's business."""
         recorder = self._source.recorder
         if recorder is None:
-            return {}
+            return None
         counts = recorder.counts
-        said = {"episodes_written": counts.written, "episodes_lost": counts.lost, "episodes_waiting": counts.waiting}
-        return {"recording": said}
+        return {"episodes_written": counts.written, "episodes_lost": counts.lost, "episodes_waiting": counts.waiting}
 
     def schema(self, tools: list[Tool]) -> dict[str, Any]:
         """The body of ``/schema``: JSON Schemas of actions, observations and state; the tools; the reset options."""

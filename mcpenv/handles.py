@@ -56,11 +56,15 @@ class Handle:
 class Handles:
     """The handles of a server.
 
+    Args:
+        new_value: makes the value of a new one.
+
     Attributes:
         on_forget: told a handle that no longer answers.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, new_value: Callable[[], str] = lambda: secrets.token_urlsafe(24)) -> None:
+        self._new_value = new_value
         self._handles: dict[str, Handle] = {}
         self._past: deque[tuple[float, Handle]] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -71,7 +75,7 @@ class Handles:
 
     def mint(self, execution: Execution) -> Handle:
         """A handle for the instance's running episode."""
-        handle = Handle(secrets.token_urlsafe(24), execution, execution.episode.id)
+        handle = Handle(self._new_value(), execution, execution.episode.id)
         self._handles[handle.value] = handle
         return handle
 

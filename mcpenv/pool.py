@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,8 +16,8 @@ from .config import MANY_SESSIONS, ServerConfig
 from .errors import ConfigurationError
 from .execution import Execution
 from .handles import Handles
+from .membership import Alone, Membership
 from .session import Credential, Origin, Session
-from .slots import Slots
 from .snapshots import Snapshot
 from .snapshots.store import SnapshotStore
 from .source import EnvironmentSource, close_instance
@@ -36,17 +35,18 @@ class SessionPool:
         on_connection_end: told the id of a session of a handshake connection that was ended here, not by its client.
     """
 
-    def __init__(self, source: EnvironmentSource, config: ServerConfig) -> None:
+    def __init__(self, source: EnvironmentSource, config: ServerConfig, membership: Membership | None = None) -> None:
         self._source = source
         self._config = config
+        self._membership = Alone(config) if membership is None else membership
         self._sessions: dict[str, Session] = {}
         self._opening: dict[str, asyncio.Task[Session]] = {}
         self._ending: set[Session] = set()
         self._abandoned: set[asyncio.Task[None]] = set()
         self._opening_socket: dict[str, asyncio.Future[None]] = {}
         self.actions = source.actions
-        self.handles = Handles()
-        self.slots = Slots(self._limit, queue_timeout_s=config.queue_timeout_s, max_quarantined=config.max_quarantined)
+        self.handles = Handles(self._membership.new_id)
+        self.slots = self._membership.slots(self._limit, config)
         self.on_connection_end: Callable[[str], None] | None = None
 
     @property
@@ -162,7 +162,7 @@ class SessionPool:
             CapacityReached: every slot is taken, or the server is about to end.
             FactoryError, ExecutionError: the environment could not be made or made ready.
         """
-        return await self._open(secrets.token_urlsafe(24), origin)
+        return await self._open(self._membership.new_id(), origin)
 
     async def get_or_open(self, session_id: str, origin: Origin) -> Session:
         """The session of that id, made now if there is none; callers that come together get the same one.
@@ -218,6 +218,8 @@ class SessionPool:
                 await session.execution.sink.written(session.execution.episode.id)
         finally:
             self._ending.discard(session)
+            if session.credential is not None:
+                self._membership.let_go(session.id)
             self.slots.free()
 
     async def open_socket(self, credential: Credential | None, *, resume: bool) -> Session:
@@ -235,7 +237,7 @@ class SessionPool:
         if credential is None:
             if resume:
                 raise InvalidMessage("to resume, send the session's id and token")
-            return await self._open(secrets.token_urlsafe(24), Origin.SOCKET)
+            return await self._open(self._membership.new_id(), Origin.SOCKET)
         while (opening := self._opening_socket.get(credential.session_id)) is not None:
             # Its client is impatient and has connected again: it means the session that is being made.
             await asyncio.wait({opening})
@@ -275,12 +277,12 @@ class SessionPool:
                 "a fork is a session of its own, and this server has one at a time; set SUPPORTS_CONCURRENT_SESSIONS "
                 "= True in the environment's class, and allow more"
             )
-        session_id = secrets.token_urlsafe(24) if credential is None else credential.session_id
+        session_id = self._membership.new_id() if credential is None else credential.session_id
         if session_id in self._sessions or session_id in self._opening_socket:
             raise InvalidMessage("there is a session of that id already")
         opened = self._opening_socket[session_id] = asyncio.get_running_loop().create_future()
         try:
-            session = await self._open(session_id, Origin.SOCKET, credential)
+            session = await self._fork_opened(session_id, credential)
         finally:
             del self._opening_socket[session_id]
             opened.set_result(None)
@@ -295,6 +297,16 @@ class SessionPool:
             await self.close(session)
             raise
         return session
+
+    async def _fork_opened(self, session_id: str, credential: Credential | None) -> Session:
+        if credential is None:
+            return await self._open(session_id, Origin.SOCKET)
+        if not await self._membership.reserve(session_id):
+            raise InvalidMessage("there is a session of that id already")
+        try:
+            return await self._open(session_id, Origin.SOCKET, credential)
+        finally:
+            self._membership.let_go(session_id)  # the session, if there is one, holds it
 
     def _end_unjoined(self, parent: Session) -> None:
         """Nobody but the client of ``parent`` knew of those forks of its that no socket has joined."""
@@ -369,7 +381,7 @@ class SessionPool:
         await close_instance(left)
 
     async def _open(self, session_id: str, origin: Origin, credential: Credential | None = None) -> Session:
-        await self.slots.take(lambda: self._make_room(origin))
+        await self.slots.take(self.make_room, origin.orchestrated)
         making = asyncio.ensure_future(self._make(origin))
         try:
             execution = await asyncio.shield(making)
@@ -383,6 +395,8 @@ class SessionPool:
             raise
         session = Session(self, session_id, origin, execution, credential)
         self._sessions[session_id] = session
+        if credential is not None:
+            self._membership.hold(session_id)
         return session
 
     async def _abandon(self, making: asyncio.Task[Execution]) -> None:
@@ -399,18 +413,22 @@ class SessionPool:
         execution.author.on_stuck = self.slots.quarantine
         return execution
 
-    async def _make_room(self, origin: Origin) -> bool:
+    async def make_room(self, orchestrated: bool) -> bool:
+        """Free a slot for a session that has an orchestrator, or has none; whether there is one."""
         while self.slots.full:
-            victim = self._who_gives_way(origin)
+            victim = self.who_gives_way(orchestrated)
             if victim is None:
                 return False
             await self.close(victim)
         return True
 
-    def _who_gives_way(self, origin: Origin) -> Session | None:
+    def who_gives_way(self, orchestrated: bool) -> Session | None:
         """A session that nobody misses; with one slot, an idle agent's too.
 
         Nobody misses that of a client which never came back after ``/reset``, nor sent an agent.
+
+        Args:
+            orchestrated: whether it is for a session that has an orchestrator.
         """
         for session in sorted(self._sessions.values(), key=lambda s: s.last_used):
             if session.held or session.execution.busy:
@@ -418,7 +436,7 @@ class SessionPool:
             met = session.claimed or (session.handle is not None and session.handle.used)
             if session.origin is Origin.HTTP and not met:
                 return session
-            if self.slots.limit == 1 and origin.orchestrated and not session.origin.orchestrated:
+            if self.slots.limit == 1 and orchestrated and not session.origin.orchestrated:
                 return session
         return None
 

@@ -11,6 +11,7 @@ from mcpenv_client.errors import SessionLost
 
 from .control_http import ControlRoutes, answered, plain_json
 from .episode import Episode
+from .membership import Membership
 from .pool import SessionPool
 from .session import Origin, Session
 
@@ -18,13 +19,14 @@ from .session import Origin, Session
 class SessionRoutes:
     """The handlers. Times are seconds since the epoch, UTC."""
 
-    def __init__(self, pool: SessionPool, control: ControlRoutes) -> None:
+    def __init__(self, pool: SessionPool, control: ControlRoutes, membership: Membership) -> None:
         self._pool = pool
         self._control = control
+        self._membership = membership
 
     async def capacity(self, request: Request) -> Response:
         """How many sessions there are and may be."""
-        slots = self._pool.slots
+        slots = await self._pool.slots.occupancy()
         active, most = slots.taken, slots.limit
         return plain_json(
             {
@@ -41,7 +43,8 @@ class SessionRoutes:
         """List the sessions, or open one (POST) without resetting it."""
         if request.method == "POST":
             return await answered(self._open, request)
-        return plain_json({"sessions": [info_of(session) for session in self._pool.sessions()]})
+        own = [info_of(session) for session in self._pool.sessions()]
+        return plain_json({"sessions": await self._membership.sessions(own)})
 
     async def session(self, request: Request) -> Response:
         """One session: what it is, or end it (DELETE)."""

@@ -8,11 +8,30 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from mcpenv_client.errors import CapacityReached
 
 RETRY_AFTER_S = 5.0
 """When a refused client is told to ask again, in seconds."""
+
+MakeRoom = Callable[[bool], Awaitable[bool]]
+"""Frees a slot, if it can, for a session that has an orchestrator (or has none), and says whether it did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """How many sessions there are and may be, on the whole server.
+
+    Attributes:
+        open: whether new ones are taken.
+    """
+
+    taken: int
+    limit: int
+    waiting: int
+    quarantined: int
+    open: bool
 
 
 class Slots:
@@ -63,18 +82,23 @@ class Slots:
         """Whether more is left in code that cannot be stopped than may be."""
         return self.quarantined > self._max_quarantined
 
-    async def take(self, make_room: Callable[[], Awaitable[bool]]) -> None:
+    async def occupancy(self) -> Occupancy:
+        """How it stands now."""
+        return Occupancy(self.taken, self.limit, self.waiting, self.quarantined, self.open)
+
+    async def take(self, make_room: MakeRoom, orchestrated: bool) -> None:
         """Take a slot; when there is none, wait in line. Cancelling gives the place, or the slot, back.
 
         Args:
             make_room: asked when all are taken and nobody waits: whether it freed one.
+            orchestrated: whether it is for a session that has an orchestrator; who gives way depends on it.
 
         Raises:
             CapacityReached: none came in time, or none are given.
         """
         if not self.open:
             raise self.refusal("this server takes no new sessions now")
-        if not self._queue and (not self.full or await make_room()):
+        if not self._queue and (not self.full or await make_room(orchestrated)):
             self.taken += 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -113,17 +137,18 @@ class Slots:
 
     def quarantine(self) -> Callable[[], None]:
         """Count an instance whose code could not be stopped, until what is returned is called, from any thread."""
-        self.quarantined += 1
+        self.count_quarantined(1)
         loop = asyncio.get_running_loop()
 
         def returned() -> None:
             if not loop.is_closed():
-                loop.call_soon_threadsafe(self._returned)
+                loop.call_soon_threadsafe(self.count_quarantined, -1)
 
         return returned
 
-    def _returned(self) -> None:
-        self.quarantined -= 1
+    def count_quarantined(self, many: int) -> None:
+        """There are so many more, or fewer, in code that cannot be stopped."""
+        self.quarantined += many
         self._give()
 
     def _give(self) -> None:

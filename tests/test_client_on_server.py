@@ -243,6 +243,7 @@ class Fails(MCPEnvironment):
             raise RuntimeError("not today")
 
 
+@pytest.mark.one_worker("it counts instances, and each worker makes a prototype")
 @pytest.mark.parametrize("resume", [False, True])
 def test_why_the_server_closed_is_told_to_a_client_that_sends_only_then(resume: bool) -> None:
     class Own(Fails):

@@ -460,6 +460,7 @@ async def blocked_and_returned(bench: Bench, orchestrator: Control) -> None:
             await asyncio.sleep(0.005)
 
 
+@pytest.mark.one_worker("it counts instances, and each worker makes a prototype")
 @pytest.mark.parametrize("affine", [False, True])
 def test_invariant_6_an_instance_whose_blocked_tool_has_returned_is_closed_where_its_code_belongs(affine: bool) -> None:
     closed: list[tuple[threading.Thread, threading.Thread]] = []
@@ -509,6 +510,7 @@ def test_a_past_episode_lists_its_tools_also_when_its_blocked_tool_had_returned(
     beside_a_witness(Own, fault)
 
 
+@pytest.mark.one_worker("it counts instances, and each worker makes a prototype")
 def test_an_instance_in_which_two_tools_blocked_is_closed_when_both_have_returned() -> None:
     other, beside = Gate(), list[int]()
 
@@ -592,6 +594,7 @@ def test_a_blocked_tool_of_a_client_without_an_orchestrator_does_not_end_its_ser
     beside_a_witness(world, fault, ServerConfig(step_timeout_s=0.5))
 
 
+@pytest.mark.one_worker("it counts instances, and each worker makes a prototype")
 def test_a_constructor_that_fails_every_third_time_costs_nothing_but_that_session() -> None:
     class Own(EveryThird):
         """A census and a gate of its own."""

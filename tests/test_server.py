@@ -25,7 +25,8 @@ from worlds import Ledger, World
 from mcpenv import ConfigurationError, MCPEnvironment, Mode, Observation, StartupError
 from mcpenv.app import EnvServer, create_app
 from mcpenv.config import ServerConfig
-from mcpenv.serve import KEEP_ALIVE_S, serve_http, serving
+from mcpenv.http_server import KEEP_ALIVE_S
+from mcpenv.serve import serve_http, serving
 from mcpenv_client import (
     Action,
     AnyObservation,

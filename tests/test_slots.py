@@ -12,7 +12,7 @@ from mcpenv.slots import Slots
 from mcpenv_client import CapacityReached
 
 
-async def no_room() -> bool:
+async def no_room(orchestrated: bool) -> bool:
     return False
 
 
@@ -32,7 +32,7 @@ async def in_line(several: Slots, count: int, order: list[int]) -> list[asyncio.
     """So many tasks that wait for a slot, one after the other."""
 
     async def take(number: int) -> None:
-        await several.take(no_room)
+        await several.take(no_room, True)
         order.append(number)
 
     tasks = []
@@ -46,8 +46,8 @@ async def in_line(several: Slots, count: int, order: list[int]) -> list[asyncio.
 def test_slots_are_given_in_the_order_in_which_they_were_asked_for() -> None:
     async def main() -> None:
         several, order = slots(2), list[int]()
-        await several.take(no_room)
-        await several.take(no_room)
+        await several.take(no_room, True)
+        await several.take(no_room, True)
         tasks = await in_line(several, 3, order)
         for _ in range(3):
             assert several.taken == 2
@@ -65,17 +65,17 @@ def test_room_is_made_only_when_all_are_taken_and_nobody_waits() -> None:
     async def main() -> None:
         one = slots()
 
-        async def room() -> bool:
+        async def room(orchestrated: bool) -> bool:
             asked.append("room")
             one.free()
             return True
 
-        await one.take(room)
+        await one.take(room, True)
         assert asked == []
-        await one.take(room)
+        await one.take(room, True)
         assert (asked, one.taken) == (["room"], 1)
         tasks = await in_line(one, 1, [])
-        late = asyncio.create_task(one.take(room))
+        late = asyncio.create_task(one.take(room, True))
         while one.waiting < 2:
             await asyncio.sleep(0)
         assert asked == ["room"]
@@ -89,7 +89,7 @@ def test_room_is_made_only_when_all_are_taken_and_nobody_waits() -> None:
 def test_who_leaves_the_line_or_comes_too_late_takes_nothing() -> None:
     async def main() -> None:
         one, order = slots(), list[int]()
-        await one.take(no_room)
+        await one.take(no_room, True)
         first, second = await in_line(one, 2, order)
         first.cancel()
         one.free()
@@ -109,9 +109,9 @@ def test_who_leaves_the_line_or_comes_too_late_takes_nothing() -> None:
 def test_who_waits_too_long_is_refused_and_told_when_to_come_back() -> None:
     async def main() -> None:
         one = slots(queue_timeout_s=0.0)
-        await one.take(no_room)
+        await one.take(no_room, True)
         with pytest.raises(CapacityReached, match="all 1 sessions are in use") as refused:
-            await one.take(no_room)
+            await one.take(no_room, True)
         data = refused.value.data
         assert (data["active_sessions"], data["max_sessions"]) == (1, 1)
         assert refused.value.retry_after_s
@@ -123,13 +123,13 @@ def test_who_waits_too_long_is_refused_and_told_when_to_come_back() -> None:
 def test_while_too_many_are_stuck_nobody_gets_a_slot_and_then_who_waited_does() -> None:
     async def main() -> None:
         one, order = slots(max_quarantined=0), list[int]()
-        await one.take(no_room)
+        await one.take(no_room, True)
         (waiting,) = await in_line(one, 1, order)
         returned = one.quarantine()
         one.free()
         assert (one.taken, one.waiting, one.open) == (0, 1, False)
         with pytest.raises(CapacityReached, match="takes no new sessions"):
-            await one.take(no_room)
+            await one.take(no_room, True)
         await asyncio.to_thread(returned)
         await waiting
         assert (one.taken, one.quarantined, one.open) == (1, 0, True)
@@ -140,13 +140,13 @@ def test_while_too_many_are_stuck_nobody_gets_a_slot_and_then_who_waited_does() 
 def test_a_server_that_ends_refuses_who_waits_and_who_comes() -> None:
     async def main() -> None:
         one = slots()
-        await one.take(no_room)
+        await one.take(no_room, True)
         (waiting,) = await in_line(one, 1, [])
         one.close()
         with pytest.raises(CapacityReached, match="about to end"):
             await waiting
         with pytest.raises(CapacityReached):
-            await one.take(no_room)
+            await one.take(no_room, True)
         one.free()
         assert one.taken == 0
 

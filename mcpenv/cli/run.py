@@ -8,20 +8,23 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal, TextIO
 
 from cyclopts import Parameter
+from fastmcp.server.auth import AuthProvider
 from watchfiles import Change, PythonFilter, run_process
 
 from mcpenv_client.tools import Mode
 
+from ..cluster.worker import Served
 from ..config import ServerConfig, mode_from
 from ..errors import ConfigurationError
 from ..guard import is_loopback
 from ..hosts import PASTED, Place, Server
-from ..serve import address_of, is_wildcard, serve_http, serve_stdio
+from ..serve import Listening, address_of, is_wildcard, serve_http, serve_stdio, serve_workers
 from ..targets import Target, load_target, watched_path
 from .bearer import TOKEN, with_bearer
 from .output import Page, author_output, note
@@ -43,6 +46,7 @@ def run(
     settings: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     tasks: Path | None = None,
     record: Path | None = None,
+    workers: int = 1,
     reload: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
     log_level: Literal["debug", "info", "warning", "error", "critical"] = "info",
     debug: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
@@ -60,6 +64,7 @@ def run(
         settings: name=value for the environment's constructor; may be given several times.
         tasks: Tasks instead of the environment's own: a .jsonl file, a .parquet file or the folder of a dataset.
         record: Folder to write every episode to; see: mcpenv trajectories --help
+        workers: Processes that serve together as one server; useful where tools compute.
         reload: Start again when a Python file of the environment changes.
         log_level: What is logged to stderr.
         debug: Show the traceback when something fails.
@@ -68,12 +73,19 @@ def run(
     if record is not None and (config.mode is not Mode.SIMULATION or transport == "stdio"):
         where = "over stdio" if transport == "stdio" else f"in {config.mode.value} mode"
         raise ConfigurationError(f"--record: there are no episodes {where}, and so nothing to record")
+    if workers < 1:
+        raise ConfigurationError(f"--workers is {workers}; it is 1 or more")
+    if workers > 1 and sys.platform == "win32":
+        raise ConfigurationError("--workers needs Unix sockets, which this system does not have")
+    if workers > 1 and transport == "stdio":
+        raise ConfigurationError("--workers needs --transport http: over stdio there is one client, and one process")
     if reload:
         if transport == "stdio":
             raise ConfigurationError("--reload needs --transport http: a client of stdio would lose its session")
         return _run_reloading(target)
     # Before the author's code is loaded: it shall not find them in the environment.
-    config, auth = credentials.read(config)
+    config, agents = credentials.read(config)
+    auth = agents()
     with author_output():
         loaded = load_target(target, settings or (), tasks)
     if transport == "stdio":
@@ -81,6 +93,22 @@ def run(
         serve_stdio(loaded.factory, config, log_level=log_level)
         return 0
     introduction = _Introduction(loaded, config, addresses, agents_need_token=auth is not None)
+    listening = Listening(
+        addresses.host, addresses.port, addresses.control_host or LOOPBACK, addresses.control_port, credentials.insecure
+    )
+    on_started = functools.partial(introduction.show, sys.stdout)
+    if workers > 1:
+        load = functools.partial(_load_again, target, settings, tasks, agents)
+        serve_workers(
+            load,
+            config,
+            workers,
+            listening,
+            agents_need_token=auth is not None,
+            log_level=log_level,
+            on_started=on_started,
+        )
+        return 0
     serve_http(
         loaded.factory,
         config,
@@ -92,9 +120,18 @@ def run(
         readme=loaded.readme,
         auth=auth,
         insecure=credentials.insecure,
-        on_started=functools.partial(introduction.show, sys.stdout),
+        on_started=on_started,
     )
     return 0
+
+
+def _load_again(
+    target: str, settings: list[str] | None, tasks: Path | None, agents: Callable[[], AuthProvider | None]
+) -> Served:
+    """What `run` serves, in a process of its own."""
+    with author_output():
+        loaded = load_target(target, settings or (), tasks)
+    return Served(loaded.factory, agents(), loaded.readme)
 
 
 # -- introductions

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -105,8 +106,10 @@ class Credentials:
     agent_oauth: Flag = False
     insecure: Flag = False
 
-    def read(self, config: ServerConfig) -> tuple[ServerConfig, AuthProvider | None]:
-        """The settings with the control token, and agent authentication; None where there is none.
+    def read(self, config: ServerConfig) -> tuple[ServerConfig, Callable[[], AuthProvider | None]]:
+        """The settings with the control token, and what makes agent authentication; it makes None where there is none.
+
+        What makes it can be pickled; in the process that has read the options it is made once, here, to be checked.
 
         Raises:
             ConfigurationError: a token cannot be read or used.
@@ -115,7 +118,8 @@ class Credentials:
         forget(AGENT_TOKEN)
         if self.agent_oauth and config.public_url is None:
             raise ConfigurationError("--agent-oauth needs --public-url: the name by which tokens are for this server")
-        auth = agent_auth_from(
+        agents = functools.partial(
+            agent_auth_from,
             tokens=agent_tokens(self.agent_tokens or [], self.agent_tokens_file),
             scopes=agent_scopes(self.agent_scopes or []),
             jwks_url=self.agent_jwks_url,
@@ -124,7 +128,8 @@ class Credentials:
             algorithm=self.agent_algorithm,
             oauth_at=config.public_url if self.agent_oauth else None,
         )
-        return replace(config, control_token=control_token(self.control_token, self.control_token_file)), auth
+        agents()
+        return replace(config, control_token=control_token(self.control_token, self.control_token_file)), agents
 
 
 @Parameter(name="*", group=_SESSIONS)

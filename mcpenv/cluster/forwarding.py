@@ -1,0 +1,334 @@
+"""Forwarding: a request that belongs to another worker is carried there; the others are served here.
+
+Whatever guards a route guards it where the request is served. A request for what no worker has (any more) is served
+here, and refused in the words of its route: ``SESSION_LOST``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+from pathlib import Path
+from typing import Any
+
+from fastmcp.server.auth import AuthProvider
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mcpenv_client.errors import CapacityReached, SessionLost, WireError
+from mcpenv_client.values import decode
+from mcpenv_client.wire import encode_reply
+
+from ..config import ServerConfig
+from ..control_http import refusal
+from ..mcp_endpoint import Replay, read_body
+from ..slots import RETRY_AFTER_S
+from . import tag
+from .belonging import SERVICE, SESSION_HEADER, Belonging, Kind, belonging, connection_tag
+from .channel import Channel
+from .tunnel import Gone, Tunnels
+
+logger = logging.getLogger("mcpenv")
+
+MCP_PATHS = ("/mcp", "/mcp/")
+RESTART_S = 30.0
+"""Longest wait for a worker that is being started anew, in seconds."""
+
+
+class Peers:
+    """The workers of a server, this one among them.
+
+    Args:
+        folder: where their sockets are.
+        count: how many there are when all run.
+
+    Attributes:
+        own: this worker's tag.
+    """
+
+    def __init__(self, folder: Path, own: str, count: int) -> None:
+        self.own = own
+        self._folder = folder
+        self._count = count
+        self._tags: dict[int, str] = {}
+        self._tunnels: dict[str, Tunnels] = {}
+        self._changed = asyncio.Event()
+
+    def learn(self, tags: list[str]) -> None:
+        """Those run."""
+        self._tags = {tag.number_of(each): each for each in tags}
+        for gone in self._tunnels.keys() - set(tags):
+            self._tunnels.pop(gone).close()
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    def alive(self, worker: str) -> bool:
+        """Whether the one with that tag runs."""
+        return worker in self._tags.values()
+
+    def to(self, worker: str) -> Tunnels:
+        """Tunnels to it."""
+        if worker not in self._tunnels:
+            self._tunnels[worker] = Tunnels(self._folder / f"{worker}.sock")
+        return self._tunnels[worker]
+
+    async def responsible_for(self, name: str) -> str:
+        """The tag of the worker that has what is shared under that name.
+
+        Raises:
+            CapacityReached: it is being started anew, and that takes too long.
+        """
+        return await self._at(zlib.crc32(name.encode()) % self._count)
+
+    async def of_service(self) -> str:
+        """The tag of the worker with the session of all anonymous stateless clients.
+
+        Raises:
+            CapacityReached: as above.
+        """
+        return await self._at(0)
+
+    def close(self) -> None:
+        """Close the tunnels."""
+        for tunnels in self._tunnels.values():
+            tunnels.close()
+
+    async def _at(self, number: int) -> str:
+        try:
+            async with asyncio.timeout(RESTART_S):
+                while number not in self._tags:
+                    await self._changed.wait()
+        except TimeoutError as error:
+            raise CapacityReached(
+                "the worker of this server that has what was asked for is being started", retry_after_s=RETRY_AFTER_S
+            ) from error
+        return self._tags[number]
+
+
+class Forwarding:
+    """The ASGI application at one door of a worker.
+
+    Args:
+        door: the door's number.
+        app: serves what belongs here.
+        auth: who may use the agent plane: what belongs to agents is by their names.
+    """
+
+    def __init__(
+        self, door: int, app: ASGIApp, peers: Peers, channel: Channel, config: ServerConfig, auth: AuthProvider | None
+    ) -> None:
+        self._door = door
+        self._app = Tagged(app, peers.own)
+        self._peers = peers
+        self._channel = channel
+        self._auth = auth
+        self._per_connection = config.session_scope == "connection"
+        self._max_body_bytes = config.max_message_bytes
+        self._carried = 0
+        self._at_rest = asyncio.Event()
+        self._at_rest.set()
+
+    @property
+    def local(self) -> ASGIApp:
+        """Serves everything here: what came from another worker is not passed on again."""
+        return self._app
+
+    async def idle(self) -> None:
+        """Return when nothing of what came here is served elsewhere."""
+        await self._at_rest.wait()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or one WebSocket."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        belongs = belonging(scope.get("method", "GET"), scope["path"], scope.get("query_string", b""), scope["headers"])
+        try:
+            if belongs.kind is Kind.BODY:
+                messages, body = await read_body(receive, self._max_body_bytes)
+                receive = Replay(messages, receive)
+                worker = await self._by_body(scope, body)
+            elif belongs.kind is Kind.CHOSEN:
+                await self._chosen(belongs.value, scope, receive, send)
+                return
+            else:
+                worker = await self._worker_of(scope, belongs)
+        except WireError as error:
+            await _refuse(error, scope, receive, send)
+            return
+        await self._serve_at(worker, scope, receive, send)
+
+    async def _serve_at(self, worker: str, scope: Scope, receive: Receive, send: Send) -> None:
+        if worker == self._peers.own or not self._peers.alive(worker):
+            await self._app(scope, receive, send)
+            return
+        watched = _Watched(send)
+        self._carried += 1
+        self._at_rest.clear()
+        try:
+            await self._peers.to(worker).carry(self._door, scope, receive, watched)
+        except Gone as gone:
+            if gone.began or watched.began:
+                logger.warning("worker %s ended in the middle of an answer", worker)
+            await watched.lost(scope, receive)
+        finally:
+            self._carried -= 1
+            if self._carried == 0:
+                self._at_rest.set()
+
+    async def _chosen(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """A WebSocket of a client that chose its session's id; while it is open, the id is known to belong here."""
+        worker = await self._channel.call("claim", session_id)
+        try:
+            await self._serve_at(worker, scope, receive, send)
+        finally:
+            if worker == self._peers.own:
+                self._channel.tell("let_go", session_id)
+
+    async def _worker_of(self, scope: Scope, belongs: Belonging) -> str:
+        """The tag of the worker that serves the request; that of this one if any can."""
+        if scope["path"] in MCP_PATHS:
+            return await self._of_mcp(scope, belongs)
+        if belongs.kind is Kind.WORKER:
+            return belongs.value
+        if belongs.kind is Kind.PLACED:
+            return await self._place()
+        if belongs.kind is Kind.NAMED:
+            named: str | None = await self._channel.call("whose", belongs.value)
+            return named or self._peers.own
+        return self._peers.own
+
+    async def _of_mcp(self, scope: Scope, belongs: Belonging) -> str:
+        """A request at ``/mcp``: `mcpenv.binding` has the order."""
+        principal = await self._principal(scope)
+        if principal is not None and not self._per_connection:
+            return await self._peers.responsible_for(f"principal:{principal}")
+        if belongs.kind is Kind.WORKER:
+            return belongs.value
+        if belongs == SERVICE:
+            if principal is not None:
+                return await self._peers.responsible_for(f"principal:{principal}")
+            return await self._peers.of_service()
+        return self._peers.own
+
+    async def _principal(self, scope: Scope) -> str | None:
+        """Who a request says it is from; where it is served it is checked again, and everything else about it."""
+        if self._auth is None:
+            return None
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        scheme, _, token = given[0].decode("latin-1").partition(" ") if len(given) == 1 else ("", "", "")
+        found = await self._auth.verify_token(token.strip()) if scheme.lower() == "bearer" else None
+        if found is None:
+            return None
+        return getattr(found, "subject", None) or found.client_id
+
+    async def _by_body(self, scope: Scope, body: bytes) -> str:
+        """A request whose session stands in its body."""
+        if scope["path"] in MCP_PATHS and b"initialize" in body:
+            return self._peers.own
+        session_id = _session_id_in(body) if b"session_id" in body else None
+        if session_id is not None:
+            worker, _ = tag.split(session_id)
+            return worker or self._peers.own
+        key = [value for name, value in scope["headers"] if name == b"idempotency-key"]
+        if key:
+            # Whoever asks again must find the answer.
+            return await self._peers.responsible_for(f"{scope['path']} {key[0].decode('latin-1')}")
+        return await self._place()
+
+    async def _place(self) -> str:
+        """Where a new session is made."""
+        worker: str = await self._channel.call("place")
+        return worker
+
+
+class Tagged:
+    """Has the ids of handshake MCP connections say whose they are; FastMCP, behind it, makes them without.
+
+    Args:
+        own: this worker's tag.
+    """
+
+    def __init__(self, app: ASGIApp, own: str) -> None:
+        self._app = app
+        self._own = own
+        self._prefix = own.encode() + b"."
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http" or not scope["path"].endswith(("/mcp", "/mcp/")):
+            await self._app(scope, receive, send)
+            return
+        if connection_tag(scope["headers"]).value == self._own:
+            scope = {**scope, "headers": [self._bare(name, value) for name, value in scope["headers"]]}
+
+        async def tagging(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [self._tagged(name, value) for name, value in message["headers"]]}
+            await send(message)
+
+        await self._app(scope, receive, tagging)
+
+    def _bare(self, name: bytes, value: bytes) -> tuple[bytes, bytes]:
+        return (name, value.strip().removeprefix(self._prefix)) if name == SESSION_HEADER else (name, value)
+
+    def _tagged(self, name: bytes, value: bytes) -> tuple[bytes, bytes]:
+        return (name, self._prefix + value) if name.lower() == SESSION_HEADER else (name, value)
+
+
+class _Watched:
+    """A ``send`` that knows how far an answer has come."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.began = False
+        self._accepted = False
+        self._over = False
+
+    async def __call__(self, message: Message) -> None:
+        kind = message["type"]
+        self.began = True
+        self._accepted = self._accepted or kind == "websocket.accept"
+        self._over = kind == "websocket.close" or (kind == "http.response.body" and not message.get("more_body", False))
+        await self._send(message)
+
+    async def lost(self, scope: Scope, receive: Receive) -> None:
+        """The worker that answered is gone: say so, if anything can still be said."""
+        error = SessionLost("the worker of this server that had it has ended")
+        if self._over:
+            return
+        if scope["type"] == "websocket":
+            if not self.began:
+                await _refuse(error, scope, receive, self._send)
+            elif self._accepted:
+                await self._say_lost(error)
+        elif not self.began:
+            await refusal(error)(scope, receive, self._send)
+        # An answer that has begun ends without its end; the HTTP server then closes the connection.
+
+    async def _say_lost(self, error: WireError) -> None:
+        await self._send({"type": "websocket.send", "text": encode_reply("error", error.to_wire())})
+        await self._send({"type": "websocket.close", "code": 1011, "reason": error.message})
+
+
+async def _refuse(error: WireError, scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] != "websocket":
+        await refusal(error)(scope, receive, send)
+        return
+    await send({"type": "websocket.accept"})
+    await send({"type": "websocket.send", "text": encode_reply("error", error.to_wire())})
+    await send({"type": "websocket.close", "code": 1011, "reason": error.message})
+
+
+def _session_id_in(body: bytes) -> str | None:
+    """The ``session_id`` of a request of the control plane, or of OpenEnv's JSON-RPC."""
+    try:
+        value: Any = decode(body)
+    except ValueError:
+        return None  # it is refused where it is served
+    if not isinstance(value, dict):
+        return None
+    if "jsonrpc" in value:
+        value = value.get("params")
+    session_id = value.get("session_id") if isinstance(value, dict) else None
+    return session_id if isinstance(session_id, str) else None

@@ -1,0 +1,293 @@
+"""Tunnels: requests that are carried to the worker to which they belong. ASGI's own messages over a Unix socket.
+
+One tunnel carries one request at a time, an HTTP exchange or a WebSocket's whole life, and then the next one. Both ends
+hold back where the other does not read. A tunnel that breaks is, to the application, a client that left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from . import frames
+
+logger = logging.getLogger("mcpenv")
+
+IDLE_S = 2.0
+"""Seconds for which a tunnel is kept for what comes next."""
+
+_SCOPE_KEYS = (
+    "type", "asgi", "http_version", "method", "scheme", "path", "raw_path", "query_string", "root_path", "headers",
+    "client", "server", "subprotocols", "extensions",
+)  # fmt: skip
+
+MAX_AHEAD = 8
+"""Messages of a client that are read before the application asks for them."""
+
+_SAID, _OVER = "said", "over"
+"""What the far end says: a message, or that the application has returned and whether it failed."""
+
+
+class Gone(Exception):
+    """The worker is gone.
+
+    Attributes:
+        began: its answer had begun.
+    """
+
+    def __init__(self, began: bool) -> None:
+        super().__init__(began)
+        self.began = began
+
+
+@dataclass(frozen=True, slots=True)
+class _Idle:
+    """A tunnel that carries nothing, and until when it is kept."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    until: float
+
+
+class Tunnels:
+    """The near end: tunnels to one worker.
+
+    Args:
+        path: where it listens.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._idle: deque[_Idle] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def carry(self, door: int, scope: Scope, receive: Receive, send: Send) -> None:
+        """Have a request served there.
+
+        Args:
+            door: at which of the server's doors it came.
+
+        Raises:
+            Gone: the worker is gone, or went meanwhile.
+        """
+        reader, writer = await self._tunnel()
+        reusable = False
+        try:
+            frames.send(writer, (door, {key: scope[key] for key in _SCOPE_KEYS if key in scope}))
+            hearing = asyncio.ensure_future(_pass_on(receive, writer))
+            try:
+                await _answers(reader, send)
+            finally:
+                hearing.cancel()
+                await asyncio.wait({hearing})
+            reusable = True
+        finally:
+            if reusable:
+                self._keep(_Idle(reader, writer, time.monotonic() + IDLE_S))
+            else:
+                writer.close()
+
+    def close(self) -> None:
+        """Close those that carry nothing."""
+        for idle in self._idle:
+            idle.writer.close()
+        self._idle.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _keep(self, idle: _Idle) -> None:
+        self._idle.append(idle)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._let_go)
+
+    def _let_go(self) -> None:
+        """Close those that nothing has come for."""
+        self._timer = None
+        now = time.monotonic()
+        while self._idle and self._idle[0].until <= now:
+            self._idle.popleft().writer.close()
+        if self._idle:
+            self._timer = asyncio.get_running_loop().call_later(self._idle[0].until - now, self._let_go)
+
+    async def _tunnel(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        while self._idle:
+            idle = self._idle.pop()
+            if not idle.reader.at_eof():
+                return idle.reader, idle.writer
+            idle.writer.close()
+        try:
+            return await asyncio.open_unix_connection(self._path)
+        except OSError as error:
+            raise Gone(began=False) from error
+
+
+async def _answers(reader: asyncio.StreamReader, send: Send) -> None:
+    began = False
+    while True:
+        try:
+            message = await frames.receive(reader)
+        except frames.Closed as error:
+            raise Gone(began) from error
+        if message[0] == _OVER:
+            if message[1]:
+                raise RuntimeError("the worker to which a request belongs failed to answer it")  # it has the traceback
+            return
+        began = True
+        await send(message[1])
+
+
+async def _pass_on(receive: Receive, writer: asyncio.StreamWriter) -> None:
+    """Messages of the client, until it has left."""
+    with contextlib.suppress(OSError):  # the worker is gone: who waits for its answer is told so
+        while True:
+            message = await receive()
+            frames.send(writer, message)
+            if message["type"].endswith(".disconnect"):
+                return
+            await writer.drain()
+
+
+class TunnelServer:
+    """The far end: serves what comes through tunnels.
+
+    Args:
+        applications: those at the server's doors.
+    """
+
+    def __init__(self, applications: list[ASGIApp]) -> None:
+        self._applications = applications
+        self._tunnels: set[asyncio.Task[None]] = set()
+        self._busy = 0
+        self._at_rest = asyncio.Event()
+        self._at_rest.set()
+
+    @contextlib.asynccontextmanager
+    async def running(self, path: Path) -> AsyncIterator[None]:
+        """Listen; in the end, what is still carried is cut off."""
+        server = await asyncio.start_unix_server(self._begin, path)
+        try:
+            yield
+        finally:
+            server.close()
+            for task in self._tunnels:
+                task.cancel()
+            if self._tunnels:
+                await asyncio.wait(self._tunnels)
+
+    async def idle(self) -> None:
+        """Return when nothing is carried."""
+        await self._at_rest.wait()
+
+    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(self._serve(_Incoming(reader), writer))
+        self._tunnels.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tunnels.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("a tunnel between workers broke", exc_info=task.exception())
+
+    async def _serve(self, incoming: _Incoming, writer: asyncio.StreamWriter) -> None:
+        try:
+            while (message := await incoming.next()) is not None:
+                if isinstance(message, dict):
+                    continue  # of a request that has been answered
+                self._busy += 1
+                self._at_rest.clear()
+                try:
+                    await _one(self._applications[message[0]], message[1], incoming, writer)
+                finally:
+                    self._busy -= 1
+                    if self._busy == 0:
+                        self._at_rest.set()
+        finally:
+            incoming.close()
+            writer.close()
+
+
+class _Incoming:
+    """What comes through a tunnel. Whoever waits for a message may be cancelled, and nothing is lost."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+        self._messages: asyncio.Queue[Any] = asyncio.Queue(MAX_AHEAD)
+        self._reading = asyncio.ensure_future(self._read())
+        self._over = False
+
+    async def next(self) -> Any:
+        """The next message; None when the other end is gone."""
+        if self._over:
+            return None
+        message = await self._messages.get()
+        self._over = message is None
+        return message
+
+    def close(self) -> None:
+        """Read no more."""
+        self._reading.cancel()
+
+    async def _read(self) -> None:
+        message: Any = ()
+        while message is not None:
+            try:
+                message = await frames.receive(self._reader)
+            except frames.Closed:
+                message = None
+            await self._messages.put(message)
+
+
+class _Exchange:
+    """One request at the far end, as its application sees it."""
+
+    def __init__(self, scope: Scope, incoming: _Incoming, writer: asyncio.StreamWriter) -> None:
+        self._disconnect: Message = {"type": f"{scope['type']}.disconnect", "code": 1006}
+        self._incoming = incoming
+        self._writer = writer
+        self._left = False
+
+    async def receive(self) -> Message:
+        """The client's next message."""
+        if self._left:
+            return self._disconnect
+        message: Message | None = await self._incoming.next()
+        if message is None:
+            message = self._disconnect
+        self._left = message["type"] == self._disconnect["type"]
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Say something to the client.
+
+        Raises:
+            OSError: it is gone.
+        """
+        if self._writer.is_closing():
+            raise OSError("the worker that asked is gone")
+        if "headers" in message:
+            message = {**message, "headers": [(bytes(name), bytes(value)) for name, value in message["headers"]]}
+        frames.send(self._writer, (_SAID, message))
+        await self._writer.drain()
+
+
+async def _one(app: ASGIApp, scope: Scope, incoming: _Incoming, writer: asyncio.StreamWriter) -> None:
+    exchange, failed = _Exchange(scope, incoming, writer), False
+    try:
+        await app(scope, exchange.receive, exchange.send)
+    except Exception:  # the boundary of a request, as a server of HTTP has it
+        if writer.is_closing():
+            return
+        logger.exception("a request that came from another worker failed")
+        failed = True
+    frames.send(writer, (_OVER, failed))
+    with contextlib.suppress(OSError):  # the worker that asked is gone
+        await writer.drain()
