@@ -1,12 +1,8 @@
-"""What is stepped over ``/ws``, HTTP and ``/mcp``: tools of each kind, each call scored.
-
-``TOOLS=100`` in the environment adds so many more tools that nobody calls.
-"""
+"""What is stepped over ``/ws``, HTTP and ``/mcp``: tools of each kind, each call scored."""
 
 from __future__ import annotations
 
 import base64
-import os
 
 from fastmcp.utilities.types import Image
 from pydantic import BaseModel
@@ -29,11 +25,16 @@ class Order(BaseModel):
 
 
 class Tools(MCPEnvironment):
-    """Count, in several ways."""
+    """Count, in several ways.
+
+    Arguments:
+        max_steps: after which an episode is truncated.
+    """
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
-    def __init__(self) -> None:
+    def __init__(self, max_steps: int | None = None) -> None:
+        self.max_steps = max_steps
         self.count = 0
 
         @self.tool
@@ -63,15 +64,6 @@ class Tools(MCPEnvironment):
         async def look() -> Image:
             """Look at a picture of 16 kB."""
             return Image(data=PICTURE, format="png")
-
-        for number in range(int(os.environ.get("TOOLS", "0"))):
-            self._add(number)
-
-    def _add(self, number: int) -> None:
-        @self.tool(name=f"tool_{number}")
-        async def tool(text: str, times: int = 1) -> str:
-            """Give a text back several times."""
-            return text * times
 
     def reset(self, seed: int | None = None, episode_id: str | None = None) -> None:
         self.count = 0
