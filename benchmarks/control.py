@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 import uuid
 from collections.abc import Sequence
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack
 from functools import partial
 
 from .effort import Effort
 from .load import HTTPConnection, Work, closing, drive, open_http, open_websocket, post
 from .peers import python_of
 from .rows import OURS, Row, Side, compare
-from .serving import SIDES, Server, floor, mcpenv, serve
+from .serving import SIDES, Server, floor, mcpenv, serve, together
 from .steps import FLOOR, OPENENV, RESET, ROOM, clients, openenv
 
 OPENREWARD = "openreward 0.1"
@@ -26,14 +25,17 @@ def run(effort: Effort) -> list[Row]:
     """Under every load: connect and reset; a step in a session over HTTP; one in an episode of its own."""
     with ExitStack() as stack:
         servers = {
-            OURS: stack.enter_context(mcpenv(SIDES / "mcpenv_tools.py", "--max-sessions", str(ROOM))),
-            FLOOR: stack.enter_context(floor()),
-            OPENENV: stack.enter_context(openenv()),
-            OPENREWARD: stack.enter_context(
-                serve([python_of("openreward-0.1.167"), SIDES / "openreward_tools.py"])
-            ),
+            OURS: mcpenv(SIDES / "mcpenv_tools.py", "--max-sessions", str(ROOM)),
+            FLOOR: floor(),
+            OPENENV: openenv(),
+            OPENREWARD: openreward(),
         }
-        return drive(_rows(servers, effort))
+        return drive(_rows(together(stack, servers), effort))
+
+
+def openreward() -> AbstractContextManager[Server]:
+    """Its server of the same tools."""
+    return serve([python_of("openreward-0.1.167"), SIDES / "openreward_tools.py"])
 
 
 async def _rows(servers: dict[str, Server], effort: Effort) -> list[Row]:
@@ -63,30 +65,41 @@ async def _rows(servers: dict[str, Server], effort: Effort) -> list[Row]:
 async def _in_sessions(servers: dict[str, Server], load: int, effort: Effort) -> Row:
     """Each client has a session: mcpenv's and openreward's. OpenEnv has none over HTTP."""
     async with AsyncExitStack() as stack:
-        sides = {}
-        connections = await _connections(stack, servers[OURS], load)
-        base, steps = servers[OURS].base, []
-        for connection in connections:
-            opened = json.loads(await connection.ask(post(f"{base}/reset", b"{}"), b'"session_id"'))
-            body = {"action": ACTION, "session_id": opened["session_id"]}
-            steps.append(post(f"{base}/step", json.dumps(body).encode()))
-        sides[OURS] = posting(servers[OURS], connections, steps, b'"reward":1.0')
-
-        size = len(await connections[0].ask(steps[0], b'"reward":1.0'))
-        floor_url = f"{servers[FLOOR].base}/step?bytes={size}"
-        in_floor = await _connections(stack, servers[FLOOR], load)
-        sides[FLOOR] = posting(servers[FLOOR], in_floor, [post(floor_url, b"{}")] * load, b"")
-
-        connections = await _connections(stack, servers[OPENREWARD], load)
-        base, steps = servers[OPENREWARD].base, []
-        for connection in connections:
-            session = {"x-session-id": str(uuid.uuid4())}
-            await connection.ask(post(f"{base}/create", b'{"task_spec":{"target":1}}', session), b'"sid"')
-            call = json.dumps({"name": "add", "input": {"by": 1}}).encode()
-            steps.append(post(f"{base}/tools/call", call, session))
-        sides[OPENREWARD] = posting(servers[OPENREWARD], connections, steps, b'"reward":1.0')
+        ours, floor_side, theirs = [
+            await _connections(stack, servers[name], load) for name in (OURS, FLOOR, OPENREWARD)
+        ]
+        base = servers[OURS].base
+        opened = [
+            json.loads(await connection.ask(post(f"{base}/reset", b"{}"), b'"session_id"'))["session_id"]
+            for connection in ours
+        ]
+        steps = [
+            post(f"{base}/step", json.dumps({"action": ACTION, "session_id": session_id}).encode())
+            for session_id in opened
+        ]
+        size = len(await ours[0].ask(steps[0], b'"reward":1.0'))
+        floor_step = post(f"{servers[FLOOR].base}/step?bytes={size}", b"{}")
+        sides = {
+            OURS: posting(servers[OURS], ours, steps, b'"reward":1.0'),
+            FLOOR: posting(servers[FLOOR], floor_side, [floor_step] * load, b""),
+            OPENREWARD: posting(
+                servers[OPENREWARD],
+                theirs,
+                [await _openreward_session(servers[OPENREWARD], connection) for connection in theirs],
+                b'"reward":1.0',
+            ),
+        }
         row = await compare("POST a step, in a session", clients(load), sides, effort)
+        for connection, session_id in zip(ours, opened, strict=True):
+            await connection.ask(post(f"{base}/sessions/{session_id}", b"", method="DELETE"))
         return row
+
+
+async def _openreward_session(server: Server, connection: HTTPConnection) -> bytes:
+    """Open a session of openreward's; gives the request that steps it."""
+    session = {"x-session-id": str(uuid.uuid4())}
+    await connection.ask(post(f"{server.base}/create", b'{"task_spec":{"target":1}}', session), b'"sid"')
+    return post(f"{server.base}/tools/call", json.dumps({"name": "add", "input": {"by": 1}}).encode(), session)
 
 
 async def _connections(stack: AsyncExitStack, server: Server, load: int) -> list[HTTPConnection]:
@@ -95,17 +108,13 @@ async def _connections(stack: AsyncExitStack, server: Server, load: int) -> list
     return connections
 
 
-def posting(
-    server: Server, connections: Sequence[HTTPConnection], requests: Sequence[bytes], mark: bytes
-) -> Side:
+def posting(server: Server, connections: Sequence[HTTPConnection], requests: Sequence[bytes], mark: bytes) -> Side:
     """Clients that post the same, each its own, again and again."""
     pairs = zip(connections, requests, strict=True)
     return Side(server, [partial(_post, connection, request, mark) for connection, request in pairs])
 
 
-async def _post(
-    connection: HTTPConnection, request: bytes, mark: bytes, until: float, latencies: list[float]
-) -> None:
+async def _post(connection: HTTPConnection, request: bytes, mark: bytes, until: float, latencies: list[float]) -> None:
     await connection.repeat(request, mark, until, latencies)
 
 

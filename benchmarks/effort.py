@@ -38,10 +38,10 @@ class Effort:
 SMOKE = Effort("smoke", 1, 0.05, (2,), 20, (10,), 100, (8,), 1)
 """Whether each row can run; its figures mean nothing."""
 
-QUICK = Effort("quick", 3, 0.3, (1, 32), 2_000, (10, 100, 1_000), 20_000, (128,), 3)
+QUICK = Effort("quick", 3, 0.3, (1, 32), 2_000, (10, 100, 1_000), 20_000, (128,), 1)
 """For a look."""
 
-FULL = Effort("full", 7, 0.7, (1, 32, 256), 10_000, (10, 100, 1_000, 10_000), 1_000_000, (128, 512, 2_048, 4_096), 7)
+FULL = Effort("full", 6, 0.4, (1, 32, 256), 10_000, (10, 100, 1_000, 10_000), 1_000_000, (128, 512, 2_048, 4_096), 2)
 """What is published."""
 
 EFFORTS = {effort.name: effort for effort in (SMOKE, QUICK, FULL)}

@@ -1,7 +1,7 @@
 """``/mcp`` in both eras, beside FastMCP alone and verifiers' tool server.
 
-Requests are those of ``fastmcp.Client``. It asks for progress and log messages with every call, which mcpenv answers
-with a stream of events; a client that does not ask for them gets JSON. Both are measured.
+Requests are those of ``fastmcp.Client``. It asks for progress and log messages with every call, which mcpenv serves by
+the transport that can stream them; a client that does not ask for them is served by one that cannot. Both are measured.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from .effort import Effort
 from .load import HTTPConnection, Work, closing, drive, frame, open_http, open_websocket, post
 from .peers import python_of
 from .rows import OURS, Row, Side, compare
-from .serving import SIDES, Server, mcpenv, serve
+from .serving import SIDES, Server, mcpenv, serve, together
 from .steps import RESET, ROOM, clients
 
 TUNED, USUAL, VERIFIERS = "FastMCP tuned", "FastMCP", "verifiers 0.4"
@@ -90,23 +90,26 @@ def _beside(effort: Effort, tools: int, kind: str, wanted: list[tuple[str, Reque
     """Rows of servers that have so many tools, of which the called one is async or sync."""
     with ExitStack() as stack:
         servers = {
-            OURS: stack.enter_context(_ours(tools, kind)),
-            TUNED: stack.enter_context(fastmcp(tools, kind, "tuned")),
-            USUAL: stack.enter_context(fastmcp(tools, kind, "usual")),
-            VERIFIERS: stack.enter_context(
-                serve([python_of("verifiers-0.4.0"), SIDES / "verifiers_tools.py", str(tools), kind])
-            ),
+            OURS: _ours(tools, kind),
+            TUNED: fastmcp(tools, kind, "tuned"),
+            USUAL: fastmcp(tools, kind, "usual"),
+            VERIFIERS: verifiers(tools, kind),
         }
-        return drive(_rows(servers, effort, tools, kind, wanted))
+        return drive(_rows(together(stack, servers), effort, tools, kind, wanted))
 
 
-def _ours(tools: int, kind: str) -> Any:
+def verifiers(tools: int, kind: str) -> AbstractContextManager[Server]:
+    """A tool server of verifiers'."""
+    return serve([python_of("verifiers-0.4.0"), SIDES / "verifiers_tools.py", str(tools), kind])
+
+
+def _ours(tools: int, kind: str) -> AbstractContextManager[Server]:
     settings = ["--set", f"tools={tools}", "--set", f"sync={str(kind == 'sync').lower()}"]
     return mcpenv(SIDES / "mcpenv_mcp.py", "--max-sessions", str(ROOM), *settings)
 
 
-def fastmcp(tools: int, kind: str, tuning: str) -> Any:
-    """FastMCP alone; `tuning` is "usual" or "tuned"."""
+def fastmcp(tools: int, kind: str, tuning: str) -> AbstractContextManager[Server]:
+    """FastMCP alone; ``tuning`` is "usual" or "tuned"."""
     return serve([sys.executable, SIDES / "fastmcp_tools.py", str(tools), kind, tuning])
 
 
@@ -126,9 +129,7 @@ async def _rows(
     return rows
 
 
-async def _asking(
-    stack: AsyncExitStack, server: Server, url: str, era: str, request: Request, load: int
-) -> Side:
+async def _asking(stack: AsyncExitStack, server: Server, url: str, era: str, request: Request, load: int) -> Side:
     connections = [await open_http(url) for _ in range(load)]
     await stack.enter_async_context(closing(connections))
     asked = [await opened(connection, url, era, request) for connection in connections]

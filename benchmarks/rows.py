@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from .effort import Effort
 from .load import Round, Work, one_round
@@ -12,8 +12,9 @@ from .pairs import middle
 from .serving import Server
 
 OURS = "mcpenv"
-CALLS, P50, P99, CPU, MEMORY = "calls/s", "p50 ms", "p99 ms", "server CPU µs", "server MiB"
-"""The figures of a row in which calls are made; the processor time is that of one call."""
+CALLS, P50, P99, CPU, MEMORY = "calls/s", "p50 ms", "p99 ms", "CPU µs", "MiB"
+"""The figures of a row in which calls are made. Processor time is that of one call, and like the memory that of the
+server; in rows without one that of the process, in rows of clients that of the client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +59,21 @@ class Row:
         return cls(data["path"], data["load"], {**data["sides"]}, ratios)
 
 
+class Player(Protocol):
+    """One of those that are compared."""
+
+    async def play(self, seconds: float) -> Round:
+        """One round."""
+        ...
+
+    def resident_kib(self) -> int:
+        """Resident memory now."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of those that are compared.
+    """A server, and clients that call it.
 
     Attributes:
         clients: what each client does.
@@ -78,14 +91,22 @@ class Side:
             await self.before()
         return await one_round(self.clients, seconds, self.server.cpu_s)
 
+    def resident_kib(self) -> int:
+        """The server's memory."""
+        return self.server.resident_kib()
 
-async def compare(path: str, load: str, sides: Mapping[str, Side], effort: Effort) -> Row:
+
+async def compare(path: str, load: str, sides: Mapping[str, Player], effort: Effort) -> Row:
     """Measure all sides, in turns: every round has each side once, and each side is first as often as the others."""
     rounds: dict[str, list[Round]] = {name: [] for name in sides}
     names = list(sides)
     for number in range(-1, effort.rounds):
         for name in (*names[number % len(names) :], *names[: number % len(names)]):
-            played = await sides[name].play(effort.round_s)
+            try:
+                played = await sides[name].play(effort.round_s)
+            except Exception as error:
+                error.add_note(f"while {name} was measured: {path}, {load}")
+                raise
             if number >= 0:
                 rounds[name].append(played)
     row = Row(path, load)
@@ -95,7 +116,7 @@ async def compare(path: str, load: str, sides: Mapping[str, Side], effort: Effor
             P50: middle([each.percentile_ms(50) for each in of]),
             P99: middle([each.percentile_ms(99) for each in of]),
             CPU: middle([each.cpu_us for each in of]),
-            MEMORY: sides[name].server.resident_kib() / 1024,
+            MEMORY: sides[name].resident_kib() / 1024,
         }
     for name in names:
         if name != OURS and OURS in rounds:
@@ -104,6 +125,25 @@ async def compare(path: str, load: str, sides: Mapping[str, Side], effort: Effor
                 CPU: _ratios(rounds[OURS], rounds[name], lambda each: each.cpu_us),
             }
     return row
+
+
+def add_ratios(row: Row, *names: str) -> None:
+    """Ratios of what was not measured round by round."""
+    for side, figures in row.sides.items():
+        if side != OURS:
+            shared = [name for name in names if name in figures and figures[name] > 0]
+            row.ratios[side] = {name: Spread.of([row.sides[OURS][name] / figures[name]]) for name in shared}
+
+
+def figures_of(calls: int, wall_s: float, cpu_s: float, latencies: list[float]) -> dict[str, float]:
+    """The figures of calls that were made once, without rounds."""
+    measured = Round(calls, wall_s, cpu_s, latencies)
+    return {
+        CALLS: measured.calls_per_s,
+        P50: measured.percentile_ms(50),
+        P99: measured.percentile_ms(99),
+        CPU: measured.cpu_us,
+    }
 
 
 def _ratios(ours: Sequence[Round], theirs: Sequence[Round], of: Callable[[Round], float]) -> Spread:

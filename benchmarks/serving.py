@@ -8,7 +8,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
@@ -106,6 +107,15 @@ def serve(command: Sequence[str | Path], **variables: str) -> Iterator[Server]:
                 process.wait(30)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+def together(
+    stack: contextlib.ExitStack, servers: Mapping[str, contextlib.AbstractContextManager[Server]]
+) -> dict[str, Server]:
+    """Start several at once; they end with the stack."""
+    # verifiers' server ends with the thread that started it.
+    threads = stack.enter_context(ThreadPoolExecutor())
+    return dict(zip(servers, threads.map(stack.enter_context, servers.values()), strict=True))
 
 
 def mcpenv(target: Path, *options: str) -> contextlib.AbstractContextManager[Server]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +14,7 @@ from .effort import Effort
 from .load import WebSocketConnection, closing, drive, frame, open_websocket
 from .peers import python_of
 from .rows import OURS, Row, Side, compare
-from .serving import SIDES, Server, floor, mcpenv, serve
+from .serving import SIDES, Server, floor, mcpenv, serve, together
 
 OPENENV, FLOOR = "OpenEnv 0.10", "floor"
 
@@ -52,11 +52,11 @@ def run(effort: Effort) -> list[Row]:
     """Every kind under every load."""
     with ExitStack() as stack:
         servers = {
-            OURS: stack.enter_context(mcpenv(SIDES / "mcpenv_tools.py", "--max-sessions", str(ROOM))),
-            FLOOR: stack.enter_context(floor()),
-            OPENENV: stack.enter_context(openenv()),
+            OURS: mcpenv(SIDES / "mcpenv_tools.py", "--max-sessions", str(ROOM)),
+            FLOOR: floor(),
+            OPENENV: openenv(),
         }
-        return drive(_rows(servers, effort))
+        return drive(rows_of(together(stack, servers), effort))
 
 
 def openenv(*options: str) -> AbstractContextManager[Server]:
@@ -64,9 +64,10 @@ def openenv(*options: str) -> AbstractContextManager[Server]:
     return serve([python_of("openenv-0.10.0"), SIDES / "openenv_tools.py", *options])
 
 
-async def _rows(servers: dict[str, Server], effort: Effort) -> list[Row]:
+async def rows_of(servers: Mapping[str, Server], effort: Effort, kinds: Sequence[Kind] = KINDS) -> list[Row]:
+    """Every kind under every load, with these sides."""
     rows = []
-    for kind in KINDS:
+    for kind in kinds:
         size = len(await _answer_of(servers[OURS], kind))
         urls = {name: server.ws for name, server in servers.items()} | {FLOOR: f"{servers[FLOOR].ws}?bytes={size}"}
         for load in effort.loads:

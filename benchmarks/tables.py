@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
-from .rows import OURS, Row, Spread
+from .rows import Row, Spread
+
+
+def tables(rows: Sequence[Row]) -> list[list[list[str]]]:
+    """The rows as tables: those beside each other that have the same figures stand in one."""
+    return [cells(list(same)) for _, same in groupby(rows, key=lambda row: sorted(_names(row)))]
+
+
+def _names(row: Row) -> set[str]:
+    return {name for side in row.sides.values() for name in side}
 
 
 def cells(rows: Sequence[Row]) -> list[list[str]]:
-    """A heading, and a line for each side of each row: its figures, and mcpenv's ratio to it."""
+    """A heading, and a line for each side of each row: its figures, and the ratios of mcpenv's to them."""
     names = list(dict.fromkeys(name for row in rows for side in row.sides.values() for name in side))
     compared = list(dict.fromkeys(name for row in rows for side in row.ratios.values() for name in side))
-    lines = [["path", "load", "side", *names, *(f"{OURS}'s {name}, ratio" for name in compared)]]
+    lines = [["path", "load", "side", *names, *(f"ratio, {name}" for name in compared)]]
     for row in rows:
         for number, (side, figures) in enumerate(row.sides.items()):
             about = [row.path, row.load] if number == 0 else ["", ""]

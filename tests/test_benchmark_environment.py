@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -74,3 +76,12 @@ def test_sessions_wait_beside_each_other() -> None:
     with serving(benchmark.BenchmarkEnvironment) as url:
         asyncio.run(play(url))
     assert ended == ["quick", "slow"]
+
+
+def test_the_python_of_its_readme_waits_a_hundred_times_at_once(tmp_path: Path) -> None:
+    (block,) = re.findall(r"^```python\n(.*?)^```$", (FOLDER / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    with serving(benchmark.BenchmarkEnvironment) as url:
+        program = tmp_path / "many.py"
+        program.write_text(block.replace("http://127.0.0.1:8000", url))
+        ended = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "100 of 100\n"

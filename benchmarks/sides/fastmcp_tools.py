@@ -32,6 +32,10 @@ async def again(text: str, times: int = 1) -> str:
     return text * times
 
 
+def schema_of(name: str) -> None:
+    """No tool has arguments that are mirrored in headers; without this, `mcp` lists the tools to find out."""
+
+
 def main() -> None:
     tools, kind, tuning = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     mcp = FastMCP("tools")
@@ -40,14 +44,14 @@ def main() -> None:
         mcp.tool(again, name=f"tool_{number}")
     tuned = tuning == "tuned"
     if tuned:
-        # What it is given here, it does not list the tools for.
-        mcp._mcp_server.get_tool_input_schema = {}.get
+        mcp._mcp_server.get_tool_input_schema = schema_of
     uvicorn.run(
         mcp.http_app(json_response=tuned),
         port=0,
         loop="uvloop",
         http="httptools",
         access_log=False,
+        timeout_keep_alive=75,
         server_header=False,
         proxy_headers=False,
     )

@@ -45,6 +45,7 @@ if __name__ == "__main__":
         ws_ping_timeout=20,
         ws_per_message_deflate=False,
         access_log=False,
+        timeout_keep_alive=75,
         server_header=False,
         proxy_headers=False,
     )

@@ -127,5 +127,6 @@ if __name__ == "__main__":
         ws="websockets-sansio",
         ws_per_message_deflate=False,
         access_log=False,
+        timeout_keep_alive=75,
         backlog=4096,
     )

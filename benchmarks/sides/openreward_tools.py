@@ -48,6 +48,4 @@ class Tools(Environment):  # type: ignore[misc]
 if __name__ == "__main__":
     # Its `run`, which asks the network for updates, sets no more than these; without a log line for each call.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    uvicorn.run(
-        Server([Tools]).app, port=0, loop="uvloop", http="httptools", timeout_keep_alive=60, access_log=False
-    )
+    uvicorn.run(Server([Tools]).app, port=0, loop="uvloop", http="httptools", timeout_keep_alive=75, access_log=False)

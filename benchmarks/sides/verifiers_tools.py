@@ -49,6 +49,7 @@ class SayingServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept."""
+        self.config.timeout_keep_alive = 75  # connections idle while the other sides play
         await super().startup(sockets)
         assert sockets is not None
         print(f"http://127.0.0.1:{sockets[0].getsockname()[1]}", flush=True)

@@ -27,8 +27,8 @@ class BenchmarkEnvironment(MCPEnvironment):
     """Cost something.
 
     Description:
-        There is nothing to solve. A client says what a call shall cost, and measures what it costs beyond that: how many
-        sessions wait at once, whether one that computes delays the others, what a large result takes.
+        There is nothing to solve. A client says what a call shall cost, and measures what it costs beyond that: how
+        many sessions wait at once, whether one that computes delays the others, what a large result takes.
 
     Tools:
         wait(seconds): waits without occupying anything; the seconds.
