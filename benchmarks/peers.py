@@ -1,0 +1,47 @@
+"""The peers: what each needs in a virtual environment of its own, made once and kept.
+
+They cannot be installed together, and must not change what mcpenv runs on.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import venv
+from pathlib import Path
+
+CACHE_VARIABLE = "MCPENV_BENCHMARKS_CACHE"
+"""Names the folder of the virtual environments; default ``~/.cache/mcpenv-benchmarks``."""
+
+FASTER = ("uvloop", "httptools")
+"""What mcpenv's server runs on and the peers leave to whoever serves them. They are measured with it."""
+
+PEERS = {
+    "openenv-0.10.0": ("openenv==0.10.0", *FASTER),
+    "openreward-0.1.167": ("openreward==0.1.167", *FASTER),
+    "verifiers-0.4.0": ("verifiers==0.4.0", *FASTER),
+}
+"""What is installed for each; the name is the folder's."""
+
+
+def cache() -> Path:
+    """Where the virtual environments are."""
+    named = os.environ.get(CACHE_VARIABLE)
+    return Path(named) if named else Path.home() / ".cache" / "mcpenv-benchmarks"
+
+
+def python_of(peer: str) -> Path:
+    """The interpreter that has the peer, installed from PyPI if it is not yet.
+
+    Raises:
+        subprocess.CalledProcessError: it cannot be installed.
+    """
+    folder = cache() / peer
+    python, complete = folder / "bin" / "python", folder / "complete"
+    wanted = "\n".join(PEERS[peer])
+    if not complete.is_file() or complete.read_text() != wanted:
+        print(f"installing {' '.join(PEERS[peer])} in {folder}", flush=True)
+        venv.create(folder, with_pip=True, clear=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *PEERS[peer]], check=True)
+        complete.write_text(wanted)
+    return python

@@ -1,0 +1,130 @@
+"""Servers that are measured, each a process of its own: started, watched, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+
+SIDES = Path(__file__).with_name("sides")
+"""The programs of all sides."""
+
+_SAYS_URL = re.compile(r"(?:ws|http)://127\.0\.0\.1:\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server.
+
+    Attributes:
+        base: ``http://127.0.0.1:PORT``.
+        pid: its process; what that started counts with it.
+        start_s: seconds from the start of the process to its answering.
+    """
+
+    base: str
+    pid: int
+    start_s: float
+
+    @property
+    def ws(self) -> str:
+        return self.base.replace("http", "ws") + "/ws"
+
+    def cpu_s(self) -> float:
+        """Seconds of processor time so far, to the nanosecond, threads that ended included."""
+        return sum(process_cpu_s(pid) for pid in tree(self.pid))
+
+    def resident_kib(self) -> int:
+        """Resident memory, its largest processes and their children together."""
+        return sum(status_of(pid, "VmRSS") for pid in tree(self.pid))
+
+    def threads(self) -> int:
+        """Threads now."""
+        return sum(status_of(pid, "Threads") for pid in tree(self.pid))
+
+
+def process_cpu_s(pid: int) -> float:
+    """Processor time of a process: its CPU clock, as ``clock_getcpuclockid(3)`` makes its number on Linux."""
+    return time.clock_gettime((~pid) << 3 | 2)
+
+
+def tree(pid: int) -> list[int]:
+    """A process and all that descend from it."""
+    found = [pid]
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += tree(int(child))
+    return found
+
+
+def status_of(pid: int, name: str) -> int:
+    """A figure from ``/proc/PID/status``; memory is in KiB."""
+    found = re.search(rf"^{name}:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    assert found is not None, name
+    return int(found[1])
+
+
+@contextlib.contextmanager
+def serve(command: Sequence[str | Path], **variables: str) -> Iterator[Server]:
+    """A server, from when it says its URL until the block ends.
+
+    Args:
+        command: a program that prints its URL, and serves until SIGTERM.
+        variables: added to its environment.
+    """
+    began = time.perf_counter()
+    with subprocess.Popen(
+        [str(word) for word in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1", **variables},
+    ) as process:
+        try:
+            assert process.stdout is not None
+            said = []
+            for line in process.stdout:
+                said.append(line)
+                found = _SAYS_URL.search(line)
+                if found:
+                    break
+            else:
+                raise RuntimeError(f"{command} did not start:\n{''.join(said)}")
+            # A server whose output nobody reads stops when the pipe is full.
+            Thread(target=process.stdout.read, daemon=True).start()
+            yield Server(found[0].replace("ws://", "http://"), process.pid, time.perf_counter() - began)
+        finally:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def together(
+    stack: contextlib.ExitStack, servers: Mapping[str, contextlib.AbstractContextManager[Server]]
+) -> dict[str, Server]:
+    """Start several at once; they end with the stack."""
+    # verifiers' server ends with the thread that started it.
+    threads = stack.enter_context(ThreadPoolExecutor())
+    return dict(zip(servers, threads.map(stack.enter_context, servers.values()), strict=True))
+
+
+def mcpenv(target: Path, *options: str) -> contextlib.AbstractContextManager[Server]:
+    """``mcpenv run TARGET``, everything on."""
+    return serve(
+        [sys.executable, "-m", "mcpenv", "run", target, "--port", "0", "--log-level", "error", *options],
+    )
+
+
+def floor(*options: str) -> contextlib.AbstractContextManager[Server]:
+    """Starlette under uvicorn, which does no work."""
+    return serve([sys.executable, SIDES / "floor.py", *options])

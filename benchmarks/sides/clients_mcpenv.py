@@ -1,0 +1,55 @@
+"""Clients of one server, a step at a time: mcpenv's, async and blocking, and bare WebSockets. Argument: the URL."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+import uvloop
+from rounds import play
+from websockets.asyncio.client import ClientConnection, connect
+
+from mcpenv_client import EnvClient, Observation, StepResult
+
+STEP = {"type": "step", "data": {"type": "call_tool", "tool_name": "add", "arguments": {"by": 1}}}
+
+
+def main() -> None:
+    url = sys.argv[1]
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, EnvClient(url).sync() as blocking:
+        env = EnvClient(url)
+        runner.run(env.connect())
+        runner.run(env.reset())
+        blocking.reset()
+        bare = runner.run(_open(url.replace("http", "ws") + "/ws"))
+        loop = runner.get_loop()
+
+        async def step() -> StepResult[Observation]:
+            return await env.call_tool("add", {"by": 1})
+
+        async def exchange() -> object:
+            await bare.send(json.dumps(STEP))
+            return json.loads(await bare.recv())
+
+        assert runner.run(step()).reward == 1.0
+        play(
+            {
+                "EnvClient": lambda: loop.run_until_complete(step()),
+                "EnvClient.sync": lambda: blocking.call_tool("add", {"by": 1}),
+                "bare": lambda: loop.run_until_complete(exchange()),
+            }
+        )
+        runner.run(bare.close())
+        runner.run(env.close())
+
+
+async def _open(url: str) -> ClientConnection:
+    socket = await connect(url, compression=None)
+    await socket.send('{"type":"reset","data":{}}')
+    await socket.recv()
+    return socket
+
+
+if __name__ == "__main__":
+    main()

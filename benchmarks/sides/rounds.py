@@ -1,0 +1,35 @@
+"""How a program of a side is told to play rounds: a line ``NAME SECONDS`` on stdin, a line of JSON on stdout.
+
+It has no other imports than Python's own: every side's virtual environment runs it.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+from collections.abc import Callable
+
+
+def play(works: dict[str, Callable[[], object]]) -> None:
+    """Play what is asked for until stdin ends; a work is one call."""
+    print("ready", flush=True)
+    for line in sys.stdin:
+        name, seconds = line.split()
+        print(json.dumps(one_round(works[name], float(seconds))), flush=True)
+
+
+def one_round(work: Callable[[], object], seconds: float) -> dict[str, object]:
+    """Call it for so long: seconds on the clock, of processor time, and of each call."""
+    clock = time.perf_counter
+    latencies: list[float] = []
+    gc.collect()
+    began, cpu_began = clock(), time.process_time()
+    until, before = began + seconds, began
+    while before < until:
+        work()
+        now = clock()
+        latencies.append(now - before)
+        before = now
+    return {"wall_s": before - began, "cpu_s": time.process_time() - cpu_began, "latencies": latencies}

@@ -1,0 +1,109 @@
+"""Steps over ``/ws``: scored tool calls of each kind, beside Starlette that does nothing and beside OpenEnv."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from .effort import Effort
+from .load import WebSocketConnection, closing, drive, frame, open_websocket
+from .peers import python_of
+from .rows import OURS, Row, Side, compare
+from .serving import SIDES, Server, floor, mcpenv, serve, together
+
+OPENENV, FLOOR = "OpenEnv 0.10", "floor"
+
+RESET = frame(b'{"type":"reset","data":{}}')
+ROOM = 1024
+"""Sessions for which servers are given room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of tool: how it is called, and what every answer to that has in it, whosever it is."""
+
+    name: str
+    tool: str
+    arguments: dict[str, Any]
+    mark: bytes = b'"reward":1.0'
+
+    @property
+    def step(self) -> bytes:
+        action = {"type": "call_tool", "tool_name": self.tool, "arguments": self.arguments}
+        return json.dumps({"type": "step", "data": action}).encode()
+
+
+ASYNC = Kind("async tool", "add", {"by": 1})
+KINDS = (
+    ASYNC,
+    Kind("sync tool, in a thread", "add_sync", {"by": 1}),
+    Kind("async tool, pydantic model", "order", {"order": {"item": "tea", "quantity": 2, "notes": ["green"]}}),
+    Kind("async tool, 100 kB result", "read", {}, b"0123456789" * 20),
+    Kind("async tool, image of 16 kB", "look", {}, b"iVBORw0KGgo"),
+)
+
+
+def run(effort: Effort) -> list[Row]:
+    """Every kind under every load."""
+    with ExitStack() as stack:
+        servers = {
+            OURS: mcpenv(SIDES / "mcpenv_tools.py", "--max-sessions", str(ROOM)),
+            FLOOR: floor(),
+            OPENENV: openenv(),
+        }
+        return drive(rows_of(together(stack, servers), effort))
+
+
+def openenv(*options: str) -> AbstractContextManager[Server]:
+    """OpenEnv's server of the same tools."""
+    return serve([python_of("openenv-0.10.0"), SIDES / "openenv_tools.py", *options])
+
+
+async def rows_of(servers: Mapping[str, Server], effort: Effort, kinds: Sequence[Kind] = KINDS) -> list[Row]:
+    """Every kind under every load, with these sides."""
+    rows = []
+    for kind in kinds:
+        size = len(await _answer_of(servers[OURS], kind))
+        urls = {name: server.ws for name, server in servers.items()} | {FLOOR: f"{servers[FLOOR].ws}?bytes={size}"}
+        for load in effort.loads:
+            async with AsyncExitStack() as stack:
+                sides = {}
+                for name, server in servers.items():
+                    sockets = [await open_websocket(urls[name]) for _ in range(load)]
+                    await stack.enter_async_context(closing(sockets))
+                    sides[name] = stepping(server, sockets, kind, mark=b"" if name == FLOOR else kind.mark)
+                rows.append(await compare(f"/ws step, {kind.name}", clients(load), sides, effort))
+    return rows
+
+
+def stepping(server: Server, sockets: Sequence[WebSocketConnection], kind: Kind, mark: bytes) -> Side:
+    """Clients that step, each in an episode that begins anew with each round."""
+
+    async def reset() -> None:
+        await asyncio.gather(*(socket.ask(RESET) for socket in sockets))
+
+    step = frame(kind.step)
+    works = [partial(_repeat, socket, step, mark) for socket in sockets]
+    return Side(server, works, reset)
+
+
+async def _repeat(socket: WebSocketConnection, step: bytes, mark: bytes, until: float, latencies: list[float]) -> None:
+    await socket.repeat(step, mark, until, latencies)
+
+
+async def _answer_of(server: Server, kind: Kind) -> bytes:
+    """What mcpenv answers to a step of that kind: the floor gives as many bytes."""
+    socket = await open_websocket(server.ws)
+    async with closing([socket]):
+        await socket.ask(RESET, b'"observation"')
+        return await socket.ask(frame(kind.step), kind.mark)
+
+
+def clients(load: int) -> str:
+    """A load in words."""
+    return "1 client" if load == 1 else f"{load:,} clients"
