@@ -1,0 +1,349 @@
+"""The shorter ways of a step come to the same as the longer ones that they stand for."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import math
+from typing import Any
+
+import pytest
+from fastmcp.server import context as fastmcp_context
+from fastmcp.server.context import set_context
+from fastmcp.server.dependencies import get_context
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcpenv import CallToolAction, MCPEnvironment
+from mcpenv.context import AMBIENT
+from mcpenv.deadline import Deadline
+from mcpenv.eager import eager
+from mcpenv.frames import bytes_of, read_frame, step_reply
+from mcpenv.recording.episodes import RecordedEnvironment, RecordedEpisode, _serializer
+from mcpenv.replies import Answer, Replies
+from mcpenv_client.errors import NotSerializable, OperationCancelled, WireError
+from mcpenv_client.observations import CallToolObservation
+from mcpenv_client.records import Plane, Reward, StepRecord, ToolCall, ToolOutcome, Trajectory, call_made, outcome_made
+from mcpenv_client.tools import ToolResult
+from mcpenv_client.values import decode, encode, plain
+from mcpenv_client.wire import decode_frame, encode_reply, observation_data, step_data
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+JSON = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
+
+
+def encodable(value: Any) -> bool:
+    try:
+        encode(value)
+    except NotSerializable:
+        return False
+    return True
+
+
+@given(st.text() | st.integers() | st.booleans())
+def test_a_wrapped_result_is_the_model_that_validation_makes(value: str | int | bool) -> None:
+    quick = ToolResult.wrapping(value, "text")
+    slow = ToolResult.model_construct(
+        content=[{"type": "text", "text": "text"}],
+        structured_content={"result": value},
+        data=value,
+        is_error=False,
+        meta={"fastmcp": {"wrap_result": True}},
+    )
+    assert quick == slow
+    assert quick.model_fields_set == slow.model_fields_set
+    assert repr(quick) == repr(slow)
+    assert quick.model_copy(update={"data": 1}).data == 1
+    assert ToolResult.wrapping(value, "other").meta is not quick.meta
+
+
+def test_drafts_become_the_frozen_records() -> None:
+    call = call_made("echo", {"a": 1}, 3, Plane.CONTROL, "me")
+    assert call == ToolCall("echo", {"a": 1}, 3, Plane.CONTROL, "me")
+    result = ToolResult.wrapping("x", "x")
+    outcome = outcome_made(result, "x", 0.5)
+    assert outcome == ToolOutcome(result, None, "x", 0.5)
+    assert (type(call), type(outcome)) == (ToolCall, ToolOutcome)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        call.name = "y"  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        outcome.value = "y"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400])
+def test_a_reward_is_finite(value: Any) -> None:
+    with pytest.raises(ValueError, match="finite"):
+        Reward(value)
+    with pytest.raises(ValueError, match="finite"):
+        Reward(1.0, {"part": value})
+    assert type(Reward(True).value) is float
+
+
+@given(SCALARS, st.none() | st.floats(allow_nan=False, allow_infinity=False), st.booleans(), st.booleans(), SCALARS)
+def test_a_steps_data_is_that_of_its_observation(
+    value: Any, reward: float | None, terminated: bool, truncated: bool, info: Any
+) -> None:
+    result = ToolResult.model_construct(
+        content=[], structured_content={"result": value}, data=value, is_error=False, meta=None
+    )
+    observation = CallToolObservation.model_construct(
+        reward=reward, terminated=terminated, truncated=truncated, metadata={}, info={"a": info} if info else {},
+        tool_name="echo", result=result, error=None,
+    )  # fmt: skip
+    data = step_data("echo", result, None, reward, terminated, truncated, {"a": info} if info else {})
+    assert data == observation_data(observation)
+    if encodable(data):
+        assert json.loads(step_reply(data, "r")) == json.loads(encode_reply("observation", data, "r"))
+    else:
+        with pytest.raises(NotSerializable):
+            step_reply(data, "r")
+
+
+def test_a_sum_that_has_become_infinite_is_refused_and_not_null() -> None:
+    with pytest.raises(NotSerializable, match="return"):
+        step_reply(step_data("a", None, None, 1.0, False, False, {"return": math.inf}), None)
+
+
+def outcome_of(read: Any, text: str) -> Any:
+    try:
+        return read(text)
+    except WireError as error:
+        return error.to_wire()
+
+
+@given(JSON)
+def test_a_frame_is_read_as_by_the_wires_own_reader(value: Any) -> None:
+    for text in (json.dumps(value), json.dumps({"type": "step", "data": {"a": value}}), json.dumps({"type": value})):
+        assert outcome_of(read_frame, text) == outcome_of(decode_frame, text)
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["1e999", "-1e400", "1" * 400, "123456789012345678901234567890", "18446744073709551616", "1.5", "1e5", "-0.0"],
+)
+def test_numbers_are_what_they_are_or_refused(number: str) -> None:
+    text = f'{{"type":"step","data":{{"a":{number}}}}}'
+    assert outcome_of(read_frame, text) == outcome_of(decode_frame, text)
+
+
+@given(JSON)
+def test_what_a_request_says_has_its_bytes(value: Any) -> None:
+    if encodable(value):
+        assert decode(bytes_of(value)) == decode(encode(value))
+
+
+ARGUMENTS = st.dictionaries(st.text(), SCALARS | st.lists(SCALARS) | st.just(math.nan), max_size=4)
+
+
+@given(ARGUMENTS, SCALARS, st.none() | st.floats(allow_nan=False, allow_infinity=False))
+def test_a_recorded_step_is_that_of_the_serializer(arguments: dict[str, Any], value: Any, reward: float | None) -> None:
+    result = ToolResult.model_construct(
+        content=[{"type": "text", "text": "x"}], structured_content=None, data=value, is_error=False, meta=None
+    )
+    step = StepRecord(
+        ToolCall("echo", arguments, 1, Plane.AGENT, None), ToolOutcome(result, None, object(), 0.25),
+        None if reward is None else Reward(reward, {"a": 1.0}), reason="x", started_at=1.5,
+    )  # fmt: skip
+    episode = RecordedEpisode(Trajectory("e", options={"steps": []}, steps=[step]), RecordedEnvironment("E"))
+    line = json.loads(episode.line())
+    if "not_recorded" in line["extra"]:
+        assert any(isinstance(each, float) and math.isnan(each) for each in arguments.values()) or not encodable(
+            [arguments, value]
+        )
+        return
+    assert line == json.loads(_serializer().to_json(episode, fallback=plain))
+    assert RecordedEpisode.from_line(episode.line()).trajectory.steps[0].call == step.call
+
+
+# -- waiting
+
+
+def test_what_never_waits_is_told_of_no_waiting_and_what_waits_is_told_once() -> None:
+    told: list[str] = []
+
+    async def works(waits: int) -> int:
+        for _ in range(waits):
+            await asyncio.sleep(0)
+        return waits
+
+    async def main() -> None:
+        assert await eager(works(0), lambda: told.append("0")) == 0
+        assert told == []
+        assert await eager(works(3), lambda: told.append("3")) == 3
+        assert told == ["3"]
+
+    asyncio.run(main())
+
+
+def test_what_is_thrown_at_eager_work_reaches_it_and_what_it_raises_comes_out() -> None:
+    async def works() -> str:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+            raise ValueError("stopped") from None
+        return "never"
+
+    async def main() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        with pytest.raises(ValueError, match="stopped"):
+            await eager(works(), task.cancel)
+        task.uncancel()
+
+    asyncio.run(main())
+
+
+def test_a_deadline_counts_from_its_beginning_and_stops_what_waits() -> None:
+    async def main() -> None:
+        with Deadline(0.001) as deadline:
+            try:
+                await deadline.over(asyncio.sleep(60))
+            except asyncio.CancelledError:
+                assert deadline.caused_it()
+        assert deadline.expired
+        with Deadline(0.001) as deadline:
+            assert await deadline.over(_at_once()) == 1
+        assert not deadline.expired
+
+    asyncio.run(main())
+
+
+async def _at_once() -> int:
+    return 1
+
+
+# -- the context of tools that ask for none
+
+
+class Looks(MCPEnvironment):
+    """Tools that look for FastMCP's context."""
+
+    def __init__(self) -> None:
+        @self.tool
+        async def keeps(value: int) -> int:
+            """Keep a value until the next reset, another until the end of the call."""
+            context = get_context()
+            before = await context.get_state("kept")
+            await context.set_state("kept", value)
+            await context.set_state("mine", value, serializable=False)
+            assert await context.get_state("mine") == value
+            await context.info(f"kept {value}")
+            return -1 if before is None else int(before)
+
+        @self.tool
+        async def has_own() -> bool:
+            """Whether something is left of the last call."""
+            return await get_context().get_state("mine") is not None
+
+
+def given_by(env: Looks, name: str, arguments: dict[str, Any]) -> Any:
+    seen = env.call_tool(name, arguments)
+    assert isinstance(seen, CallToolObservation) and seen.result is not None, seen
+    return seen.result.data
+
+
+def test_tools_find_the_context_of_their_own_step() -> None:
+    one, other = Looks(), Looks()
+    for env in (one, other):
+        env.reset()
+        assert given_by(env, "keeps", {"value": 1}) == -1
+        assert given_by(env, "keeps", {"value": 2}) == 1
+        assert given_by(env, "has_own", {}) is False
+        assert [entry.message for entry in env._execution.episode.trajectory.steps[1].logs] == ["kept 2"]  # type: ignore[union-attr]
+    one.reset()
+    assert given_by(one, "keeps", {"value": 3}) == -1
+    assert given_by(other, "keeps", {"value": 3}) == 2
+
+
+def test_after_a_step_there_is_no_context_and_the_shared_one_says_so() -> None:
+    env = Looks()
+    env.reset()
+    env.step(CallToolAction(tool_name="has_own", arguments={}))
+    with pytest.raises(RuntimeError):
+        get_context()
+    with pytest.raises(RuntimeError, match="No step is under way"):
+        _ = AMBIENT.session_id
+
+
+def test_fastmcps_context_variable_is_where_it_was() -> None:
+    """`tool_run` sets it; when it moves, this fails first."""
+    assert fastmcp_context._current_context.get() is None
+    with set_context(AMBIENT):
+        assert fastmcp_context._current_context.get() is AMBIENT
+
+
+# -- once, in the caller's task
+
+
+async def _never() -> Answer:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+def test_a_run_in_the_callers_task_is_answered_once_to_all_who_ask() -> None:
+    async def main() -> None:
+        replies, runs = Replies(), 0
+        go, task = asyncio.Event(), asyncio.current_task()
+        assert task is not None
+
+        async def run() -> Answer:
+            nonlocal runs
+            runs += 1
+            await go.wait()
+            return Answer("done")
+
+        others = [asyncio.ensure_future(replies.once("r", b"x", run)) for _ in range(2)]
+        first = asyncio.ensure_future(_here(replies, "r", run))
+        await asyncio.sleep(0)
+        assert replies.running("r") is not None
+        others[0].cancel()
+        go.set()
+        assert (await first).text == (await others[1]).text == "done"
+        assert (await _here(replies, "r", run)).text == "done"
+        assert runs == 1
+
+    asyncio.run(main())
+
+
+async def _here(replies: Replies, request_id: str, run: Any) -> Answer:
+    task = asyncio.current_task()
+    assert task is not None
+    return await replies.once_here(request_id, b"x", run, task, lambda: Answer("cancelled"))
+
+
+def test_a_run_that_is_cancelled_by_its_id_has_that_answer_and_the_task_goes_on() -> None:
+    async def main() -> None:
+        replies = Replies()
+
+        async def conversation() -> list[str]:
+            said = [(await _here(replies, "r", _never)).text]
+            await asyncio.sleep(0)  # nothing is left of the cancelling
+            return [*said, (await _here(replies, "r", _never)).text]
+
+        task = asyncio.ensure_future(conversation())
+        await asyncio.sleep(0)
+        running = replies.running("r")
+        assert running is not None and running.cancel()
+        assert await task == ["cancelled", "cancelled"]
+        assert task.cancelling() == 0
+
+    asyncio.run(main())
+
+
+def test_a_run_whose_task_is_cancelled_by_others_is_no_answer() -> None:
+    async def main() -> None:
+        replies = Replies()
+        task = asyncio.ensure_future(_here(replies, "r", _never))
+        await asyncio.sleep(0)
+        waiting = asyncio.ensure_future(replies.once("r", b"x", _never))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(OperationCancelled):
+            await waiting
+        assert replies.running("r") is None
+
+    asyncio.run(main())
