@@ -16,7 +16,8 @@ from websockets.protocol import OPEN
 _TEXT = Opcode.TEXT
 
 MAX_UNREAD = 8
-"""Messages that wait to be received; then the socket is not read."""
+MAX_UNREAD_TEXT = 65_536
+"""Messages that wait to be received, or characters of the last; with more of either the socket is not read."""
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
@@ -43,7 +44,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self.frames = []
         self._inbox.put_nowait({"type": "websocket.receive", "text": text})
         # uvicorn stops reading after each message, and begins again when it is received.
-        if len(self._inbox) > MAX_UNREAD and not self.read_paused:
+        if (len(self._inbox) > MAX_UNREAD or len(text) > MAX_UNREAD_TEXT) and not self.read_paused:
             self.read_paused = True
             self.transport.pause_reading()
 

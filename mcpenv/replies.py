@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
+import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from mcpenv_client.errors import (
     ReplyGone,
     Unauthorized,
 )
+
+logger = logging.getLogger("mcpenv")
 
 MAX_REPLIES = 256
 MAX_REPLY_BYTES = 8 * 1024 * 1024
@@ -185,8 +188,10 @@ class Replies:
         return answer
 
     def _ran(self, request_id: str, entry: _Entry, task: asyncio.Task[Answer]) -> None:
-        failed = task.cancelled() or task.exception() is not None
-        self._end(request_id, entry, None if failed else task.result())
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            logger.error("a request could not be answered", exc_info=error)
+        self._end(request_id, entry, None if error is not None or task.cancelled() else task.result())
 
     def _end(self, request_id: str, entry: _Entry, answer: Answer | None) -> None:
         run, entry.run = entry.run, None
