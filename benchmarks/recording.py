@@ -16,13 +16,18 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 
+from mcpenv import MCPEnvironment
 from mcpenv.recording import Recorder
+from mcpenv.targets import load_target
 
 from .pairs import Clock, Measured, Pair, cpu_of, middle, take_turns
 from .world import STEPS, Counter
 
 WORLD = Path(__file__).with_name("world.py")
 GOAL = 1.05
+ENVS = Path(__file__).parent.parent / "envs"
+SOLVED = ("ledger_mcp", "workspace_mcp", "maze_mcp")
+"""Environments with tasks, whose solutions are played: a database, a folder of files, a game."""
 
 
 def run(quick: bool) -> dict[str, Any]:
@@ -33,6 +38,7 @@ def run(quick: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         pairs = {
             "in process": in_process(Path(folder) / "process", rounds, episodes),
+            **{name: solved(Path(folder) / name, name, rounds, max(episodes // 20, 1)) for name in SOLVED},
             "/ws, 1 session": over_ws(Path(folder) / "one", rounds, episodes // 2, 1),
             "/ws, 32 sessions": over_ws(Path(folder) / "many", rounds, episodes, 32),
         }
@@ -54,6 +60,27 @@ def in_process(folder: Path, rounds: int, episodes: int) -> Pair:
                     env.call_tool("add_sync", {"by": 1})
             recorder.flush()  # what is written later is no less a cost
             return clock.measured(episodes * STEPS)
+
+        return take_turns((partial(play, plain), partial(play, recorded)), rounds)
+
+
+def solved(folder: Path, name: str, rounds: int, times: int) -> Pair:
+    """In process, the solutions of all tasks of an environment, verified and all, so many times."""
+    target = load_target(str(ENVS / name))
+    plain, recorded = target.make(), target.make()
+    with Recorder(folder) as recorder:
+        recorder.attach(recorded)
+
+        def play(env: MCPEnvironment) -> Measured:
+            tasks, steps = list(type(env).tasks or ()), 0
+            clock = Clock()
+            for task in tasks * times:
+                env.reset(task=task.id)
+                for call in task.oracle or ():
+                    env.call_tool(call.tool_name, call.arguments)
+                    steps += 1
+            recorder.flush()
+            return clock.measured(steps)
 
         return take_turns((partial(play, plain), partial(play, recorded)), rounds)
 
