@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,17 @@ def sections(results: Results) -> dict[str, str]:
 
 def _plain(figures: Mapping[str, Any]) -> list[list[str]]:
     """Figures without rows."""
-    return [["figure", "measured"], *([name, number_of(value)] for name, value in figures.items())]
+    return [["figure", "measured"], *_lines("", figures)]
+
+
+def _lines(prefix: str, figures: Mapping[str, Any]) -> Iterator[list[str]]:
+    for name, value in figures.items():
+        if isinstance(value, Mapping):
+            yield from _lines(f"{prefix}{name}, ", value)
+        elif isinstance(value, list | tuple):
+            yield [f"{prefix}{name}", ", ".join(number_of(each) for each in value)]
+        else:
+            yield [f"{prefix}{name}", number_of(value)]
 
 
 def _about(results: Results) -> str:

@@ -20,7 +20,7 @@ from mcp_types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 from mcpenv_client.records import LogEntry
 
 from .changes import Changes
-from .step import Step, current
+from .step import Step
 
 _OFFLINE = FastMCP("mcpenv")
 """The server of contexts that no MCP request brought along."""
@@ -115,17 +115,12 @@ class EnvironmentContext(Context):
     """The context of one step.
 
     Args:
-        step: the one; None where a subclass knows.
+        step: the one.
     """
 
-    def __init__(self, step: Step | None) -> None:
-        super().__init__((None if step is None else step.owner.server) or _OFFLINE)
-        self._mcpenv_given = step
-
-    @property
-    def _mcpenv_step(self) -> Step:
-        assert self._mcpenv_given is not None
-        return self._mcpenv_given
+    def __init__(self, step: Step) -> None:
+        super().__init__(step.owner.server or _OFFLINE)
+        self._mcpenv_step = step
 
     @property
     def session(self) -> ServerSession:
@@ -208,23 +203,18 @@ class EnvironmentContext(Context):
         step.kept.pop(key, None)
 
 
-class _Ambient(EnvironmentContext):
-    """The context that tools find with ``get_context()``: one for all steps, it speaks of the one under way.
+class AmbientContext(EnvironmentContext):
+    """The context of a step whose tool asks for none, and may look for it with ``get_context()``.
 
-    One for each step costs as much as all the rest of a small step, and hardly a tool looks for it.
+    FastMCP's constructor costs as much as a small tool, and hardly a tool looks: it runs when something of it is
+    needed.
     """
 
-    @property
-    def fastmcp(self) -> FastMCP:
-        """The server that the author handed in, or one without anything."""
-        return self._mcpenv_step.owner.server or _OFFLINE
+    def __init__(self, step: Step) -> None:
+        self._mcpenv_step = step
 
-    @property
-    def _mcpenv_step(self) -> Step:
-        step = current.get()
-        if not isinstance(step, Step):
-            raise RuntimeError("No step is under way: this context is of the calls that found it.")
-        return step
-
-
-AMBIENT = _Ambient(None)
+    def __getattr__(self, name: str) -> Any:
+        if "_mcpenv_step" not in vars(self) or "_fastmcp" in vars(self):
+            raise AttributeError(name)
+        super().__init__(self._mcpenv_step)
+        return getattr(self, name)

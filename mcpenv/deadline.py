@@ -43,7 +43,7 @@ class Deadline:
         if piece is not None and self._after_s is not None:
             self._outer, piece.deadline = piece.deadline, self
             if piece.task is not None:
-                self.arm(piece.task)
+                self._waits()  # which may be in another task by now: middleware may make one
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -46,20 +46,29 @@ class Run:
 
     Attributes:
         task: the task in which that happens.
-        cancelled: somebody asked it to stop.
+        cancels: how often somebody asked it to stop.
     """
 
-    __slots__ = ("_waiting", "cancelled", "task")
+    __slots__ = ("_waiting", "cancels", "task")
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
         self.task = task
-        self.cancelled = False
+        self.cancels = 0
         self._waiting: asyncio.Future[Answer | None] | None = None
 
     def cancel(self) -> bool:
         """Stop it; whether it was to be stopped."""
-        self.cancelled = True
-        return self.task.cancel()
+        if not self.task.cancel():
+            return False
+        self.cancels += 1
+        return True
+
+    def take_back(self) -> int:
+        """Leave nothing of that to what the task does next; how many others have cancelled it."""
+        left = self.task.cancelling()
+        for _ in range(self.cancels):
+            left = self.task.uncancel()
+        return left
 
     def result(self) -> asyncio.Future[Answer | None]:
         """Its answer, when it is there; None if it came to none. Not to be cancelled: others wait for it too."""
@@ -137,7 +146,7 @@ class Replies:
         try:
             answer = await run()
         except asyncio.CancelledError:
-            if not here.cancelled or task.uncancel() > before:
+            if not here.cancels or here.take_back() > before:
                 self._end(request_id, entry, None)
                 raise
             answer = if_cancelled()
@@ -145,8 +154,7 @@ class Replies:
             self._end(request_id, entry, None)
             raise
         else:
-            if here.cancelled:
-                task.uncancel()  # it came too late, or the run has seen to it
+            here.take_back()  # it came too late, or the run has seen to it
         self._end(request_id, entry, answer)
         return answer
 

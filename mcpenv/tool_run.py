@@ -22,7 +22,7 @@ from mcpenv_client.tools import Mode, ToolErrorType, ToolFailure
 from mcpenv_client.wire import describe_faults
 
 from .author import AuthorCode
-from .context import AMBIENT, EnvironmentContext
+from .context import AmbientContext, EnvironmentContext
 from .deadline import Deadline
 from .failures import environment_failure, execution_failure, unusable_result
 from .loops import Home
@@ -98,7 +98,7 @@ class ToolRun:
             return self._failed(error), NOT_SCORED
         self._limit = limit = site.author.limit(step.timeout_s, kind.options.timeout_s)
         with Deadline(limit, step) as deadline:
-            token = None if kind.injected or around.get() is AMBIENT else around.set(AMBIENT)
+            token = None if kind.injected else around.set(AmbientContext(step))
             try:
                 if kind.injected:
                     return await self._run_injected(args, kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import math
@@ -10,13 +11,12 @@ from typing import Any
 
 import pytest
 from fastmcp.server import context as fastmcp_context
-from fastmcp.server.context import set_context
+from fastmcp.server.context import Context, set_context
 from fastmcp.server.dependencies import get_context
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mcpenv import CallToolAction, MCPEnvironment
-from mcpenv.context import AMBIENT
 from mcpenv.deadline import Deadline
 from mcpenv.eager import eager
 from mcpenv.frames import bytes_of, read_frame, step_reply
@@ -238,7 +238,7 @@ class Looks(MCPEnvironment):
             return await get_context().get_state("mine") is not None
 
 
-def given_by(env: Looks, name: str, arguments: dict[str, Any]) -> Any:
+def given_by(env: MCPEnvironment, name: str, arguments: dict[str, Any]) -> Any:
     seen = env.call_tool(name, arguments)
     assert isinstance(seen, CallToolObservation) and seen.result is not None, seen
     return seen.result.data
@@ -257,21 +257,52 @@ def test_tools_find_the_context_of_their_own_step() -> None:
     assert given_by(other, "keeps", {"value": 3}) == 2
 
 
-def test_after_a_step_there_is_no_context_and_the_shared_one_says_so() -> None:
+def test_after_a_step_there_is_no_context() -> None:
     env = Looks()
     env.reset()
     env.step(CallToolAction(tool_name="has_own", arguments={}))
     with pytest.raises(RuntimeError):
         get_context()
-    with pytest.raises(RuntimeError, match="No step is under way"):
-        _ = AMBIENT.session_id
+
+
+class Hands(MCPEnvironment):
+    """A tool that hands the context it found to a thread."""
+
+    def __init__(self) -> None:
+        @self.tool
+        async def hands() -> str:
+            """Have another thread log."""
+            context, loop = get_context(), asyncio.get_running_loop()
+
+            def work() -> str:
+                asyncio.run_coroutine_threadsafe(context.info("from a thread"), loop).result(30)
+                return context.session_id
+
+            return await loop.run_in_executor(None, work)
+
+        @self.tool
+        async def enters() -> str:
+            """Use what FastMCP's constructor makes."""
+            async with get_context() as context:
+                return f"{context.fastmcp.name} {context.request_id}"
+
+
+def test_a_context_that_was_found_is_that_of_its_step_wherever_it_goes() -> None:
+    env = Hands()
+    env.reset()
+    given_by(env, "hands", {})
+    trajectory = env._execution.episode.trajectory
+    assert trajectory is not None
+    assert [entry.message for entry in trajectory.steps[0].logs] == ["from a thread"]
+    assert given_by(env, "enters", {}) == "mcpenv step-2"
 
 
 def test_fastmcps_context_variable_is_where_it_was() -> None:
     """`tool_run` sets it; when it moves, this fails first."""
     assert fastmcp_context._current_context.get() is None
-    with set_context(AMBIENT):
-        assert fastmcp_context._current_context.get() is AMBIENT
+    env = Looks()
+    with set_context(Context(env.mcp)) as context:
+        assert fastmcp_context._current_context.get() is context
 
 
 # -- once, in the caller's task
@@ -330,6 +361,29 @@ def test_a_run_that_is_cancelled_by_its_id_has_that_answer_and_the_task_goes_on(
         assert task.cancelling() == 0
 
     asyncio.run(main())
+
+
+def test_two_cancels_are_as_one_and_leave_nothing_even_if_the_run_minds_neither() -> None:
+    async def stubborn() -> Answer:
+        for _ in range(2):
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        return Answer("done")
+
+    async def main(run: Any, said: str, between: int) -> None:
+        replies = Replies()
+        task = asyncio.ensure_future(_here(replies, "r", run))
+        await asyncio.sleep(0)
+        running = replies.running("r")
+        assert running is not None and running.cancel()
+        for _ in range(between):
+            await asyncio.sleep(0)
+        assert running.cancel()
+        assert (await task).text == said
+        assert task.cancelling() == 0
+
+    asyncio.run(main(_never, "cancelled", 0))
+    asyncio.run(main(stubborn, "done", 3))
 
 
 def test_a_run_whose_task_is_cancelled_by_others_is_no_answer() -> None:

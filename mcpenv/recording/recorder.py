@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcpenv")
 
-QUICKLY_MADE = 64
-"""Steps of an episode whose line is made at once also on a server's event loop: it takes as long as one step."""
+QUICKLY_MADE, QUICKLY_MADE_TEXT = 64, 2000
+"""Steps of an episode, and characters of each text in it, up to which its line is made at once also on a server's event
+loop: it takes as long as one step."""
 
 Tools = Callable[[], Sequence[Tool] | None]
 """What agents could call, asked when an episode is over; None where that is not known."""
@@ -154,7 +155,7 @@ class RecordingSink:
         spilled = self._spilled.pop(trajectory.episode_id, None) if self._spilled else None
         tools = self._tools()
         line: Callable[[], bytes] = functools.partial(self._line, trajectory, tools, spilled)
-        quick = spilled is None and len(trajectory.steps) <= QUICKLY_MADE and (tools is None or self._lists.has(tools))
+        quick = spilled is None and (tools is None or self._lists.has(tools)) and _is_small(trajectory)
         if self._waits or quick:
             # Cheaper here than in a thread that would take turns with this one for the interpreter.
             line = _made(line)
@@ -224,6 +225,23 @@ class RecordingSink:
         if observations:
             episode.extra[OBSERVATIONS] = observations
         return episode.line()
+
+
+def _is_small(trajectory: Trajectory) -> bool:
+    return len(trajectory.steps) <= QUICKLY_MADE and all(map(_is_small_step, trajectory.steps))
+
+
+def _is_small_step(step: StepRecord) -> bool:
+    texts = list(step.call.arguments.values())
+    if step.outcome.result is not None:
+        texts += [block.get("text") for block in step.outcome.result.content]
+    # Anything else may be of any size.
+    return not step.logs and all(
+        len(text) <= QUICKLY_MADE_TEXT if type(text) is str else text is None or type(text) in _SHORT for text in texts
+    )
+
+
+_SHORT = frozenset({int, float, bool})
 
 
 def _made(line: Callable[[], bytes]) -> Callable[[], bytes]:

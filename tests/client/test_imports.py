@@ -11,7 +11,8 @@ import pytest
 
 import mcpenv_client
 
-BUDGET_S = 0.35
+BUDGET = 1.75
+"""Times pydantic and websockets: 0.35 s where they take 0.2 (DESIGN, section 8)."""
 NOT_IMPORTED = ("mcpenv", "fastmcp", "mcp", "mcp_types", "starlette", "uvicorn", "httpx", "httpx2", "anyio", "numpy")
 
 
@@ -82,10 +83,14 @@ except ConnectionFailed:
     assert run(script).split() == ["False", "True"]
 
 
-def test_importing_stays_within_its_budget() -> None:
-    # Processor time, and the best of some runs: other work on the machine is not what is measured.
-    script = "import time; begun = time.process_time(); import mcpenv_client; print(time.process_time() - begun)"
-    assert min(float(run(script)) for _ in range(5)) <= BUDGET_S
+def test_importing_costs_little_more_than_what_it_stands_on() -> None:
+    # Processor time, the best of some runs, beside each other: a slow or busy machine has no part in the ratio.
+    script = "import time; begun = time.process_time(); import {}; print(time.process_time() - begun)"
+    beneath, whole = [], []
+    for _ in range(5):
+        beneath.append(float(run(script.format("pydantic, websockets.asyncio.client, asyncio"))))
+        whole.append(float(run(script.format("mcpenv_client"))))
+    assert min(whole) <= BUDGET * min(beneath)
 
 
 def test_all_names_what_is_there_once() -> None:
