@@ -237,7 +237,8 @@ def test_the_page_has_the_figures_of_the_published_run_and_no_others(tmp_path: P
 
 def test_every_side_of_every_published_row_has_figures() -> None:
     published = Results.read(PUBLISHED)
-    assert set(published.rows) == set(BENCHMARKS) and set(published.others) == set(OTHERS)
+    # Of the others, one that is newer than the published run has its place on the page, and no figures yet.
+    assert set(published.rows) == set(BENCHMARKS) and set(published.others) <= set(OTHERS)
     for rows in published.rows.values():
         assert len({(row.path, row.load) for row in rows}) == len(rows) > 0
         for row in rows:
