@@ -182,6 +182,7 @@ class SpecKind(ToolKind):
         self.spec = spec
         self.component = component  # type: ignore[assignment]
         self.is_async = True
+        self.is_coroutine = True
         self.concurrent = False
         self.injected = False
         self.plain_return = None
