@@ -33,6 +33,7 @@ from mcpenv_client.wire import (
     Frame,
     FrameType,
     check_version,
+    decode_frame,
     encode_reply,
     observation_data,
     request_id_of,
@@ -41,10 +42,10 @@ from mcpenv_client.wire import (
 
 from .execution import Execution
 from .failures import new_incident
-from .frames import bytes_of, read_frame, step_reply
 from .openenv_route import answer_on_socket
 from .pool import SessionPool
 from .public_url import base_url_of
+from .quick_json import bytes_of, step_reply
 from .replies import Answer, is_final
 from .session import Credential, Session
 from .shim import latest
@@ -394,7 +395,7 @@ class _Conversation:
             size = len(text) if text.isascii() else len(text.encode())
             if size > self._max_message_bytes:
                 raise InvalidMessage(f"a frame of {size} bytes; at most {self._max_message_bytes} are taken")
-            frame = read_frame(text)
+            frame = decode_frame(text)
         except WireError as refused:
             whose = None
             if text is not None and len(text) <= self._max_message_bytes:

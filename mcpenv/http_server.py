@@ -18,8 +18,8 @@ from .app import EnvServer
 from .config import ServerConfig
 from .errors import ConfigurationError
 from .http_head import HTTPProtocol
-from .keep_alive import WebSocketProtocol
 from .open_files import allow_many
+from .websocket_protocol import WebSocketProtocol
 
 logger = logging.getLogger("mcpenv")
 

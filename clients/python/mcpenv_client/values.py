@@ -29,7 +29,7 @@ MAX_NESTING = 180
 
 _EXPONENT, _BYTES_EXPONENT = re.compile("[0-9][eE]"), re.compile(b"[0-9][eE]")
 MAX_DIGITS = 300
-"""A number that is too large for a float has an exponent, or more digits than this."""
+"""A number without an exponent that is too large for a float has more digits than this."""
 
 _UNSERIALIZABLE = (PydanticSerializationError, UnicodeError, TypeError, ValueError, OverflowError, RecursionError)
 _MAX_PATH = 200
@@ -41,6 +41,13 @@ def plain(value: Any) -> Any:
     if tolist is None:
         raise TypeError(f"a {type(value).__name__} has no JSON form")
     return tolist()
+
+
+def _may_be_infinite(text: str | bytes) -> bool:
+    """Whether a number in JSON text may be too large for a float: it has an exponent, or very many digits."""
+    if len(text) > MAX_DIGITS:
+        return True  # to write it again is quicker than to look through it
+    return (_EXPONENT.search(text) if isinstance(text, str) else _BYTES_EXPONENT.search(text)) is not None
 
 
 def encode(value: Any, what: str = "value") -> bytes:
@@ -105,8 +112,7 @@ def decode(text: str | bytes) -> Any:
     except TypeError as error:  # a str with a lone surrogate
         raise ValueError("not valid Unicode text") from error
     # The reader takes 1e999 for infinity, whatever it was told.
-    exponent = _EXPONENT.search(text) if isinstance(text, str) else _BYTES_EXPONENT.search(text)
-    if (exponent or len(text) > MAX_DIGITS) and b"Infinity" in to_json(data, inf_nan_mode="constants"):
+    if _may_be_infinite(text) and to_json(data, inf_nan_mode="constants").find(b"Infinity") >= 0:
         try:
             refuse_non_finite(data, "value")
         except NotSerializable as error:

@@ -154,15 +154,6 @@ def decode_frame(text: str | bytes) -> Frame:
         frame = decode(text)
     except ValueError as error:
         raise InvalidJSON(f"Invalid JSON: {error}") from error
-    return frame_of(frame)
-
-
-def frame_of(frame: Any) -> Frame:
-    """The frame that a client's JSON is.
-
-    Raises:
-        InvalidMessage, UnknownType: it is none.
-    """
     if not isinstance(frame, dict):
         raise InvalidMessage(f"a frame is a JSON object, not {_json_kind(frame)}")
     kind = frame.get("type")
@@ -386,36 +377,24 @@ def observation_data(observation: Observation) -> dict[str, Any]:
     Raises:
         NotSerializable: naming the field.
     """
-    body: dict[str, Any]
     metadata, info = observation.metadata, observation.info
     if type(observation) is CallToolObservation:
-        result, error = observation.result, observation.error
+        data = step_data(
+            observation.tool_name,
+            observation.result,
+            observation.error,
+            observation.reward,
+            observation.terminated,
+            observation.truncated,
+            _plain_fields(info, "info") if info else info,
+        )
         if metadata:
-            metadata = _plain_fields(metadata, "metadata")
-        if info:
-            info = _plain_fields(info, "info")
-        body = {
-            "metadata": metadata,
-            "tool_name": observation.tool_name,
-            "result": None if result is None else result.__dict__,
-            "error": None if error is None else {"error_type": error.error_type.value, "message": error.message},
-        }
-    else:
-        body = to_plain(observation, "observation", exclude=_BESIDE_THE_BODY)
-        metadata, info = body.get("metadata", {}), to_plain(info, "info")
-    data: dict[str, Any] = {
-        "observation": body,
-        "reward": observation.reward,
-        "done": observation.terminated or observation.truncated,
-    }
-    if metadata:
-        data["metadata"] = metadata
-    if observation.terminated:
-        data["terminated"] = True
-    if observation.truncated:
-        data["truncated"] = True
-    if info:
-        data["info"] = info
+            data["observation"]["metadata"] = data["metadata"] = _plain_fields(metadata, "metadata")
+        return data
+    body = to_plain(observation, "observation", exclude=_BESIDE_THE_BODY)
+    data = _around(body, observation.reward, observation.terminated, observation.truncated, to_plain(info, "info"))
+    if body.get("metadata"):
+        data["metadata"] = body["metadata"]
     return data
 
 
@@ -429,16 +408,19 @@ def step_data(
     info: dict[str, Any],
 ) -> dict[str, Any]:
     """`observation_data` of a tool call's observation, without making one. ``info`` is plain."""
-    data: dict[str, Any] = {
-        "observation": {
-            "metadata": {},
-            "tool_name": tool_name,
-            "result": None if result is None else result.__dict__,
-            "error": None if error is None else {"error_type": error.error_type.value, "message": error.message},
-        },
-        "reward": reward,
-        "done": terminated or truncated,
+    body = {
+        "metadata": {},
+        "tool_name": tool_name,
+        "result": None if result is None else result.__dict__,
+        "error": None if error is None else {"error_type": error.error_type.value, "message": error.message},
     }
+    return _around(body, reward, terminated, truncated, info)
+
+
+def _around(
+    body: dict[str, Any], reward: float | None, terminated: bool, truncated: bool, info: dict[str, Any]
+) -> dict[str, Any]:
+    data: dict[str, Any] = {"observation": body, "reward": reward, "done": terminated or truncated}
     if terminated:
         data["terminated"] = True
     if truncated:

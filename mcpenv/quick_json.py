@@ -1,32 +1,13 @@
-"""Frames as text, quickly: what `mcpenv_client.wire` reads and writes, by a faster library where that does the same."""
+"""Plain data as JSON, quickly: what `mcpenv_client.wire` writes, by a faster library where that writes the same."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import orjson
 
-from mcpenv_client.values import MAX_DEPTH, encode_plain
-from mcpenv_client.wire import Frame, decode_frame, encode_reply, frame_of
-
-_LARGE_NUMBER = re.compile("[0-9](?:[eE]|[0-9]{17})")
-"""What may be an integer of more than 64 bits, of which orjson makes a float, or too large for a float."""
-
-
-def read_frame(text: str) -> Frame:
-    """`decode_frame`.
-
-    Raises:
-        InvalidJSON, InvalidMessage, UnknownType: as there.
-    """
-    if _LARGE_NUMBER.search(text) or (len(text) > MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH):
-        return decode_frame(text)
-    try:
-        frame = orjson.loads(text)
-    except ValueError:
-        return decode_frame(text)
-    return frame_of(frame)
+from mcpenv_client.values import encode_plain
+from mcpenv_client.wire import encode_reply
 
 
 def bytes_of(data: Any) -> bytes:
