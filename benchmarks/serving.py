@@ -60,7 +60,11 @@ def tree(pid: int) -> list[int]:
     """A process and all that descend from it."""
     found = [pid]
     for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
+        try:
+            children = (task / "children").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # the thread has ended since it was listed, and has no children any more
+        for child in children.split():
             found += tree(int(child))
     return found
 

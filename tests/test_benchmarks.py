@@ -39,7 +39,7 @@ from benchmarks.pairs import Measured, Pair, take_turns  # noqa: E402
 from benchmarks.recording import SOLVED, in_process, over_ws, solved  # noqa: E402
 from benchmarks.results import Results  # noqa: E402
 from benchmarks.rows import CALLS, CPU, OURS, P50, P99, Row, Spread, compare  # noqa: E402
-from benchmarks.serving import SIDES, floor, mcpenv, process_cpu_s, together  # noqa: E402
+from benchmarks.serving import SIDES, floor, mcpenv, process_cpu_s, together, tree  # noqa: E402
 from benchmarks.steps import ASYNC, FLOOR, KINDS, rows_of  # noqa: E402
 from benchmarks.tables import cells, number_of, tables  # noqa: E402
 
@@ -57,6 +57,26 @@ def test_recording_is_measured_with_and_without_in_process_and_over_ws(tmp_path:
         assert len(pair.without) == len(pair.with_it) == 2
         assert all(each.wall_s > 0 for each in (*pair.without, *pair.with_it))
     assert all(list((tmp_path / name).glob("episodes-*")) for name in ("process", "ws", *SOLVED))
+
+
+def test_a_process_tree_is_read_while_its_threads_come_and_go() -> None:
+    over = threading.Event()
+
+    def come_and_go() -> None:
+        while not over.is_set():
+            brief = threading.Thread(target=time.time)
+            brief.start()
+            brief.join()
+
+    busy = [threading.Thread(target=come_and_go) for _ in range(3)]
+    for thread in busy:
+        thread.start()
+    try:
+        assert all(os.getpid() in tree(os.getpid()) for _ in range(2_000))
+    finally:
+        over.set()
+        for thread in busy:
+            thread.join()
 
 
 def test_both_sides_of_a_pair_come_first_as_often() -> None:
