@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -215,8 +216,8 @@ def test_environments_that_one_thread_made_do_not_wait_for_each_other_in_threads
             @self.tool
             async def meet() -> str:
                 """Wait for all the others."""
-                await asyncio.get_running_loop().run_in_executor(None, meeting.wait, 10)
-                await asyncio.get_running_loop().shutdown_default_executor()
+                with ThreadPoolExecutor() as threads:
+                    await asyncio.get_running_loop().run_in_executor(threads, meeting.wait, 10)
                 return "met"
 
     envs = [Meeter() for _ in range(4)]
