@@ -7,9 +7,11 @@ Answers to frames without a ``request_id`` keep the frames' order.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
+import types
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
@@ -40,6 +42,7 @@ from mcpenv_client.wire import (
     timeout_of,
 )
 
+from .eager import go_on
 from .execution import Execution
 from .failures import new_incident
 from .openenv_route import answer_on_socket
@@ -49,6 +52,7 @@ from .quick_json import bytes_of, step_reply
 from .replies import Answer, is_final
 from .session import Credential, Session
 from .shim import latest
+from .websocket_protocol import INBOX, Inbox
 
 logger = logging.getLogger("mcpenv")
 
@@ -114,7 +118,14 @@ class ControlSocket:
             await conversation.refuse(error)
             return
         session.base_url = self._public_url or base_url_of(scope, self._trusted_proxies)
-        await conversation.hold(session)
+        inbox = scope.get("extensions", {}).get(INBOX)
+        if inbox is None:
+            await conversation.hold(session)
+            return
+        # A task whose context is at hand, so that what it will go on with can begin where a frame comes.
+        context = contextvars.copy_context()
+        conversation.heard = Heard(inbox, context)
+        await asyncio.get_running_loop().create_task(conversation.hold(session), context=context)
 
 
 class _Gone(Exception):
@@ -137,11 +148,29 @@ class _Arrival:
     text: str | None = None
 
 
+@dataclass(slots=True, eq=False)
+class Heard:
+    """How a conversation begins to serve a frame where it comes, without a turn of the event loop.
+
+    Attributes:
+        inbox: where frames come.
+        context: that of the conversation's task.
+        begun: what was begun in place of the task and waits for something: the task is to go on with it.
+        error: what it raised at once.
+    """
+
+    inbox: Inbox
+    context: contextvars.Context
+    begun: tuple[Coroutine[Any, Any, None], Any] | None = None
+    error: BaseException | None = None
+
+
 class _Conversation:
     """What one socket says and hears.
 
     Attributes:
         protocol: told to the client in the first reply, if it asked.
+        heard: None where the server calls nobody when a frame comes.
     """
 
     def __init__(self, pool: SessionPool, receive: Receive, send: Send, max_message_bytes: int) -> None:
@@ -164,7 +193,10 @@ class _Conversation:
         self._timer: asyncio.TimerHandle | None = None
         self._watched = False
         self._stays = False  # what is under way goes on, whoever leaves
+        self._answering = False  # of what is under way, the answer is being made
+        self._over = False
         self.protocol: str | None = None
+        self.heard: Heard | None = None
 
     async def hold(self, session: Session) -> None:
         """Serve the session until either side ends."""
@@ -228,19 +260,33 @@ class _Conversation:
         Raises:
             _Gone: the client has left.
         """
-        task = self._waiting_for = self._task or asyncio.current_task()
+        self._task = asyncio.current_task()
+        self._waits()
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            self._gone_or_raise()
+            raise
+        finally:
+            self._waiting_for = None
+
+    def _waits(self) -> None:
+        """An answer is not made at once: look after it."""
+        task = self._waiting_for = self._task
         assert task is not None
         self._watched = False
         if self._timer is None:
             self._timer = task.get_loop().call_later(WATCH_AFTER_S, self._watch)
-        try:
-            return await answer
-        except asyncio.CancelledError:
-            if not self._left or task.uncancel() > 0:
-                raise
+
+    def _gone_or_raise(self) -> None:
+        """What is under way was cancelled.
+
+        Raises:
+            _Gone: because the client has left.
+        """
+        assert self._task is not None
+        if self._left and self._task.uncancel() == 0:
             raise _Gone from None
-        finally:
-            self._waiting_for = None
 
     def _watch(self) -> None:
         """Look at what is being answered: the second time at the same, it is quick no more."""
@@ -256,35 +302,53 @@ class _Conversation:
     # -- in order of arrival
 
     async def _serve(self, session: Session) -> None:
-        while not self._dismissed:
+        while not (self._over or self._dismissed):
             self._idle = True
-            arrival = self._serving = await self._next()
+            arrival = await self._next()
             self._idle = False
-            frame = arrival.frame
-            if frame is None:
-                assert arrival.error is not None
-                await self._reply(arrival, encode_reply("error", arrival.error.to_wire(), arrival.request_id))
-                continue
-            if frame.type is not _STEP:
-                if frame.type is FrameType.CLOSE:
-                    return
-                if frame.type.urgent:
-                    self._serve_at_once(arrival)
-                    continue
-            once = frame.request_id is not None and frame.type is not _STATE
-            answering = self._once(session, frame) if once else _answer(session, frame)
-            # A client that can come back may find it done.
-            self._stays = session.credential is not None
-            try:
-                answer = await self.unless_gone(answering)
-            finally:
-                self._stays = False
-            if self._left or self._evicted:
+            if arrival is not None:
+                await self._serve_one(session, arrival, at_once=False)
+
+    async def _serve_one(self, session: Session, arrival: _Arrival, *, at_once: bool) -> None:
+        """Answer a frame.
+
+        Args:
+            at_once: it is begun outside of the task, which goes on with it if it waits.
+        """
+        frame = arrival.frame
+        if frame is None:
+            assert arrival.error is not None
+            await self._reply(arrival, encode_reply("error", arrival.error.to_wire(), arrival.request_id))
+            return
+        if frame.type is not _STEP:
+            if frame.type is FrameType.CLOSE:
+                self._over = True
                 return
-            if arrival.queued:
-                await self._reply(arrival, answer.text)
-            else:
-                await self._say(answer.text)
+            if frame.type.urgent:
+                self._serve_at_once(arrival)
+                return
+        self._serving = arrival
+        once = frame.request_id is not None and frame.type is not _STATE
+        answering = self._once(session, frame) if once else _answer(session, frame)
+        # A client that can come back may find it done.
+        self._stays = session.credential is not None
+        self._answering = True
+        if not at_once:
+            self._waits()
+        try:
+            answer = await answering
+        except asyncio.CancelledError:
+            self._gone_or_raise()
+            raise
+        finally:
+            self._stays = self._answering = False
+            self._waiting_for = None
+        if self._left or self._evicted:
+            self._over = True
+        elif arrival.queued:
+            await self._reply(arrival, answer.text)
+        else:
+            await self._say(answer.text)
 
     async def _once(self, session: Session, frame: Frame) -> Answer:
         assert frame.request_id is not None
@@ -340,20 +404,69 @@ class _Conversation:
 
     # -- frames in
 
-    async def _next(self) -> _Arrival:
-        while not self._arrived:
-            if self._left:
-                raise _Gone
-            if self._pending is not None:
-                await asyncio.wait({self._pending})
-                continue
-            arrival = self._read(await self._receive())
-            if arrival is not None:
-                frame = arrival.frame
-                if self._answers or (frame is not None and frame.type is not _STEP and frame.type.urgent):
-                    self._queue(arrival)
-                return arrival
-        return self._arrived.popleft()
+    async def _next(self) -> _Arrival | None:
+        """The next frame to be served; None: what came was served where it came."""
+        if self._arrived:
+            return self._arrived.popleft()
+        if self._left:
+            raise _Gone
+        if self._pending is not None:
+            await asyncio.wait({self._pending})
+            return None
+        if self.heard is not None and self.heard.inbox.empty():
+            await self._hear(self.heard)
+            return None
+        arrival = self._read(await self._receive())
+        if arrival is not None:
+            self._queue_if_late(arrival)
+        return arrival
+
+    async def _hear(self, heard: Heard) -> None:
+        """Let frames be served where they come, until one of them has to wait for something."""
+        heard.inbox.listener = self._hears
+        cancelled: asyncio.CancelledError | None = None
+        try:
+            await heard.inbox.wait()
+        except asyncio.CancelledError as error:
+            if heard.begun is None:
+                raise
+            cancelled = error
+        finally:
+            heard.inbox.listener = None
+        if heard.error is not None:
+            raise heard.error
+        if heard.begun is not None:
+            (work, awaited), heard.begun = heard.begun, None
+            await _rest_of(work, awaited, cancelled)
+
+    def _hears(self, text: str) -> None:
+        """A frame came, and nothing is under way."""
+        heard, task, session = self.heard, self._task, self._session
+        assert heard is not None
+        assert task is not None
+        assert session is not None
+        arrival = self._read_text(text)
+        self._queue_if_late(arrival)
+        self._idle = False
+        work = self._serve_one(session, arrival, at_once=True)
+        loop = task.get_loop()
+        asyncio._enter_task(loop, task)
+        try:
+            awaited = heard.context.run(work.send, None)
+        except StopIteration:
+            if not (self._over or self._dismissed or self._left):
+                self._idle = True
+                return
+        except BaseException as error:  # noqa: BLE001 - raised in the task
+            heard.error = error
+        else:
+            heard.begun = work, awaited
+            if self._answering:
+                self._waits()
+        finally:
+            asyncio._leave_task(loop, task)
+        heard.inbox.listener = None
+        heard.inbox.wake()
 
     def _listen(self) -> None:
         """Hear frames while another is being answered."""
@@ -388,7 +501,9 @@ class _Conversation:
         if message["type"] == "websocket.disconnect":
             self._left = True
             return None
-        text = message.get("text")
+        return self._read_text(message.get("text"))
+
+    def _read_text(self, text: str | None) -> _Arrival:
         try:
             if text is None:
                 raise InvalidJSON("a binary frame; frames are JSON text")
@@ -402,6 +517,12 @@ class _Conversation:
                 whose = request_id_of(text)
             return _Arrival(None, refused, whose)
         return _Arrival(frame, None, frame.request_id)
+
+    def _queue_if_late(self, arrival: _Arrival) -> None:
+        """Answers before its own are to be sent, or others may be sent before it."""
+        frame = arrival.frame
+        if self._answers or (frame is not None and frame.type is not _STEP and frame.type.urgent):
+            self._queue(arrival)
 
     def _queue(self, arrival: _Arrival) -> None:
         """From now on its answer waits for those of the frames before it; one with a ``request_id`` need not."""
@@ -435,6 +556,21 @@ class _Conversation:
             await self._send({"type": "websocket.close", "code": code, "reason": reason[:MAX_REASON]})
         except (OSError, RuntimeError) as error:
             raise _Gone from error
+
+
+@types.coroutine
+def _rest_of(
+    work: Coroutine[Any, Any, None], awaited: Any, cancelled: asyncio.CancelledError | None
+) -> Generator[Any, Any, None]:
+    """Await ``work``, which was begun elsewhere and waits for ``awaited``, or was ``cancelled`` there."""
+    if cancelled is not None:
+        if awaited is not None:
+            awaited.cancel()
+        try:
+            awaited = work.throw(cancelled)
+        except StopIteration:
+            return
+    yield from go_on(work, awaited)
 
 
 _ASIDE: set[asyncio.Task[None]] = set()

@@ -6,18 +6,34 @@ So is one whose handshake cannot be read.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame, Opcode
 from websockets.protocol import OPEN
 
+try:
+    from websockets.speedups import apply_mask
+except ImportError:  # there is no compiled one for this machine
+    from websockets.utils import apply_mask
+
 _TEXT = Opcode.TEXT
+# First bytes of frames (RFC 6455, section 5.2): a text that is a whole message; a text or binary message that goes on
+# in other frames; the last of those.
+_WHOLE_TEXT, _FIRST_FRAGMENTS, _LAST_FRAGMENT = 0x81, (0x01, 0x02), 0x80
 
 MAX_UNREAD = 8
 MAX_UNREAD_TEXT = 65_536
 """Messages that wait to be received, or characters of the last; with more of either the socket is not read."""
+
+MAX_GATHERED = 16_384
+"""Bytes of a frame that is waited for until it is whole; of larger ones the pieces are given to websockets."""
+
+INBOX = "mcpenv.inbox"
+"""The ASGI extension by which an application finds the `Inbox` of its connection."""
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
@@ -25,14 +41,26 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     uvicorn closes a transport and waits until what is still to be sent is sent: for a peer that never reads, for ever,
     and with it the session that waits to send.
+
+    websockets' reader takes as long for a frame as a small step. So the bytes are divided here into frames: a whole
+    text message is read at once, all else is given to websockets, frame by frame.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.queue = self._inbox = _Inbox(self.loop)  # type: ignore[assignment]
+        self.queue = self._inbox = Inbox(self.loop)  # type: ignore[assignment]
+        self._owed = 0  # bytes to come of a frame that websockets reads
+        self._part = b""  # the beginning of a frame
+        self._in_fragments = False  # a message has begun that comes in several frames
+
+    def handle_connect(self, event: Any) -> None:
+        """The handshake came."""
+        super().handle_connect(event)
+        if not self.close_sent:
+            self.scope["extensions"][INBOX] = self._inbox  # type: ignore[assignment]
 
     def send_receive_event_to_app(self) -> None:
-        """A message is whole."""
+        """A message that websockets read is whole."""
         if len(self.frames) > 1 or self.close_sent or self.curr_msg_data_type != "text":
             super().send_receive_event_to_app()
             return
@@ -42,9 +70,16 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             super().send_receive_event_to_app()  # knows what to answer
             return
         self.frames = []
-        self._inbox.put_nowait({"type": "websocket.receive", "text": text})
+        self._deliver(text)
+
+    def _deliver(self, text: str) -> None:
+        inbox = self._inbox
+        if inbox.listener is not None:
+            inbox.listener(text)
+            return
+        inbox.put_nowait({"type": "websocket.receive", "text": text})
         # uvicorn stops reading after each message, and begins again when it is received.
-        if (len(self._inbox) > MAX_UNREAD or len(text) > MAX_UNREAD_TEXT) and not self.read_paused:
+        if (len(inbox) > MAX_UNREAD or len(text) > MAX_UNREAD_TEXT) and not self.read_paused:
             self.read_paused = True
             self.transport.pause_reading()
 
@@ -65,6 +100,67 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
+        if not self.handshake_initiated:
+            self._read_by_websockets(data)
+            return
+        if self._owed:
+            owed = self._owed
+            self._owed = max(owed - len(data), 0)
+            self._read_by_websockets(data[:owed])
+            data = data[owed:]
+        if self._part:
+            data, self._part = self._part + data, b""
+        begin, end = 0, len(data)
+        while begin < end:
+            at = begin + 6
+            if at > end:
+                self._part = data[begin:]
+                return
+            length = data[begin + 1] - 128  # the first bit says that it is masked, as a client's frame is
+            if length > 125:
+                extended = 2 if length == 126 else 8
+                at += extended
+                if at > end:
+                    self._part = data[begin:]
+                    return
+                length = int.from_bytes(data[begin + 2 : begin + 2 + extended], "big")
+            stop = at + length
+            if length < 0:
+                self._owed = sys.maxsize  # a fault, after which websockets reads nothing more
+                self._read_by_websockets(data[begin:])
+                return
+            first = data[begin]
+            if first != _WHOLE_TEXT:
+                kind = first & 0x8F  # without the bits of extensions
+                self._in_fragments = kind in _FIRST_FRAGMENTS or (self._in_fragments and kind != _LAST_FRAGMENT)
+            if stop > end:
+                if stop - begin <= MAX_GATHERED:
+                    self._part = data[begin:]
+                else:
+                    self._owed = stop - end
+                    self._read_by_websockets(data[begin:])
+                return
+            if first != _WHOLE_TEXT or not self._read_text(data[at:stop], data[at - 4 : at]):
+                self._read_by_websockets(data[begin:stop])
+            begin = stop
+
+    def _read_text(self, payload: bytes, mask: bytes) -> bool:
+        """A whole text message came; False: websockets is to read it."""
+        if (
+            self.conn.state is not OPEN
+            or self._in_fragments
+            or self.close_sent
+            or len(payload) > self.config.ws_max_size
+        ):
+            return False
+        try:
+            text = str(apply_mask(payload, mask), "utf-8")
+        except UnicodeDecodeError:
+            return False
+        self._deliver(text)
+        return True
+
+    def _read_by_websockets(self, data: bytes) -> None:
         super().data_received(data)
         if self.conn.handshake_exc is not None and not self.handshake_initiated and not self.transport.is_closing():
             # Lines or headers beyond websockets' limits: uvicorn passes over the refusal, and nobody would ever answer.
@@ -97,35 +193,51 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.loop.call_later(self.ping_timeout or self.close_timeout, self.transport.abort)
 
 
-class _Inbox:
-    """What has come and was not received yet; an `asyncio.Queue` for one reader, whose ways are long."""
+class Inbox:
+    """What has come and was not received yet; an `asyncio.Queue` for one reader, whose ways are long.
 
-    __slots__ = ("_arrived", "_loop", "_reader")
+    Attributes:
+        listener: takes text messages where they come, instead of the reader. To be set while nothing waits here.
+    """
+
+    __slots__ = ("_arrived", "_loop", "_reader", "listener")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._arrived: deque[Any] = deque()
         self._reader: asyncio.Future[None] | None = None
+        self.listener: Callable[[str], None] | None = None
 
     def __len__(self) -> int:
         return len(self._arrived)
 
     def empty(self) -> bool:
+        """Whether nothing waits."""
         return not self._arrived
 
     def put_nowait(self, message: Any) -> None:
+        """Something came."""
         self._arrived.append(message)
+        self.wake()
+
+    def wake(self) -> None:
+        """`wait` is to return."""
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
 
+    async def wait(self) -> None:
+        """Return when something comes, or `wake` is called."""
+        self._reader = self._loop.create_future()
+        try:
+            await self._reader
+        finally:
+            self._reader = None
+
     async def get(self) -> Any:
+        """What came first, when there is something."""
         while not self._arrived:
-            self._reader = self._loop.create_future()
-            try:
-                await self._reader
-            finally:
-                self._reader = None
+            await self.wait()
         return self._arrived.popleft()
 
 
-__all__ = ["WebSocketProtocol"]
+__all__ = ["INBOX", "Inbox", "WebSocketProtocol"]
