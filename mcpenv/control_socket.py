@@ -51,7 +51,7 @@ from .public_url import base_url_of
 from .quick_json import bytes_of, step_reply
 from .replies import Answer, is_final
 from .session import Credential, Session
-from .shim import latest
+from .shim import data_of, latest
 from .websocket_protocol import INBOX, Inbox
 
 logger = logging.getLogger("mcpenv")
@@ -132,20 +132,31 @@ class _Gone(Exception):
     """The client has left, or another socket has taken the session over."""
 
 
-@dataclass(slots=True, eq=False)
 class _Arrival:
     """A frame, or what is wrong with it.
 
     Attributes:
+        request_id: whose answer or refusal it will be.
         queued: its answer has a place among those that keep the order of their frames.
         text: the answer, while it waits for those before it.
     """
 
-    frame: Frame | None
-    error: WireError | None
-    request_id: str | None
-    queued: bool = False
+    error: WireError | None = None
+    request_id: str | None = None
+    queued = False
     text: str | None = None
+
+    def __init__(self, frame: Frame | None) -> None:
+        self.frame = frame
+        if frame is not None and frame.request_id is not None:
+            self.request_id = frame.request_id
+
+    @classmethod
+    def refused(cls, error: WireError, request_id: str | None) -> _Arrival:
+        """What is no frame."""
+        arrival = cls(None)
+        arrival.error, arrival.request_id = error, request_id
+        return arrival
 
 
 @dataclass(slots=True, eq=False)
@@ -515,8 +526,8 @@ class _Conversation:
             whose = None
             if text is not None and len(text) <= self._max_message_bytes:
                 whose = request_id_of(text)
-            return _Arrival(None, refused, whose)
-        return _Arrival(frame, None, frame.request_id)
+            return _Arrival.refused(refused, whose)
+        return _Arrival(frame)
 
     def _queue_if_late(self, arrival: _Arrival) -> None:
         """Answers before its own are to be sent, or others may be sent before it."""
@@ -586,7 +597,12 @@ async def _answer(session: Session, frame: Frame) -> Answer:
     """Do what a frame asks that is not urgent; a refusal is an answer too."""
     try:
         if frame.type is _STEP:
-            return Answer(step_reply(await session.step(frame.data, frame.timeout_s), frame.request_id))
+            call = session.call_of(frame.data, frame.timeout_s)
+            if call is None:
+                data = await session.step(frame.data, frame.timeout_s)
+            else:
+                data = data_of(session.execution, await call)
+            return Answer(step_reply(data, frame.request_id))
         if frame.type is FrameType.RESET:
             data = observation_data(await session.reset(frame.data, frame.timeout_s))
             return Answer(encode_reply("observation", data, frame.request_id))

@@ -26,27 +26,33 @@ class Deadline:
         piece: of what the code is a part; without one it is to be awaited by `over`.
     """
 
-    __slots__ = ("_after_s", "_before", "_handle", "_made_at", "_outer", "_piece", "_settled", "_task", "expired")
+    # Of the class: one is made for every step of an environment whose steps have a limit, and few of these are set.
+    _handle: asyncio.TimerHandle | None = None
+    _outer: Deadline | None = None
+    _settled = False
+    expired = False
 
     def __init__(self, after_s: float | None, piece: Piece | None = None) -> None:
         self._after_s = after_s
-        self._handle: asyncio.TimerHandle | None = None
-        self._settled = False
         self._piece = piece
-        self._outer: Deadline | None = None
-        self.expired = False
-        if after_s is not None:
-            self._made_at = time.monotonic()
-
-    def __enter__(self) -> Deadline:
-        piece = self._piece
-        if piece is not None and self._after_s is not None:
-            self._outer, piece.deadline = piece.deadline, self
+        if after_s is None:
+            return
+        self._made_at = time.monotonic()
+        if piece is not None:
+            outer, piece.deadline = piece.deadline, self
+            if outer is not None:
+                self._outer = outer
             if piece.task is not None:
                 self._waits()  # which may be in another task by now: middleware may make one
+
+    def __enter__(self) -> Deadline:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """The code has come to its end."""
         if self._piece is not None and self._after_s is not None:
             self._piece.deadline = self._outer
         if self._handle is None:

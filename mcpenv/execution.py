@@ -135,11 +135,10 @@ class Execution(Stepping):
             ExecutionError: the author's scoring, or an implicit reset, raised.
             InputRequired: the tool asks its client for input.
         """
-        call = partial(self._call_tool, name, arguments, plane, principal, timeout_s, episode_id)
         if plane is _AGENT and self.episode.orchestrated:
             # An agent that goes away must not take the score of what it did with it.
-            return judged_anyway(call)
-        return call()
+            return judged_anyway(partial(self._call_tool, name, arguments, plane, principal, timeout_s, episode_id))
+        return self._call_tool(name, arguments, plane, principal, timeout_s, episode_id)
 
     async def act(
         self,
@@ -184,7 +183,7 @@ class Execution(Stepping):
             or tool.kind.injected
             or self.handed_in is not None
             or not self.author.runner.inline
-            or self.author.limit(tool.kind.options.timeout_s) is not None
+            or self.author.limit(tool.kind.timeout_s) is not None
             or self.env._score_is_async
             or (self._judging is not None and not self._judging.is_sync)
             or not self._turn.try_take()  # exclusive, so that `without_loop` speaks of this step alone

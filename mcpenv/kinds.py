@@ -57,6 +57,8 @@ class ToolKind:
         component: FastMCP's parse of the twin; lists and converts results, is never called.
         is_async: the function is a coroutine function (or an async generator).
         is_coroutine: it is a coroutine function.
+        timeout_s: seconds that a call may take; None: no limit of its own.
+        terminal: a call that succeeds ends the episode.
         concurrent: calls need not wait for each other (declared, or MCP's ``readOnlyHint``).
         injected: the function takes `Context` or other dependencies.
         validate: gives the arguments as the tool takes them, or raises ``pydantic.ValidationError``.
@@ -80,6 +82,8 @@ class ToolKind:
         "plain_return",
         "signature",
         "spec",
+        "terminal",
+        "timeout_s",
         "twin",
         "validate",
     )
@@ -89,6 +93,7 @@ class ToolKind:
     ) -> None:
         self.name = name
         self.options = options
+        self.timeout_s, self.terminal = options.timeout_s, options.terminal
         self.signature = signature
         self.is_coroutine = inspect.iscoroutinefunction(_innermost(fn))
         self.is_async = self.is_coroutine or inspect.isasyncgenfunction(_innermost(fn))

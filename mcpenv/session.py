@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
@@ -317,13 +317,23 @@ class Session:
         Raises:
             WireError: refused, or the author's code failed.
         """
-        call = self._pool.actions.call_of(data)
-        if call is not None and not self.execution.author.stuck:
-            execution = self.execution
-            return shim.data_of(execution, await execution.call_tool(*call, plane=_CONTROL, timeout_s=timeout_s))
+        call, execution = self.call_of(data, timeout_s), self.execution
+        if call is not None:
+            return shim.data_of(execution, await call)
         action = self._pool.actions.decode(dict(data))
         await self._renew()
-        return observation_data(await shim.step(self.execution, action, plane=Plane.CONTROL, timeout_s=timeout_s))
+        return observation_data(await shim.step(self.execution, action, plane=_CONTROL, timeout_s=timeout_s))
+
+    def call_of(self, data: dict[str, Any], timeout_s: float | None) -> Coroutine[Any, Any, StepRecord] | None:
+        """The step with the ``data`` of a step frame, if that is a plain tool call; else `step` is to take it.
+
+        Raises:
+            WireError: when it is awaited: refused, or the author's code failed.
+        """
+        call = self._pool.actions.call_of(data)
+        if call is None or self.execution.author.stuck:
+            return None
+        return self.execution.call_tool(*call, plane=_CONTROL, timeout_s=timeout_s)
 
     async def call_tool(self, name: str, arguments: dict[str, Any], timeout_s: float | None = None) -> StepRecord:
         """The step that calls a tool, as it was recorded.

@@ -47,20 +47,17 @@ class Step(Piece):
         settled: it has been decided that the episode ends with it; its end is being judged.
     """
 
-    __slots__ = ("call", "fault", "finish", "kept", "logs", "own_kept", "owner", "settled", "timeout_s")
+    own_kept: dict[str, Any] | None = None
+    finish: Finish | None = None
+    fault: WireError | None = None
+    settled = False
 
     def __init__(self, owner: Place, call: ToolCall, kept: dict[str, Any], timeout_s: float | None) -> None:
-        self.task = None
-        self.deadline = None
         self.owner = owner
         self.call = call
         self.kept = kept
         self.timeout_s = timeout_s
-        self.own_kept: dict[str, Any] | None = None
         self.logs: list[LogEntry] = []
-        self.finish: Finish | None = None
-        self.fault: WireError | None = None
-        self.settled = False
 
 
 current: ContextVar[object | None] = ContextVar("mcpenv_current", default=None)

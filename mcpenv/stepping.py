@@ -195,14 +195,10 @@ class Stepping:
             raise environment_failure("score", error) from error
 
     def _judge(self, record: StepRecord, step: Step, tool: BoundTool | None) -> None:
-        failed = self.author.stuck or record.outcome.error is not None
-        self.episode.judge(
-            record,
-            step.finish,
-            tool is not None and tool.kind.options.terminal,
-            self._cut_short(record.outcome) if failed else None,
-            self.env.max_steps,
-        )
+        failed = record.outcome.error is not None or self.author.stuck
+        cut_short = self._cut_short(record.outcome) if failed else None
+        terminal = tool is not None and tool.kind.terminal
+        self.episode.judge(record, step.finish, terminal, cut_short, self.env.max_steps)
 
     def _cut_short(self, outcome: ToolOutcome) -> str | None:
         """Why the world cannot go on after this step, if it cannot."""

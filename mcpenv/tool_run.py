@@ -67,14 +67,13 @@ class ToolRun:
         loopless: no event loop drives the step; what turns out to be awaitable runs on this home.
     """
 
-    __slots__ = ("_clock", "_given_up", "_limit", "_loopless", "_score", "_site", "_step", "_tool")
+    _given_up = False
 
     def __init__(self, site: Site, tool: BoundTool, score: Score | None = None, loopless: Home | None = None) -> None:
         self._site = site
         self._tool = tool
         self._score = score
         self._loopless = loopless
-        self._given_up = False
 
     async def run(self, step: Step, arguments: dict[str, Any]) -> tuple[ToolOutcome, Any]:
         """The outcome, and the score if it was made on the way.
@@ -96,29 +95,34 @@ class ToolRun:
             if site.author.lets_through(error):
                 raise
             return self._failed(error), NOT_SCORED
-        self._limit = limit = site.author.limit(step.timeout_s, kind.options.timeout_s)
-        with Deadline(limit, step) as deadline:
-            token = None if kind.injected else around.set(AmbientContext(step))
+        limit = site.author.deadline_s
+        if step.timeout_s is not None or kind.timeout_s is not None:
+            limit = site.author.limit(step.timeout_s, kind.timeout_s)
+        self._limit = limit
+        deadline = None if limit is None else Deadline(limit, step)
+        token = None if kind.injected else around.set(AmbientContext(step))
+        try:
+            if kind.injected:
+                return await self._run_injected(args, kwargs)
+            if not kind.is_coroutine:
+                return await self._run(args, kwargs)
             try:
-                if kind.injected:
-                    return await self._run_injected(args, kwargs)
-                if not kind.is_coroutine:
-                    return await self._run(args, kwargs)
-                try:
-                    value = await tool.fn(*args, **kwargs)
-                except BaseException as error:  # the tool's boundary: SystemExit of a tool ends no server
-                    if site.author.lets_through(error):
-                        raise
-                    return self._failed(error), NOT_SCORED
-                return self._returned(value), NOT_SCORED
-            except asyncio.CancelledError:
-                self._given_up = True
-                if deadline.caused_it():
-                    raise TimedOut(kind.name, limit) from None
-                raise
-            finally:
-                if token is not None:
-                    around.reset(token)
+                value = await tool.fn(*args, **kwargs)
+            except BaseException as error:  # the tool's boundary: SystemExit of a tool ends no server
+                if site.author.lets_through(error):
+                    raise
+                return self._failed(error), NOT_SCORED
+            return self._returned(value), NOT_SCORED
+        except asyncio.CancelledError:
+            self._given_up = True
+            if deadline is not None and deadline.caused_it():
+                raise TimedOut(kind.name, limit) from None
+            raise
+        finally:
+            if token is not None:
+                around.reset(token)
+            if deadline is not None:
+                deadline.end()
 
     async def _run_injected(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ToolOutcome, Any]:
         twin = self._tool.kind.twin

@@ -30,12 +30,10 @@ class Piece:
         deadline: that of the part of it that is under way, to be armed when it waits.
     """
 
-    __slots__ = ("before", "deadline", "task")
-
-    def __init__(self) -> None:
-        self.task: asyncio.Task[Any] | None = None
-        self.before = 0
-        self.deadline: Deadline | None = None
+    # Of the class: a step is made for every call, and few of these are set.
+    task: asyncio.Task[Any] | None = None
+    before = 0
+    deadline: Deadline | None = None
 
     def waits(self) -> None:
         """It waits for the first time."""

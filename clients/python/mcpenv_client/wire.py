@@ -124,6 +124,7 @@ class FrameType(str, Enum):
         return self in (FrameType.WAIT, FrameType.TRAJECTORY, FrameType.CANCEL)
 
 
+_STEP = FrameType.STEP
 _FRAME_TYPES = {member.value: member for member in FrameType}
 _NEEDED = {
     FrameType.STEP: "the action",
@@ -157,6 +158,8 @@ def decode_frame(text: str | bytes) -> Frame:
     if not isinstance(frame, dict):
         raise InvalidMessage(f"a frame is a JSON object, not {_json_kind(frame)}")
     kind = frame.get("type")
+    if kind == "step" and len(frame) == 2 and type(data := frame.get("data")) is dict:
+        return Frame(_STEP, data)  # as nearly every frame
     member = _FRAME_TYPES.get(kind) if isinstance(kind, str) else None
     if member is None:
         raise UnknownType(f"Unknown message type: {_brief(kind)}")
@@ -177,8 +180,6 @@ def decode_frame(text: str | bytes) -> Frame:
         raise InvalidMessage(
             f"data of a {kind} frame is a JSON object, not {_json_kind(data)}", errors=[_fault("data", "not an object")]
         )
-    if len(frame) == 2 and "data" in frame:
-        return Frame(member, data)
     return Frame(member, data, _request_id(frame.get("request_id")), timeout_of(frame.get("timeout_s")))
 
 
