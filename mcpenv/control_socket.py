@@ -358,7 +358,7 @@ class _Conversation:
             self._over = True
         elif arrival.queued:
             await self._reply(arrival, answer.text)
-        else:
+        elif self.heard is None or self.protocol is not None or not self.heard.inbox.send_at_once(answer.text):
             await self._say(answer.text)
 
     async def _once(self, session: Session, frame: Frame) -> Answer:

@@ -459,7 +459,7 @@ class Execution(Stepping):
     ) -> StepRecord:
         tool = self.tools.get(self.mode, name)
         shared = self._shares_turn(tool)
-        if self.max_calls is not None:
+        if self.max_calls is not None and self._turn.holders:
             self._refuse_crowd(self.max_calls)
         if not self._takes_turn(shared, _STEP):
             await self._wait_turn(shared, _STEP)

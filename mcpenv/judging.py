@@ -21,16 +21,20 @@ from .worlds import Tree
 
 
 class Judging:
-    """One episode's rubric and verifier. Both are asked where the author's code runs, in turn with the steps."""
+    """One episode's rubric and verifier. Both are asked where the author's code runs, in turn with the steps.
 
-    __slots__ = ("_author", "_ended", "_env", "_scoring", "_verification")
+    Attributes:
+        ended: the end is being judged, or has been: no step begins any more.
+    """
+
+    __slots__ = ("_author", "_env", "_scoring", "_verification", "ended")
 
     def __init__(self, author: AuthorCode, env: Author) -> None:
         self._author = author
         self._env = env
         self._scoring: Scoring | None = None
         self._verification: Verification | None = None
-        self._ended = False
+        self.ended = False
 
     async def begin(self, task: Task | None, timeout_s: float | None) -> None:
         """Begin an episode, after the author's reset.
@@ -97,21 +101,16 @@ class Judging:
     @property
     def owes_end(self) -> bool:
         """Whether somebody is still to be asked about the end, which is done once."""
-        return not (self._ended or (self._scoring is None and self._verification is None))
+        return not (self.ended or (self._scoring is None and self._verification is None))
 
     @property
     def asks_end(self) -> bool:
         """The same, where nothing that could not be stopped still runs."""
         return self.owes_end and not self._author.stuck
 
-    @property
-    def ended(self) -> bool:
-        """Whether the end is being judged, or has been: no step begins any more."""
-        return self._ended
-
     def begin_end(self) -> None:
         """From now on the episode ends. Tools that run together may both end it."""
-        self._ended = True
+        self.ended = True
 
     async def of_end(self, trajectory: Trajectory) -> Reward | None:
         """What rubric and verifier say of an episode that is over.
@@ -122,7 +121,7 @@ class Judging:
         Raises:
             ExecutionError, OperationTimeout: one of them failed.
         """
-        self._ended = True
+        self.ended = True
         verification, scoring = self._verification, self._scoring
         if verification is not None:
             trajectory.verified = await verification.result()

@@ -25,37 +25,40 @@ class Turn:
     """A lock with a queue. Exclusive turns are alone; shared ones (tools declared ``concurrent``) run together.
 
     An asyncio.Lock serves one loop only; environments are stepped from threads, private loops and servers.
+
+    Attributes:
+        holders: -1 for one that is alone, or the number of those that run together; while it is 0, nobody waits.
     """
 
-    __slots__ = ("_holders", "_mutex", "_queue")
+    __slots__ = ("_mutex", "_queue", "holders")
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._holders = 0  # -1: one exclusive holder; n: n shared ones
+        self.holders = 0
         self._queue: deque[_Waiter] = deque()
 
     def __len__(self) -> int:
         """How many have the turn or wait for it."""
-        return abs(self._holders) + len(self._queue)
+        return abs(self.holders) + len(self._queue)
 
     @property
     def taken(self) -> bool:
         """Whether somebody has the turn or waits for it."""
-        return self._holders != 0 or bool(self._queue)
+        return self.holders != 0 or bool(self._queue)
 
     def try_take(self, shared: bool = False) -> bool:
         """Take the turn if it is free and nobody waits."""
         with self._mutex:
-            if self._queue or (self._holders and not self._free_for(shared)):
+            if self._queue or (self.holders and not self._free_for(shared)):
                 return False
-            self._holders = self._holders + 1 if shared else -1
+            self.holders = self.holders + 1 if shared else -1
             return True
 
     async def take(self, shared: bool = False) -> None:
         """Wait for the turn. Cancelling gives the place in the queue back."""
         with self._mutex:
             if not self._queue and self._free_for(shared):
-                self._holders = self._holders + 1 if shared else -1
+                self.holders = self.holders + 1 if shared else -1
                 return
             waiter = _Waiter(shared)
             self._queue.append(waiter)
@@ -74,12 +77,12 @@ class Turn:
     def give(self, shared: bool = False) -> None:
         """Pass the turn on. From any thread."""
         with self._mutex:
-            self._holders = self._holders - 1 if shared else 0
+            self.holders = self.holders - 1 if shared else 0
             if self._queue:
                 self._grant()
 
     def _free_for(self, shared: bool) -> bool:
-        return self._holders == 0 or (shared and self._holders > 0)
+        return self.holders == 0 or (shared and self.holders > 0)
 
     def _grant(self) -> None:
         while self._queue and self._free_for(self._queue[0].shared):
@@ -87,5 +90,5 @@ class Turn:
             if waiter.loop.is_closed():
                 continue  # its thread ended while it waited; nobody is there to take the turn
             waiter.granted = True
-            self._holders = self._holders + 1 if waiter.shared else -1
+            self.holders = self.holders + 1 if waiter.shared else -1
             waiter.loop.call_soon_threadsafe(waiter.wake)

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.frames import Frame, Opcode
 from websockets.protocol import OPEN
 
 try:
@@ -20,7 +19,6 @@ try:
 except ImportError:  # there is no compiled one for this machine
     from websockets.utils import apply_mask
 
-_TEXT = Opcode.TEXT
 # First bytes of frames (RFC 6455, section 5.2): a text that is a whole message; a text or binary message that goes on
 # in other frames; the last of those.
 _WHOLE_TEXT, _FIRST_FRAGMENTS, _LAST_FRAGMENT = 0x81, (0x01, 0x02), 0x80
@@ -48,7 +46,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.queue = self._inbox = Inbox(self.loop)  # type: ignore[assignment]
+        self.queue = self._inbox = Inbox(self.loop, self.send_at_once)  # type: ignore[assignment]
         self._owed = 0  # bytes to come of a frame that websockets reads
         self._part = b""  # the beginning of a frame
         self._in_fragments = False  # a message has begun that comes in several frames
@@ -86,17 +84,28 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     async def send(self, message: Any) -> None:
         """Send what the application says."""
         text = message.get("text")
+        if text is None or not self.send_at_once(text):
+            await super().send(message)
+
+    def send_at_once(self, text: str) -> bool:
+        """Send a text message now; False, and nothing done, if that has to wait, or the connection is not open."""
         if (
-            text is None
-            or not self.handshake_complete
+            not self.handshake_complete
             or self.close_sent
             or self.disconnected
             or not self.writable.is_set()
             or self.conn.state is not OPEN
         ):
-            await super().send(message)
+            return False
+        payload = text.encode()
+        size = len(payload)
+        if size < 126:
+            self.transport.write(bytes((_WHOLE_TEXT, size)) + payload)
+        elif size < 65_536:
+            self.transport.write(b"\x81\x7e" + size.to_bytes(2, "big") + payload)
         else:
-            self.transport.write(Frame(_TEXT, text.encode()).serialize(mask=False))
+            self.transport.write(b"\x81\x7f" + size.to_bytes(8, "big") + payload)
+        return True
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
@@ -198,11 +207,13 @@ class Inbox:
 
     Attributes:
         listener: takes text messages where they come, instead of the reader. To be set while nothing waits here.
+        send_at_once: sends a text message now; False if that has to wait, or the connection is no longer open.
     """
 
-    __slots__ = ("_arrived", "_loop", "_reader", "listener")
+    __slots__ = ("_arrived", "_loop", "_reader", "listener", "send_at_once")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, send_at_once: Callable[[str], bool]) -> None:
+        self.send_at_once = send_at_once
         self._loop = loop
         self._arrived: deque[Any] = deque()
         self._reader: asyncio.Future[None] | None = None

@@ -20,7 +20,7 @@ from .actions import Action, CallToolAction, ListToolsAction
 from .errors import EpisodeDone, InvalidJSON, InvalidMessage, SessionLost, UnknownType, UnsupportedVersion, WireError
 from .observations import AnyObservation, CallToolObservation, ListToolsObservation, Observation
 from .tools import PLAIN, ToolFailure, ToolResult
-from .values import decode, encode_plain, revive, to_plain, without_computed
+from .values import decode, decode_loosely, encode_plain, refuse_infinite, revive, to_plain, without_computed
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -152,14 +152,19 @@ def decode_frame(text: str | bytes) -> Frame:
         InvalidJSON, InvalidMessage, UnknownType: `request_id_of` tells whose refusal it is.
     """
     try:
-        frame = decode(text)
+        frame = decode_loosely(text)
+        if type(frame) is dict and frame.get("type") == "step" and _is_plain_call(frame.get("data")):
+            # As nearly every frame. To look for numbers in the text takes longer than to look at the arguments.
+            if len(frame) == 2:
+                return Frame(_STEP, frame["data"])
+            if len(frame) == 3 and "request_id" in frame:
+                return Frame(_STEP, frame["data"], _request_id(frame["request_id"]))
+        refuse_infinite(frame, text)
     except ValueError as error:
         raise InvalidJSON(f"Invalid JSON: {error}") from error
     if not isinstance(frame, dict):
         raise InvalidMessage(f"a frame is a JSON object, not {_json_kind(frame)}")
     kind = frame.get("type")
-    if kind == "step" and len(frame) == 2 and type(data := frame.get("data")) is dict:
-        return Frame(_STEP, data)  # as nearly every frame
     member = _FRAME_TYPES.get(kind) if isinstance(kind, str) else None
     if member is None:
         raise UnknownType(f"Unknown message type: {_brief(kind)}")
@@ -181,6 +186,21 @@ def decode_frame(text: str | bytes) -> Frame:
             f"data of a {kind} frame is a JSON object, not {_json_kind(data)}", errors=[_fault("data", "not an object")]
         )
     return Frame(member, data, _request_id(frame.get("request_id")), timeout_of(frame.get("timeout_s")))
+
+
+_WITHOUT_FLOATS = frozenset({str, int, bool, type(None)})
+
+
+def _is_plain_call(data: Any) -> bool:
+    """Whether it is the ``data`` of a tool call with strings, integers and the like as arguments."""
+    if type(data) is not dict or len(data) != 3 or data.get("type") != "call_tool":
+        return False
+    arguments = data.get("arguments")
+    return (
+        type(arguments) is dict
+        and type(data.get("tool_name")) is str
+        and _WITHOUT_FLOATS.issuperset(map(type, arguments.values()))
+    )
 
 
 def request_id_of(text: str | bytes) -> str | None:
