@@ -44,9 +44,9 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _few_authorities() -> Iterator[None]:
+def _one_authority(request: pytest.FixtureRequest) -> Iterator[None]:
     """One certificate in place of all of certifi's, which each new HTTP client takes 30 ms to read; none is asked."""
-    if "SSL_CERT_FILE" in os.environ:
+    if any(item.get_closest_marker("world") for item in request.session.items):  # these may ask
         yield
         return
     end = "-----END CERTIFICATE-----\n"
