@@ -1,13 +1,26 @@
-"""``MCPENV_TEST_WORKERS=2``: the same tests against servers of two workers, threads of the test's own process."""
+"""What holds for every test.
+
+``MCPENV_TEST_WORKERS=2``: the same tests against servers of two workers, threads of the test's own process.
+``--hypothesis-profile full``: all examples of property tests; by default only some of them.
+"""
 
 from __future__ import annotations
 
 import functools
+import gc
 import os
+import tempfile
+from collections.abc import Iterator
 
+import certifi
+import hypothesis
 import pytest
 
 import mcpenv.serve
+
+hypothesis.settings.register_profile("some", max_examples=20)
+hypothesis.settings.register_profile("full", max_examples=100)
+hypothesis.settings.load_profile("some")  # --hypothesis-profile comes after this
 
 WORKERS = int(os.environ.get("MCPENV_TEST_WORKERS", "1"))
 
@@ -22,3 +35,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             marker = item.get_closest_marker("one_worker")
             if marker is not None:
                 item.add_marker(pytest.mark.skip(reason=marker.args[0]))
+
+
+def pytest_collection_finish() -> None:
+    # Tests that count what is left collect garbage again and again. None of that is in what was imported before.
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_authority(request: pytest.FixtureRequest) -> Iterator[None]:
+    """One certificate in place of all of certifi's, which each new HTTP client takes 30 ms to read; none is asked."""
+    if any(item.get_closest_marker("world") for item in request.session.items):  # these may ask
+        yield
+        return
+    end = "-----END CERTIFICATE-----\n"
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file, pytest.MonkeyPatch.context() as patch:
+        file.write(certifi.contents().partition(end)[0] + end)
+        file.flush()
+        patch.setenv("SSL_CERT_FILE", file.name)
+        yield

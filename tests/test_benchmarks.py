@@ -51,6 +51,7 @@ PUBLISHED = ROOT / "docs" / "performance.json"
 # -- turns
 
 
+@pytest.mark.slow
 def test_recording_is_measured_with_and_without_in_process_and_over_ws(tmp_path: Path) -> None:
     measured = [solved(tmp_path / name, name, 2, 1) for name in SOLVED]
     for pair in (in_process(tmp_path / "process", 2, 3), over_ws(tmp_path / "ws", 2, 4, 2), *measured):
@@ -146,6 +147,7 @@ def test_frames_are_what_a_websocket_server_reads(size: int) -> None:
     assert (received.opcode, received.data) == (Opcode.BINARY, payload)  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_every_kind_of_step_is_scored_beside_a_floor_whose_answers_are_as_long() -> None:
     with ExitStack() as stack:
         servers = together(stack, {OURS: mcpenv(SIDES / "mcpenv_tools.py"), FLOOR: floor()})

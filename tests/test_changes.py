@@ -220,7 +220,7 @@ def entries_of(changes: Changes) -> dict[str, Any]:
     return {change.where: REMOVED if change.kind == "removed" else change.after for change in changes}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(WORLDS, WORLDS, st.data())
 def test_the_very_changes_pass_and_none_may_be_dropped_or_altered(
     before: dict[str, Any], then: dict[str, Any], data: st.DataObject

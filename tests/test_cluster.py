@@ -100,6 +100,7 @@ def test_sessions_over_http_are_spread_evenly_though_they_come_by_one_connection
             assert http.post("/step", json=call_body("process", each)).json()["code"] == "SESSION_LOST"
 
 
+@pytest.mark.slow
 def test_every_connection_is_without_delay() -> None:
     async def main(url: str) -> None:
         async with sessions(url, 4) as clients, httpx.AsyncClient(base_url=url) as http:
@@ -221,6 +222,7 @@ def test_a_socket_may_join_a_session_from_anywhere(two: Server) -> None:
     run(main())
 
 
+@pytest.mark.slow
 def test_a_session_of_an_id_that_its_client_chose_is_found_again() -> None:
     async def main(url: str) -> None:
         for number in range(4):
@@ -308,6 +310,7 @@ def test_anonymous_clients_have_what_they_have_with_one_worker(two: Server, era:
     run(with_http())
 
 
+@pytest.mark.slow
 def test_an_agent_with_a_token_has_one_session_on_the_whole_server() -> None:
     names = [f"agent-{number}" for number in range(12)]
 
@@ -327,6 +330,7 @@ def test_an_agent_with_a_token_has_one_session_on_the_whole_server() -> None:
         run(main(server.url))
 
 
+@pytest.mark.slow
 def test_with_a_door_for_each_plane_both_reach_every_worker() -> None:
     async def main(server: Server) -> None:
         assert server.url != server.control
@@ -343,6 +347,7 @@ def test_with_a_door_for_each_plane_both_reach_every_worker() -> None:
         run(main(server))
 
 
+@pytest.mark.slow
 def test_an_agents_rate_is_that_of_the_whole_server() -> None:
     async def main(url: str) -> None:
         async with sessions(url, 2) as clients:
@@ -365,6 +370,7 @@ def test_an_agents_rate_is_that_of_the_whole_server() -> None:
 # -- capacity
 
 
+@pytest.mark.slow
 def test_there_are_never_more_sessions_than_the_server_takes_and_who_waits_is_served_in_order() -> None:
     async def main(server: Server) -> None:
         order: list[int] = []
@@ -393,6 +399,7 @@ def test_there_are_never_more_sessions_than_the_server_takes_and_who_waits_is_se
         until(lambda: server.capacity()["active_sessions"] == 0, "all slots free")
 
 
+@pytest.mark.slow
 def test_one_session_is_one_on_the_whole_server() -> None:
     async def main(url: str) -> None:
         async with EnvClient(url) as client:
@@ -415,6 +422,7 @@ def test_one_session_is_one_on_the_whole_server() -> None:
 # -- ends
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 def test_when_a_worker_is_killed_its_sessions_are_lost_and_the_others_notice_nothing(era: str, tmp_path: Path) -> None:
     async def main(server: Server) -> None:
@@ -501,6 +509,7 @@ async def _until_both_serve(server: Server) -> None:
                     return
 
 
+@pytest.mark.slow
 def test_what_all_anonymous_clients_share_is_there_again_after_its_worker_was_killed() -> None:
     async def main(server: Server) -> None:
         async with fastmcp.Client(server.url + "/mcp", mode="2026-07-28") as agent:
@@ -516,6 +525,7 @@ def test_what_all_anonymous_clients_share_is_there_again_after_its_worker_was_ki
         run(main(server))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ctrl_c", [False, True], ids=["SIGTERM", "Ctrl-C"])
 def test_at_the_end_steps_under_way_finish_in_every_worker(ctrl_c: bool, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
@@ -551,6 +561,7 @@ def test_at_the_end_steps_under_way_finish_in_every_worker(ctrl_c: bool, tmp_pat
         assert server.process.wait(PATIENCE_S) == 0
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     async def main(server: Server) -> None:
         async with control(server.url) as socket:
@@ -571,6 +582,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         assert server.process.wait(PATIENCE_S) == 0
 
 
+@pytest.mark.slow
 def test_one_worker_ends_in_order_and_another_one_is_started(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
 
@@ -602,6 +614,7 @@ def test_one_worker_ends_in_order_and_another_one_is_started(tmp_path: Path) -> 
         run(main(server))
 
 
+@pytest.mark.slow
 def test_workers_do_not_outlive_the_process_that_started_them() -> None:
     with served() as server:
         workers = server.workers()
@@ -610,6 +623,7 @@ def test_workers_do_not_outlive_the_process_that_started_them() -> None:
         until(lambda: not any(Path(f"/proc/{pid}/fd").exists() for pid in workers), "the workers' end")
 
 
+@pytest.mark.slow
 def test_episodes_of_all_workers_are_recorded(tmp_path: Path) -> None:
     async def main(url: str) -> set[str]:
         names = set()
@@ -654,6 +668,7 @@ def test_an_environment_that_cannot_be_made_is_refused_in_a_line() -> None:
     assert "no such luck" in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_be_started_anew_is_tried_again(tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.touch()

@@ -293,6 +293,7 @@ def test_ctrl_c_in_the_middle_loses_nothing_and_the_same_command_goes_on(endpoin
     assert endpoint.conversations.total() == 24 + 3
 
 
+@pytest.mark.slow
 def test_kill_9_in_the_middle_loses_nothing_doubles_nothing_and_leaves_no_server(
     endpoint: Endpoint, tmp_path: Path
 ) -> None:

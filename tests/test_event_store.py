@@ -9,7 +9,7 @@ from typing import Any
 import fastmcp
 import httpx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mcp.server.streamable_http import EventMessage
 from mcp_types import JSONRPCNotification, JSONRPCResponse
@@ -72,7 +72,6 @@ def test_the_oldest_go_first_by_size_but_the_last_stays() -> None:
     asyncio.run(main())
 
 
-@settings(max_examples=50)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 400)), max_size=60), st.integers(1, 20))
 def test_no_more_is_kept_than_allowed_and_streams_stay_apart(events: list[tuple[str, int]], most: int) -> None:
     async def main() -> None:

@@ -399,6 +399,7 @@ def test_a_tool_that_exhausts_the_stack_fails_alone(world: type[Faulty], plane: 
     beside_a_witness(world, fault)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plane", PLANES)
 def test_a_result_of_50_megabytes_arrives_or_fails_loudly(world: type[Faulty], plane: str) -> None:
     async def fault(bench: Bench) -> None:
@@ -957,6 +958,7 @@ def test_a_session_closed_while_a_new_instance_is_made_for_it_leaves_none(gated:
 # -- too many
 
 
+@pytest.mark.slow
 def test_200_clients_at_a_limit_of_50_never_hold_more_than_50_slots(world: type[Faulty]) -> None:
     limit = 50
 
@@ -1255,6 +1257,7 @@ def test_sigterm_does_not_wait_for_a_tool_that_never_returns(tmp_path: Path) -> 
         server.process.wait()
 
 
+@pytest.mark.slow
 def test_sigkill_under_load_is_a_lost_session_to_its_clients_and_the_port_is_free(
     process: Process, tmp_path: Path
 ) -> None:

@@ -130,7 +130,7 @@ def hear(socket: ClientConnection) -> dict[str, Any]:
     return reply
 
 
-@settings(FUZZED, max_examples=300)
+@settings(FUZZED, max_examples=3 * FUZZED.max_examples)
 @given(messages=st.lists(MESSAGES, max_size=10))
 @example(
     messages=['{"type":"reset","timeout_s":1e-9}', '{"type":"step","data":{"type":"list_tools"},"timeout_s":1e-9}']
@@ -172,7 +172,7 @@ def refuse(constant: str) -> Any:
     raise ValueError(constant)
 
 
-@settings(FUZZED, max_examples=150)
+@settings(FUZZED, max_examples=3 * FUZZED.max_examples // 2)
 @given(
     body=JSON
     | st.builds(
@@ -219,7 +219,7 @@ def test_whatever_is_posted_to_a_handle_the_episode_goes_on(url: str, body: Any,
         assert http.delete(f"/sessions/{reset['session_id']}").status_code == 200
 
 
-@settings(FUZZED, max_examples=60)
+@settings(FUZZED)
 @given(garbage=st.binary(min_size=1, max_size=200))
 def test_bytes_that_are_no_frames_end_their_own_socket_alone(url: str, garbage: bytes) -> None:
     address = urlsplit(url)

@@ -184,6 +184,7 @@ MEMORY = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="reads resident memory from /proc")
 def test_ten_thousand_environments_leave_memory_threads_and_files_as_they_were() -> None:
     script = textwrap.dedent(MEMORY).format(tests=os.path.dirname(__file__))

@@ -143,7 +143,9 @@ def threads_of(pid: int) -> int:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("count", [200, pytest.param(2000, marks=pytest.mark.world)])
+@pytest.mark.parametrize(
+    "count", [pytest.param(200, marks=pytest.mark.slow), pytest.param(2000, marks=pytest.mark.world)]
+)
 def test_concurrent_episodes_all_come_to_their_end_and_their_rewards_add_up(count: int) -> None:
     world = Path(__file__).with_name("many_world.py")
     with served(world, "--max-sessions", str(count)) as (url, pid):

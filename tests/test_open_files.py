@@ -10,12 +10,15 @@ import pytest
 resource = pytest.importorskip("resource", reason="there is no such limit on this system")
 
 PROGRAM = """
-import logging, resource, sys
-from mcpenv.open_files import allow_many
+import importlib.util, logging, resource, sys
+found = importlib.util.find_spec("mcpenv").submodule_search_locations[0]
+spec = importlib.util.spec_from_file_location("open_files", found + "/open_files.py")  # without all of mcpenv
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
 logging.basicConfig(format="%(message)s")
 soft, hard, sessions = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-allow_many(sessions)
+module.allow_many(sessions)
 print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
 

@@ -80,7 +80,7 @@ def encodable(value: Any) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=3 * settings().max_examples // 2, deadline=None)
 @given(value=PLAIN.filter(encodable), hint=st.sampled_from([str, int, bool, float, Any, int | str, dict[str, Any]]))
 def test_invariant_4_the_short_way_gives_what_fastmcp_gives(value: Any, hint: Any) -> None:
     kind = ENV.kind(hint)
@@ -95,7 +95,7 @@ def test_invariant_4_the_short_way_gives_what_fastmcp_gives(value: Any, hint: An
     assert json.dumps(result.model_dump(), sort_keys=True) == json.dumps(expected.model_dump(), sort_keys=True)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 @given(value=PLAIN.filter(encodable))
 def test_a_result_goes_to_fastmcp_and_back_unchanged(value: Any) -> None:
     result = result_of(ENV.kind(Any), value)

@@ -166,9 +166,9 @@ class Histories(RuleBasedStateMachine):
             env.close()
 
 
+@pytest.mark.hypothesis
 def test_any_history_agrees_with_the_model() -> None:
     often = settings(
-        max_examples=60,
         stateful_step_count=40,
         deadline=None,
         derandomize=True,

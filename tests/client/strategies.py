@@ -36,7 +36,7 @@ from mcpenv_client import (
     Trajectory,
 )
 
-_SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def given(*args: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -24,12 +24,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     marker = metafunc.definition.get_closest_marker("planes")
     left_out: dict[str, str] = {} if marker is None else dict(marker.kwargs.get("without", {}))
-    metafunc.parametrize("plane_name", [name for name in ALL if name not in left_out])
+    metafunc.parametrize("plane_name", [_param(name) for name in ALL if name not in left_out])
     row = _table.setdefault(metafunc.definition.originalname, dict.fromkeys(ALL, "?"))
     for name, reason in left_out.items():
         row[name] = f"({list(dict.fromkeys(_reasons) | {reason: ''}).index(reason) + 1})"
         _reasons.setdefault(reason, "")
         row[name] = f"({list(_reasons).index(reason) + 1})"
+
+
+def _param(name: str) -> Any:
+    # A process for each test of it.
+    return pytest.param(name, marks=pytest.mark.slow) if name == "stdio" else name
 
 
 @pytest.fixture
