@@ -7,6 +7,7 @@ import inspect
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, overload
 
 from fastmcp import FastMCP
@@ -27,7 +28,7 @@ from .agent_server import AgentServer, Target
 from .errors import InvalidTool, Misuse
 from .execution import Execution
 from .handed_in import HandedIn
-from .kinds import KindCache, ToolOptions, check_name
+from .kinds import PLAIN, KindCache, ToolOptions, check_name
 from .reset_options import ResetOptions
 from .rubrics import Rubric
 from .rubrics.scoring import refuse_silent
@@ -319,13 +320,20 @@ class MCPEnvironment:
         """
         if isinstance(fn, str):
             name, fn = fn, None
-        given: dict[str, Any] = {"title": title, "version": version, "icons": icons, "tags": tags, "meta": meta}
-        fastmcp: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-        if annotations is not None:
-            fastmcp["annotations"] = ToolAnnotations(**annotations) if isinstance(annotations, dict) else annotations
-        if output_schema is not _NOT_GIVEN:
-            fastmcp["output_schema"] = output_schema
-        options = ToolOptions(name, description, timeout_s, terminal, concurrent, fastmcp)
+        fastmcp: dict[str, Any] = {}
+        if not (title is version is icons is tags is meta is annotations is None and output_schema is _NOT_GIVEN):
+            given: dict[str, Any] = {"title": title, "version": version, "icons": icons, "tags": tags, "meta": meta}
+            fastmcp = {key: value for key, value in given.items() if value is not None}
+            if annotations is not None:
+                fastmcp["annotations"] = (
+                    ToolAnnotations(**annotations) if isinstance(annotations, dict) else annotations
+                )
+            if output_schema is not _NOT_GIVEN:
+                fastmcp["output_schema"] = output_schema
+        if fastmcp or terminal or concurrent or not (name is description is timeout_s is None):
+            options = ToolOptions(name, description, timeout_s, terminal, concurrent, fastmcp)
+        else:
+            options = PLAIN
         if fn is None:
             return functools.partial(self._register, mode=mode, options=options, auth=auth)
         return self._register(fn, mode=mode, options=options, auth=auth)
@@ -549,10 +557,13 @@ class MCPEnvironment:
         name = str(options.name or getattr(target, "__name__", type(target).__name__))
         check_name(name)
         modes = modes_of(mode, name)
-        frame = sys._getframe(1)
-        while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
-            frame = frame.f_back
-        kind = type(self)._kinds.kind_of(fn, name, options, lambda: dict(frame.f_locals))
+        kinds = type(self)._kinds
+        kind = kinds.known(fn, name, options)
+        if kind is None:
+            frame = sys._getframe(1)
+            while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
+                frame = frame.f_back
+            kind = kinds.kind_of(fn, name, options, functools.partial(_locals_of, frame))
         self._execution.tools.add(BoundTool(kind, fn, auth), modes)
         return fn
 
@@ -576,6 +587,10 @@ class MCPEnvironment:
 
     def _author_close(self) -> Callable[[], Any]:
         return functools.partial(type(self)._close_body, self)
+
+
+def _locals_of(frame: FrameType) -> dict[str, Any]:
+    return dict(frame.f_locals)
 
 
 class _Nothing:

@@ -45,6 +45,9 @@ class ToolOptions:
     fastmcp: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
+PLAIN = ToolOptions()
+"""Those of ``@self.tool`` without arguments."""
+
 Validate = Callable[[dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
@@ -127,16 +130,21 @@ class ToolKind:
         function = getattr(fn, "__func__", fn)
         if self._code is None or getattr(function, "__code__", None) is not self._code:
             return False
-        return (
+        if not (
             _plain_function(function)
             and name == self.name
             and function.__doc__ == self._doc
             and same(function.__defaults__, self._defaults)
             and same(function.__kwdefaults__, self._kwdefaults)
             and same(function.__annotations__, self._annotations)
-            and all(function.__globals__.get(word) is meaning for word, meaning in self._names)
             and _same_options(options, self.options)
-        )
+        ):
+            return False
+        names = function.__globals__
+        for word, meaning in self._names:
+            if names.get(word) is not meaning:
+                return False
+        return True
 
     def matches(self, fn: Callable[..., Any], name: str, options: ToolOptions, signature: inspect.Signature) -> bool:
         """Whether ``fn`` with this resolved signature is of this kind."""
@@ -159,20 +167,22 @@ class KindCache:
     def __init__(self) -> None:
         self._kinds: dict[str, list[ToolKind]] = {}
 
+    def known(self, fn: Callable[..., Any], name: str, options: ToolOptions) -> ToolKind | None:
+        """The kind of ``fn``, if a glance tells it."""
+        for kind in self._kinds.get(name, ()):
+            if kind.matches_quickly(fn, name, options):
+                return kind
+        return None
+
     def kind_of(
         self, fn: Callable[..., Any], name: str, options: ToolOptions, scope: Callable[[], dict[str, Any]]
     ) -> ToolKind:
-        """The kind of ``fn``, parsed if it is new.
+        """The kind of ``fn``, which `known` does not know: parsed if it is new.
 
         Raises:
             InvalidTool: FastMCP cannot make a tool of it.
         """
-        kinds = self._kinds.get(name)
-        if kinds is None:
-            kinds = self._kinds.setdefault(name, [])
-        for kind in kinds:
-            if kind.matches_quickly(fn, name, options):
-                return kind
+        kinds = self._kinds.setdefault(name, [])
         try:
             signature, local = resolved_signature(fn, scope)
         except (NameError, TypeError, ValueError) as error:
@@ -212,6 +222,8 @@ def _plain_function(fn: Any) -> bool:
 
 
 def _same_options(one: ToolOptions, other: ToolOptions) -> bool:
+    if one is other:
+        return True
     if not one.fastmcp and not other.fastmcp:
         return one == other
     return all(same(getattr(one, f.name), getattr(other, f.name)) for f in dataclasses.fields(ToolOptions))
