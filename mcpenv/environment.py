@@ -108,6 +108,7 @@ class MCPEnvironment:
     _shared: Any
     _arguments: tuple[tuple[Any, ...], dict[str, Any]]
     _own_state: ClassVar[bool] = False
+    _own_close: ClassVar[bool] = False
     _kinds: ClassVar[KindCache] = KindCache()
     _reset_options: ClassVar[ResetOptions]
     _score_is_async: ClassVar[bool] = False
@@ -138,7 +139,7 @@ class MCPEnvironment:
             cls._reset_body, cls._reset_options = own["reset"], ResetOptions(own["reset"])
             cls.reset = _around_reset(own["reset"])  # type: ignore[method-assign]
         if "close" in own:
-            cls._close_body = own["close"]
+            cls._close_body, cls._own_close = own["close"], True
             cls.close = _around_close(own["close"])  # type: ignore[method-assign]
         if isinstance(own.get("state"), property):
             cls.state = _around_state(own["state"])  # type: ignore[assignment]
@@ -321,19 +322,15 @@ class MCPEnvironment:
         if isinstance(fn, str):
             name, fn = fn, None
         fastmcp: dict[str, Any] = {}
-        if not (title is version is icons is tags is meta is annotations is None and output_schema is _NOT_GIVEN):
-            given: dict[str, Any] = {"title": title, "version": version, "icons": icons, "tags": tags, "meta": meta}
+        if title is not None or version is not None or icons is not None or tags is not None or meta is not None:
+            given = {"title": title, "version": version, "icons": icons, "tags": tags, "meta": meta}
             fastmcp = {key: value for key, value in given.items() if value is not None}
-            if annotations is not None:
-                fastmcp["annotations"] = (
-                    ToolAnnotations(**annotations) if isinstance(annotations, dict) else annotations
-                )
-            if output_schema is not _NOT_GIVEN:
-                fastmcp["output_schema"] = output_schema
-        if fastmcp or terminal or concurrent or not (name is description is timeout_s is None):
-            options = ToolOptions(name, description, timeout_s, terminal, concurrent, fastmcp)
-        else:
-            options = PLAIN
+        if annotations is not None:
+            fastmcp["annotations"] = ToolAnnotations(**annotations) if isinstance(annotations, dict) else annotations
+        if output_schema is not _NOT_GIVEN:
+            fastmcp["output_schema"] = output_schema
+        plain = name is None and description is None and timeout_s is None and not (terminal or concurrent or fastmcp)
+        options = PLAIN if plain else ToolOptions(name, description, timeout_s, terminal, concurrent, fastmcp)
         if fn is None:
             return functools.partial(self._register, mode=mode, options=options, auth=auth)
         return self._register(fn, mode=mode, options=options, auth=auth)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import operator
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -71,6 +72,7 @@ class ToolKind:
         "_defaults",
         "_doc",
         "_kwdefaults",
+        "_meanings",
         "_names",
         "component",
         "concurrent",
@@ -123,28 +125,24 @@ class ToolKind:
         if self._code is not None:
             self._defaults, self._kwdefaults = function.__defaults__, function.__kwdefaults__
             self._annotations, self._doc = function.__annotations__, function.__doc__
-            self._names = [(word, function.__globals__.get(word)) for word in names_in(function.__annotations__)]
+            self._names = names_in(function.__annotations__)
+            self._meanings = [function.__globals__.get(word) for word in self._names]
 
     def matches_quickly(self, fn: Callable[..., Any], name: str, options: ToolOptions) -> bool:
         """Whether ``fn`` is surely of this kind, told by its code object (microseconds); False: look closer."""
         function = getattr(fn, "__func__", fn)
         if self._code is None or getattr(function, "__code__", None) is not self._code:
             return False
-        if not (
+        return (
             _plain_function(function)
             and name == self.name
             and function.__doc__ == self._doc
             and same(function.__defaults__, self._defaults)
             and same(function.__kwdefaults__, self._kwdefaults)
             and same(function.__annotations__, self._annotations)
+            and all(map(operator.is_, map(function.__globals__.get, self._names), self._meanings))
             and _same_options(options, self.options)
-        ):
-            return False
-        names = function.__globals__
-        for word, meaning in self._names:
-            if names.get(word) is not meaning:
-                return False
-        return True
+        )
 
     def matches(self, fn: Callable[..., Any], name: str, options: ToolOptions, signature: inspect.Signature) -> bool:
         """Whether ``fn`` with this resolved signature is of this kind."""
