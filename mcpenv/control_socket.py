@@ -195,8 +195,8 @@ class _Conversation:
             await self._release(session)
 
     async def _release(self, session: Session) -> None:
-        # At once: before the release has its turn, the client may have come back by another socket.
         if session.let_go(self):
+            # In this task: it begins at once, and once begun no cancelling of this one stops it.
             await self._pool.release(session, lost=self._left)
 
     def evict(self, why: str) -> None:
