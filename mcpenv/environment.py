@@ -414,7 +414,8 @@ class MCPEnvironment:
 
     async def step_async(self, action: Action, *, timeout_s: float | None = None) -> Observation:
         """`step` for coroutines."""
-        if not isinstance(action, (CallToolAction, ListToolsAction, *self.action_types)):
+        known = type(action) is CallToolAction
+        if not known and not isinstance(action, (CallToolAction, ListToolsAction, *self.action_types)):
             raise TypeError(f"{type(self).__name__} takes no {type(action).__name__} as an action")
         return await shim.step(self._execution, action, plane=Plane.PROCESS, timeout_s=timeout_s)
 

@@ -62,7 +62,7 @@ class _Loop(asyncio.SelectorEventLoop):
 
         The coroutine is in a task of its own, as there: ``asyncio.timeout`` and anyio need one.
         """
-        if not self._idle or self.get_debug() or self.is_running() or self.is_closed():
+        if self.is_closed() or self.get_debug() or not self._idle:
             return self.run_until_complete(coroutine)
         task = asyncio.Task(coroutine, loop=self)
         if len(self._ready) == 1:  # another thread may have been quicker
