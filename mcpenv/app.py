@@ -110,7 +110,7 @@ class EnvServer:
         if self.config.mode is Mode.SIMULATION:
             at_mcp = OpenEnvOrMCP(self._gate(self._openenv), self._mcp, self.config.max_message_bytes)
             shared = [Route("/mcp", self._guard(at_mcp))]  # before the two planes' own of that path
-        return [*self.probe_routes(), *shared, *self.agent_routes(), *self.control_routes()]
+        return [*self.socket_routes(), *self.probe_routes(), *shared, *self.agent_routes(), *self.control_routes()]
 
     def doors(self, *, split: bool) -> list[list[BaseRoute]]:
         """The routes of the one address, or of the agents' and the control plane's, if they have one each."""
@@ -118,8 +118,14 @@ class EnvServer:
             return [self.routes()]
         return [
             [*self.probe_routes(), *self.agent_routes()],
-            [*self.probe_routes(), *self.control_routes()],
+            [*self.socket_routes(), *self.probe_routes(), *self.control_routes()],
         ]
+
+    def socket_routes(self) -> list[BaseRoute]:
+        """Where orchestrators roll episodes out: first, because each episode may be a connection of its own."""
+        if self.config.mode is Mode.SIMULATION or self.config.control_token is not None:
+            return [WebSocketRoute("/ws", self._guard(self._gate(self._socket)))]
+        return []
 
     def probe_routes(self) -> list[BaseRoute]:
         """What every address answers."""
@@ -167,8 +173,6 @@ class EnvServer:
                 self._controlled("/{name}/task_range", tasks.task_range, "POST"),
                 Route("/mcp", self._guard(self._gate(self._openenv)), methods=["POST"]),
             ]
-        if simulation or self.config.control_token is not None:
-            routes.append(WebSocketRoute("/ws", self._guard(self._gate(self._socket))))
         return routes
 
     def register_routes(self, app: Starlette, *, mode: Mode | str | None = None) -> None:

@@ -38,6 +38,7 @@ class Author(Protocol):
     _verifies: ClassVar[bool]
     _verify_is_async: ClassVar[bool]
     _own_state: ClassVar[bool]
+    _own_close: ClassVar[bool]
     _shared: Any
     VERSION: ClassVar[str]
     tasks: ClassVar[TaskSet | None]

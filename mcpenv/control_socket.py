@@ -101,7 +101,8 @@ class ControlSocket:
             return
         await send({"type": "websocket.accept", "subprotocol": _subprotocol(scope)})
         conversation = _Conversation(self._pool, receive, send, self._max_message_bytes)
-        query = parse_qs(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
+        asked = scope.get("query_string", b"")
+        query = parse_qs(asked.decode("latin-1"), keep_blank_values=True) if asked else {}
         try:
             if "protocol" in query:
                 check_version(query["protocol"][0])
@@ -237,9 +238,9 @@ class _Conversation:
             await self._release(session)
 
     async def _release(self, session: Session) -> None:
-        # At once: before the release has its turn, the client may have come back by another socket.
         if session.let_go(self):
-            await asyncio.shield(asyncio.ensure_future(self._pool.release(session, lost=self._left)))
+            # In this task: it begins at once, and once begun no cancelling of this one stops it.
+            await self._pool.release(session, lost=self._left)
 
     def evict(self, why: str) -> None:
         """It holds the session no more."""
@@ -682,13 +683,13 @@ def _internal(error: Exception) -> WireError:
     return ExecutionError(f"internal error (incident {incident})", incident=incident)
 
 
+_CREDENTIAL = (b"mcpenv-session-id", b"mcpenv-session-token")
+
+
 def _credential(scope: Scope) -> Credential | None:
     """The session id and secret that a client chose so that it can come back."""
-    headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-    session_id, token = headers.get(b"mcpenv-session-id"), headers.get(b"mcpenv-session-token")
-    if session_id is None and token is None:
-        return None
-    return Credential.of(session_id, token)
+    chosen = {name: value.decode("latin-1") for name, value in scope["headers"] if name in _CREDENTIAL}
+    return Credential.of(*map(chosen.get, _CREDENTIAL)) if chosen else None
 
 
 def _subprotocol(scope: Scope) -> str | None:

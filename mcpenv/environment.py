@@ -7,6 +7,7 @@ import inspect
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, overload
 
 from fastmcp import FastMCP
@@ -27,7 +28,7 @@ from .agent_server import AgentServer, Target
 from .errors import InvalidTool, Misuse
 from .execution import Execution
 from .handed_in import HandedIn
-from .kinds import KindCache, ToolOptions, check_name
+from .kinds import PLAIN, KindCache, ToolOptions, check_name
 from .reset_options import ResetOptions
 from .rubrics import Rubric
 from .rubrics.scoring import refuse_silent
@@ -107,6 +108,7 @@ class MCPEnvironment:
     _shared: Any
     _arguments: tuple[tuple[Any, ...], dict[str, Any]]
     _own_state: ClassVar[bool] = False
+    _own_close: ClassVar[bool] = False
     _kinds: ClassVar[KindCache] = KindCache()
     _reset_options: ClassVar[ResetOptions]
     _score_is_async: ClassVar[bool] = False
@@ -137,7 +139,7 @@ class MCPEnvironment:
             cls._reset_body, cls._reset_options = own["reset"], ResetOptions(own["reset"])
             cls.reset = _around_reset(own["reset"])  # type: ignore[method-assign]
         if "close" in own:
-            cls._close_body = own["close"]
+            cls._close_body, cls._own_close = own["close"], True
             cls.close = _around_close(own["close"])  # type: ignore[method-assign]
         if isinstance(own.get("state"), property):
             cls.state = _around_state(own["state"])  # type: ignore[assignment]
@@ -319,13 +321,16 @@ class MCPEnvironment:
         """
         if isinstance(fn, str):
             name, fn = fn, None
-        given: dict[str, Any] = {"title": title, "version": version, "icons": icons, "tags": tags, "meta": meta}
-        fastmcp: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+        fastmcp: dict[str, Any] = {}
+        if title is not None or version is not None or icons is not None or tags is not None or meta is not None:
+            given = {"title": title, "version": version, "icons": icons, "tags": tags, "meta": meta}
+            fastmcp = {key: value for key, value in given.items() if value is not None}
         if annotations is not None:
             fastmcp["annotations"] = ToolAnnotations(**annotations) if isinstance(annotations, dict) else annotations
         if output_schema is not _NOT_GIVEN:
             fastmcp["output_schema"] = output_schema
-        options = ToolOptions(name, description, timeout_s, terminal, concurrent, fastmcp)
+        plain = name is None and description is None and timeout_s is None and not (terminal or concurrent or fastmcp)
+        options = PLAIN if plain else ToolOptions(name, description, timeout_s, terminal, concurrent, fastmcp)
         if fn is None:
             return functools.partial(self._register, mode=mode, options=options, auth=auth)
         return self._register(fn, mode=mode, options=options, auth=auth)
@@ -409,7 +414,8 @@ class MCPEnvironment:
 
     async def step_async(self, action: Action, *, timeout_s: float | None = None) -> Observation:
         """`step` for coroutines."""
-        if not isinstance(action, (CallToolAction, ListToolsAction, *self.action_types)):
+        known = type(action) is CallToolAction
+        if not known and not isinstance(action, (CallToolAction, ListToolsAction, *self.action_types)):
             raise TypeError(f"{type(self).__name__} takes no {type(action).__name__} as an action")
         return await shim.step(self._execution, action, plane=Plane.PROCESS, timeout_s=timeout_s)
 
@@ -549,10 +555,13 @@ class MCPEnvironment:
         name = str(options.name or getattr(target, "__name__", type(target).__name__))
         check_name(name)
         modes = modes_of(mode, name)
-        frame = sys._getframe(1)
-        while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
-            frame = frame.f_back
-        kind = type(self)._kinds.kind_of(fn, name, options, lambda: dict(frame.f_locals))
+        kinds = type(self)._kinds
+        kind = kinds.known(fn, name, options)
+        if kind is None:
+            frame = sys._getframe(1)
+            while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
+                frame = frame.f_back
+            kind = kinds.kind_of(fn, name, options, functools.partial(_locals_of, frame))
         self._execution.tools.add(BoundTool(kind, fn, auth), modes)
         return fn
 
@@ -576,6 +585,10 @@ class MCPEnvironment:
 
     def _author_close(self) -> Callable[[], Any]:
         return functools.partial(type(self)._close_body, self)
+
+
+def _locals_of(frame: FrameType) -> dict[str, Any]:
+    return dict(frame.f_locals)
 
 
 class _Nothing:

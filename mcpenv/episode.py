@@ -350,6 +350,11 @@ def _renamed(observation: Observation, episode_id: str) -> Observation:
 
 
 def _plain(observation: Observation) -> dict[str, Any] | None:
+    if type(observation) is Observation and observation.reward is None and not observation.metadata:
+        # What nearly every reset gives; to look for what is no JSON costs more than the rest of the reset.
+        terminated, truncated = observation.terminated, observation.truncated
+        ended = {"reward": None, "terminated": terminated, "truncated": truncated}
+        return {**ended, "metadata": {}, "done": observation.done}
     try:
         plain: dict[str, Any] = to_plain(observation, "observation", exclude={"info"})
     except NotSerializable:

@@ -640,7 +640,8 @@ class Execution(Stepping):
     async def _close_in_turn(self, reason: str) -> None:
         self._close_episode(reason)
         try:
-            await self.author.stage("close", lambda: self.author.call(self.env._author_close()))
+            if self.env._own_close:
+                await self.author.stage("close", lambda: self.author.call(self.env._author_close()))
         finally:
             if self.handed_in is not None:
                 await self.handed_in.leave()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import operator
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -45,6 +46,9 @@ class ToolOptions:
     fastmcp: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
+PLAIN = ToolOptions()
+"""Those of ``@self.tool`` without arguments."""
+
 Validate = Callable[[dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
@@ -70,6 +74,7 @@ class ToolKind:
         "_defaults",
         "_doc",
         "_kwdefaults",
+        "_meanings",
         "_names",
         "component",
         "concurrent",
@@ -125,7 +130,8 @@ class ToolKind:
         if self._code is not None:
             self._defaults, self._kwdefaults = function.__defaults__, function.__kwdefaults__
             self._annotations, self._doc = function.__annotations__, function.__doc__
-            self._names = [(word, function.__globals__.get(word)) for word in names_in(function.__annotations__)]
+            self._names = names_in(function.__annotations__)
+            self._meanings = [function.__globals__.get(word) for word in self._names]
 
     def matches_quickly(self, fn: Callable[..., Any], name: str, options: ToolOptions) -> bool:
         """Whether ``fn`` is surely of this kind, told by its code object (microseconds); False: look closer."""
@@ -139,7 +145,7 @@ class ToolKind:
             and same(function.__defaults__, self._defaults)
             and same(function.__kwdefaults__, self._kwdefaults)
             and same(function.__annotations__, self._annotations)
-            and all(function.__globals__.get(word) is meaning for word, meaning in self._names)
+            and all(map(operator.is_, map(function.__globals__.get, self._names), self._meanings))
             and _same_options(options, self.options)
         )
 
@@ -164,20 +170,22 @@ class KindCache:
     def __init__(self) -> None:
         self._kinds: dict[str, list[ToolKind]] = {}
 
+    def known(self, fn: Callable[..., Any], name: str, options: ToolOptions) -> ToolKind | None:
+        """The kind of ``fn``, if a glance tells it."""
+        for kind in self._kinds.get(name, ()):
+            if kind.matches_quickly(fn, name, options):
+                return kind
+        return None
+
     def kind_of(
         self, fn: Callable[..., Any], name: str, options: ToolOptions, scope: Callable[[], dict[str, Any]]
     ) -> ToolKind:
-        """The kind of ``fn``, parsed if it is new.
+        """The kind of ``fn``, which `known` does not know: parsed if it is new.
 
         Raises:
             InvalidTool: FastMCP cannot make a tool of it.
         """
-        kinds = self._kinds.get(name)
-        if kinds is None:
-            kinds = self._kinds.setdefault(name, [])
-        for kind in kinds:
-            if kind.matches_quickly(fn, name, options):
-                return kind
+        kinds = self._kinds.setdefault(name, [])
         try:
             signature, local = resolved_signature(fn, scope)
         except (NameError, TypeError, ValueError) as error:
@@ -217,6 +225,8 @@ def _plain_function(fn: Any) -> bool:
 
 
 def _same_options(one: ToolOptions, other: ToolOptions) -> bool:
+    if one is other:
+        return True
     if not one.fastmcp and not other.fastmcp:
         return one == other
     return all(same(getattr(one, f.name), getattr(other, f.name)) for f in dataclasses.fields(ToolOptions))

@@ -20,7 +20,7 @@ from .membership import Alone, Membership
 from .session import Credential, Origin, Session
 from .snapshots import Snapshot
 from .snapshots.store import SnapshotStore
-from .source import EnvironmentSource, close_instance
+from .source import EnvironmentSource, Making, close_instance
 
 logger = logging.getLogger("mcpenv")
 
@@ -373,7 +373,7 @@ class SessionPool:
 
     async def _replace(self, session: Session) -> None:
         try:
-            execution = await self._make(session.origin)
+            execution = await self._made(self._make(session.origin))
         finally:
             session.replacing = None
         self.retire_handle(session)  # what it lists is asked of the instance, before that is closed
@@ -382,9 +382,9 @@ class SessionPool:
 
     async def _open(self, session_id: str, origin: Origin, credential: Credential | None = None) -> Session:
         await self.slots.take(self.make_room, origin.orchestrated)
-        making = asyncio.ensure_future(self._make(origin))
+        making = self._make(origin)
         try:
-            execution = await asyncio.shield(making)
+            execution = await self._made(making)
         except asyncio.CancelledError:
             abandoned = asyncio.ensure_future(self._abandon(making))
             self._abandoned.add(abandoned)
@@ -399,17 +399,20 @@ class SessionPool:
             self._membership.hold(session_id)
         return session
 
-    async def _abandon(self, making: asyncio.Task[Execution]) -> None:
+    async def _abandon(self, making: Making) -> None:
         """Whoever asked for an instance has gone; its constructor goes on, and has the slot until it is closed."""
         try:
-            await close_instance(await making)
+            await close_instance(await making.result())
         except McpenvError:
             logger.warning("an environment that nobody waited for any more could not be made")
         finally:
             self.slots.free()
 
-    async def _make(self, origin: Origin) -> Execution:
-        execution = await self._source.make(orchestrated=origin.orchestrated, on_stuck=self.slots.quarantine)
+    def _make(self, origin: Origin) -> Making:
+        return self._source.make(orchestrated=origin.orchestrated, on_stuck=self.slots.quarantine)
+
+    async def _made(self, making: Making) -> Execution:
+        execution = await making.result()
         execution.author.on_stuck = self.slots.quarantine
         return execution
 

@@ -105,6 +105,8 @@ class ResetOptions:
         Raises:
             InvalidMessage: unknown ones, and values that do not fit, with locations in ``errors``.
         """
+        if not options:
+            return {}
         self._refuse_unknown(options)
         try:
             checked = self._loose.model_validate(dict(options))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
+import operator
 import sys
 import types
 import typing
@@ -129,6 +130,8 @@ def same(one: Any, other: Any) -> bool:
     """Whether two annotations, defaults or options mean the same: by structure where known, else by identity."""
     if one is other:
         return True
+    if type(one) is dict and type(other) is dict:
+        return _same_items(one, other)
     if isinstance(one, type) or isinstance(other, type):
         return _same_generic(one, other)
     if type(one) is not type(other):
@@ -142,7 +145,7 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, set | frozenset):
         return one == other and all(isinstance(item, _SCALARS) for item in one | other)
     if isinstance(one, dict):
-        return list(one) == list(other) and all(same(a, b) for a, b in zip(one.values(), other.values(), strict=True))
+        return _same_items(one, other)
     if isinstance(one, BaseModel):  # ToolAnnotations, Icon
         return one.model_fields_set == other.model_fields_set and same(vars(one), vars(other))
     if isinstance(one, FieldInfo):
@@ -152,6 +155,15 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, types.FunctionType | types.MethodType | types.BuiltinFunctionType | types.ModuleType):
         return False
     return _same_value_object(one, other)
+
+
+def _same_items(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    if list(one) != list(other):
+        return False
+    # Every instance of an environment comes by with the hints of each of its tools, and nearly always the very same.
+    if all(map(operator.is_, one.values(), other.values())):
+        return True
+    return all(same(a, b) for a, b in zip(one.values(), other.values(), strict=True))
 
 
 def _same_generic(one: Any, other: Any) -> bool:

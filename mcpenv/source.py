@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -98,27 +99,15 @@ class EnvironmentSource:
                 if error is not failure:
                     logger.exception("leaving the lifespan of %s failed", self.name)
 
-    async def make(self, *, orchestrated: bool, on_stuck: Callable[[], Callable[[], None]]) -> Execution:
-        """A new instance, with its sync code at home in worker threads.
-
-        A constructor cannot be stopped: do not cancel this, await it in a task of its own.
+    def make(self, *, orchestrated: bool, on_stuck: Callable[[], Callable[[], None]]) -> Making:
+        """Begin a new instance, with its sync code at home in worker threads.
 
         Args:
             orchestrated: whether somebody will reset and step it; if not, it is reset once, now.
             on_stuck: called when the constructor passes its deadline and still runs; what it returns is called when
                 what came of it has been closed.
-
-        Raises:
-            FactoryError: the constructor raised or took longer than a step may.
-            ExecutionError: the first reset raised.
         """
-        making = asyncio.create_task(self._make(orchestrated))
-        limit = self._config.step_timeout_s
-        if not (await asyncio.wait({making}, timeout=limit))[0]:
-            gone = on_stuck()
-            making.add_done_callback(lambda task: _close_late(task, gone))
-            raise FactoryError(f"the environment could not be made within {limit:g} s")
-        return making.result()
+        return Making(self._make(orchestrated), self._config.step_timeout_s, on_stuck)
 
     @property
     def tasks(self) -> TaskSet | None:
@@ -249,6 +238,33 @@ class EnvironmentSource:
             if is_no_failure(error, inline=False):
                 raise
             raise StartupError(f"{self.name} could not be made: {type(error).__name__}: {error}") from error
+
+
+class Making:
+    """An instance that is being made. A constructor cannot be stopped: who asked may go away, and it goes on."""
+
+    __slots__ = ("_limit_s", "_on_stuck", "_task", "_until")
+
+    def __init__(
+        self, work: Coroutine[Any, Any, Execution], limit_s: float, on_stuck: Callable[[], Callable[[], None]]
+    ) -> None:
+        self._task = asyncio.ensure_future(work)
+        self._limit_s = limit_s
+        self._until = time.monotonic() + limit_s
+        self._on_stuck = on_stuck
+
+    async def result(self) -> Execution:
+        """The instance. Cancelling stops nothing; whoever was cancelled sees to what comes of it by asking again.
+
+        Raises:
+            FactoryError: the constructor raised or took longer than a step may.
+            ExecutionError: the first reset raised.
+        """
+        if not (await asyncio.wait({self._task}, timeout=self._until - time.monotonic()))[0]:
+            gone = self._on_stuck()
+            self._task.add_done_callback(lambda task: _close_late(task, gone))
+            raise FactoryError(f"the environment could not be made within {self._limit_s:g} s")
+        return self._task.result()
 
 
 class Prototype:

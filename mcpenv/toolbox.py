@@ -35,7 +35,7 @@ def modes_of(mode: Mode | str | None, name: str) -> tuple[Mode, ...]:
         raise InvalidTool(name, f"unknown mode {mode!r}; use {allowed}, or leave it out for both") from None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, eq=False)  # not frozen: that makes a new one three times as dear
 class BoundTool:
     """A kind, and what is this instance's own: its function, and which agents may use it (None: all)."""
 

@@ -28,6 +28,8 @@ from mcpenv import (
     ToolErrorType,
     ToolOutcome,
 )
+from mcpenv.loops import drive_plain
+from mcpenv.workers import THREADS
 from mcpenv_client import InvalidMessage, OperationTimeout, Plane, SessionLost
 
 
@@ -777,6 +779,29 @@ def test_close_runs_once_and_is_the_end_of_everything(kind: str) -> None:
     for go_on in (lambda: env.call_tool("say"), lambda: env.call_tool("say_later"), env.reset):
         with pytest.raises(SessionLost):
             go_on()
+
+
+def test_a_close_that_is_inherited_runs_and_where_there_is_none_no_thread_is_asked() -> None:
+    closed_in: list[threading.Thread] = []
+
+    class Closing(Plain):
+        def close(self) -> None:
+            closed_in.append(threading.current_thread())
+
+    class Inheriting(Closing):
+        pass
+
+    def served(cls: type[MCPEnvironment]) -> MCPEnvironment:
+        env = cls()
+        env._execution.author.runner = THREADS
+        return env
+
+    asyncio.run(served(Inheriting).close_async())
+    assert len(closed_in) == 1 and closed_in[0] is not threading.current_thread()
+    env = served(Plain)
+    drive_plain(env.close_async())  # raises if anything is waited for
+    with pytest.raises(SessionLost):
+        env.call_tool("say")
 
 
 def test_a_close_that_raises_closes_all_the_same() -> None:

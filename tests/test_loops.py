@@ -2,18 +2,22 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
+import socket
 import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import anyio
 import pytest
 from environments import CounterEnvironment
 
 from mcpenv import CallToolAction, MCPEnvironment
-from mcpenv.loops import Home, NoLoop, drive_plain
+from mcpenv.loops import Home, NoLoop, PrivateLoop, drive_plain
 
 
 class Meeting(MCPEnvironment):
@@ -102,6 +106,161 @@ def test_a_coroutine_in_a_blocking_call_that_raises_leaves_the_loop_usable() -> 
         with pytest.raises(LookupError):
             home.drive(fail())
         assert home.drive(fine()) == 1
+
+
+class Watched(PrivateLoop):
+    """Counts the turns of its loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns = 0
+        loop: Any = self._loop
+        turn = loop._run_once
+
+        def counted() -> None:
+            self.turns += 1
+            turn()
+
+        loop._run_once = counted
+
+
+def test_what_never_waits_is_in_a_task_of_a_running_loop_that_takes_no_turn() -> None:
+    watched = Watched()
+
+    async def work() -> str:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None and task.get_loop() is loop and loop.is_running()
+        assert asyncio.all_tasks() == {task}
+        async with asyncio.timeout(10), asyncio.TaskGroup():
+            pass
+        assert anyio.get_current_task().id == id(task)
+        with pytest.raises(RuntimeError, match="already running"):
+            loop.run_until_complete(loop.create_future())
+        return "done"
+
+    async def outside() -> str:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        result = watched.run(work())
+        assert asyncio.get_running_loop() is loop and asyncio.current_task() is task
+        return result
+
+    assert watched.run(work()) == asyncio.run(outside()) == "done"
+    assert watched.turns == 0
+    assert watched.run(asyncio.sleep(0, "waited")) == "waited"
+    assert watched.turns > 0
+    watched.close()
+
+
+def test_what_was_begun_beside_a_coroutine_that_never_waits_begins_too() -> None:
+    watched = Watched()
+    begun: list[object] = []
+
+    async def beside() -> None:
+        begun.append(asyncio.get_running_loop())
+        await asyncio.sleep(0)
+        begun.append("went on")
+
+    async def work() -> asyncio.Task[None]:
+        return asyncio.create_task(beside())
+
+    async def later() -> None:
+        await task
+
+    task = watched.run(work())
+    assert len(begun) == 1
+    watched.run(later())
+    assert begun[1:] == ["went on"]
+    watched.close()
+
+
+def test_what_waits_beside_steps_that_never_wait_goes_on_with_them() -> None:
+    watched = Watched()
+    ours, theirs = socket.socketpair()
+    came: list[bytes] = []
+
+    async def nothing() -> None:
+        return
+
+    async def read() -> None:
+        asyncio.get_running_loop().add_reader(ours, lambda: came.append(ours.recv(8)))
+
+    async def stop_reading() -> None:
+        asyncio.get_running_loop().remove_reader(ours)
+
+    async def later() -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(3_600, came.clear)
+
+    with ours, theirs:
+        watched.run(read())
+        theirs.send(b"word")
+        watched.run(nothing())
+        assert came == [b"word"]
+        watched.run(stop_reading())
+    timer = watched.run(later())
+    before = watched.turns
+    watched.run(nothing())
+    assert watched.turns > before
+    timer.cancel()
+    before = watched.turns
+    watched.run(nothing())
+    assert watched.turns == before
+    watched.close()
+
+
+def test_timers_that_were_cancelled_do_not_pile_up() -> None:
+    watched = Watched()
+
+    async def in_time() -> None:
+        asyncio.get_running_loop().call_later(3_600, print).cancel()
+
+    for _ in range(1_000):
+        watched.run(in_time())
+    loop: Any = watched._loop
+    assert len(loop._scheduled) <= 2 * loop.MAX_CANCELLED
+    watched.close()
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError, KeyboardInterrupt, SystemExit])
+def test_what_a_coroutine_raises_comes_out_and_its_loop_goes_on(error: type[BaseException], waits: bool) -> None:
+    watched, told = Watched(), []
+    loop: Any = watched._loop
+    loop.set_exception_handler(lambda loop, context: told.append(context["message"]))
+    hooks = sys.get_asyncgen_hooks()
+
+    async def work() -> None:
+        if waits:
+            await asyncio.sleep(0)
+        raise error("why")
+
+    with pytest.raises(error, match="why" if error is not asyncio.CancelledError else None):
+        watched.run(work())
+    assert not loop.is_running() and sys.get_asyncgen_hooks() == hooks
+    assert watched.run(asyncio.sleep(0, "next")) == "next"
+    gc.collect()
+    assert told == []
+    watched.close()
+
+
+def test_an_async_generator_left_by_what_never_waits_is_closed_on_its_loop() -> None:
+    watched, closed = Watched(), []
+
+    async def numbers() -> AsyncIterator[int]:
+        try:
+            yield 1
+        finally:
+            closed.append(asyncio.get_running_loop())
+
+    async def work() -> int:
+        async for number in numbers():
+            return number
+        return 0
+
+    assert watched.run(work()) == 1
+    gc.collect()
+    watched.run(asyncio.sleep(0))
+    assert closed == [watched._loop]
+    watched.close()
 
 
 def test_a_drive_inside_a_drive_uses_another_loop() -> None:

@@ -23,7 +23,7 @@ from mcpenv.quick_json import bytes_of, step_reply
 from mcpenv.recording.episodes import RecordedEnvironment, RecordedEpisode, _serializer
 from mcpenv.replies import Answer, Replies
 from mcpenv_client.errors import NotSerializable, OperationCancelled
-from mcpenv_client.observations import CallToolObservation
+from mcpenv_client.observations import CallToolObservation, Observation
 from mcpenv_client.records import Plane, Reward, StepRecord, ToolCall, ToolOutcome, Trajectory, call_made, outcome_made
 from mcpenv_client.tools import ToolResult
 from mcpenv_client.values import decode, encode, plain
@@ -98,6 +98,35 @@ def test_a_steps_data_is_that_of_its_observation(
     else:
         with pytest.raises(NotSerializable):
             step_reply(data, "r")
+
+
+@given(
+    st.none() | st.floats(allow_nan=False, allow_infinity=False),
+    st.booleans(),
+    st.booleans(),
+    st.dictionaries(st.text(), SCALARS, max_size=2),
+)
+def test_what_a_reset_shows_is_recorded_and_answered_as_its_observation(
+    reward: float | None, terminated: bool, truncated: bool, metadata: dict[str, Any]
+) -> None:
+    class Own(Observation):
+        pass  # which goes the longer way
+
+    class World(MCPEnvironment):
+        shown: type[Observation] = Observation
+
+        def reset(self, seed: int | None = None, episode_id: str | None = None) -> Observation:
+            return self.shown(reward=reward, terminated=terminated, truncated=truncated, metadata=metadata)
+
+    records, answers = [], []
+    for shown in (Observation, Own):
+        env = World()
+        env.shown = shown
+        answers.append(observation_data(env.reset(episode_id="one")))
+        assert env.trajectory is not None
+        records.append(env.trajectory.observation)
+    assert records[0] == records[1]
+    assert answers[0] == answers[1]
 
 
 def test_a_sum_that_has_become_infinite_is_refused_and_not_null() -> None:

@@ -412,7 +412,10 @@ def observation_data(observation: Observation) -> dict[str, Any]:
         if metadata:
             data["observation"]["metadata"] = data["metadata"] = _plain_fields(metadata, "metadata")
         return data
-    body = to_plain(observation, "observation", exclude=_BESIDE_THE_BODY)
+    if type(observation) is Observation and not metadata:
+        body: dict[str, Any] = {"metadata": {}}
+    else:
+        body = to_plain(observation, "observation", exclude=_BESIDE_THE_BODY)
     data = _around(body, observation.reward, observation.terminated, observation.truncated, to_plain(info, "info"))
     if body.get("metadata"):
         data["metadata"] = body["metadata"]
