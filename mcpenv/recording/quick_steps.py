@@ -43,8 +43,9 @@ def steps_json(steps: Sequence[StepRecord], longest: int = ANY_LENGTH) -> bytes 
             ):
                 return None
         result, error = outcome.result, outcome.error
-        if result is not None and longest != ANY_LENGTH:
-            for block in result.content:
+        fields = None if result is None else result.__dict__
+        if fields is not None and longest != ANY_LENGTH:
+            for block in fields["content"]:
                 text = block.get("text")
                 if type(text) is not str or len(text) > longest:
                     return None
@@ -56,7 +57,7 @@ def steps_json(steps: Sequence[StepRecord], longest: int = ANY_LENGTH) -> bytes 
         row: dict[str, Any] = {
             "call": {"name": call.name, "arguments": call.arguments, "step": call.step, "plane": origin},
             "outcome": {
-                "result": None if result is None else result.__dict__,
+                "result": fields,
                 "error": None if error is None else error.__dict__,
                 "duration_s": outcome.duration_s,
             },

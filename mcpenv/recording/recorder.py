@@ -195,20 +195,14 @@ class RecordingSink:
         if job is None:
             return
         loop = asyncio.get_running_loop()
-        over: asyncio.Future[None] = loop.create_future()
-
-        def settle() -> None:
-            if not over.done():
-                over.set_result(None)
-
-        def tell() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there any more
-                loop.call_soon_threadsafe(settle)
-
-        job.when_over(tell)
+        over: asyncio.Future[bool] = loop.create_future()
+        job.when_over(functools.partial(_tell, loop, over))
+        timer = loop.call_later(self._patience_s, _settle, over, False)
         try:
-            await asyncio.wait_for(over, self._patience_s)
-        except TimeoutError:
+            in_time = await over
+        finally:
+            timer.cancel()
+        if not in_time:
             logger.error("an episode is not written after %g s; going on without", self._patience_s)
 
     def _line(self, trajectory: Trajectory, tools: Sequence[Tool] | None, spilled: Spilled | None) -> bytes:
@@ -231,6 +225,17 @@ class RecordingSink:
         if observations:
             episode.extra[OBSERVATIONS] = observations
         return episode
+
+
+def _tell(loop: asyncio.AbstractEventLoop, over: asyncio.Future[bool]) -> None:
+    """In the writer's thread: what is waited for in the loop is over."""
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+        loop.call_soon_threadsafe(_settle, over, True)
+
+
+def _settle(over: asyncio.Future[bool], in_time: bool) -> None:
+    if not over.done():
+        over.set_result(in_time)
 
 
 def _made(make: Callable[[], bytes | None]) -> Callable[[], bytes] | None:

@@ -26,7 +26,7 @@ GZIP = 31
 """zlib's ``wbits`` for a gzip member."""
 
 LEVEL = 1
-"""Isal's 1 writes a tenth less than zlib's 1; zlib's 6 would write 8 % less than that and take three times as long."""
+"""Isal's 1 writes less than zlib's 1. Zlib's 6 would write 8 % less than zlib's 1 and take three times as long."""
 
 _CHUNK = 1 << 16
 
