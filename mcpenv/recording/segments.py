@@ -18,7 +18,7 @@ from pathlib import Path
 from ..errors import DamagedRecord
 
 try:
-    from isal.isal_zlib import compress as _compress  # the same format, at a fifth of zlib's cost
+    from isal.isal_zlib import compress as _compress  # the same format, in a part of zlib's time
 except ImportError:  # it is not built for every machine
     from zlib import compress as _compress
 
