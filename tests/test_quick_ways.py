@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,12 +21,28 @@ from mcpenv import CallToolAction, MCPEnvironment
 from mcpenv.deadline import Deadline
 from mcpenv.eager import eager
 from mcpenv.quick_json import bytes_of, step_reply
-from mcpenv.recording.episodes import RecordedEnvironment, RecordedEpisode, _serializer
+from mcpenv.recording.episodes import (
+    QUICKLY_MADE,
+    QUICKLY_MADE_TEXT,
+    RecordedEnvironment,
+    RecordedEpisode,
+    _serializer,
+)
 from mcpenv.replies import Answer, Replies
 from mcpenv_client.errors import NotSerializable, OperationCancelled
 from mcpenv_client.observations import CallToolObservation, Observation
-from mcpenv_client.records import Plane, Reward, StepRecord, ToolCall, ToolOutcome, Trajectory, call_made, outcome_made
-from mcpenv_client.tools import ToolResult
+from mcpenv_client.records import (
+    LogEntry,
+    Plane,
+    Reward,
+    StepRecord,
+    ToolCall,
+    ToolOutcome,
+    Trajectory,
+    call_made,
+    outcome_made,
+)
+from mcpenv_client.tools import ToolErrorType, ToolFailure, ToolResult
 from mcpenv_client.values import decode, encode, plain
 from mcpenv_client.wire import encode_reply, observation_data, step_data
 
@@ -150,27 +167,92 @@ def test_what_a_request_says_has_its_bytes(value: Any) -> None:
         assert decode(bytes_of(value)) == decode(encode(value))
 
 
-ARGUMENTS = st.dictionaries(st.text(), SCALARS | st.lists(SCALARS) | st.just(math.nan), max_size=4)
+NOT_FINITE = st.just(math.nan)
+ARGUMENTS = st.dictionaries(st.text(), JSON | st.lists(NOT_FINITE, min_size=1) | NOT_FINITE, max_size=4)
+LOGS = st.builds(LogEntry, st.text(), st.none() | st.text(), st.none() | st.floats(), st.none() | st.floats())
 
 
-@given(ARGUMENTS, SCALARS, st.none() | st.floats(allow_nan=False, allow_infinity=False))
-def test_a_recorded_step_is_that_of_the_serializer(arguments: dict[str, Any], value: Any, reward: float | None) -> None:
-    result = ToolResult.model_construct(
-        content=[{"type": "text", "text": "x"}], structured_content=None, data=value, is_error=False, meta=None
+def recorded(steps: list[StepRecord], **options: Any) -> RecordedEpisode:
+    return RecordedEpisode(Trajectory("e", options={"steps": [], **options}, steps=steps), RecordedEnvironment("E"))
+
+
+@given(
+    st.lists(
+        st.builds(
+            StepRecord,
+            st.builds(ToolCall, st.text(), ARGUMENTS, st.integers(1), st.sampled_from(Plane), st.none() | st.text()),
+            st.builds(
+                ToolOutcome,
+                st.none() | SCALARS.map(lambda value: wrapped("x", value)),
+                st.none() | st.builds(ToolFailure, error_type=st.sampled_from(ToolErrorType), message=st.text()),
+                st.just(object()),
+            ),
+            st.none() | st.floats(allow_nan=False, allow_infinity=False).map(lambda value: Reward(value, {"a": 1.0})),
+            st.booleans(), st.booleans(), st.none() | st.text(), st.just(1.5), st.lists(LOGS, max_size=2),
+            st.none() | st.text(),
+        ),
+        max_size=3,
     )
-    step = StepRecord(
-        ToolCall("echo", arguments, 1, Plane.AGENT, None), ToolOutcome(result, None, object(), 0.25),
-        None if reward is None else Reward(reward, {"a": 1.0}), reason="x", started_at=1.5,
-    )  # fmt: skip
-    episode = RecordedEpisode(Trajectory("e", options={"steps": []}, steps=[step]), RecordedEnvironment("E"))
-    line = json.loads(episode.line())
+)  # fmt: skip
+def test_recorded_steps_are_those_of_the_serializer(steps: list[StepRecord]) -> None:
+    episode = recorded(steps)
+    line, quick = json.loads(episode.line()), episode.quick_line()
+    if quick is not None:
+        assert json.loads(quick) == line
     if "not_recorded" in line["extra"]:
-        assert any(isinstance(each, float) and math.isnan(each) for each in arguments.values()) or not encodable(
-            [arguments, value]
-        )
+        assert not encodable([to_plain_or_nan(step) for step in steps])
         return
     assert line == json.loads(_serializer().to_json(episode, fallback=plain))
-    assert RecordedEpisode.from_line(episode.line()).trajectory.steps[0].call == step.call
+    assert [step.call for step in RecordedEpisode.from_line(episode.line()).trajectory.steps] == [
+        step.call for step in steps
+    ]
+
+
+def to_plain_or_nan(step: StepRecord) -> dict[str, Any]:
+    data = dataclasses.asdict(replace(step, outcome=replace(step.outcome, result=None, error=None, value=None)))
+    result, error = step.outcome.result, step.outcome.error
+    return {**data, "result": result and vars(result), "error": error and error.message}
+
+
+def wrapped(text: str, value: Any = None) -> ToolResult:
+    return ToolResult.model_construct(
+        content=[{"type": "text", "text": text}], structured_content=None, data=value, is_error=False, meta=None
+    )
+
+
+def step_with(arguments: dict[str, Any], *content: dict[str, Any]) -> StepRecord:
+    result = ToolResult.model_construct(
+        content=list(content), structured_content=None, data=None, is_error=False, meta=None
+    )
+    return StepRecord(ToolCall("echo", arguments, 1), ToolOutcome(result))
+
+
+LONG = "x" * (QUICKLY_MADE_TEXT + 1)
+
+
+@pytest.mark.parametrize(
+    ("step", "times", "quick"),
+    [
+        (step_with({"text": LONG[1:], "count": 1, "ratio": 0.5}, {"type": "text", "text": LONG[1:]}), 1, True),
+        (step_with({"text": LONG}), 1, False),
+        (step_with({"texts": [LONG]}), 1, False),
+        (step_with({}, {"type": "text", "text": ""}, {"type": "text", "text": LONG}), 1, False),
+        (step_with({}, {"type": "image", "data": LONG, "mimeType": "image/png"}), 1, False),
+        (step_with({}), QUICKLY_MADE, True),
+        (step_with({}), QUICKLY_MADE + 1, False),
+    ],
+    ids=["short", "argument", "nested", "result", "image", "few", "many"],
+)
+def test_a_line_is_made_on_the_loop_only_if_all_in_it_is_short(step: StepRecord, times: int, quick: bool) -> None:
+    episode = recorded([step] * times)
+    assert episode.quick_line() == (episode.line() if quick else None)
+    assert RecordedEpisode.from_line(episode.line()).trajectory.steps == [step] * times
+
+
+def test_what_reads_like_no_number_in_a_result_is_text() -> None:
+    episode = recorded([step_with({"what": "NaN"}, {"type": "text", "text": "Infinity"})])
+    assert episode.quick_line() == episode.line()
+    assert RecordedEpisode.from_line(episode.line()).trajectory == episode.trajectory
 
 
 # -- waiting

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import weakref
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -25,6 +26,7 @@ from mcpenv.config import ServerConfig
 from mcpenv.errors import DamagedRecord
 from mcpenv.recording import RecordedEnvironment, RecordedEpisode, Recorder, TornTail, read_episodes
 from mcpenv.recording.episodes import Ending
+from mcpenv.recording.segments import GZIP, LEVEL, member_of
 from mcpenv.recording.writer import Job, Writer
 from mcpenv.serve import serving
 from mcpenv_client import EnvClient, Plane, ToolErrorType
@@ -344,6 +346,15 @@ def test_a_segment_is_text_for_gzip_and_one_episode_a_line(recorder: Recorder) -
     assert [RecordedEpisode.from_line(line).id for line in text.splitlines()] == ["0", "1", "2"]
     (segment.parent / "episodes-text.jsonl").write_bytes(text)
     assert ids(segment.parent / "episodes-text.jsonl") == ["0", "1", "2"]
+
+
+def test_what_compresses_a_member_is_read_by_zlib_and_the_other_way_round() -> None:
+    isal_zlib = pytest.importorskip("isal.isal_zlib")  # not built for every machine
+    lines = b"".join(episode(str(number)).line() for number in range(50))
+    for compress in (isal_zlib.compress, zlib.compress):
+        member = compress(lines, LEVEL, GZIP)
+        assert zlib.decompress(member, GZIP) == isal_zlib.decompress(member, GZIP) == lines
+    assert member_of(lines) == isal_zlib.compress(lines, LEVEL, GZIP)
 
 
 def test_a_new_segment_begins_when_one_is_full(tmp_path: Path) -> None:

@@ -6,21 +6,20 @@ import dataclasses
 import functools
 import importlib.metadata
 import json
-import math
 import platform
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import orjson
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import CoreConfig, PydanticSerializationError, SchemaSerializer, from_json, to_json
 
 from mcpenv_client.errors import NotSerializable
-from mcpenv_client.records import StepRecord, Trajectory
+from mcpenv_client.records import Trajectory
 from mcpenv_client.tools import PLAIN
 from mcpenv_client.values import MAX_DEPTH, plain, to_plain
 
 from ..errors import DamagedRecord
+from .quick_steps import steps_json
 
 FORMAT = 1
 """The version of the line's shape. A reader refuses those that it does not know."""
@@ -33,6 +32,9 @@ OBSERVATIONS = "observations"
 
 RESCORED = "rescored"
 """In ``extra``: the rubric that gave its rewards anew, and those before, as ``{"rubric", "before"}``."""
+
+QUICKLY_MADE, QUICKLY_MADE_TEXT = 64, 2000
+"""Steps of an episode, and characters of each text in it, up to which its line is made in about the time of a step."""
 
 Ending = Literal[
     "terminated", "truncated", "reset", "closed", "disconnected", "idle", "restored", "shutdown", "unfinished"
@@ -98,17 +100,25 @@ class RecordedEpisode:
         What has no JSON form (NaN, an object that a program in the same process gave as an option) is written as null,
         and `NOT_RECORDED` says where: an episode is not lost for one odd value.
         """
+        return self._with(steps_json(self.trajectory.steps))
+
+    def quick_line(self) -> bytes | None:
+        """The line, if it is made in about the time of a step; None: `line` makes it, somewhere else."""
+        if len(self.trajectory.steps) > QUICKLY_MADE:
+            return None
+        steps = steps_json(self.trajectory.steps, QUICKLY_MADE_TEXT)
+        return None if steps is None else self._with(steps)
+
+    def _with(self, steps: bytes | None) -> bytes:
+        """The line with these steps; None: all is left to the serializer."""
         try:
-            steps = [_plain_step(step) for step in self.trajectory.steps]
-            if any(step is None for step in steps):
-                text = _serializer().to_json(self, fallback=plain)
-            else:
-                text = _spliced(self, orjson.dumps(steps))
-        except (PydanticSerializationError, UnicodeError, TypeError, ValueError, OverflowError, RecursionError):
+            if steps is not None:
+                return _spliced(self, steps)
+            text = _serializer().to_json(self, fallback=plain)
+            _refuse_constants(text)
+            return text + b"\n"
+        except (PydanticSerializationError, TypeError, ValueError, OverflowError, RecursionError):
             return _what_can_be_written(self) + b"\n"
-        if b"NaN" in text or b"Infinity" in text:
-            return _what_can_be_written(self) + b"\n"  # these bytes may stand inside a string; then nothing is lost
-        return text + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> RecordedEpisode:
@@ -151,54 +161,30 @@ def _trajectory_serializer() -> SchemaSerializer:
     return SchemaSerializer(TypeAdapter(Trajectory).core_schema, settings)
 
 
-# -- steps, which are nearly all of a line: as the serializer writes them, in a third of the time
-
-
-def _plain_step(record: StepRecord) -> dict[str, Any] | None:
-    """A step as plain data; None if it is not sure that all of it is finite and fit for orjson."""
-    call, outcome, reward = record.call, record.outcome, record.reward
-    if record.logs or not _is_simple(call.arguments):
-        return None
-    result, error = outcome.result, outcome.error
-    return {
-        "call": {
-            "name": call.name,
-            "arguments": call.arguments,
-            "step": call.step,
-            "plane": call.plane,
-            "principal": call.principal,
-        },
-        "outcome": {
-            "result": None if result is None else result.__dict__,
-            "error": None if error is None else error.__dict__,
-            "duration_s": outcome.duration_s,
-        },
-        "reward": None if reward is None else {"value": reward.value, "components": reward.components},
-        "terminated": record.terminated,
-        "truncated": record.truncated,
-        "reason": record.reason,
-        "started_at": record.started_at,
-        "logs": [],
-        "fault": record.fault,
-    }
-
-
-_SIMPLE = frozenset({str, int, bool, type(None)})
-
-
-def _is_simple(arguments: dict[str, Any]) -> bool:
-    """Whether they are flat, and finite."""
-    for value in arguments.values():
-        if type(value) not in _SIMPLE and (type(value) is not float or not math.isfinite(value)):
-            return False
-    return True
+# -- a line, quickly: as the serializer writes it
 
 
 def _spliced(episode: RecordedEpisode, steps: bytes) -> bytes:
-    """The line of an episode with these steps."""
+    """The line of an episode with these steps.
+
+    Raises:
+        ValueError: something else in it may have no JSON form.
+    """
     trajectory = _trajectory_serializer().to_json(episode.trajectory, exclude={"steps"}, fallback=plain)
     rest = _serializer().to_json(episode, exclude={"trajectory"}, fallback=plain)
-    return b'{"trajectory":' + trajectory[:-1] + b',"steps":' + steps + b"}," + rest[1:]
+    _refuse_constants(trajectory)
+    _refuse_constants(rest)
+    return b"".join((b'{"trajectory":', trajectory[:-1], b',"steps":', steps, b"},", rest[1:], b"\n"))
+
+
+def _refuse_constants(text: bytes) -> None:
+    """They may stand inside a string too; then nothing is lost.
+
+    Raises:
+        ValueError: there may be a number in it that JSON does not know.
+    """
+    if b"NaN" in text or b"Infinity" in text:
+        raise ValueError("it may hold NaN or infinity")
 
 
 # -- values that have no JSON form

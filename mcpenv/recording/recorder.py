@@ -33,10 +33,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcpenv")
 
-QUICKLY_MADE, QUICKLY_MADE_TEXT = 64, 2000
-"""Steps of an episode, and characters of each text in it, up to which its line is made at once also on a server's event
-loop: it takes as long as one step."""
-
 Tools = Callable[[], Sequence[Tool] | None]
 """What agents could call, asked when an episode is over; None where that is not known."""
 
@@ -154,12 +150,14 @@ class RecordingSink:
         """Have it written; nothing changes it any more."""
         spilled = self._spilled.pop(trajectory.episode_id, None) if self._spilled else None
         tools = self._tools()
-        line: Callable[[], bytes] = functools.partial(self._line, trajectory, tools, spilled)
-        quick = spilled is None and (tools is None or self._lists.has(tools)) and _is_small(trajectory)
-        if self._waits or quick:
-            # Cheaper here than in a thread that would take turns with this one for the interpreter.
-            line = _made(line)
-        job = Job(line)
+        whole = functools.partial(self._line, trajectory, tools, spilled)
+        made: Callable[[], bytes] | None = None
+        # Cheaper here than in a thread that would take turns with this one for the interpreter.
+        if self._waits:
+            made = _made(whole)
+        elif spilled is None and (tools is None or self._lists.has(tools)):
+            made = _made(functools.partial(self._quick_line, trajectory, tools))
+        job = Job(made or whole)
         if self._waits:
             self._writer.put(job, wait=True)
             return
@@ -197,57 +195,53 @@ class RecordingSink:
         if job is None:
             return
         loop = asyncio.get_running_loop()
-        over: asyncio.Future[None] = loop.create_future()
-
-        def settle() -> None:
-            if not over.done():
-                over.set_result(None)
-
-        def tell() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there any more
-                loop.call_soon_threadsafe(settle)
-
-        job.when_over(tell)
+        over: asyncio.Future[bool] = loop.create_future()
+        job.when_over(functools.partial(_tell, loop, over))
+        timer = loop.call_later(self._patience_s, _settle, over, False)
         try:
-            await asyncio.wait_for(over, self._patience_s)
-        except TimeoutError:
+            in_time = await over
+        finally:
+            timer.cancel()
+        if not in_time:
             logger.error("an episode is not written after %g s; going on without", self._patience_s)
 
     def _line(self, trajectory: Trajectory, tools: Sequence[Tool] | None, spilled: Spilled | None) -> bytes:
         if spilled is not None:
             steps = [*spilled.steps(), *trajectory.steps]
             trajectory = replace(trajectory, steps=steps, dropped=trajectory.dropped - len(spilled))
+        return self._episode(trajectory, tools).line()
+
+    def _quick_line(self, trajectory: Trajectory, tools: Sequence[Tool] | None) -> bytes | None:
+        return self._episode(trajectory, tools).quick_line()
+
+    def _episode(self, trajectory: Trajectory, tools: Sequence[Tool] | None) -> RecordedEpisode:
         listed = None if tools is None else self._lists.keep(tools)
         episode = RecordedEpisode(trajectory, self._environment, tools=listed)
         observations = {
-            str(step.call.step): seen for step in trajectory.steps if (seen := own_observation(step)) is not None
+            str(step.call.step): seen
+            for step in trajectory.steps
+            if step.outcome.result is None and (seen := own_observation(step)) is not None
         }
         if observations:
             episode.extra[OBSERVATIONS] = observations
-        return episode.line()
+        return episode
 
 
-def _is_small(trajectory: Trajectory) -> bool:
-    return len(trajectory.steps) <= QUICKLY_MADE and all(map(_is_small_step, trajectory.steps))
+def _tell(loop: asyncio.AbstractEventLoop, over: asyncio.Future[bool]) -> None:
+    """In the writer's thread: what is waited for in the loop is over."""
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+        loop.call_soon_threadsafe(_settle, over, True)
 
 
-def _is_small_step(step: StepRecord) -> bool:
-    texts = list(step.call.arguments.values())
-    if step.outcome.result is not None:
-        texts += [block.get("text") for block in step.outcome.result.content]
-    # Anything else may be of any size.
-    return not step.logs and all(
-        len(text) <= QUICKLY_MADE_TEXT if type(text) is str else text is None or type(text) in _SHORT for text in texts
-    )
+def _settle(over: asyncio.Future[bool], in_time: bool) -> None:
+    if not over.done():
+        over.set_result(in_time)
 
 
-_SHORT = frozenset({int, float, bool})
-
-
-def _made(line: Callable[[], bytes]) -> Callable[[], bytes]:
-    """A line that is made now; what goes wrong with it is the writer's to tell, and fails no step."""
+def _made(make: Callable[[], bytes | None]) -> Callable[[], bytes] | None:
+    """A line that is made now; None if it was not. What goes wrong is the writer's to tell, and fails no step."""
     try:
-        text = line()
+        text = make()
     except Exception as error:  # noqa: BLE001 - raised again in the writer
         failure = error
 
@@ -255,7 +249,7 @@ def _made(line: Callable[[], bytes]) -> Callable[[], bytes]:
             raise failure
 
         return fail
-    return lambda: text
+    return None if text is None else lambda: text
 
 
 class OwnTools:

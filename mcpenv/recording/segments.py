@@ -17,11 +17,16 @@ from pathlib import Path
 
 from ..errors import DamagedRecord
 
+try:
+    from isal.isal_zlib import compress as _compress  # the same format, in a part of zlib's time
+except ImportError:  # it is not built for every machine
+    from zlib import compress as _compress
+
 GZIP = 31
 """zlib's ``wbits`` for a gzip member."""
 
 LEVEL = 1
-"""Fastest: 6 writes 8 % less and takes three times as long, beside the steps."""
+"""Isal's 1 writes less than zlib's 1. Zlib's 6 would write 8 % less than zlib's 1 and take three times as long."""
 
 _CHUNK = 1 << 16
 
@@ -62,9 +67,8 @@ class Segment:
 
 
 def member_of(lines: bytes) -> bytes:
-    """Lines as a gzip member. zlib lets other threads run meanwhile."""
-    compress = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP)
-    return compress.compress(lines) + compress.flush()
+    """Lines as a gzip member. Other threads run meanwhile."""
+    return _compress(lines, LEVEL, GZIP)
 
 
 @dataclass(frozen=True, slots=True)
