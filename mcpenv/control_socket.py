@@ -458,7 +458,8 @@ class _Conversation:
         assert task is not None
         assert session is not None
         arrival = self._read_text(text)
-        self._queue_if_late(arrival)
+        if self._answers or arrival.frame is None or arrival.frame.type is not _STEP:
+            self._queue_if_late(arrival)
         self._idle = False
         work = self._serve_one(session, arrival, at_once=True)
         loop = task.get_loop()

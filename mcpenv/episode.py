@@ -166,7 +166,8 @@ class Episode:
         Raises:
             EpisodeDone, SessionLost: this state has no steps.
         """
-        self.state = next_state(self.state, _STEP)
+        if self.state is not _RUNNING:
+            self.state = next_state(self.state, _STEP)
         self.step_count += 1
 
     def uncount_step(self) -> None:

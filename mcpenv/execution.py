@@ -458,7 +458,10 @@ class Execution(Stepping):
         on_ran: Callable[[], None] | None = None,
     ) -> StepRecord:
         tool = self.tools.get(self.mode, name)
-        shared = self._shares_turn(tool)
+        # Own tools that say so run together, and all of them where there are no episodes.
+        shared = (tool is not None and tool.kind.concurrent) or (
+            not self.episode.orchestrated and self.env.CONCURRENT_CALLS
+        )
         if self.max_calls is not None and self._turn.holders:
             self._refuse_crowd(self.max_calls)
         if not self._takes_turn(shared, _STEP):
@@ -503,21 +506,13 @@ class Execution(Stepping):
     def _give_turn(self, shared: bool = False) -> None:
         self.last_active = time.monotonic()
         try:
-            self._before_giving()
+            if self.sink is not None and self.episode.state is _DONE and not self._under_way:
+                self._hand_over()  # tools that run together all stand in it
+            if self.tools.version != self._told_version:
+                self._told_version = self.tools.version
+                self.changes.tell(ToolsListChanged())
         finally:
             self._turn.give(shared)
-
-    def _before_giving(self) -> None:
-        if self.sink is not None and self.episode.state is _DONE and not self._under_way:
-            self._hand_over()  # tools that run together all stand in it
-        if self.tools.version != self._told_version:
-            self._told_version = self.tools.version
-            self.changes.tell(ToolsListChanged())
-
-    def _shares_turn(self, tool: BoundTool | None) -> bool:
-        if not self.episode.orchestrated and self.env.CONCURRENT_CALLS:
-            return True
-        return tool is not None and tool.kind.concurrent
 
     @property
     def _may_step(self) -> bool:

@@ -115,7 +115,14 @@ class Stepping:
                 of_rubric = await judging.of_step(call, outcome)
             reward = self._reward(scored, outcome, of_rubric, step)
             record = StepRecord(call, outcome, reward, False, False, None, started_at, step.logs)
-            self._judge(record, step, tool)
+            failed = outcome.error is not None or self.author.stuck
+            self.episode.judge(
+                record,
+                step.finish,
+                tool is not None and tool.kind.terminal,
+                self._cut_short(outcome) if failed else None,
+                self.env.max_steps,
+            )
             if (record.terminated or record.truncated) and judging is not None and judging.owes_end:
                 step.settled = True
                 if self.author.stuck:
@@ -128,21 +135,22 @@ class Stepping:
         except BaseException as error:
             if record is None and not isinstance(error, WireError | asyncio.CancelledError):
                 raise
-            cut = ToolErrorType.EXECUTION_ERROR if isinstance(error, WireError) else ToolErrorType.TRANSPORT_ERROR
-            failure = ToolFailure(error_type=cut, message=str(error) or "The call was cancelled.")
+            kind = ToolErrorType.EXECUTION_ERROR if isinstance(error, WireError) else ToolErrorType.TRANSPORT_ERROR
+            failure = ToolFailure(error_type=kind, message=str(error) or "The call was cancelled.")
             outcome = ToolOutcome(error=failure, duration_s=time.perf_counter() - clock)
-            failed = StepRecord(call, outcome, None, started_at=started_at, logs=step.logs)
+            cut = StepRecord(call, outcome, None, started_at=started_at, logs=step.logs)
             if isinstance(error, WireError):
-                failed.fault = error.code.value
+                cut.fault = error.code.value
             elif record is not None:  # somebody stopped the scoring of the end, not the tool
-                failed.fault = ErrorCode.CANCELLED.value
+                cut.fault = ErrorCode.CANCELLED.value
             if record is not None:  # its end could not be scored; over it is all the same, and nobody answers twice
-                failed.terminated, failed.truncated, failed.reason = record.terminated, record.truncated, record.reason
+                cut.terminated, cut.truncated, cut.reason = record.terminated, record.truncated, record.reason
             else:
-                self._judge(failed, step, tool)
-                if failed.done and failed.fault is None and self._judging is not None and self._judging.owes_end:
-                    failed.fault = ErrorCode.CANCELLED.value
-            self._add(failed)
+                terminal = tool is not None and tool.kind.terminal
+                self.episode.judge(cut, step.finish, terminal, self._cut_short(outcome), self.env.max_steps)
+                if cut.done and cut.fault is None and self._judging is not None and self._judging.owes_end:
+                    cut.fault = ErrorCode.CANCELLED.value
+            self._add(cut)
             raise
         finally:
             current.reset(token)
@@ -193,12 +201,6 @@ class Stepping:
             return total(reward, reward_of(own.reward if own else None), of_rubric, finish.reward if finish else None)
         except (TypeError, ValueError) as error:
             raise environment_failure("score", error) from error
-
-    def _judge(self, record: StepRecord, step: Step, tool: BoundTool | None) -> None:
-        failed = record.outcome.error is not None or self.author.stuck
-        cut_short = self._cut_short(record.outcome) if failed else None
-        terminal = tool is not None and tool.kind.terminal
-        self.episode.judge(record, step.finish, terminal, cut_short, self.env.max_steps)
 
     def _cut_short(self, outcome: ToolOutcome) -> str | None:
         """Why the world cannot go on after this step, if it cannot."""

@@ -75,7 +75,9 @@ class UnderWay:
         try:
             awaited = work.send(None)
         except StopIteration as done:
-            self._ended(piece)
+            self._pieces.discard(piece)
+            if self._waiting:
+                self._wake()
             result: T = done.value
             return result
         except BaseException:
@@ -112,13 +114,16 @@ class UnderWay:
         """It is under way no more; whether `stop`, and nobody else, cancelled it."""
         self._pieces.discard(piece)
         if self._waiting:
-            waiting, self._waiting = self._waiting, []
-            for future in waiting:
-                future.get_loop().call_soon_threadsafe(_wake, future)
+            self._wake()
         if not self.stopped or piece.task is None:
             return False
         # Whatever becomes of the cancellation here, it must not reach what the task does next.
         return piece.task.uncancel() <= piece.before
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            future.get_loop().call_soon_threadsafe(_wake, future)
 
 
 def _wake(future: asyncio.Future[None]) -> None:
