@@ -121,12 +121,22 @@ class ControlSocket:
         session.base_url = self._public_url or base_url_of(scope, self._trusted_proxies)
         inbox = scope.get("extensions", {}).get(INBOX)
         if inbox is None:
+            conversation.take(session)
             await conversation.hold(session)
             return
         # A task whose context is at hand, so that what it will go on with can begin where a frame comes.
         context = contextvars.copy_context()
         conversation.heard = Heard(inbox, context)
-        await asyncio.get_running_loop().create_task(conversation.hold(session), context=context)
+        conversation.take(session)
+        task = asyncio.get_running_loop().create_task(conversation.hold(session), context=context)
+        try:
+            await task
+        except asyncio.CancelledError:
+            here = asyncio.current_task()
+            if here is None or here.cancelling() or not task.cancelled():
+                await conversation.release(session)  # it may not even have begun
+                raise
+            # It was cancelled from inside, and met nothing more that waits; what it held is released.
 
 
 class _Gone(Exception):
@@ -194,6 +204,7 @@ class _Conversation:
         self._pending: asyncio.Task[None] | None = None
         self._arrived: deque[_Arrival] = deque()
         self._answers: deque[_Arrival] = deque()  # in the order in which they are sent
+        self._sending = asyncio.Lock()
         self._serving: _Arrival | None = None
         self._urgent: set[asyncio.Task[None]] = set()
         self._left = False
@@ -210,22 +221,27 @@ class _Conversation:
         self.protocol: str | None = None
         self.heard: Heard | None = None
 
+    def take(self, session: Session) -> None:
+        """Hold the session from now on; `hold` is to follow."""
+        self._task = None
+        session.attach(self)
+
     async def hold(self, session: Session) -> None:
-        """Serve the session until either side ends."""
+        """Serve the session, to which it is attached, until either side ends."""
         self._session = session
         self._task = asyncio.current_task()
-        self._dismissed = self._pool.slots.closed
-        session.attach(self)
+        self._dismissed = self._dismissed or self._pool.slots.closed
         try:
             try:
-                await self._serve(session)
+                if not self._evicted:
+                    await self._serve(session)
             except asyncio.CancelledError:
                 if not (self._evicted or self._dismissed) or self._task is None or self._task.uncancel() > 0:
                     raise
             code = EVICTED if self._evicted else RESTART if self._dismissed else NORMAL
             if session.execution.sink is not None:
                 # Who reads that the socket is closed finds the episode in the record.
-                await self._release(session)
+                await self.release(session)
             await self._close(code, self._evicted or ("the server ends" if self._dismissed else ""))
         except _Gone:
             pass
@@ -235,9 +251,9 @@ class _Conversation:
                     task.cancel()
             if self._timer is not None:
                 self._timer.cancel()
-            await self._release(session)
+            await self.release(session)
 
-    async def _release(self, session: Session) -> None:
+    async def release(self, session: Session) -> None:
         if session.let_go(self):
             # In this task: it begins at once, and once begun no cancelling of this one stops it.
             await self._pool.release(session, lost=self._left)
@@ -288,7 +304,8 @@ class _Conversation:
         assert task is not None
         self._watched = False
         if self._timer is None:
-            self._timer = task.get_loop().call_later(WATCH_AFTER_S, self._watch)
+            context = None if self.heard is None else self.heard.context
+            self._timer = task.get_loop().call_later(WATCH_AFTER_S, self._watch, context=context)
 
     def _gone_or_raise(self) -> None:
         """What is under way was cancelled.
@@ -494,7 +511,7 @@ class _Conversation:
                 arrival = self._read(await self._receive())
                 if arrival is None:
                     if self._stays and self._session is not None:
-                        self._aside(self._release(self._session))
+                        self._aside(self.release(self._session))
                     elif self._waiting_for is not None:
                         self._waiting_for.cancel()
                     return
@@ -550,8 +567,11 @@ class _Conversation:
             await self._say(text)
             return
         arrival.text = text
-        while self._answers and self._answers[0].text is not None:
-            await self._say(self._answers.popleft().text or "")
+        async with self._sending:
+            while self._answers and self._answers[0].text is not None:
+                # Until it is sent it stands before those that come.
+                await self._say(self._answers[0].text)
+                self._answers.popleft()
 
     async def _say(self, text: str) -> None:
         if self.protocol is not None:
@@ -576,9 +596,8 @@ def _rest_of(
     work: Coroutine[Any, Any, None], awaited: Any, cancelled: asyncio.CancelledError | None
 ) -> Generator[Any, Any, None]:
     """Await ``work``, which was begun elsewhere and waits for ``awaited``, or was ``cancelled`` there."""
-    if cancelled is not None:
-        if awaited is not None:
-            awaited.cancel()
+    # As a task does it: what is waited for is cancelled, and only if that cannot be, the waiting itself.
+    if cancelled is not None and (awaited is None or not awaited.cancel()):
         try:
             awaited = work.throw(cancelled)
         except StopIteration:

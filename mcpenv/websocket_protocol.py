@@ -72,7 +72,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def _deliver(self, text: str) -> None:
         inbox = self._inbox
-        if inbox.listener is not None:
+        if inbox.listener is not None and not inbox.woken:
             inbox.listener(text)
             return
         inbox.put_nowait({"type": "websocket.receive", "text": text})
@@ -122,7 +122,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         begin, end = 0, len(data)
         while begin < end:
             at = begin + 6
-            if at > end:
+            if at > end and (end - begin < 2 or data[begin + 1] >= 128):
                 self._part = data[begin:]
                 return
             length = data[begin + 1] - 128  # the first bit says that it is masked, as a client's frame is
@@ -230,6 +230,11 @@ class Inbox:
         """Something came."""
         self._arrived.append(message)
         self.wake()
+
+    @property
+    def woken(self) -> bool:
+        """Whether the reader is about to go on, or to end: what comes now comes after what it was woken for."""
+        return self._reader is None or self._reader.done()
 
     def wake(self) -> None:
         """`wait` is to return."""

@@ -29,7 +29,7 @@ from mcpenv.recording.episodes import (
     _serializer,
 )
 from mcpenv.replies import Answer, Replies
-from mcpenv_client.errors import NotSerializable, OperationCancelled
+from mcpenv_client.errors import InvalidJSON, NotSerializable, OperationCancelled
 from mcpenv_client.observations import CallToolObservation, Observation
 from mcpenv_client.records import (
     LogEntry,
@@ -44,7 +44,7 @@ from mcpenv_client.records import (
 )
 from mcpenv_client.tools import ToolErrorType, ToolFailure, ToolResult
 from mcpenv_client.values import decode, encode, plain
-from mcpenv_client.wire import encode_reply, observation_data, step_data
+from mcpenv_client.wire import decode_frame, encode_reply, observation_data, step_data
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 JSON = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
@@ -159,6 +159,13 @@ def test_a_number_that_is_too_large_for_a_float_is_refused_in_short_text_and_lon
         return
     with pytest.raises(ValueError, match="number out of range"):
         decode(kind(f'{{"a":{number}}}'))
+    for arguments in (f'{{"a":{number}}}', f'{{"a":"text","b":[{number}]}}', f'{{"a":{{"b":{number}}}}}'):
+        call = f'{{"type":"call_tool","tool_name":"t","arguments":{arguments}}}'
+        for more in ("", ',"request_id":"r"', ',"timeout_s":1'):
+            with pytest.raises(InvalidJSON, match="number out of range"):
+                decode_frame(kind(f'{{"type":"step","data":{call}{more}}}'))
+    with pytest.raises(InvalidJSON, match="number out of range"):
+        decode_frame(kind(f'{{"type":"reset","data":{{"options":{number}}}}}'))
 
 
 @given(JSON)

@@ -7,9 +7,11 @@ import contextvars
 import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
 
 from mcpenv import MCPEnvironment
 from mcpenv.serve import serving
@@ -26,6 +28,7 @@ class Looks(MCPEnvironment):
 
     def __init__(self) -> None:
         self.tasks: list[Any] = []
+        self.noted: list[int] = []
 
         @self.tool
         async def task(waits: bool) -> bool:
@@ -70,6 +73,32 @@ class Looks(MCPEnvironment):
             except asyncio.CancelledError:
                 running.uncancel()
             return "went on"
+
+        @self.tool
+        async def note(number: int) -> list[int]:
+            """Note a number; gives all of them."""
+            self.noted.append(number)
+            return self.noted[:]
+
+        @self.tool
+        async def waits_for_a_child(waits: bool) -> str:
+            """Give a child that does not let itself be cancelled the time that it takes."""
+
+            async def child() -> str:
+                try:
+                    await asyncio.sleep(30)
+                except asyncio.CancelledError:
+                    for _ in range(5):
+                        await asyncio.sleep(0)
+                return "saved"
+
+            task = asyncio.create_task(child())
+            if waits:
+                await asyncio.sleep(0)
+            else:
+                asyncio.get_running_loop().call_soon(task.cancel)
+            async with asyncio.timeout(0):
+                return await task
 
         @self.tool
         async def fails(waits: bool) -> str:
@@ -186,3 +215,104 @@ def test_close_is_heard_where_it_comes(address: str) -> None:
         return socket.close_code
 
     assert play(address, moves) == 1000
+
+
+def test_what_comes_in_fragments_or_is_no_text_keeps_its_place(address: str) -> None:
+    async def moves(socket: ClientConnection) -> list[Any]:
+        said = []
+        for number in range(0, 20, 2):
+            text = frame("note", number=number)
+            # Not awaited one after the other, so that both come at once.
+            await asyncio.gather(socket.send([text[:9], text[9:]]), socket.send(frame("note", number=number + 1)))
+            said += [outcome(await socket.recv()), outcome(await socket.recv())]
+        await asyncio.gather(socket.send(b"binary"), socket.send(frame("note", number=20)))
+        refused = json.loads(await socket.recv())
+        assert refused["type"] == "error"
+        return [*said, outcome(await socket.recv())]
+
+    assert play(address, moves) == [list(range(number + 1)) for number in range(21)]
+
+
+def test_a_reset_in_fragments_is_before_the_step_behind_it(address: str) -> None:
+    async def moves(socket: ClientConnection) -> list[Any]:
+        await call(socket, "note", number=1)
+        await asyncio.gather(socket.send(['{"type": ', '"reset"}']), socket.send(frame("note", number=2)))
+        assert json.loads(await socket.recv())["data"]["info"]["episode_id"]
+        assert json.loads(await socket.recv())["data"]["info"]["return"] is None
+        await socket.send('{"type": "trajectory"}')
+        return [step["call"]["step"] for step in json.loads(await socket.recv())["data"]["steps"]]
+
+    assert play(address, moves) == [1]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_cancelled_wait_waits_for_what_it_waits_for(address: str, waits: bool) -> None:
+    async def moves(socket: ClientConnection) -> Any:
+        return await call(socket, "waits_for_a_child", waits=waits)
+
+    assert play(address, moves) == "saved"
+
+
+def test_frames_behind_the_one_at_which_a_session_is_taken_over_are_not_begun() -> None:
+    """What was not answered has not happened: the client sends it again on its next socket."""
+    rounds = 20
+
+    async def main(address: str) -> list[tuple[int, int]]:
+        counted = []
+        for number in range(rounds):
+            headers = {"Mcpenv-Session-Id": f"{number:032d}", "Mcpenv-Session-Token": "t" * 32}
+            async with connect(address, additional_headers=headers) as first:
+                await first.send('{"type": "reset"}')
+                await first.recv()
+                sending = asyncio.ensure_future(_flood(first))
+                async with connect(address, additional_headers=headers) as second:
+                    answered = await sending
+                    await second.send('{"type": "state"}')
+                    counted.append((answered, json.loads(await second.recv())["data"]["step_count"]))
+        return counted
+
+    with serving(Looks) as url:
+        counted = asyncio.run(asyncio.wait_for(main(url.replace("http", "ws") + "/ws"), PATIENCE_S))
+    assert len(counted) == rounds
+    # The last one may be under way when the socket is lost, and its answer with it.
+    assert all(taken - answered <= 1 for answered, taken in counted), counted
+
+
+async def _flood(socket: ClientConnection) -> int:
+    """Send steps for as long as the socket is there; how many were answered."""
+    answered = 0
+
+    async def send() -> None:
+        for _ in range(3000):
+            await socket.send(frame("limits", waits=False))
+
+    sending = asyncio.ensure_future(send())
+    try:
+        async for _ in socket:
+            answered += 1
+    except ConnectionClosed:
+        pass
+    sending.cancel()
+    await asyncio.gather(sending, return_exceptions=True)
+    return answered
+
+
+@pytest.mark.parametrize("short", [b"\x81\x00", b"\x81\x01a", b"\x89\x02hi"])
+def test_a_frame_without_a_mask_is_refused_however_short_it_is(address: str, short: bytes) -> None:
+    async def main() -> bytes:
+        where = urlsplit(address)
+        reader, writer = await asyncio.open_connection(where.hostname, where.port)
+        writer.write(
+            b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        )
+        assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
+        writer.write(short)
+        try:
+            return await reader.readexactly(4)
+        finally:
+            writer.close()
+
+    # A close frame with code 1002, and no ping before it.
+    head = asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
+    assert (head[0], int.from_bytes(head[2:], "big")) == (0x88, 1002)
