@@ -27,17 +27,17 @@ class Looks(MCPEnvironment):
     SUPPORTS_CONCURRENT_SESSIONS = True
 
     def __init__(self) -> None:
-        self.tasks: list[Any] = []
+        self.ran_in: list[Any] = []
         self.noted: list[int] = []
 
         @self.tool
         async def task(waits: bool) -> bool:
             """Whether the task is that of all calls before, from the beginning to the end."""
             here = asyncio.current_task()
-            self.tasks.append(here)
+            self.ran_in.append(here)
             if waits:
                 await asyncio.sleep(0)
-            return here is not None and all(each is asyncio.current_task() for each in self.tasks)
+            return here is not None and all(each is asyncio.current_task() for each in self.ran_in)
 
         @self.tool
         async def keep(value: str, waits: bool) -> str:
