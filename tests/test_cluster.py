@@ -480,13 +480,12 @@ def test_when_a_worker_is_killed_its_sessions_are_lost_and_the_others_notice_not
 @contextlib.asynccontextmanager
 async def _agent_of(url: str, era: str, cut_off: set[str]) -> AsyncIterator[fastmcp.Client[Any]]:
     """A client that may say, when it leaves, that its connection broke, if its URL is among those cut off."""
-    agent = fastmcp.Client(url, mode=era)
-    await agent.__aenter__()
+    leaving = contextlib.AsyncExitStack()
     try:
-        yield agent
+        yield await leaving.enter_async_context(fastmcp.Client(url, mode=era))
     finally:
         try:
-            await agent.__aexit__(None, None, None)
+            await leaving.aclose()
         except httpx2.HTTPError:
             if url not in cut_off:
                 raise
