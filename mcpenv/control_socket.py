@@ -52,7 +52,7 @@ from .quick_json import bytes_of, step_reply
 from .replies import Answer, is_final
 from .session import Credential, Session
 from .shim import data_of, latest
-from .websocket_protocol import INBOX, Inbox
+from .websocket_protocol import Inbox, WebSocketProtocol
 
 logger = logging.getLogger("mcpenv")
 
@@ -119,14 +119,14 @@ class ControlSocket:
             await conversation.refuse(error)
             return
         session.base_url = self._public_url or base_url_of(scope, self._trusted_proxies)
-        inbox = scope.get("extensions", {}).get(INBOX)
-        if inbox is None:
+        server = getattr(receive, "__self__", None)
+        if not isinstance(server, WebSocketProtocol):  # or there is something between it and this, which must hear all
             conversation.take(session)
             await conversation.hold(session)
             return
         # A task whose context is at hand, so that what it will go on with can begin where a frame comes.
         context = contextvars.copy_context()
-        conversation.heard = Heard(inbox, context)
+        conversation.heard = Heard(server.inbox, context)
         conversation.take(session)
         task = asyncio.get_running_loop().create_task(conversation.hold(session), context=context)
         try:

@@ -30,9 +30,6 @@ MAX_UNREAD_TEXT = 65_536
 MAX_GATHERED = 16_384
 """Bytes of a frame that is waited for until it is whole; of larger ones the pieces are given to websockets."""
 
-INBOX = "mcpenv.inbox"
-"""The ASGI extension by which an application finds the `Inbox` of its connection."""
-
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
     """uvicorn's, with another end for connections whose peer does not read, and a shorter way for whole text messages.
@@ -42,20 +39,17 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     websockets' reader takes as long for a frame as a small step. So the bytes are divided here into frames: a whole
     text message is read at once, all else is given to websockets, frame by frame.
+
+    Attributes:
+        inbox: what `receive` gives, for an application that is called with that very method and wants to hear sooner.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.queue = self._inbox = Inbox(self.loop, self.send_at_once)  # type: ignore[assignment]
+        self.queue = self.inbox = Inbox(self.loop, self.send_at_once)  # type: ignore[assignment]
         self._owed = 0  # bytes to come of a frame that websockets reads
         self._part = b""  # the beginning of a frame
         self._in_fragments = False  # a message has begun that comes in several frames
-
-    def handle_connect(self, event: Any) -> None:
-        """The handshake came."""
-        super().handle_connect(event)
-        if not self.close_sent:
-            self.scope["extensions"][INBOX] = self._inbox  # type: ignore[assignment]
 
     def send_receive_event_to_app(self) -> None:
         """A message that websockets read is whole."""
@@ -71,7 +65,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._deliver(text)
 
     def _deliver(self, text: str) -> None:
-        inbox = self._inbox
+        inbox = self.inbox
         if inbox.listener is not None and not inbox.woken:
             inbox.listener(text)
             return
@@ -256,4 +250,4 @@ class Inbox:
         return self._arrived.popleft()
 
 
-__all__ = ["INBOX", "Inbox", "WebSocketProtocol"]
+__all__ = ["Inbox", "WebSocketProtocol"]

@@ -61,6 +61,15 @@ class Server:
             self.said.append(line)
 
 
+def is_over(process: int) -> bool:
+    """Whether it has ended with all its threads and closed what they had open; its command is forgotten before that."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        return state in ("Z", "X") and len(os.listdir(f"/proc/{process}/task")) <= 1
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
 def command_of(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode()

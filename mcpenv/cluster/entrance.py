@@ -28,12 +28,19 @@ class Passage:
 
     Args:
         path: where the worker listens.
+        give_back: takes the connections that the worker was not given, because it is gone: door, connection, and where
+            it belongs.
+
+    Attributes:
+        broken: the worker is gone.
 
     Raises:
         OSError: it does not.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, give_back: Callable[[int, socket.socket, Belonging], None]) -> None:
+        self.broken = False
+        self._give_back = give_back
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.connect(path)
@@ -42,37 +49,42 @@ class Passage:
             raise
         self._socket.setblocking(False)
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[tuple[int, socket.socket]] = deque()
+        self._waiting: deque[tuple[int, socket.socket, Belonging]] = deque()
 
-    def send(self, door: int, connection: socket.socket) -> None:
-        """Pass a connection on; it is closed here.
+    def send(self, door: int, connection: socket.socket, belongs: Belonging) -> None:
+        """Pass a connection on; it is closed here, or given back.
 
         Args:
             door: at which of the server's doors it came.
         """
-        self._waiting.append((door, connection))
+        self._waiting.append((door, connection, belongs))
         if len(self._waiting) == 1:
             self._send()
 
     def close(self) -> None:
-        """The worker is gone, and with it what it was not given yet."""
+        """The worker is gone."""
         self._loop.remove_writer(self._socket.fileno())
         self._socket.close()
-        for _, connection in self._waiting:
-            connection.close()
-        self._waiting.clear()
+        self._break()
+
+    def _break(self) -> None:
+        self.broken = True
+        waiting, self._waiting = self._waiting, deque()
+        for each in waiting:
+            self._give_back(*each)
 
     def _send(self) -> None:
         self._loop.remove_writer(self._socket.fileno())
         while self._waiting:
-            door, connection = self._waiting[0]
+            door, connection, _ = self._waiting[0]
             try:
                 socket.send_fds(self._socket, [bytes([door])], [connection.fileno()])
             except BlockingIOError:
                 self._loop.add_writer(self._socket.fileno(), self._send)
                 return
-            except OSError:
-                pass  # the worker has just gone: its connections end
+            except OSError:  # the worker has just gone; that it has is heard elsewhere, later
+                self._break()
+                return
             self._waiting.popleft()
             connection.close()
 

@@ -166,7 +166,7 @@ class Hub:
 
     def became_ready(self, worker: Worker, limit: int) -> None:
         """A worker serves."""
-        worker.passage = Passage(str(self._folder / f"{worker.tag}.connections"))
+        worker.passage = Passage(str(self._folder / f"{worker.tag}.connections"), self._pass_on)
         worker.ready = True
         self._limit = limit
         self._tell_tags()
@@ -232,10 +232,13 @@ class Hub:
     # -- connections and sessions
 
     def _usable(self) -> list[Worker]:
-        return [worker for worker in self._workers if worker.ready and not worker.leaving]
+        return [worker for worker in self._reachable() if not worker.leaving]
+
+    def _reachable(self) -> list[Worker]:
+        return [worker for worker in self._workers if worker.passage is not None and not worker.passage.broken]
 
     def _pass_on(self, door: int, connection: socket.socket, belongs: Belonging) -> None:
-        usable = self._usable() or [worker for worker in self._workers if worker.ready]
+        usable = self._usable() or self._reachable()
         if not usable:
             connection.close()
             return
@@ -243,14 +246,14 @@ class Hub:
         if worker is None:
             worker = self.least_loaded(usable, expects=belongs.kind in (Kind.OPENS, Kind.CHOSEN))
         assert worker.passage is not None
-        worker.passage.send(door, connection)
+        worker.passage.send(door, connection, belongs)
 
     def _owner(self, belongs: Belonging, among: list[Worker]) -> Worker | None:
         if belongs.kind is Kind.WORKER:
             return next((worker for worker in among if worker.tag == belongs.value), None)
         if belongs.kind is Kind.CHOSEN:
             holding = self._chosen.get(belongs.value)
-            return None if holding is None else holding.worker
+            return None if holding is None or holding.worker not in among else holding.worker
         if belongs.kind is Kind.SERVICE and self._anonymous:
             return next((worker for worker in among if worker.number == 0), None)
         return None
