@@ -12,6 +12,8 @@ from pydantic import BaseModel, Field
 
 from mcpenv import Context, InvalidTool, MCPEnvironment, Mode, ToolErrorType
 from mcpenv.kinds import KindCache, ToolKind
+from mcpenv.openenv.adapter import SpecKind
+from mcpenv_client import Tool
 
 
 class Item(BaseModel):
@@ -364,3 +366,11 @@ def test_each_class_has_kinds_of_its_own() -> None:
             self.tool(multiply)
 
     assert kind_of(One(), "multiply") is not kind_of(Other(), "multiply")
+
+
+def test_a_tool_known_by_its_schemas_has_all_that_a_parsed_one_shows_to_a_step() -> None:
+    described = Tool(name="far", description="Far away.", input_schema={"type": "object"}, output_schema=None)
+    kind = SpecKind(described)
+    # How it was parsed is asked where it is parsed only.
+    shown = {name for name in ToolKind.__slots__ if not name.startswith("_")} - {"signature", "twin"}
+    assert {name for name in shown if not hasattr(kind, name)} == set()

@@ -188,6 +188,7 @@ class SpecKind(ToolKind):
         self.plain_return = None
         self.parameter_names = ()
         self.options = ToolOptions()
+        self.timeout_s, self.terminal = None, False
 
     def validate(self, arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments as one: the JSON object as it was sent."""
