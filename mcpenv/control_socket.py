@@ -126,7 +126,7 @@ class ControlSocket:
             return
         # A task whose context is at hand, so that what it will go on with can begin where a frame comes.
         context = contextvars.copy_context()
-        conversation.heard = Heard(server.inbox, context)
+        conversation.heard = Heard(server.inbox, context, context.copy())
         conversation.take(session)
         task = asyncio.get_running_loop().create_task(conversation.hold(session), context=context)
         try:
@@ -177,12 +177,14 @@ class Heard:
     Attributes:
         inbox: where frames come.
         context: that of the conversation's task.
+        outside: as that was in the beginning: what looks after a step that is under way is not inside of it.
         begun: what was begun in place of the task and waits for something: the task is to go on with it.
         error: what it raised at once.
     """
 
     inbox: Inbox
     context: contextvars.Context
+    outside: contextvars.Context
     begun: tuple[Coroutine[Any, Any, None], Any] | None = None
     error: BaseException | None = None
 
@@ -304,7 +306,7 @@ class _Conversation:
         assert task is not None
         self._watched = False
         if self._timer is None:
-            context = None if self.heard is None else self.heard.context
+            context = None if self.heard is None else self.heard.outside
             self._timer = task.get_loop().call_later(WATCH_AFTER_S, self._watch, context=context)
 
     def _gone_or_raise(self) -> None:

@@ -207,6 +207,8 @@ class Model:
     def throw_away(self, session: Session) -> None:
         """A session ends with its only step. It had a slot meanwhile, but nobody saw it."""
         self._leave_instance(session)
+        # If its code could not be stopped, it was there still when those behind it in the queue were made.
+        self.most = max(self.most, self.instances)
 
     def _construct(self, session: Session) -> Admission:
         self.most = max(self.most, self.instances + 1)

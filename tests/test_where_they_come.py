@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,6 +16,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from mcpenv import MCPEnvironment
+from mcpenv.config import ServerConfig
+from mcpenv.control_socket import WATCH_AFTER_S
 from mcpenv.serve import serving
 
 PATIENCE_S = 30
@@ -25,6 +29,11 @@ class Looks(MCPEnvironment):
     """Tools that look at where they run, and wait in the middle or not."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
+    held, closed = threading.Event(), threading.Event()
+
+    def close(self) -> None:
+        """Say so."""
+        Looks.closed.set()
 
     def __init__(self) -> None:
         self.ran_in: list[Any] = []
@@ -99,6 +108,12 @@ class Looks(MCPEnvironment):
                 asyncio.get_running_loop().call_soon(task.cancel)
             async with asyncio.timeout(0):
                 return await task
+
+        @self.tool
+        async def holds() -> None:
+            """Wait for ever."""
+            Looks.held.set()
+            await asyncio.Event().wait()
 
         @self.tool
         async def fails(waits: bool) -> str:
@@ -206,6 +221,28 @@ def test_a_client_that_leaves_in_the_middle_ends_its_session_only(address: str) 
         return await call(socket, "limits", waits=False)
 
     assert play(address, moves) == "in time"
+
+
+def test_a_client_that_leaves_a_step_that_waits_and_does_not_come_again_has_its_instance_closed() -> None:
+    """Who hears that it has left is not inside of the step, which could not close its own instance."""
+    headers = {"Mcpenv-Session-Id": "s" * 32, "Mcpenv-Session-Token": "t" * 32}
+
+    async def main(address: str) -> None:
+        async with connect(address, additional_headers=headers) as socket:
+            await socket.send('{"type": "reset"}')
+            await socket.recv()
+            begun = time.monotonic()
+            while time.monotonic() < begun + 4 * WATCH_AFTER_S:  # so that the step's own time is looked at, none older
+                await call(socket, "limits", waits=False)
+            Looks.held.clear()
+            await socket.send(frame("holds"))
+            await asyncio.to_thread(Looks.held.wait, PATIENCE_S)
+            Looks.closed.clear()
+            socket.transport.abort()
+
+    with serving(Looks, ServerConfig(resume_grace_s=0.1)) as url:
+        asyncio.run(asyncio.wait_for(main(url.replace("http", "ws") + "/ws"), PATIENCE_S))
+        assert Looks.closed.wait(PATIENCE_S)
 
 
 def test_close_is_heard_where_it_comes(address: str) -> None:
