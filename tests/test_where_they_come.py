@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed
 
 from mcpenv import MCPEnvironment
 from mcpenv.config import ServerConfig
-from mcpenv.control_socket import WATCH_AFTER_S
+from mcpenv.conversation import WATCH_AFTER_S
 from mcpenv.serve import serving
 
 PATIENCE_S = 30

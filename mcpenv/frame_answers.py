@@ -1,0 +1,139 @@
+"""The answer to one frame of ``/ws``."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from mcpenv_client.errors import (
+    ExecutionError,
+    InvalidMessage,
+    McpenvError,
+    NotSerializable,
+    OperationCancelled,
+    WireError,
+)
+from mcpenv_client.values import to_plain
+from mcpenv_client.wire import Frame, FrameType, encode_reply, observation_data, timeout_of
+
+from .execution import Execution
+from .failures import new_incident
+from .openenv_route import answer_on_socket
+from .quick_json import step_reply
+from .replies import Answer, is_final
+from .session import Session
+from .shim import data_of, latest
+
+logger = logging.getLogger("mcpenv")
+
+_STEP = FrameType.STEP
+
+
+async def answer_frame(session: Session, frame: Frame) -> Answer:
+    """Do what a frame asks that is not urgent; a refusal is an answer too."""
+    try:
+        if frame.type is _STEP:
+            call = session.call_of(frame.data, frame.timeout_s)
+            if call is None:
+                data = await session.step(frame.data, frame.timeout_s)
+            else:
+                data = data_of(session.execution, await call)
+            return Answer(step_reply(data, frame.request_id))
+        if frame.type is FrameType.RESET:
+            data = observation_data(await session.reset(frame.data, frame.timeout_s))
+            return Answer(encode_reply("observation", data, frame.request_id))
+        if frame.type is FrameType.END:
+            data = observation_data(await session.end(frame.data))
+            return Answer(encode_reply("observation", data, frame.request_id))
+        if frame.type in _OF_SNAPSHOTS:
+            return await _answer_of_snapshots(session, frame)
+        if frame.type is FrameType.MCP:
+            data = await answer_on_socket(session, frame.data, frame.timeout_s)
+            return Answer(encode_reply("mcp", data, frame.request_id))
+        state = to_plain(await session.state(frame.timeout_s), "state")
+        return Answer(encode_reply("state", state, frame.request_id))
+    except McpenvError as error:
+        refused = _wire_error(error)
+        return Answer(encode_reply("error", refused.to_wire(), frame.request_id), final=is_final(refused))
+    except Exception as error:  # noqa: BLE001 - the wire's boundary; logged there
+        return Answer(encode_reply("error", _internal(error).to_wire(), frame.request_id))
+
+
+async def answer_at_once(session: Session, frame: Frame, execution: Execution, episode_id: str | None) -> str:
+    """Do what an urgent frame asks; a refusal is an answer too.
+
+    Args:
+        execution: what ran when the frame came.
+        episode_id: its episode then.
+    """
+    try:
+        if frame.type is FrameType.WAIT:
+            await execution.wait(timeout_of(frame.data.get("timeout_s")), episode_id=episode_id)
+            return encode_reply("observation", observation_data(latest(execution)), frame.request_id)
+        if frame.type is FrameType.TRAJECTORY:
+            return encode_reply("trajectory", _trajectory(session), frame.request_id)
+        return encode_reply("cancel", {"cancelled": _cancel(session, frame)}, frame.request_id)
+    except McpenvError as error:
+        return encode_reply("error", _wire_error(error).to_wire(), frame.request_id)
+    except Exception as error:  # noqa: BLE001 - the wire's boundary; logged there
+        return encode_reply("error", _internal(error).to_wire(), frame.request_id)
+
+
+def cancelled_answer(frame: Frame) -> Answer:
+    """The answer to a frame that a ``cancel`` ended."""
+    error = OperationCancelled(f"the {frame.type.value} was cancelled")
+    return Answer(encode_reply("error", error.to_wire(), frame.request_id))
+
+
+_OF_SNAPSHOTS = (FrameType.SNAPSHOT, FrameType.RESTORE, FrameType.FORK, FrameType.DROP_SNAPSHOT)
+
+
+async def _answer_of_snapshots(session: Session, frame: Frame) -> Answer:
+    """Do what a frame about snapshots asks.
+
+    Raises:
+        WireError: refused.
+    """
+    if frame.type is FrameType.SNAPSHOT:
+        data = await session.snapshot(frame.data, frame.timeout_s)
+    elif frame.type is FrameType.FORK:
+        data = await session.fork(frame.data, frame.timeout_s)
+    elif frame.type is FrameType.RESTORE:
+        data = observation_data(await session.restore(frame.data, frame.timeout_s))
+        return Answer(encode_reply("observation", data, frame.request_id))
+    else:
+        data = {"dropped": session.drop_snapshot(frame.data)}
+    return Answer(encode_reply(frame.type.value, data, frame.request_id))
+
+
+def _cancel(session: Session, frame: Frame) -> bool:
+    target = frame.data.get("request_id")
+    if not isinstance(target, str):
+        raise InvalidMessage(
+            "cancel needs data.request_id",
+            errors=[{"loc": ["data", "request_id"], "msg": "not a string", "type": "str"}],
+        )
+    running = session.replies.running(target)
+    return running is not None and running.cancel()
+
+
+def _trajectory(session: Session) -> dict[str, Any]:
+    trajectory = session.execution.episode.trajectory
+    if trajectory is None:
+        raise InvalidMessage("there is no episode yet; reset first")
+    return trajectory.to_plain()
+
+
+def _wire_error(error: McpenvError) -> WireError:
+    if isinstance(error, WireError):
+        return error
+    if isinstance(error, NotSerializable):
+        logger.error("a reply has no JSON form: %s", error)
+        return ExecutionError(f"the reply has no JSON form: {error}")
+    return ExecutionError(str(error))
+
+
+def _internal(error: Exception) -> WireError:
+    incident = new_incident()
+    logger.error("incident %s: a frame could not be answered", incident, exc_info=error)
+    return ExecutionError(f"internal error (incident {incident})", incident=incident)
