@@ -71,8 +71,6 @@ def _recording(figures: Mapping[str, Mapping[str, object]]) -> str:
         lines.append(
             [
                 name,
-                "",
-                "",
                 *(number_of(value) for value in step),
                 *(_spread(of, kind) for kind in ("ratio", "cpu_ratio")),
             ]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +38,6 @@ def take_turns(sides: tuple[Callable[[], Measured], Callable[[], Measured]], rou
             pair.without.append(measured[0])
             pair.with_it.append(measured[1])
     return pair
-
-
-def cpu_of(pid: int) -> float:
-    """Seconds of processor time that a process has used, all its threads together (Linux)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
 class Clock:

@@ -1,15 +1,17 @@
-"""What recording costs: the same steps with and without it, in process and over ``/ws``."""
+"""What recording costs: the same steps with and without it, in process and over ``/ws``.
+
+On environments with tasks, whose solutions are played and verified, and on a tool that does nothing: the most that it
+can cost. A round is short and the two sides take turns, because the machine is faster and slower from second to second.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
-import re
-import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,8 @@ from mcpenv import MCPEnvironment
 from mcpenv.recording import Recorder
 from mcpenv.targets import load_target
 
-from .pairs import Clock, Measured, Pair, cpu_of, middle, take_turns
+from .pairs import Clock, Measured, Pair, middle, take_turns
+from .serving import Server, mcpenv, process_cpu_s
 from .world import STEPS, Counter
 
 WORLD = Path(__file__).with_name("world.py")
@@ -29,20 +32,27 @@ ENVS = Path(__file__).parent.parent / "envs"
 SOLVED = ("ledger_mcp", "workspace_mcp", "maze_mcp")
 """Environments with tasks, whose solutions are played: a database, a folder of files, a game."""
 
+SESSIONS = 8
+"""That play them at once over ``/ws``."""
+
+Play = Sequence[str]
+"""The frames of one episode: its reset, its steps, and its end if no step is one."""
+
 
 def run(quick: bool) -> dict[str, Any]:
     """Measure, print, and give the figures."""
-    rounds, episodes = (5, 100) if quick else (21, 400)
-    print(f"Recording: episodes of {STEPS} steps, {rounds} rounds of each side in turns, medians (and the spread).")
+    rounds = 9 if quick else 61
+    print(f"Recording: {rounds} rounds of each side in turns, medians (and the quartiles).")
     print("The step time has the reset in it. Processor time is that of the server, or of this process.\n")
     with tempfile.TemporaryDirectory() as folder:
-        pairs = {
-            "in process": in_process(Path(folder) / "process", rounds, episodes),
-            **{name: solved(Path(folder) / name, name, rounds, max(episodes // 20, 1)) for name in SOLVED},
-            "/ws, 1 session": over_ws(Path(folder) / "one", rounds, episodes // 2, 1),
-            "/ws, 32 sessions": over_ws(Path(folder) / "many", rounds, episodes, 32),
-        }
-    print(f"{'':18}{'without':>10}{'with':>10}{'ratio':>8}{'':16}{'CPU without':>13}{'with':>10}{'ratio':>8}")
+        record = (Path(folder) / str(number) for number in itertools.count())
+        pairs = {f"{name}, in process": solved(next(record), name, rounds) for name in SOLVED}
+        for name in SOLVED:
+            pairs[f"{name}, /ws, {SESSIONS} sessions"] = solved_over_ws(next(record), name, rounds, SESSIONS)
+        pairs["no work, in process"] = in_process(next(record), rounds, 25)
+        pairs["no work, /ws, 1 session"] = over_ws(next(record), rounds, 20, 1)
+        pairs["no work, /ws, 32 sessions"] = over_ws(next(record), rounds, 2, 32)
+    print(f"{'':32}{'without':>10}{'with':>10}{'ratio':>8}{'':16}{'CPU without':>13}{'with':>10}{'ratio':>8}")
     return {name: _show(name, pair) for name, pair in pairs.items()}
 
 
@@ -64,8 +74,8 @@ def in_process(folder: Path, rounds: int, episodes: int) -> Pair:
         return take_turns((partial(play, plain), partial(play, recorded)), rounds)
 
 
-def solved(folder: Path, name: str, rounds: int, times: int) -> Pair:
-    """In process, the solutions of all tasks of an environment, verified and all, so many times."""
+def solved(folder: Path, name: str, rounds: int) -> Pair:
+    """In process, the solutions of all tasks of an environment, verified and all."""
     target = load_target(str(ENVS / name))
     plain, recorded = target.make(), target.make()
     with Recorder(folder) as recorder:
@@ -74,64 +84,87 @@ def solved(folder: Path, name: str, rounds: int, times: int) -> Pair:
         def play(env: MCPEnvironment) -> Measured:
             tasks, steps = list(type(env).tasks or ()), 0
             clock = Clock()
-            for task in tasks * times:
+            for task in tasks:
                 env.reset(task=task.id)
                 for call in task.oracle or ():
                     env.call_tool(call.tool_name, call.arguments)
                     steps += 1
+                env.end()
             recorder.flush()
             return clock.measured(steps)
 
         return take_turns((partial(play, plain), partial(play, recorded)), rounds)
 
 
+def solved_over_ws(folder: Path, name: str, rounds: int, sessions: int) -> Pair:
+    """The same over sockets: each of so many sessions plays all of them."""
+    env = load_target(str(ENVS / name)).make()
+    plays = [
+        [
+            _frame("reset", {"task": task.id}),
+            *(_call(call.tool_name, call.arguments) for call in task.oracle or ()),
+            _frame("end", {}),
+        ]
+        for task in type(env).tasks or ()
+    ]
+    env.close()
+    return _over_ws(ENVS / name, folder, rounds, plays, sessions)
+
+
 def over_ws(folder: Path, rounds: int, episodes: int, sessions: int) -> Pair:
-    """Frames over sockets to a server in a process of its own."""
-    with served() as plain, served("--record", str(folder)) as recorded:
+    """Steps of a tool that does nothing, over sockets to a server in a process of its own."""
+    play = [_frame("reset", {}), *[_call("add", {"by": 1})] * STEPS]
+    return _over_ws(WORLD, folder, rounds, [play] * episodes, sessions)
 
-        def play(server: tuple[str, int]) -> Measured:
-            url, pid = server
-            return asyncio.run(_rounds(url, pid, max(episodes // sessions, 1), sessions))
 
-        return take_turns((partial(play, plain), partial(play, recorded)), rounds)
+def _over_ws(target: Path, folder: Path, rounds: int, plays: Sequence[Play], sessions: int) -> Pair:
+    with mcpenv(target) as plain, mcpenv(target, "--record", str(folder)) as recorded, asyncio.Runner() as runner:
+        with _sockets(runner, plain, sessions) as of_plain, _sockets(runner, recorded, sessions) as of_recorded:
+            steps = sessions * sum(frame.startswith(_STEP) for play in plays for frame in play)
+
+            async def play(server: Server, sockets: Sequence[ClientConnection]) -> Measured:
+                clock = Clock(lambda: process_cpu_s(server.pid))
+                await asyncio.gather(*(_play(socket, plays) for socket in sockets))
+                return clock.measured(steps)
+
+            return take_turns(
+                (lambda: runner.run(play(plain, of_plain)), lambda: runner.run(play(recorded, of_recorded))), rounds
+            )
 
 
 @contextlib.contextmanager
-def served(*options: str) -> Iterator[tuple[str, int]]:
-    """A server's ``/ws`` and its process."""
-    command = [sys.executable, "-m", "mcpenv", "run", str(WORLD), "--port", "0", "--log-level", "error", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            said = "".join(iter(process.stdout.readline, "Ctrl-C stops the server.\n"))
-            found = re.search(r"ws://\S+", said)
-            assert found is not None, said
-            yield found[0], process.pid
-        finally:
-            process.terminate()
+def _sockets(runner: asyncio.Runner, server: Server, sessions: int) -> Iterator[Sequence[ClientConnection]]:
+    async def opened() -> Sequence[ClientConnection]:
+        return [await connect(server.ws, compression=None) for _ in range(sessions)]
+
+    async def close() -> None:
+        await asyncio.gather(*(socket.close() for socket in sockets))
+
+    sockets = runner.run(opened())
+    try:
+        yield sockets
+    finally:
+        runner.run(close())
 
 
-async def _rounds(url: str, pid: int, episodes: int, sessions: int) -> Measured:
-    async with contextlib.AsyncExitStack() as stack:
-        sockets = [await stack.enter_async_context(connect(url, compression=None)) for _ in range(sessions)]
-        await asyncio.gather(*(_play(socket, 1) for socket in sockets))
-        clock = Clock(lambda: cpu_of(pid))
-        await asyncio.gather(*(_play(socket, episodes) for socket in sockets))
-        return clock.measured(sessions * episodes * STEPS)
+_STEP = '{"type": "step"'
 
 
-_RESET = json.dumps({"type": "reset", "data": {}})
-_STEP = json.dumps({"type": "step", "data": {"type": "call_tool", "tool_name": "add", "arguments": {"by": 1}}})
+def _frame(kind: str, data: dict[str, Any]) -> str:
+    return json.dumps({"type": kind, "data": data})
 
 
-async def _play(socket: ClientConnection, episodes: int) -> None:
-    for _ in range(episodes):
-        await socket.send(_RESET)
-        await socket.recv()
-        for _ in range(STEPS):
-            await socket.send(_STEP)
-            answer = await socket.recv()
-        assert '"done":true' in str(answer), answer
+def _call(tool: str, arguments: dict[str, Any]) -> str:
+    return _frame("step", {"type": "call_tool", "tool_name": tool, "arguments": arguments})
+
+
+async def _play(socket: ClientConnection, plays: Sequence[Play]) -> None:
+    for play in plays:
+        for frame in play:
+            await socket.send(frame)
+            answer = str(await socket.recv())
+            assert answer.startswith('{"type":"observation"'), answer
+        assert '"done":true' in answer, answer
 
 
 def _show(name: str, pair: Pair) -> dict[str, Any]:
@@ -139,7 +172,7 @@ def _show(name: str, pair: Pair) -> dict[str, Any]:
     wall = [middle([m.wall_s for m in side]) * 1e6 for side in (pair.without, pair.with_it)]
     cpu = [middle([m.cpu_s for m in side]) * 1e6 for side in (pair.without, pair.with_it)]
     print(
-        f"{name:18}{wall[0]:7.1f} µs{wall[1]:7.1f} µs{middle(walls):8.3f}  {_spread(walls):14}"
+        f"{name:32}{wall[0]:7.1f} µs{wall[1]:7.1f} µs{middle(walls):8.3f}  {_spread(walls):14}"
         f"{cpu[0]:10.1f} µs{cpu[1]:7.1f} µs{middle(cpus):8.3f}  {_spread(cpus)}"
     )
     return {

@@ -17,7 +17,8 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 
-from .pairs import cpu_of, middle
+from .pairs import middle
+from .serving import process_cpu_s
 
 WORLD = Path(__file__).with_name("computing_world.py")
 SESSIONS = 32
@@ -115,10 +116,10 @@ async def _round(server: Server, tool: str, calls: int) -> Round:
         sockets = [await stack.enter_async_context(connect(server.url, compression=None)) for _ in range(SESSIONS)]
         for socket in sockets:
             await _call(socket, "process")
-        before, begun = [cpu_of(pid) for pid in server.processes], time.perf_counter()
+        before, begun = [process_cpu_s(pid) for pid in server.processes], time.perf_counter()
         played = await asyncio.gather(*map(partial(_play, tool=tool, calls=calls), sockets))
         wall_s = time.perf_counter() - begun
-        cpu_s = [cpu_of(pid) - used for pid, used in zip(server.processes, before, strict=True)]
+        cpu_s = [process_cpu_s(pid) - used for pid, used in zip(server.processes, before, strict=True)]
     workers = [worker for session in played for worker in session]
     shares = tuple(workers.count(worker) / len(workers) for worker in sorted(set(workers)))
     return Round(len(workers) / wall_s, len(workers) / max(cpu_s), len(workers) / sum(cpu_s), shares)

@@ -198,6 +198,7 @@ class Writer:
     def _write(self, jobs: Sequence[Job]) -> None:
         """Write their lines, as few members as may be: whole or absent is each of them, and with it its episodes."""
         lines: list[bytes] = []
+        size = 0
         for job in jobs:
             try:
                 assert job.line is not None
@@ -209,9 +210,10 @@ class Writer:
                 continue
             if line is not None:
                 lines.append(line)
-            if sum(map(len, lines)) >= self._member_bytes:
+                size += len(line)
+            if size >= self._member_bytes:
                 self._write_lines(lines)
-                lines = []
+                lines, size = [], 0
         if lines:
             self._write_lines(lines)
 
