@@ -344,6 +344,7 @@ def options_in(folder: Path, source: str) -> tuple[tuple[str, ...], dict[str, st
     return given, {"MCPENV_CONTROL_TOKEN": "another-secret", "MCPENV_AGENT_TOKENS": "ada=another-secret"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["option", "file", "variable"])
 def test_tokens_guard_both_planes_and_are_never_told(tmp_path: Path, world: str, source: str) -> None:
     options, environ = options_in(tmp_path, source)
@@ -408,6 +409,7 @@ def test_in_production_the_control_socket_comes_with_its_token(tmp_path: Path, w
             assert json.loads(control.recv(TIMEOUT_S))["type"] == "state"
 
 
+@pytest.mark.slow
 def test_over_stdio_the_environment_has_no_tokens_either(tmp_path: Path, world: str) -> None:
     environ = {**os.environ, "MCPENV_CONTROL_TOKEN": CONTROL_TOKEN, "MCPENV_AGENT_TOKEN": ADAS_TOKEN}
     servers = {"mcpServers": {"world": {"command": "mcpenv", "args": STDIO, "env": environ, "cwd": str(tmp_path)}}}
@@ -449,12 +451,14 @@ def answered(url: str) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_at_one_address_both_planes_answer(tmp_path: Path, world: str) -> None:
     with served(tmp_path) as server:
         assert server.control == server.url
         assert answered(server.url) == AGENT_PLANE | CONTROL_PLANE | DESCRIPTIONS | PROBES | {"/ws"}
 
 
+@pytest.mark.slow
 def test_a_control_plane_of_its_own_is_out_of_agents_reach(tmp_path: Path, world: str) -> None:
     with served(tmp_path, "--control-port", "0") as server:
         assert server.control != server.url
@@ -482,6 +486,7 @@ def raw(url: str, path: str, host: str | None = None) -> str:
         return b"".join(iter(lambda: connection.recv(4096), b"")).decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 def test_an_episode_spans_both_addresses(tmp_path: Path, world: str, era: str) -> None:
     async def episode(server: Server) -> tuple[str, float | None, bool]:
@@ -501,6 +506,7 @@ def test_an_episode_spans_both_addresses(tmp_path: Path, world: str, era: str) -
         assert re.fullmatch(rf"{re.escape(server.url)}/episodes/[\w-]{{32}}/mcp", url)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("apart", [True, False])
 def test_the_public_url_is_what_agents_are_given(tmp_path: Path, world: str, apart: bool) -> None:
     options = ("--public-url", "https://env.example.com/a/", *(("--control-port", "0") if apart else ()))
@@ -524,6 +530,7 @@ INITIALIZE = {
 }
 
 
+@pytest.mark.slow
 def test_both_addresses_end_together_after_the_step_under_way(tmp_path: Path, world: str) -> None:
     async def step(server: Server) -> str:
         async with asyncio.timeout(TIMEOUT_S), EnvClient(server.control) as env:
@@ -550,6 +557,7 @@ def test_both_addresses_end_together_after_the_step_under_way(tmp_path: Path, wo
     assert server.process.err == []
 
 
+@pytest.mark.slow
 def test_a_second_signal_does_not_wait_for_the_step(tmp_path: Path, world: str) -> None:
     async def step(server: Server) -> None:
         async with asyncio.timeout(TIMEOUT_S), EnvClient(server.control) as env:
@@ -589,12 +597,14 @@ def test_only_episodes_are_served_when_a_handle_is_needed(tmp_path: Path, world:
             asyncio.run(call(f"{server.url}/mcp", "add"))
 
 
+@pytest.mark.slow
 def test_a_connection_may_be_a_session(tmp_path: Path, world: str) -> None:
     with served(tmp_path, "--session-scope", "connection", "--agent-token", f"ada={ADAS_TOKEN}") as server:
         for _ in range(2):
             assert asyncio.run(call(f"{server.url}/mcp", "add", ADAS_TOKEN, "legacy")) == 1
 
 
+@pytest.mark.slow
 def test_larger_messages_than_allowed_are_refused(tmp_path: Path, world: str) -> None:
     with served(tmp_path, "--max-message-bytes", "1000") as server:
         assert httpx.post(f"{server.url}/reset", content=b" " * 1000).status_code == 200

@@ -660,6 +660,7 @@ def test_what_cannot_be_served_is_refused_in_a_line(options: tuple[str, ...], sa
     assert ended.stderr.count("\n") == 1, ended.stderr
 
 
+@pytest.mark.slow
 def test_an_environment_that_cannot_be_made_is_refused_in_a_line() -> None:
     given = command("Broken", "--workers", "2")
     ended = subprocess.run(given, capture_output=True, text=True, timeout=3 * PATIENCE_S)

@@ -77,6 +77,7 @@ def agrees(answered: Any, written: Any) -> bool:
     return bool(answered == written)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [line for page in PAGES for b in blocks(page, "bash") for line in b.splitlines()])
 def test_a_command_works(command: str, url: str) -> None:
     program, *arguments = command.replace(URL, url).split()

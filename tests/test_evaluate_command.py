@@ -28,6 +28,9 @@ from mcpenv.evaluate import read_results
 from mcpenv.recording import read_episodes
 from mcpenv.serve import serving
 
+pytestmark = pytest.mark.slow
+"""A process each, or several."""
+
 WORLD = Path(__file__).with_name("evaluate_world.py")
 COUNTING = f"{WORLD}:Counting"
 PROGRAM = Path(__file__).with_name("evaluate_program.py")
@@ -293,7 +296,6 @@ def test_ctrl_c_in_the_middle_loses_nothing_and_the_same_command_goes_on(endpoin
     assert endpoint.conversations.total() == 24 + 3
 
 
-@pytest.mark.slow
 def test_kill_9_in_the_middle_loses_nothing_doubles_nothing_and_leaves_no_server(
     endpoint: Endpoint, tmp_path: Path
 ) -> None:

@@ -365,6 +365,7 @@ def test_a_new_segment_begins_when_one_is_full(tmp_path: Path) -> None:
     assert ids(tmp_path) == [str(number) for number in range(60)]
 
 
+@pytest.mark.slow
 def test_several_processes_write_to_one_folder(tmp_path: Path) -> None:
     program = (
         "import sys; from mcpenv import Trajectory; from mcpenv.recording import *\n"
@@ -382,6 +383,7 @@ def test_several_processes_write_to_one_folder(tmp_path: Path) -> None:
 # -- when things go wrong
 
 
+@pytest.mark.slow
 def test_episodes_are_whole_or_absent_after_a_kill_and_recording_goes_on_in_the_same_folder(tmp_path: Path) -> None:
     kill_in_the_middle(tmp_path, times=2, episodes=15)
 

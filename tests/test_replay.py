@@ -284,6 +284,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
 
+@pytest.mark.slow
 def test_a_thousand_episodes_agree_and_one_that_was_tampered_with_is_found(tmp_path: Path) -> None:
     recorded(tmp_path / "record", *range(1000))
     ran = run(str(tmp_path / "record"), "--target", f"{WORLDS}:Dice", "--json")

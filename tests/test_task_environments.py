@@ -429,6 +429,7 @@ for folder in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_every_process_plays_the_same_episodes_byte_for_byte() -> None:
     def episodes(hash_seed: str) -> bytes:
         return subprocess.run(

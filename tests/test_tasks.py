@@ -418,6 +418,7 @@ for task in [*tasks, *stored]:
 """
 
 
+@pytest.mark.slow
 def test_every_process_has_the_same_tasks_seeds_and_versions(tmp_path: Path) -> None:
     file = jsonl(tmp_path / "tasks.jsonl", FULL, *rows("a", "b"))
 

@@ -33,6 +33,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return ran
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_of_the_page_works_and_prints_what_stands_there(folder: Path, command: str) -> None:
     said = run(folder, "-m", "mcpenv", *command.split()).stdout

@@ -290,6 +290,7 @@ def test_a_cancelled_wait_waits_for_what_it_waits_for(address: str, waits: bool)
     assert play(address, moves) == "saved"
 
 
+@pytest.mark.slow
 def test_frames_behind_the_one_at_which_a_session_is_taken_over_are_not_begun() -> None:
     """What was not answered has not happened: the client sends it again on its next socket."""
     rounds = 20
