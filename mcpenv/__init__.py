@@ -2,156 +2,32 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import version as _version
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
-from fastmcp import Context
-from fastmcp.exceptions import ToolError
-
-from mcpenv_client import (
-    Action,
-    CallToolAction,
-    CallToolObservation,
-    EpisodeDone,
-    ExecutionError,
-    ListToolsAction,
-    ListToolsObservation,
-    McpenvError,
-    Mode,
-    NotSupported,
-    Observation,
-    OracleCall,
-    Reward,
-    State,
-    StepRecord,
-    Task,
-    TaskLimits,
-    Tool,
-    ToolCall,
-    ToolErrorType,
-    ToolFailure,
-    ToolOutcome,
-    ToolResult,
-    Trajectory,
-)
-
-from .environment import MCPEnvironment
-from .errors import (
-    ConfigurationError,
-    DamagedRecord,
-    InvalidRubric,
-    InvalidTasks,
-    InvalidTool,
-    InvalidVerifier,
-    JudgeFailed,
-    Misuse,
-    StartupError,
-    TargetError,
-    VerifierFailed,
-)
-from .recording import RecordedEnvironment, RecordedEpisode, Recorder, read_episodes
-from .rubrics import (
-    Discounted,
-    FunctionRubric,
-    Gate,
-    Judge,
-    OverSteps,
-    Rubric,
-    Scored,
-    Sequence,
-    Verified,
-    WeightedSum,
-    advantages,
-    discounted_returns,
-    ranks,
-    rubric_from_config,
-    score_of,
-    worth_of,
-)
-from .snapshots import Snapshot
-from .tasks import NoSuchTask, TaskSet
-from .verify import ANY, REMOVED, Changes, Evidence, Verdict
-from .worlds import FilesWorld, ObjectWorld, SQLiteWorld, World
+if TYPE_CHECKING:
+    from .public import *  # noqa: F403
 
 __version__ = _version("mcpenv")
 
-__all__ = [
-    # Write an environment
-    "MCPEnvironment",
-    "Context",
-    "ToolError",
-    "Mode",
-    "Reward",
-    "ToolCall",
-    "ToolOutcome",
-    # Say what is good
-    "Rubric",
-    "FunctionRubric",
-    "WeightedSum",
-    "Gate",
-    "Sequence",
-    "OverSteps",
-    "Discounted",
-    "Judge",
-    "JudgeFailed",
-    "Scored",
-    "rubric_from_config",
-    "InvalidRubric",
-    # Give it something to do, and verify the end
-    "TaskSet",
-    "Task",
-    "TaskLimits",
-    "OracleCall",
-    "Verified",
-    "Evidence",
-    "Changes",
-    "Verdict",
-    "ANY",
-    "REMOVED",
-    "InvalidVerifier",
-    "VerifierFailed",
-    "World",
-    "SQLiteWorld",
-    "FilesWorld",
-    "ObjectWorld",
-    "InvalidTasks",
-    "NoSuchTask",
-    # Record episodes
-    "Recorder",
-    "RecordedEpisode",
-    "RecordedEnvironment",
-    "read_episodes",
-    "DamagedRecord",
-    # Compare episodes
-    "score_of",
-    "worth_of",
-    "advantages",
-    "ranks",
-    "discounted_returns",
-    # Step it
-    "Action",
-    "CallToolAction",
-    "ListToolsAction",
-    "Observation",
-    "CallToolObservation",
-    "ListToolsObservation",
-    "State",
-    "Tool",
-    "ToolResult",
-    "ToolFailure",
-    "ToolErrorType",
-    "StepRecord",
-    "Trajectory",
-    # Hold its state
-    "Snapshot",
-    "NotSupported",
-    # Errors
-    "McpenvError",
-    "EpisodeDone",
-    "ExecutionError",
-    "InvalidTool",
-    "Misuse",
-    "StartupError",
-    "TargetError",
-    "ConfigurationError",
-    "__version__",
-]
+
+def __getattr__(name: str) -> Any:
+    """Load all that is offered when the first of it is asked for: that takes a second, and ``--help`` needs none."""
+    if name != "__all__":
+        if name.startswith("__"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if find_spec(f"{__name__}.{name}") is not None:
+            return import_module(f"{__name__}.{name}")
+    public = import_module(f"{__name__}.public")
+    offered = {each: getattr(public, each) for each in public.__all__}
+    globals().update(offered, __all__=[*offered, "__version__"])
+    try:
+        return globals()[name]
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *import_module(f"{__name__}.public").__all__})

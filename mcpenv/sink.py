@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from mcpenv_client.records import StepRecord, Trajectory
 from mcpenv_client.tools import Mode
 
-from .toolbox import Toolbox
+if TYPE_CHECKING:
+    from .toolbox import Toolbox
 
 
 class SpilledSteps(Protocol):

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
 
-from mcpenv import InvalidTasks, StartupError, __version__
+from mcpenv import __version__
+from mcpenv.errors import InvalidTasks, StartupError
 from mcpenv_client.errors import ConnectionFailed, ListingFailed, McpenvError
 
 from .output import report, settle_streams, short_warnings

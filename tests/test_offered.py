@@ -1,0 +1,55 @@
+"""What `mcpenv` offers by its own name, and what loading it costs: FastMCP only where it is needed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import mcpenv
+from mcpenv import public
+
+LOADS_FASTMCP = "import sys; from {} import *; print('fastmcp' in sys.modules)"
+
+
+def run(script: str) -> str:
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.strip()
+
+
+def test_all_names_what_is_there_once() -> None:
+    assert len(set(public.__all__)) == len(public.__all__)
+    assert mcpenv.__all__ == [*public.__all__, "__version__"]
+    for name in mcpenv.__all__:
+        assert getattr(mcpenv, name) is not None
+        assert name in dir(mcpenv)
+    assert mcpenv.__version__ == importlib.metadata.version("mcpenv")
+
+
+def test_nothing_offered_is_called_as_a_module_of_ours() -> None:
+    assert not {module.name for module in pkgutil.iter_modules(mcpenv.__path__)} & set(public.__all__)
+
+
+def test_what_is_not_there_is_said_as_of_every_module() -> None:
+    with pytest.raises(AttributeError, match="module 'mcpenv' has no attribute 'nonsense'"):
+        mcpenv.nonsense
+    assert not hasattr(mcpenv, "__wrapped__")
+    assert run("try:\n    from mcpenv import nonsense\nexcept ImportError as error: print(error.name)") == "mcpenv"
+
+
+def test_names_are_there_however_they_are_asked_for() -> None:
+    assert (
+        run("import mcpenv; print(mcpenv.Reward(1.0).value, mcpenv.recording.Recorder is mcpenv.Recorder)")
+        == "1.0 True"
+    )
+    assert run("from mcpenv import *; print(MCPEnvironment.__module__, __version__ > '')") == "mcpenv.environment True"
+
+
+@pytest.mark.parametrize("module", ["mcpenv.cli", "mcpenv.cli.trajectories", "mcpenv.recording", "mcpenv.tasks"])
+def test_what_needs_no_server_loads_no_fastmcp(module: str) -> None:
+    assert run(LOADS_FASTMCP.format(module)) == "False"
+    assert run(LOADS_FASTMCP.format("mcpenv.environment")) == "True"
