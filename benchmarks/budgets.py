@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .mcp_calls import MODERN, TUNED
 from .results import Results
 from .rows import CALLS, CPU, OURS, P50, Row
-from .sessions import EACH, GROWTH, THREADS
+from .sessions import EACH, GROWING, GROWTH, LONG, SLOWER, THREADS
 from .starting import WALL
 from .steps import ASYNC, FLOOR, OPENENV
 from .tables import number_of
@@ -110,6 +110,22 @@ BUDGETS = (
     # A few belong to the server, and are there once.
     Budget("sessions", IDLE, "1,000 sessions", "threads a session", own(THREADS), at_most=0.01),
     Budget("starting", "import of the client", "1", "on the clock", own(WALL), at_most=350, unit=" ms"),
+    Budget(
+        "sessions",
+        GROWING,
+        "10,000 sessions",
+        "CPU of a step, times that with 10",
+        own(SLOWER),
+        at_most=1.2,
+    ),
+    Budget(
+        "sessions",
+        LONG,
+        "after 1,000,000 steps",
+        "CPU of a step, times that of a new episode",
+        own(SLOWER),
+        at_most=1.2,
+    ),
     Budget(
         "sessions",
         "connect, reset, step, close",

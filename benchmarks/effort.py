@@ -35,7 +35,7 @@ class Effort:
         return self.name != "full"
 
 
-SMOKE = Effort("smoke", 1, 0.05, (2,), 20, (10,), 100, (8,), 1)
+SMOKE = Effort("smoke", 1, 0.05, (2,), 20, (5, 10), 100, (8,), 1)
 """Whether each row can run; its figures mean nothing."""
 
 QUICK = Effort("quick", 3, 0.3, (1, 32), 2_000, (10, 100, 1_000), 20_000, (128,), 1)

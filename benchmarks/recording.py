@@ -32,7 +32,7 @@ ENVS = Path(__file__).parent.parent / "envs"
 SOLVED = ("ledger_mcp", "workspace_mcp", "maze_mcp")
 """Environments with tasks, whose solutions are played: a database, a folder of files, a game."""
 
-SESSIONS = 8
+SESSIONS = 4
 """That play them at once over ``/ws``."""
 
 Play = Sequence[str]
@@ -41,17 +41,17 @@ Play = Sequence[str]
 
 def run(quick: bool) -> dict[str, Any]:
     """Measure, print, and give the figures."""
-    rounds = 9 if quick else 61
-    print(f"Recording: {rounds} rounds of each side in turns, medians (and the quartiles).")
+    rounds, over_sockets = (9, 5) if quick else (61, 31)
+    print(f"Recording: {rounds} ({over_sockets} over /ws) rounds of each side in turns, medians (and the quartiles).")
     print("The step time has the reset in it. Processor time is that of the server, or of this process.\n")
     with tempfile.TemporaryDirectory() as folder:
         record = (Path(folder) / str(number) for number in itertools.count())
         pairs = {f"{name}, in process": solved(next(record), name, rounds) for name in SOLVED}
         for name in SOLVED:
-            pairs[f"{name}, /ws, {SESSIONS} sessions"] = solved_over_ws(next(record), name, rounds, SESSIONS)
+            pairs[f"{name}, /ws, {SESSIONS} sessions"] = solved_over_ws(next(record), name, over_sockets, SESSIONS)
         pairs["no work, in process"] = in_process(next(record), rounds, 25)
-        pairs["no work, /ws, 1 session"] = over_ws(next(record), rounds, 20, 1)
-        pairs["no work, /ws, 32 sessions"] = over_ws(next(record), rounds, 2, 32)
+        pairs["no work, /ws, 1 session"] = over_ws(next(record), over_sockets, 20, 1)
+        pairs["no work, /ws, 32 sessions"] = over_ws(next(record), over_sockets, 2, 32)
     print(f"{'':32}{'without':>10}{'with':>10}{'ratio':>8}{'':16}{'CPU without':>13}{'with':>10}{'ratio':>8}")
     return {name: _show(name, pair) for name, pair in pairs.items()}
 

@@ -9,12 +9,17 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 
 from .effort import Effort
-from .load import WebSocketConnection, closing, drive, frame, open_websocket
-from .rows import CALLS, CPU, MEMORY, OURS, Row, add_ratios, compare, figures_of
+from .load import Round, WebSocketConnection, closing, drive, frame, open_websocket
+from .pairs import middle
+from .rows import CALLS, CPU, MEMORY, OURS, Row, Side, add_ratios, compare, figures_of
 from .serving import SIDES, Server, floor, mcpenv, together
 from .steps import ASYNC, FLOOR, OPENENV, RESET, openenv, stepping
 
 EACH, THREADS, AFTER_FIRST, GROWTH = "KiB a session", "threads a session", "MiB after the first tenth", "MiB, ratio"
+SLOWER = "CPU µs, ratio"
+"""Processor time of a step, times that with the fewest sessions, or at the beginning of an episode."""
+
+MANY, GROWING, LONG = "/ws step, sessions held at once", "/ws step, more sessions", "/ws step in a long episode"
 
 AT_ONCE = 32
 """How many sockets are opened at once, and how many clients open and close episodes."""
@@ -96,35 +101,87 @@ async def _held(server: Server, url: str, count: int, resets: bool) -> dict[str,
 
 
 def _many(effort: Effort) -> list[Row]:
-    """All sessions step at once; each side by itself, because a process has not sockets for two of the largest."""
-    rows = []
-    for count in effort.sessions:
-        starts: dict[str, Start] = {OURS: ours, FLOOR: floor}
-        if count <= OPENENV_SESSIONS:
-            starts[OPENENV] = openenv
-        row = Row("/ws step, sessions held at once", f"{count:,} sessions")
-        for name, start in starts.items():
-            with start() as server:
-                row.sides[name] = drive(_stepping_all(server, name, count, effort))
+    """All sessions step at once. Of a side, each number of them has a server of its own, and they take turns.
+
+    Each side by itself, because a process has not sockets for two of the largest.
+    """
+    rows = {count: Row(MANY, f"{count:,} sessions") for count in effort.sessions}
+    growing = {count: Row(GROWING, f"{count:,} sessions") for count in effort.sessions[1:]}
+    sides: dict[str, Start] = {OURS: ours, FLOOR: floor, OPENENV: openenv}
+    for name, start in sides.items():
+        counts = [count for count in effort.sessions if name != OPENENV or count <= OPENENV_SESSIONS]
+        with ExitStack() as stack:
+            servers = together(stack, {str(count): start() for count in counts})
+            seen, slower = drive(_stepping_all(list(servers.values()), name, counts, effort))
+        for count in counts:
+            rows[count].sides[name] = seen[count]
+        for count in counts[1:]:
+            growing[count].sides[name] = {SLOWER: slower[count]}
+    for row in rows.values():
         add_ratios(row, CALLS, CPU)
-        rows.append(row)
-    return rows
+    return [*rows.values(), *growing.values()]
 
 
-async def _stepping_all(server: Server, name: str, count: int, effort: Effort) -> dict[str, float]:
-    url = f"{server.ws}?bytes=300" if name == FLOOR else server.ws
-    async with closing(sockets := await opened(url, count, reset=name != FLOOR)):
-        side = stepping(server, sockets, ASYNC, b"" if name == FLOOR else ASYNC.mark)
-        # Long enough for each session to have a few steps.
-        calm = replace(effort, rounds=min(effort.rounds, 3), round_s=max(effort.round_s, count / 2_000))
-        return (await compare("", "", {name: side}, calm)).sides[name]
+async def _stepping_all(
+    servers: Sequence[Server], name: str, counts: Sequence[int], effort: Effort
+) -> tuple[dict[int, dict[str, float]], dict[int, float]]:
+    """The figures by the number of sessions, and how much more processor time a step takes than with the fewest."""
+    held = [
+        await opened(f"{server.ws}?bytes=300" if name == FLOOR else server.ws, count, reset=name != FLOOR)
+        for server, count in zip(servers, counts, strict=True)
+    ]
+    async with closing([socket for sockets in held for socket in sockets]):
+        mark = b"" if name == FLOOR else ASYNC.mark
+        players = {
+            count: Rounds(stepping(server, sockets, ASYNC, mark), count / A_SECOND)
+            for count, server, sockets in zip(counts, servers, held, strict=True)
+        }
+        row = await compare(MANY, name, {str(count): player for count, player in players.items()}, effort)
+    fewest = players[counts[0]].cpu_us
+    return {count: row.sides[str(count)] for count in counts}, {
+        count: middle([more / few for more, few in zip(player.cpu_us, fewest, strict=True)])
+        for count, player in players.items()
+    }
+
+
+A_SECOND = 4_000
+"""Sessions for which a round is made a second longer, so that each has a few steps."""
+
+
+class Rounds:
+    """A side whose rounds are as long as it needs, and kept.
+
+    Attributes:
+        cpu_us: of its rounds, microseconds of processor time of a step.
+        calls: of its rounds, how many steps they had.
+    """
+
+    def __init__(self, side: Side, seconds: float) -> None:
+        self._side = side
+        self._seconds = seconds
+        self.cpu_us: list[float] = []
+        self.calls: list[int] = []
+
+    async def play(self, seconds: float) -> Round:
+        """One round."""
+        played = await self._side.play(max(seconds, self._seconds))
+        self.cpu_us.append(played.cpu_us)
+        self.calls.append(played.calls)
+        return played
+
+    def resident_kib(self) -> int:
+        """The server's memory."""
+        return self._side.resident_kib()
 
 
 # -- a long episode
 
 
 def _long(effort: Effort) -> list[Row]:
-    """One session takes steps up to the last number; what a step takes is measured on the way."""
+    """One session takes steps up to the last number; what a step takes is measured on the way.
+
+    In turns with a session beside it whose episode has just begun.
+    """
     marks = [1]
     while marks[-1] < effort.steps:
         marks.append(min(marks[-1] * 10, effort.steps))
@@ -134,21 +191,23 @@ def _long(effort: Effort) -> list[Row]:
 
 async def _long_rows(server: Server, marks: Sequence[int], effort: Effort) -> list[Row]:
     rows, step = [], frame(ASYNC.step)
-    async with closing([socket := await open_websocket(server.ws)]):
-        await socket.ask(RESET)
+    sockets = old, new = await opened(server.ws, 2)
+    async with closing(sockets):
         taken = 0
         for mark in marks:
-            await socket.ask_often(step, ASYNC.mark, max(mark - taken, 0), AHEAD)
+            await old.ask_often(step, ASYNC.mark, max(mark - taken, 0), AHEAD)
             taken = max(mark, taken)
-            latencies: list[float] = []
-            began, cpu = time.perf_counter(), server.cpu_s()
-            await socket.repeat(step, ASYNC.mark, began + effort.round_s, latencies)
-            measured = figures_of(len(latencies), time.perf_counter() - began, server.cpu_s() - cpu, latencies)
-            taken += len(latencies)
-            row = Row("/ws step in a long episode", f"after {mark:,} steps")
-            row.sides[OURS] = {**measured, MEMORY: server.resident_kib() / 1024}
+            long = Rounds(replace(stepping(server, [old], ASYNC, ASYNC.mark), before=None), 0)
+            begun = Rounds(stepping(server, [new], ASYNC, ASYNC.mark), 0)
+            row = await compare(LONG, f"after {mark:,} steps", {OURS: long, NEW: begun}, effort)
+            taken += sum(long.calls)
+            row.sides[OURS][SLOWER] = row.ratios.pop(NEW)[CPU].middle
+            del row.sides[NEW]
             rows.append(row)
     return rows
+
+
+NEW = "an episode that has just begun"
 
 
 # -- churn
