@@ -137,9 +137,9 @@ async def _stepping_all(
             for count, server, sockets in zip(counts, servers, held, strict=True)
         }
         row = await compare(MANY, name, {str(count): player for count, player in players.items()}, effort)
-    fewest = players[counts[0]].cpu_us
+    fewest = players[counts[0]].cpu_us[1:]  # without the round that is thrown away
     return {count: row.sides[str(count)] for count in counts}, {
-        count: middle([more / few for more, few in zip(player.cpu_us, fewest, strict=True)])
+        count: middle([more / few for more, few in zip(player.cpu_us[1:], fewest, strict=True)])
         for count, player in players.items()
     }
 
@@ -182,9 +182,8 @@ def _long(effort: Effort) -> list[Row]:
 
     In turns with a session beside it whose episode has just begun.
     """
-    marks = [1]
-    while marks[-1] < effort.steps:
-        marks.append(min(marks[-1] * 10, effort.steps))
+    # The rounds are steps too, and the next mark is beyond them.
+    marks = [*(mark for mark in (100_000,) if mark < effort.steps), effort.steps]
     with mcpenv(SIDES / "mcpenv_tools.py") as server:
         return drive(_long_rows(server, marks, effort))
 

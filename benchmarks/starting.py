@@ -33,18 +33,18 @@ def run(effort: Effort) -> list[Row]:
     here = Path(sys.executable)
     imports = {
         "import of the client": {
-            OURS: (here, "import mcpenv_client"),
+            OURS: (here, "from mcpenv_client import EnvClient"),
             CLIENT_FLOOR: (here, "import pydantic, websockets.asyncio.client"),
             OPENENV: (python_of("openenv-0.10.0"), "import openenv.core"),
             OPENREWARD: (python_of("openreward-0.1.167"), "import openreward"),
             "fastmcp.Client": (here, "from fastmcp import Client"),
         },
         "import of what environments are written with": {
-            OURS: (here, "import mcpenv"),
+            OURS: (here, "from mcpenv import MCPEnvironment"),
             OPENENV: (python_of("openenv-0.10.0"), "import openenv.core.env_server.mcp_environment"),
             OPENREWARD: (python_of("openreward-0.1.167"), "import openreward.environments"),
             VERIFIERS: (python_of("verifiers-0.4.0"), "import verifiers.v1"),
-            USUAL: (here, "import fastmcp"),
+            USUAL: (here, "from fastmcp import FastMCP"),
         },
     }
     rows = [

@@ -88,14 +88,14 @@ class Heard:
         inbox: where frames come.
         context: that of the conversation's task.
         outside: as that was in the beginning: what looks after a step that is under way is not inside of it.
-        begun: what was begun in place of the task and waits for something: the task is to go on with it.
+        begun: what was begun in place of the task and what it waits for: the task is to go on with it.
         error: what it raised at once.
     """
 
     inbox: Inbox
     context: contextvars.Context
     outside: contextvars.Context
-    begun: tuple[Coroutine[Any, Any, None], Any] | None = None
+    begun: tuple[Coroutine[Any, Any, None], _Awaited] | None = None
     error: BaseException | None = None
 
 
@@ -391,7 +391,7 @@ class Conversation:
         except BaseException as error:  # noqa: BLE001 - raised in the task
             heard.error = error
         else:
-            heard.begun = work, awaited
+            heard.begun = work, _Awaited(awaited)
             if self._answering:
                 self._waits()
         finally:
@@ -492,11 +492,34 @@ class Conversation:
             raise Gone from error
 
 
+class _Awaited:
+    """What a coroutine waits for that no task drives yet.
+
+    Whoever awaits a future marks it until a task has seen that; a second one who awaits it meanwhile would be refused.
+    So the mark is taken off, and is there again when the task gets it.
+    """
+
+    __slots__ = ("_future", "_marked")
+
+    def __init__(self, future: Any) -> None:
+        self._future = future
+        self._marked = getattr(future, "_asyncio_future_blocking", None) is True
+        if self._marked:
+            future._asyncio_future_blocking = False
+
+    def taken(self) -> Any:
+        """It, for the task that goes on at once."""
+        if self._marked:
+            self._future._asyncio_future_blocking = True
+        return self._future
+
+
 @types.coroutine
 def _rest_of(
-    work: Coroutine[Any, Any, None], awaited: Any, cancelled: asyncio.CancelledError | None
+    work: Coroutine[Any, Any, None], begun: _Awaited, cancelled: asyncio.CancelledError | None
 ) -> Generator[Any, Any, None]:
-    """Await ``work``, which was begun elsewhere and waits for ``awaited``, or was ``cancelled`` there."""
+    """Await ``work``, which was begun elsewhere and waits for something, or was ``cancelled`` there."""
+    awaited = begun.taken()
     # As a task does it: what is waited for is cancelled, and only if that cannot be, the waiting itself.
     if cancelled is not None and (awaited is None or not awaited.cancel()):
         try:

@@ -308,7 +308,7 @@ class Episode:
             if record.fault is not None and record.done:
                 info["fault"] = record.fault  # nobody knows what the episode is worth
             else:
-                info["return"] = self.earned
+                info["return"] = trajectory.total_reward if self.scored else None
             if record.reward is not None and record.reward.components:
                 info["reward"] = dict(record.reward.components)
             if record.reason is not None:

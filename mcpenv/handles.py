@@ -21,6 +21,9 @@ from .handed_in import HandedIn
 GRACE_S = 60.0
 """Seconds for which the handle of a past episode still answers."""
 
+MAX_PAST = 1024
+"""Handles of past episodes that still answer; where very many end, the oldest do not for all of that time."""
+
 
 @dataclass(slots=True)
 class Handle:
@@ -67,6 +70,7 @@ class Handles:
         self._new_value = new_value
         self._handles: dict[str, Handle] = {}
         self._past: deque[tuple[float, Handle]] = deque()
+        self._left = Listing()  # that of the last one retired; most have the same, and hold it together
         self._timer: asyncio.TimerHandle | None = None
         self.on_forget: Callable[[str], None] | None = None
 
@@ -88,8 +92,13 @@ class Handles:
         execution, handle.execution = handle.execution, None
         if execution is None:
             return
-        handle.left = execution.tools.listing(execution.mode)
+        left = execution.tools.listing(execution.mode)
+        if left != self._left:
+            self._left = left
+        handle.left = self._left
         self._past.append((time.monotonic() + GRACE_S, handle))
+        if len(self._past) > MAX_PAST:
+            self._forget_oldest()
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(GRACE_S, self._forget)
 
@@ -104,9 +113,12 @@ class Handles:
         self._timer = None
         now = time.monotonic()
         while self._past and self._past[0][0] <= now:
-            _, handle = self._past.popleft()
-            self._handles.pop(handle.value, None)
-            if self.on_forget is not None:
-                self.on_forget(handle.value)
+            self._forget_oldest()
         if self._past:
             self._timer = asyncio.get_running_loop().call_later(self._past[0][0] - now, self._forget)
+
+    def _forget_oldest(self) -> None:
+        _, handle = self._past.popleft()
+        self._handles.pop(handle.value, None)
+        if self.on_forget is not None:
+            self.on_forget(handle.value)

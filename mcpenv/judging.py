@@ -25,9 +25,10 @@ class Judging:
 
     Attributes:
         ended: the end is being judged, or has been: no step begins any more.
+        asks_steps: the rubric is asked about steps.
     """
 
-    __slots__ = ("_author", "_env", "_scoring", "_verification", "ended")
+    __slots__ = ("_author", "_env", "_scoring", "_verification", "asks_steps", "ended")
 
     def __init__(self, author: AuthorCode, env: Author) -> None:
         self._author = author
@@ -35,6 +36,7 @@ class Judging:
         self._scoring: Scoring | None = None
         self._verification: Verification | None = None
         self.ended = False
+        self.asks_steps = False
 
     async def begin(self, task: Task | None, timeout_s: float | None) -> None:
         """Begin an episode, after the author's reset.
@@ -82,11 +84,6 @@ class Judging:
         """Whether nothing here waits for anything."""
         scoring, verification = self._scoring, self._verification
         return (scoring is None or scoring.is_sync) and (verification is None or verification.is_sync)
-
-    @property
-    def asks_steps(self) -> bool:
-        """Whether steps are asked about; nothing is beside a tool that could not be stopped."""
-        return self._scoring is not None and self._scoring.scores_steps and not self._author.stuck
 
     async def of_step(self, call: ToolCall, outcome: ToolOutcome) -> Reward | None:
         """What the rubric says of a step.
@@ -146,6 +143,7 @@ class Judging:
         if self._env.rubric is not None:
             # Its constructor is the author's code, which may be slow.
             self._scoring = await self._author.stage("rubric", lambda: self._author.call(self._new_scoring), timeout_s)
+            self.asks_steps = self._scoring.scores_steps
 
     def _new_scoring(self) -> Scoring:
         rubric = self._env.rubric

@@ -33,8 +33,10 @@ def result_of(kind: ToolKind, value: Any) -> ToolResult:
     """
     if type(value) is kind.plain_return:
         if type(value) is str:
-            _refuse_surrogates(value)
-        text = value if type(value) is str else ("true" if value else "false") if type(value) is bool else str(value)
+            if not value.isascii():
+                _refuse_surrogates(value)
+            return ToolResult.wrapping(value, value)
+        text = ("true" if value else "false") if type(value) is bool else str(value)
         return ToolResult.wrapping(value, text)
     if "numpy" in sys.modules and _holds_numpy(value):
         value = to_plain(value, "result")
@@ -55,7 +57,7 @@ def from_fastmcp(result: FastMCPResult) -> ToolResult:
     refuse_non_finite(structured, "result", MAX_NESTING)
     refuse_non_finite(result.meta, "result.meta", MAX_NESTING)
     for block in result.content:
-        if isinstance(block, TextContent):
+        if isinstance(block, TextContent) and not block.text.isascii():
             _refuse_surrogates(block.text)
     wrapped = bool(result.meta and result.meta.get("fastmcp", {}).get("wrap_result"))
     return ToolResult.model_construct(
@@ -83,11 +85,10 @@ def to_fastmcp(result: ToolResult) -> FastMCPResult:
 
 def _refuse_surrogates(text: str) -> None:
     """A lone surrogate has no UTF-8 form, so that no plane could send it."""
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise NotSerializable("result", "the text holds a lone surrogate, which has no UTF-8 form") from error
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise NotSerializable("result", "the text holds a lone surrogate, which has no UTF-8 form") from error
 
 
 def _holds_numpy(value: Any) -> bool:

@@ -20,7 +20,7 @@ from mcp_types import InputRequiredResult
 from mcpenv_client.actions import Action
 from mcpenv_client.errors import ErrorCode, WireError
 from mcpenv_client.observations import Observation
-from mcpenv_client.records import Plane, Reward, StepRecord, ToolCall, ToolOutcome
+from mcpenv_client.records import PLAIN_TYPES, Plane, Reward, StepRecord, ToolCall, ToolOutcome
 from mcpenv_client.tools import Mode, ToolErrorType, ToolFailure
 
 from .author import Author, AuthorCode
@@ -111,9 +111,17 @@ class Stepping:
                 raise step.fault
             judging = self._judging
             of_rubric = None
-            if judging is not None and judging.asks_steps:
+            if judging is not None and judging.asks_steps and not self.author.stuck:  # beside it nothing is asked
                 of_rubric = await judging.of_step(call, outcome)
-            reward = self._reward(scored, outcome, of_rubric, step)
+            if (
+                type(scored) is Reward
+                and of_rubric is None
+                and step.finish is None
+                and type(outcome.value) in PLAIN_TYPES
+            ):
+                reward: Reward | None = scored  # nothing to add to it, as for nearly every step
+            else:
+                reward = self._reward(scored, outcome, of_rubric, step)
             record = StepRecord(call, outcome, reward, False, False, None, started_at, step.logs)
             failed = outcome.error is not None or self.author.stuck
             self.episode.judge(
@@ -150,16 +158,19 @@ class Stepping:
                 self.episode.judge(cut, step.finish, terminal, self._cut_short(outcome), self.env.max_steps)
                 if cut.done and cut.fault is None and self._judging is not None and self._judging.owes_end:
                     cut.fault = ErrorCode.CANCELLED.value
-            self._add(cut)
+            dropped = self.episode.add(cut, self.env.max_kept_steps)
+            if dropped is not None:
+                self._spill(dropped)
             raise
         finally:
             current.reset(token)
-        self._add(record)
+        dropped = self.episode.add(record, self.env.max_kept_steps)
+        if dropped is not None:
+            self._spill(dropped)
         return record
 
-    def _add(self, record: StepRecord) -> None:
-        dropped = self.episode.add(record, self.env.max_kept_steps)
-        if dropped is not None and self.sink is not None and self.episode.trajectory is not None:
+    def _spill(self, dropped: StepRecord) -> None:
+        if self.sink is not None and self.episode.trajectory is not None:
             self.sink.spill(self.episode.trajectory, [dropped])
 
     async def _with_end(self, judging: Judging, record: StepRecord) -> Reward | None:

@@ -62,13 +62,11 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             super().send_receive_event_to_app()  # knows what to answer
             return
         self.frames = []
-        self._deliver(text)
+        if not self.inbox.hears(text):
+            self._deliver(text)
 
     def _deliver(self, text: str) -> None:
         inbox = self.inbox
-        if inbox.listener is not None and not inbox.woken:
-            inbox.listener(text)
-            return
         inbox.put_nowait({"type": "websocket.receive", "text": text})
         # uvicorn stops reading after each message, and begins again when it is received.
         if (len(inbox) > MAX_UNREAD or len(text) > MAX_UNREAD_TEXT) and not self.read_paused:
@@ -160,7 +158,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             text = str(apply_mask(payload, mask), "utf-8")
         except UnicodeDecodeError:
             return False
-        self._deliver(text)
+        if not self.inbox.hears(text):
+            self._deliver(text)
         return True
 
     def _read_by_websockets(self, data: bytes) -> None:
@@ -225,10 +224,13 @@ class Inbox:
         self._arrived.append(message)
         self.wake()
 
-    @property
-    def woken(self) -> bool:
-        """Whether the reader is about to go on, or to end: what comes now comes after what it was woken for."""
-        return self._reader is None or self._reader.done()
+    def hears(self, text: str) -> bool:
+        """Give it to the listener; False if none listens, or the reader is about to go on: then it comes after that."""
+        listener, reader = self.listener, self._reader
+        if listener is None or reader is None or reader.done():
+            return False
+        listener(text)
+        return True
 
     def wake(self) -> None:
         """`wait` is to return."""

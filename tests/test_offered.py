@@ -36,7 +36,7 @@ def test_nothing_offered_is_called_as_a_module_of_ours() -> None:
 
 def test_what_is_not_there_is_said_as_of_every_module() -> None:
     with pytest.raises(AttributeError, match="module 'mcpenv' has no attribute 'nonsense'"):
-        mcpenv.nonsense
+        getattr(mcpenv, "nonsense")  # noqa: B009
     assert not hasattr(mcpenv, "__wrapped__")
     assert run("try:\n    from mcpenv import nonsense\nexcept ImportError as error: print(error.name)") == "mcpenv"
 
@@ -47,6 +47,30 @@ def test_names_are_there_however_they_are_asked_for() -> None:
         == "1.0 True"
     )
     assert run("from mcpenv import *; print(MCPEnvironment.__module__, __version__ > '')") == "mcpenv.environment True"
+
+
+def test_what_a_program_puts_on_the_module_stays() -> None:
+    put = "import mcpenv; mcpenv.Recorder = 'mine'; mcpenv.MCPEnvironment; hasattr(mcpenv, 'newer')"
+    assert run(f"{put}; print(mcpenv.Recorder)") == "mine"
+    assert not hasattr(mcpenv, "a.b")
+
+
+def test_threads_may_load_it_at_once() -> None:
+    script = (
+        "import mcpenv, threading\n"
+        "wrong = []\n"
+        "threading.excepthook = lambda args: wrong.append(args.exc_value)\n"
+        "barrier = threading.Barrier(4)\n"
+        "def load(name):\n"
+        "    barrier.wait()\n"
+        "    getattr(mcpenv, name)\n"
+        "names = ['MCPEnvironment', 'Recorder', 'tasks', 'worlds']\n"
+        "threads = [threading.Thread(target=load, args=(name,)) for name in names]\n"
+        "[thread.start() for thread in threads]\n"
+        "[thread.join() for thread in threads]\n"
+        "print(wrong)"
+    )
+    assert run(script) == "[]"
 
 
 @pytest.mark.parametrize("module", ["mcpenv.cli", "mcpenv.cli.trajectories", "mcpenv.recording", "mcpenv.tasks"])

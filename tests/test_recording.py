@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import logging
 import pickle
@@ -26,7 +27,7 @@ from mcpenv.config import ServerConfig
 from mcpenv.errors import DamagedRecord
 from mcpenv.recording import RecordedEnvironment, RecordedEpisode, Recorder, TornTail, read_episodes
 from mcpenv.recording.episodes import Ending
-from mcpenv.recording.segments import GZIP, LEVEL, member_of
+from mcpenv.recording.segments import GZIP, LEVEL, Segment, member_of
 from mcpenv.recording.writer import Job, Writer
 from mcpenv.serve import serving
 from mcpenv_client import EnvClient, Plane, ToolErrorType
@@ -363,6 +364,26 @@ def test_a_new_segment_begins_when_one_is_full(tmp_path: Path) -> None:
             recorder.write(episode(str(number)))
     assert len(segments(tmp_path)) > 3 and all(each.stat().st_size < 2000 for each in segments(tmp_path))
     assert ids(tmp_path) == [str(number) for number in range(60)]
+
+
+def test_a_full_segment_that_cannot_be_closed_takes_no_others_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close, closed = Segment.close, list[int]()
+
+    def fails_once(segment: Segment) -> None:
+        close(segment)
+        closed.append(1)
+        if len(closed) == 1:
+            raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    monkeypatch.setattr(Segment, "close", fails_once)
+    with Recorder(tmp_path, max_segment_bytes=1000) as recorder:
+        for number in range(20):
+            recorder.write(episode(str(number)))
+            recorder.flush()
+        assert recorder.counts.lost == 1  # what would have come behind the one that was closed
+    assert len(ids(tmp_path)) == 19
 
 
 @pytest.mark.slow

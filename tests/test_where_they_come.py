@@ -30,6 +30,7 @@ class Looks(MCPEnvironment):
 
     SUPPORTS_CONCURRENT_SESSIONS = True
     held, closed = threading.Event(), threading.Event()
+    loading: asyncio.Task[str] | None = None
 
     def close(self) -> None:
         """Say so."""
@@ -82,6 +83,25 @@ class Looks(MCPEnvironment):
             except asyncio.CancelledError:
                 running.uncancel()
             return "went on"
+
+        @self.tool
+        async def load() -> str:
+            """Wait for what all sessions wait for; whoever comes first begins it."""
+            if Looks.loading is None or Looks.loading.done():
+                Looks.loading = asyncio.create_task(asyncio.sleep(0.001, "loaded"))
+            return await Looks.loading
+
+        @self.tool
+        async def watched() -> str:
+            """Wait for a task that another task waits for too."""
+            job = asyncio.create_task(asyncio.sleep(0, "done"))
+
+            async def watch() -> str:
+                return f"seen {await job}"
+
+            watching = asyncio.create_task(watch())
+            await job
+            return await watching
 
         @self.tool
         async def note(number: int) -> list[int]:
@@ -288,6 +308,24 @@ def test_a_cancelled_wait_waits_for_what_it_waits_for(address: str, waits: bool)
         return await call(socket, "waits_for_a_child", waits=waits)
 
     assert play(address, moves) == "saved"
+
+
+def test_what_a_step_waits_for_others_may_wait_for_too(address: str) -> None:
+    async def moves(socket: ClientConnection) -> Any:
+        return [await call(socket, "watched") for _ in range(5)]
+
+    async def together() -> list[Any]:
+        async def one() -> list[Any]:
+            async with connect(address) as socket:
+                await socket.send('{"type": "reset"}')
+                await socket.recv()
+                return [await call(socket, "load") for _ in range(20)]
+
+        async with asyncio.timeout(PATIENCE_S):
+            return [each for many in await asyncio.gather(*(one() for _ in range(8))) for each in many]
+
+    assert play(address, moves) == ["seen done"] * 5
+    assert asyncio.run(together()) == ["loaded"] * 160
 
 
 @pytest.mark.slow

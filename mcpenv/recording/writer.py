@@ -251,10 +251,10 @@ class Writer:
     def _append(self, member: bytes) -> None:
         segment = self._segment
         if segment is None or segment.size >= self._max_segment_bytes:
+            self._segment = None
             if segment is not None:
                 segment.close()
             self._segments += 1
-            self._segment = None
             self._segment = segment = Segment(self._directory, self._name, self._segments)
         try:
             segment.append(member)

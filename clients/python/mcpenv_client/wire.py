@@ -153,12 +153,20 @@ def decode_frame(text: str | bytes) -> Frame:
     """
     try:
         frame = decode_loosely(text)
-        if type(frame) is dict and frame.get("type") == "step" and _is_plain_call(frame.get("data")):
-            # As nearly every frame. To look for numbers in the text takes longer than to look at the arguments.
-            if len(frame) == 2:
-                return Frame(_STEP, frame["data"])
-            if len(frame) == 3 and "request_id" in frame:
-                return Frame(_STEP, frame["data"], _request_id(frame["request_id"]))
+        if type(frame) is dict and frame.get("type") == "step":
+            data = frame.get("data")
+            if type(data) is dict and len(data) == 3 and data.get("type") == "call_tool":
+                arguments = data.get("arguments")
+                if (
+                    type(arguments) is dict
+                    and type(data.get("tool_name")) is str
+                    and _WITHOUT_FLOATS.issuperset(map(type, arguments.values()))
+                ):
+                    # As nearly every frame. To look for numbers in the text takes longer than to look at arguments.
+                    if len(frame) == 2:
+                        return Frame(_STEP, data)
+                    if len(frame) == 3 and "request_id" in frame:
+                        return Frame(_STEP, data, _request_id(frame["request_id"]))
         refuse_infinite(frame, text)
     except ValueError as error:
         raise InvalidJSON(f"Invalid JSON: {error}") from error
@@ -189,18 +197,6 @@ def decode_frame(text: str | bytes) -> Frame:
 
 
 _WITHOUT_FLOATS = frozenset({str, int, bool, type(None)})
-
-
-def _is_plain_call(data: Any) -> bool:
-    """Whether it is the ``data`` of a tool call with strings, integers and the like as arguments."""
-    if type(data) is not dict or len(data) != 3 or data.get("type") != "call_tool":
-        return False
-    arguments = data.get("arguments")
-    return (
-        type(arguments) is dict
-        and type(data.get("tool_name")) is str
-        and _WITHOUT_FLOATS.issuperset(map(type, arguments.values()))
-    )
 
 
 def request_id_of(text: str | bytes) -> str | None:
