@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from threading import Thread
 
 SIDES = Path(__file__).with_name("sides")
 """The programs of all sides."""
+
+LAST_WORDS = 100
+"""Lines of a server that are shown when what asked it has failed."""
 
 _SAYS_URL = re.compile(r"(?:ws|http)://127\.0\.0\.1:\d+")
 
@@ -94,7 +98,7 @@ def serve(command: Sequence[str | Path], **variables: str) -> Iterator[Server]:
     ) as process:
         try:
             assert process.stdout is not None
-            said = []
+            said: deque[str] = deque(maxlen=LAST_WORDS)
             for line in process.stdout:
                 said.append(line)
                 found = _SAYS_URL.search(line)
@@ -103,8 +107,12 @@ def serve(command: Sequence[str | Path], **variables: str) -> Iterator[Server]:
             else:
                 raise RuntimeError(f"{command} did not start:\n{''.join(said)}")
             # A server whose output nobody reads stops when the pipe is full.
-            Thread(target=process.stdout.read, daemon=True).start()
-            yield Server(found[0].replace("ws://", "http://"), process.pid, time.perf_counter() - began)
+            Thread(target=said.extend, args=(process.stdout,), daemon=True).start()
+            try:
+                yield Server(found[0].replace("ws://", "http://"), process.pid, time.perf_counter() - began)
+            except Exception as error:
+                error.add_note(f"{' '.join(map(str, command))} had said:\n{''.join(said.copy())}")
+                raise
         finally:
             process.terminate()
             try:
