@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import socket
@@ -11,6 +12,7 @@ import sys
 import sysconfig
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from mcpenv import InvalidTasks, Misuse, Reward, TaskSet
 from mcpenv.errors import InvalidVerifier, VerifierFailed
 from mcpenv.verify import Evidence, check, run
 from mcpenv.verify.process import CHILD, MAX_ANSWER
+from mcpenv.verify.specs import parse
 from mcpenv_client.tasks import OracleCall, Task
 
 TASK = Task(id="pay", metadata={"amount": 10}, oracle=[OracleCall(tool_name="pay")], reward_range=(-1.0, 2.0))
@@ -436,3 +439,40 @@ def test_without_one_of_the_walls_nothing_is_run() -> None:
     assert "could open /" in put_up("walls._landlock = lambda *rules: None")
     assert "and this is riscv64" in put_up("walls.platform.machine = lambda: 'riscv64'")
     assert "Landlock, in Linux 5.13 or later" in put_up("walls._CREATE_RULESET = 9999")
+
+
+class _Garbage:
+    """Lets go of the interpreter when the collector finds it, in the middle of whatever runs then."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        time.sleep(0)
+
+
+def test_threads_may_read_verifiers_at_once() -> None:
+    wrong: list[BaseException] = []
+
+    def read(thread: int) -> None:
+        for number in range(100):
+            for _ in range(20):
+                _Garbage()
+            lines = [f"    x{line} = [[{{'a': ({line}, {number}, {thread})}}]]" for line in range(30)]
+            code = "\n".join(["def verify(task, before, after, changes):", *lines, "    return 1"])
+            try:
+                parse({"kind": "python", "code": code})
+            except BaseException as error:  # noqa: BLE001 - looked at below
+                wrong.append(error)
+
+    thresholds = gc.get_threshold()
+    gc.set_threshold(200)
+    try:
+        threads = [threading.Thread(target=read, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        gc.set_threshold(*thresholds)
+    assert wrong == []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
+import threading
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -78,6 +80,26 @@ class ExpectOnly(_Spec):
     ignore: list[PatternText] = []
 
 
+_READING = threading.RLock()
+"""CPython 3.11 counts the depth of a syntax tree in a place that all threads share: of two that make one at the same
+time, one may fail with SystemError (python/cpython#106905)."""
+
+
+@functools.lru_cache(maxsize=64)
+def _fault_in(code: str) -> str | None:
+    """What is wrong with the code of a verifier; the same is read with each episode."""
+    try:
+        with _READING:
+            body = ast.parse(code).body
+    except SyntaxError as error:
+        return f"line {error.lineno}: {error.msg}"
+    except (ValueError, RecursionError, MemoryError):
+        return "it cannot be read as Python"
+    if not any(_defines(each, "verify") for each in body):
+        return "it defines no function verify(task, before, after, changes)"
+    return None
+
+
 class PythonVerifier(_Spec):
     """Python code of a task file. It defines ``verify(task, before, after, changes)`` and runs in a sandbox."""
 
@@ -91,14 +113,9 @@ class PythonVerifier(_Spec):
     @classmethod
     def _readable(cls, code: str) -> str:
         """Read, and never run: a mistake of writing is told when the task is read."""
-        try:
-            body = ast.parse(code).body
-        except SyntaxError as error:
-            raise ValueError(f"line {error.lineno}: {error.msg}") from error
-        except (ValueError, RecursionError, MemoryError) as error:
-            raise ValueError("it cannot be read as Python") from error
-        if not any(_defines(each, "verify") for each in body):
-            raise ValueError("it defines no function verify(task, before, after, changes)")
+        fault = _fault_in(code)
+        if fault is not None:
+            raise ValueError(fault)
         return code
 
 
