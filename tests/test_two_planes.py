@@ -395,6 +395,7 @@ def test_idempotency_keys_over_http() -> None:
 def test_sessions_and_capacity_say_what_runs() -> None:
     async def main(url: str) -> None:
         async with control(url) as orchestrator, httpx.AsyncClient(base_url=url) as http:
+            assert (await orchestrator.ask("state"))["data"]["step_count"] == 0  # from then on the session is there
             assert (await http.get("/sessions")).json()["sessions"][0]["state"] == "new"
             mcp_url = (await orchestrator.ask("reset"))["data"]["info"]["mcp_url"]
             async with agent(mcp_url, "2026-07-28") as client:
