@@ -98,11 +98,14 @@ class Slots:
         """
         if not self.open:
             raise self.refusal("this server takes no new sessions now")
-        if not self._queue and (not self.full or await make_room(orchestrated)):
-            self.taken += 1
-            return
+        if not self._queue:
+            if not self.full:
+                self.taken += 1
+                return
+            await make_room(orchestrated)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append(turn)
+        self._give()  # what became free meanwhile, whoever freed it, went to those who waited then, or to nobody
         try:
             async with asyncio.timeout(self._queue_timeout_s):
                 await turn

@@ -151,3 +151,44 @@ def test_a_server_that_ends_refuses_who_waits_and_who_comes() -> None:
         assert one.taken == 0
 
     run(main)
+
+
+def test_a_slot_that_becomes_free_while_others_are_asked_to_give_way_is_not_lost() -> None:
+    async def main() -> None:
+        slots = Slots(lambda: 1, queue_timeout_s=60, max_quarantined=0)
+        await slots.take(no_room, True)
+
+        async def somebody_leaves(orchestrated: bool) -> bool:
+            slots.free()
+            return False
+
+        async with asyncio.timeout(10):
+            await slots.take(somebody_leaves, True)
+        assert (slots.taken, slots.waiting) == (1, 0)
+
+    asyncio.run(main())
+
+
+def test_a_slot_that_was_freed_for_one_and_given_to_another_is_not_given_twice() -> None:
+    async def main() -> None:
+        slots = Slots(lambda: 1, queue_timeout_s=60, max_quarantined=0)
+        await slots.take(no_room, True)
+        others: list[asyncio.Task[None]] = []
+
+        async def gives_way(orchestrated: bool) -> bool:
+            others.append(asyncio.ensure_future(slots.take(no_room, True)))
+            while not slots.waiting:
+                await asyncio.sleep(0)
+            slots.free()  # the other one has waited for longer
+            return True
+
+        asking = asyncio.ensure_future(slots.take(gives_way, True))
+        async with asyncio.timeout(10):
+            while not (others and others[0].done()):
+                await asyncio.sleep(0)
+            assert (slots.taken, slots.waiting) == (1, 1)
+            slots.free()
+            await asking
+        assert (slots.taken, slots.waiting) == (1, 0)
+
+    asyncio.run(main())
