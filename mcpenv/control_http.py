@@ -12,11 +12,8 @@ from starlette.responses import HTMLResponse, Response
 
 from mcpenv_client.errors import (
     CapacityReached,
-    ExecutionError,
     InvalidJSON,
     InvalidMessage,
-    McpenvError,
-    NotSerializable,
     OperationCancelled,
     WireError,
 )
@@ -25,7 +22,7 @@ from mcpenv_client.wire import MAX_REQUEST_ID, EpisodeState, observation_data, t
 
 from .config import ServerConfig
 from .describe import Description
-from .failures import new_incident
+from .failures import wire_error
 from .membership import Membership
 from .openapi import document, page
 from .pool import SessionPool
@@ -131,7 +128,7 @@ class ControlRoutes:
             )
             return Response(answer.text, answer.status, media_type="application/json")
         except Exception as error:  # noqa: BLE001 - the wire's boundary
-            return refusal(wire_error(error, request))
+            return refusal(wire_error(error, request.url.path))
 
     async def _reset(self, body: dict[str, Any], request: Request) -> dict[str, Any]:
         session_id = _session_id(body.pop("session_id", None))
@@ -242,7 +239,7 @@ async def answered(make: Callable[[Request], Awaitable[dict[str, Any]]], request
     try:
         return plain_json(await make(request))
     except Exception as error:  # noqa: BLE001 - the wire's boundary
-        return refusal(wire_error(error, request))
+        return refusal(wire_error(error, request.url.path))
 
 
 async def _answer(making: Awaitable[dict[str, Any]], request: Request) -> Answer:
@@ -253,22 +250,8 @@ async def _answer(making: Awaitable[dict[str, Any]], request: Request) -> Answer
         cancelled = OperationCancelled("the request was cancelled")
         return Answer(encode(cancelled.to_wire()).decode(), cancelled.http_status)
     except Exception as error:  # noqa: BLE001 - the wire's boundary
-        refused = wire_error(error, request)
+        refused = wire_error(error, request.url.path)
         return Answer(encode(refused.to_wire()).decode(), refused.http_status, is_final(refused))
-
-
-def wire_error(error: Exception, request: Request) -> WireError:
-    """What the client may know of an error; the log has the rest."""
-    if isinstance(error, WireError):
-        return error
-    if isinstance(error, NotSerializable):
-        logger.error("a reply has no JSON form: %s", error)
-        return ExecutionError(f"the reply has no JSON form: {error}")
-    if isinstance(error, McpenvError):
-        return ExecutionError(str(error))
-    incident = new_incident()
-    logger.error("incident %s: %s could not be answered", incident, request.url.path, exc_info=error)
-    return ExecutionError(f"internal error (incident {incident})", incident=incident)
 
 
 def refusal(error: WireError) -> Response:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-import types
 from collections import deque
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -20,7 +19,7 @@ from starlette.types import Message, Receive, Send
 from mcpenv_client.errors import CapacityReached, InvalidJSON, InvalidMessage, Unauthorized, WireError
 from mcpenv_client.wire import Frame, FrameType, decode_frame, encode_reply, request_id_of
 
-from .eager import go_on
+from .eager import Begun
 from .execution import Execution
 from .frame_answers import answer_at_once, answer_frame, cancelled_answer
 from .pool import SessionPool
@@ -88,14 +87,14 @@ class Heard:
         inbox: where frames come.
         context: that of the conversation's task.
         outside: as that was in the beginning: what looks after a step that is under way is not inside of it.
-        begun: what was begun in place of the task and what it waits for: the task is to go on with it.
+        begun: what was begun in place of the task and waits for something: the task is to go on with it.
         error: what it raised at once.
     """
 
     inbox: Inbox
     context: contextvars.Context
     outside: contextvars.Context
-    begun: tuple[Coroutine[Any, Any, None], _Awaited] | None = None
+    begun: Begun | None = None
     error: BaseException | None = None
 
 
@@ -366,8 +365,8 @@ class Conversation:
         if heard.error is not None:
             raise heard.error
         if heard.begun is not None:
-            (work, awaited), heard.begun = heard.begun, None
-            await _rest_of(work, awaited, cancelled)
+            begun, heard.begun = heard.begun, None
+            await begun.rest(cancelled)
 
     def _hears(self, text: str) -> None:
         """A frame came, and nothing is under way."""
@@ -391,7 +390,7 @@ class Conversation:
         except BaseException as error:  # noqa: BLE001 - raised in the task
             heard.error = error
         else:
-            heard.begun = work, _Awaited(awaited)
+            heard.begun = Begun(work, awaited)
             if self._answering:
                 self._waits()
         finally:
@@ -490,43 +489,6 @@ class Conversation:
             await self._send({"type": "websocket.close", "code": code, "reason": reason[:MAX_REASON]})
         except (OSError, RuntimeError) as error:
             raise Gone from error
-
-
-class _Awaited:
-    """What a coroutine waits for that no task drives yet.
-
-    Whoever awaits a future marks it until a task has seen that; a second one who awaits it meanwhile would be refused.
-    So the mark is taken off, and is there again when the task gets it.
-    """
-
-    __slots__ = ("_future", "_marked")
-
-    def __init__(self, future: Any) -> None:
-        self._future = future
-        self._marked = getattr(future, "_asyncio_future_blocking", None) is True
-        if self._marked:
-            future._asyncio_future_blocking = False
-
-    def taken(self) -> Any:
-        """It, for the task that goes on at once."""
-        if self._marked:
-            self._future._asyncio_future_blocking = True
-        return self._future
-
-
-@types.coroutine
-def _rest_of(
-    work: Coroutine[Any, Any, None], begun: _Awaited, cancelled: asyncio.CancelledError | None
-) -> Generator[Any, Any, None]:
-    """Await ``work``, which was begun elsewhere and waits for something, or was ``cancelled`` there."""
-    awaited = begun.taken()
-    # As a task does it: what is waited for is cancelled, and only if that cannot be, the waiting itself.
-    if cancelled is not None and (awaited is None or not awaited.cancel()):
-        try:
-            awaited = work.throw(cancelled)
-        except StopIteration:
-            return
-    yield from go_on(work, awaited)
 
 
 _ASIDE: set[asyncio.Task[None]] = set()

@@ -469,8 +469,7 @@ class Execution(Stepping):
         try:
             if episode_id is not None and episode_id != self.episode.id:
                 raise EpisodeDone("The episode is over.")
-            judging = self._judging
-            if self.episode.state is not _RUNNING or (judging is not None and judging.ended):
+            if not self._may_step:
                 await self._under_way.run(self._begin_step())
             return await self._begun(tool, name, arguments, self._run_of(tool), plane, principal, timeout_s, on_ran)
         finally:

@@ -14,7 +14,7 @@ import secrets
 
 from fastmcp.exceptions import ToolError
 
-from mcpenv_client.errors import ExecutionError, FactoryError, WireError
+from mcpenv_client.errors import ExecutionError, FactoryError, McpenvError, NotSerializable, WireError
 from mcpenv_client.tools import Mode, ToolErrorType, ToolFailure
 
 logger = logging.getLogger("mcpenv")
@@ -105,6 +105,24 @@ def factory_failure(name: str, error: BaseException) -> WireError:
     return FactoryError(
         f"the environment could not be made: {type(error).__name__} (incident {incident})", incident=incident
     )
+
+
+def wire_error(error: Exception, what: str) -> WireError:
+    """What an orchestrator may know of an error; the log has the rest.
+
+    Args:
+        what: could not be answered.
+    """
+    if isinstance(error, WireError):
+        return error
+    if isinstance(error, NotSerializable):
+        logger.error("a reply has no JSON form: %s", error)
+        return ExecutionError(f"the reply has no JSON form: {error}")
+    if isinstance(error, McpenvError):
+        return ExecutionError(str(error))
+    incident = new_incident()
+    logger.error("incident %s: %s could not be answered", incident, what, exc_info=error)
+    return ExecutionError(f"internal error (incident {incident})", incident=incident)
 
 
 def own_words(error: BaseException) -> str:

@@ -6,18 +6,14 @@ import logging
 from typing import Any
 
 from mcpenv_client.errors import (
-    ExecutionError,
     InvalidMessage,
-    McpenvError,
-    NotSerializable,
     OperationCancelled,
-    WireError,
 )
 from mcpenv_client.values import to_plain
 from mcpenv_client.wire import Frame, FrameType, encode_reply, observation_data, timeout_of
 
 from .execution import Execution
-from .failures import new_incident
+from .failures import wire_error
 from .openenv_route import answer_on_socket
 from .quick_json import step_reply
 from .replies import Answer, is_final
@@ -27,6 +23,7 @@ from .shim import data_of, latest
 logger = logging.getLogger("mcpenv")
 
 _STEP = FrameType.STEP
+_A_FRAME = "a frame"
 
 
 async def answer_frame(session: Session, frame: Frame) -> Answer:
@@ -52,11 +49,9 @@ async def answer_frame(session: Session, frame: Frame) -> Answer:
             return Answer(encode_reply("mcp", data, frame.request_id))
         state = to_plain(await session.state(frame.timeout_s), "state")
         return Answer(encode_reply("state", state, frame.request_id))
-    except McpenvError as error:
-        refused = _wire_error(error)
-        return Answer(encode_reply("error", refused.to_wire(), frame.request_id), final=is_final(refused))
     except Exception as error:  # noqa: BLE001 - the wire's boundary; logged there
-        return Answer(encode_reply("error", _internal(error).to_wire(), frame.request_id))
+        refused = wire_error(error, _A_FRAME)
+        return Answer(encode_reply("error", refused.to_wire(), frame.request_id), final=is_final(refused))
 
 
 async def answer_at_once(session: Session, frame: Frame, execution: Execution, episode_id: str | None) -> str:
@@ -73,10 +68,8 @@ async def answer_at_once(session: Session, frame: Frame, execution: Execution, e
         if frame.type is FrameType.TRAJECTORY:
             return encode_reply("trajectory", _trajectory(session), frame.request_id)
         return encode_reply("cancel", {"cancelled": _cancel(session, frame)}, frame.request_id)
-    except McpenvError as error:
-        return encode_reply("error", _wire_error(error).to_wire(), frame.request_id)
     except Exception as error:  # noqa: BLE001 - the wire's boundary; logged there
-        return encode_reply("error", _internal(error).to_wire(), frame.request_id)
+        return encode_reply("error", wire_error(error, _A_FRAME).to_wire(), frame.request_id)
 
 
 def cancelled_answer(frame: Frame) -> Answer:
@@ -122,18 +115,3 @@ def _trajectory(session: Session) -> dict[str, Any]:
     if trajectory is None:
         raise InvalidMessage("there is no episode yet; reset first")
     return trajectory.to_plain()
-
-
-def _wire_error(error: McpenvError) -> WireError:
-    if isinstance(error, WireError):
-        return error
-    if isinstance(error, NotSerializable):
-        logger.error("a reply has no JSON form: %s", error)
-        return ExecutionError(f"the reply has no JSON form: {error}")
-    return ExecutionError(str(error))
-
-
-def _internal(error: Exception) -> WireError:
-    incident = new_incident()
-    logger.error("incident %s: a frame could not be answered", incident, exc_info=error)
-    return ExecutionError(f"internal error (incident {incident})", incident=incident)

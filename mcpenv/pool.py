@@ -416,14 +416,10 @@ class SessionPool:
         execution.author.on_stuck = self.slots.quarantine
         return execution
 
-    async def make_room(self, orchestrated: bool) -> bool:
-        """Free a slot for a session that has an orchestrator, or has none; whether there is one."""
-        while self.slots.full:
-            victim = self.who_gives_way(orchestrated)
-            if victim is None:
-                return False
+    async def make_room(self, orchestrated: bool) -> None:
+        """Free a slot, if one can be, for a session that has an orchestrator, or has none."""
+        while self.slots.full and (victim := self.who_gives_way(orchestrated)) is not None:
             await self.close(victim)
-        return True
 
     def who_gives_way(self, orchestrated: bool) -> Session | None:
         """A session that nobody misses; with one slot, an idle agent's too.

@@ -15,8 +15,8 @@ from mcpenv_client.errors import CapacityReached
 RETRY_AFTER_S = 5.0
 """When a refused client is told to ask again, in seconds."""
 
-MakeRoom = Callable[[bool], Awaitable[bool]]
-"""Frees a slot, if it can, for a session that has an orchestrator (or has none), and says whether it did."""
+MakeRoom = Callable[[bool], Awaitable[None]]
+"""Frees a slot, if it can, for a session that has an orchestrator (or has none)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Slots:
         """Take a slot; when there is none, wait in line. Cancelling gives the place, or the slot, back.
 
         Args:
-            make_room: asked when all are taken and nobody waits: whether it freed one.
+            make_room: called when all are taken and nobody waits.
             orchestrated: whether it is for a session that has an orchestrator; who gives way depends on it.
 
         Raises:
@@ -103,6 +103,8 @@ class Slots:
                 self.taken += 1
                 return
             await make_room(orchestrated)
+            if self.closed:
+                raise self.refusal("this server is about to end")
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append(turn)
         self._give()  # what became free meanwhile, whoever freed it, went to those who waited then, or to nobody

@@ -21,7 +21,8 @@ from mcpenv_client.errors import McpenvError, WireError
 from mcpenv_client.values import encode
 from mcpenv_client.wire import describe_faults
 
-from .control_http import ControlRoutes, wire_error
+from .control_http import ControlRoutes
+from .failures import wire_error
 from .workers import THREADS
 
 _SPLIT_TYPES = ("train", "validation", "test")
@@ -122,7 +123,7 @@ class TaskRoutes:
         except WireError as refused:
             return refused.http_status, {"detail": refused.message}
         except Exception as error:  # noqa: BLE001 - the wire's boundary; logged there
-            failed = wire_error(error, request)
+            failed = wire_error(error, request.url.path)
             return failed.http_status, {"detail": failed.message}
 
 

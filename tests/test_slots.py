@@ -12,8 +12,8 @@ from mcpenv.slots import Slots
 from mcpenv_client import CapacityReached
 
 
-async def no_room(orchestrated: bool) -> bool:
-    return False
+async def no_room(orchestrated: bool) -> None:
+    pass
 
 
 def slots(limit: int = 1, *, queue_timeout_s: float = 30.0, max_quarantined: int = 0) -> Slots:
@@ -65,10 +65,9 @@ def test_room_is_made_only_when_all_are_taken_and_nobody_waits() -> None:
     async def main() -> None:
         one = slots()
 
-        async def room(orchestrated: bool) -> bool:
+        async def room(orchestrated: bool) -> None:
             asked.append("room")
             one.free()
-            return True
 
         await one.take(room, True)
         assert asked == []
@@ -155,40 +154,53 @@ def test_a_server_that_ends_refuses_who_waits_and_who_comes() -> None:
 
 def test_a_slot_that_becomes_free_while_others_are_asked_to_give_way_is_not_lost() -> None:
     async def main() -> None:
-        slots = Slots(lambda: 1, queue_timeout_s=60, max_quarantined=0)
-        await slots.take(no_room, True)
+        one = slots()
+        await one.take(no_room, True)
 
-        async def somebody_leaves(orchestrated: bool) -> bool:
-            slots.free()
-            return False
+        async def somebody_leaves(orchestrated: bool) -> None:
+            one.free()
 
         async with asyncio.timeout(10):
-            await slots.take(somebody_leaves, True)
-        assert (slots.taken, slots.waiting) == (1, 0)
+            await one.take(somebody_leaves, True)
+        assert (one.taken, one.waiting) == (1, 0)
 
-    asyncio.run(main())
+    run(main)
 
 
 def test_a_slot_that_was_freed_for_one_and_given_to_another_is_not_given_twice() -> None:
     async def main() -> None:
-        slots = Slots(lambda: 1, queue_timeout_s=60, max_quarantined=0)
-        await slots.take(no_room, True)
+        one = slots()
+        await one.take(no_room, True)
         others: list[asyncio.Task[None]] = []
 
-        async def gives_way(orchestrated: bool) -> bool:
-            others.append(asyncio.ensure_future(slots.take(no_room, True)))
-            while not slots.waiting:
+        async def gives_way(orchestrated: bool) -> None:
+            others.append(asyncio.ensure_future(one.take(no_room, True)))
+            while not one.waiting:
                 await asyncio.sleep(0)
-            slots.free()  # the other one has waited for longer
-            return True
+            one.free()  # the other one has waited for longer
 
-        asking = asyncio.ensure_future(slots.take(gives_way, True))
+        asking = asyncio.ensure_future(one.take(gives_way, True))
         async with asyncio.timeout(10):
             while not (others and others[0].done()):
                 await asyncio.sleep(0)
-            assert (slots.taken, slots.waiting) == (1, 1)
-            slots.free()
+            assert (one.taken, one.waiting) == (1, 1)
+            one.free()
             await asking
-        assert (slots.taken, slots.waiting) == (1, 0)
+        assert (one.taken, one.waiting) == (1, 0)
 
-    asyncio.run(main())
+    run(main)
+
+
+def test_who_asks_while_the_server_begins_to_end_is_refused() -> None:
+    async def main() -> None:
+        one = slots()
+        await one.take(no_room, True)
+
+        async def ends(orchestrated: bool) -> None:
+            one.close()
+
+        async with asyncio.timeout(10):
+            with pytest.raises(CapacityReached, match="about to end"):
+                await one.take(ends, True)
+
+    run(main)

@@ -366,16 +366,15 @@ class Hub:
         if self._rate is not None:
             self._rate.spend(agent)
 
-    async def _make_room(self, orchestrated: bool) -> bool:
-        """Have the session end that nobody misses, the one not used for longest; whether there is one."""
+    async def _make_room(self, orchestrated: bool) -> None:
+        """Have the session end that nobody misses, the one not used for longest, if there is one."""
         while self._slots.full:
             workers = [worker for worker in self._workers if worker.ready]
             used = await asyncio.gather(*(_or_nothing(worker, "gives_way", (orchestrated,)) for worker in workers))
             idle = [(when, worker) for when, worker in zip(used, workers, strict=True) if isinstance(when, float)]
             if not idle:
-                return False
+                return
             await _or_nothing(min(idle, key=lambda each: each[0])[1], "give_way", (orchestrated,))
-        return True
 
 
 class _Desk:
