@@ -28,12 +28,16 @@ class Pair:
         return [of(one) / of(other) for one, other in zip(self.with_it, self.without, strict=True)]
 
 
-def take_turns(sides: tuple[Callable[[], Measured], Callable[[], Measured]], rounds: int) -> Pair:
+Side = Callable[[int], Measured]
+"""Measures a round, which it is told the number of: both sides do the same in rounds of the same number."""
+
+
+def take_turns(sides: tuple[Side, Side], rounds: int) -> Pair:
     """Measure (without, with) so many times, each one first as often as the other; a first round is thrown away."""
     pair = Pair()
     for number in range(-1, rounds):
         order = (0, 1) if number % 2 == 0 else (1, 0)
-        measured = {side: sides[side]() for side in order}
+        measured = {side: sides[side](number) for side in order}
         if number >= 0:
             pair.without.append(measured[0])
             pair.with_it.append(measured[1])

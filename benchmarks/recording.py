@@ -1,7 +1,8 @@
 """What recording costs: the same steps with and without it, in process and over ``/ws``.
 
 On environments with tasks, whose solutions are played and verified, and on a tool that does nothing: the most that it
-can cost. A round is short and the two sides take turns, because the machine is faster and slower from second to second.
+can cost. A round is two episodes and the two sides take turns, because the machine is faster and slower from one tenth
+of a second to the next.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from websockets.asyncio.client import ClientConnection, connect
 
@@ -26,6 +27,8 @@ from .pairs import Clock, Measured, Pair, middle, take_turns
 from .serving import Server, mcpenv, process_cpu_s
 from .world import STEPS, Counter
 
+T = TypeVar("T")
+
 WORLD = Path(__file__).with_name("world.py")
 GOAL = 1.05
 ENVS = Path(__file__).parent.parent / "envs"
@@ -35,13 +38,16 @@ SOLVED = ("ledger_mcp", "workspace_mcp", "maze_mcp")
 SESSIONS = 4
 """That play them at once over ``/ws``."""
 
+AT_ONCE = 2
+"""Episodes of a round: the machine is faster and slower from one tenth of a second to the next."""
+
 Play = Sequence[str]
 """The frames of one episode: its reset, its steps, and its end if no step is one."""
 
 
 def run(quick: bool) -> dict[str, Any]:
     """Measure, print, and give the figures."""
-    rounds, over_sockets = (9, 5) if quick else (61, 31)
+    rounds, over_sockets = (99, 41) if quick else (660, 330)
     print(f"Recording: {rounds} ({over_sockets} over /ws) rounds of each side in turns, medians (and the quartiles).")
     print("The step time has the reset in it. Processor time is that of the server, or of this process.\n")
     with tempfile.TemporaryDirectory() as folder:
@@ -49,42 +55,43 @@ def run(quick: bool) -> dict[str, Any]:
         pairs = {f"{name}, in process": solved(next(record), name, rounds) for name in SOLVED}
         for name in SOLVED:
             pairs[f"{name}, /ws, {SESSIONS} sessions"] = solved_over_ws(next(record), name, over_sockets, SESSIONS)
-        pairs["no work, in process"] = in_process(next(record), rounds, 25)
-        pairs["no work, /ws, 1 session"] = over_ws(next(record), over_sockets, 20, 1)
-        pairs["no work, /ws, 32 sessions"] = over_ws(next(record), over_sockets, 2, 32)
+        pairs["no work, in process"] = in_process(next(record), rounds)
+        pairs["no work, /ws, 1 session"] = over_ws(next(record), over_sockets, 1)
+        pairs["no work, /ws, 32 sessions"] = over_ws(next(record), over_sockets, 32)
     print(f"{'':32}{'without':>10}{'with':>10}{'ratio':>8}{'':16}{'CPU without':>13}{'with':>10}{'ratio':>8}")
     return {name: _show(name, pair) for name, pair in pairs.items()}
 
 
-def in_process(folder: Path, rounds: int, episodes: int) -> Pair:
+def in_process(folder: Path, rounds: int) -> Pair:
     """``env.step`` in a loop."""
     plain, recorded = Counter(), Counter()
     with Recorder(folder) as recorder:
         recorder.attach(recorded)
 
-        def play(env: Counter) -> Measured:
+        def play(env: Counter, number: int) -> Measured:
             clock = Clock()
-            for _ in range(episodes):
+            for _ in range(AT_ONCE):
                 env.reset()
                 for _ in range(STEPS):
                     env.call_tool("add_sync", {"by": 1})
             recorder.flush()  # what is written later is no less a cost
-            return clock.measured(episodes * STEPS)
+            return clock.measured(AT_ONCE * STEPS)
 
         return take_turns((partial(play, plain), partial(play, recorded)), rounds)
 
 
 def solved(folder: Path, name: str, rounds: int) -> Pair:
-    """In process, the solutions of all tasks of an environment, verified and all."""
+    """In process, the solutions of the tasks of an environment, verified and all."""
     target = load_target(str(ENVS / name))
     plain, recorded = target.make(), target.make()
+    tasks = list(type(plain).tasks or ())
     with Recorder(folder) as recorder:
         recorder.attach(recorded)
 
-        def play(env: MCPEnvironment) -> Measured:
-            tasks, steps = list(type(env).tasks or ()), 0
+        def play(env: MCPEnvironment, number: int) -> Measured:
+            steps = 0
             clock = Clock()
-            for task in tasks:
+            for task in _in_round(number, tasks):
                 env.reset(task=task.id)
                 for call in task.oracle or ():
                     env.call_tool(call.tool_name, call.arguments)
@@ -97,7 +104,7 @@ def solved(folder: Path, name: str, rounds: int) -> Pair:
 
 
 def solved_over_ws(folder: Path, name: str, rounds: int, sessions: int) -> Pair:
-    """The same over sockets: each of so many sessions plays all of them."""
+    """The same over sockets, by so many sessions at once."""
     env = load_target(str(ENVS / name)).make()
     plays = [
         [
@@ -111,25 +118,35 @@ def solved_over_ws(folder: Path, name: str, rounds: int, sessions: int) -> Pair:
     return _over_ws(ENVS / name, folder, rounds, plays, sessions)
 
 
-def over_ws(folder: Path, rounds: int, episodes: int, sessions: int) -> Pair:
+def over_ws(folder: Path, rounds: int, sessions: int) -> Pair:
     """Steps of a tool that does nothing, over sockets to a server in a process of its own."""
     play = [_frame("reset", {}), *[_call("add", {"by": 1})] * STEPS]
-    return _over_ws(WORLD, folder, rounds, [play] * episodes, sessions)
+    return _over_ws(WORLD, folder, rounds, [play], sessions)
 
 
 def _over_ws(target: Path, folder: Path, rounds: int, plays: Sequence[Play], sessions: int) -> Pair:
     with mcpenv(target) as plain, mcpenv(target, "--record", str(folder)) as recorded, asyncio.Runner() as runner:
         with _sockets(runner, plain, sessions) as of_plain, _sockets(runner, recorded, sessions) as of_recorded:
-            steps = sessions * sum(frame.startswith(_STEP) for play in plays for frame in play)
 
-            async def play(server: Server, sockets: Sequence[ClientConnection]) -> Measured:
+            async def play(server: Server, sockets: Sequence[ClientConnection], number: int) -> Measured:
+                played = _in_round(number, plays)
+                steps = sessions * sum(frame.startswith(_STEP) for play in played for frame in play)
                 clock = Clock(lambda: process_cpu_s(server.pid))
-                await asyncio.gather(*(_play(socket, plays) for socket in sockets))
+                await asyncio.gather(*(_play(socket, played) for socket in sockets))
                 return clock.measured(steps)
 
             return take_turns(
-                (lambda: runner.run(play(plain, of_plain)), lambda: runner.run(play(recorded, of_recorded))), rounds
+                (
+                    lambda number: runner.run(play(plain, of_plain, number)),
+                    lambda number: runner.run(play(recorded, of_recorded, number)),
+                ),
+                rounds,
             )
+
+
+def _in_round(number: int, plays: Sequence[T]) -> list[T]:
+    """The next ones, and after the last the first again."""
+    return [plays[(number * AT_ONCE + each) % len(plays)] for each in range(AT_ONCE)]
 
 
 @contextlib.contextmanager

@@ -82,15 +82,16 @@ def test_a_process_tree_is_read_while_its_threads_come_and_go() -> None:
             thread.join()
 
 
-def test_both_sides_of_a_pair_come_first_as_often() -> None:
-    order: list[str] = []
+def test_both_sides_of_a_pair_come_first_as_often_and_do_the_same_in_a_round() -> None:
+    order: list[tuple[str, int]] = []
 
-    def side(name: str, cost: float) -> Measured:
-        order.append(name)
+    def side(name: str, cost: float, number: int) -> Measured:
+        order.append((name, number))
         return Measured(cost, cost)
 
-    pair = take_turns((lambda: side("without", 1.0), lambda: side("with", 2.0)), 4)
-    assert order[2:] == ["without", "with", "with", "without"] * 2
+    pair = take_turns((lambda number: side("without", 1.0, number), lambda number: side("with", 2.0, number)), 4)
+    assert [name for name, _ in order[2:]] == ["without", "with", "with", "without"] * 2
+    assert [number for _, number in order[2:]] == [0, 0, 1, 1, 2, 2, 3, 3]
     assert pair.ratios(lambda measured: measured.wall_s) == [2.0] * 4 and isinstance(pair, Pair)
 
 

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcpenv")
 
+QUICKLY_WRITTEN = 1 << 17
+"""Bytes of a line up to which it is compressed and written in about the time of a step."""
+
 Tools = Callable[[], Sequence[Tool] | None]
 """What agents could call, asked when an episode is over; None where that is not known."""
 
@@ -40,10 +43,10 @@ Tools = Callable[[], Sequence[Tool] | None]
 class Recorder:
     """Writes episodes to a folder, each whole or not at all; several processes may write to the same one.
 
-    Steps are not held up: nothing is done for a step, and when an episode is over, a thread of its own compresses and
-    writes it. A server's recorder has an episode on disk before the reset or close that follows it is answered; in
-    process, `flush` waits for it. "On disk" means with the operating system: a killed process loses nothing, a machine
-    without power may.
+    Steps are not held up: nothing is done for a step. When an episode is over, a short one is written at once to a disk
+    of this machine that is not slow, and any other by a thread of its own. A server's recorder has an episode on disk
+    before the reset or close that follows it is answered; in process, `flush` waits for it. "On disk" means with the
+    operating system: a killed process loses nothing, a machine without power may.
 
     Args:
         directory: made if it is not there.
@@ -151,13 +154,10 @@ class RecordingSink:
         spilled = self._spilled.pop(trajectory.episode_id, None) if self._spilled else None
         tools = self._tools()
         whole = functools.partial(self._line, trajectory, tools, spilled)
-        made: Callable[[], bytes] | None = None
-        # Cheaper here than in a thread that would take turns with this one for the interpreter.
-        if self._waits:
-            made = _made(whole)
-        elif spilled is None and (tools is None or self._lists.has(tools)):
-            made = _made(functools.partial(self._quick_line, trajectory, tools))
-        job = Job(made or whole)
+        line = self._made_here(trajectory, tools, spilled, whole)
+        if line is not None and len(line) <= QUICKLY_WRITTEN and self._writer.write_now(line):
+            return
+        job = Job(whole if line is None else lambda: line)
         if self._waits:
             self._writer.put(job, wait=True)
             return
@@ -205,14 +205,28 @@ class RecordingSink:
         if not in_time:
             logger.error("an episode is not written after %g s; going on without", self._patience_s)
 
+    def _made_here(
+        self,
+        trajectory: Trajectory,
+        tools: Sequence[Tool] | None,
+        spilled: Spilled | None,
+        whole: Callable[[], bytes],
+    ) -> bytes | None:
+        """The line, if it is made where the episode ended: cheaper than in a thread that takes turns with this one."""
+        try:
+            if self._waits:
+                return whole()
+            if spilled is None and (tools is None or self._lists.has(tools)):
+                return self._episode(trajectory, tools).quick_line()
+        except Exception:  # the recorder's boundary
+            logger.debug("an episode could not be encoded; the writer tries again, and says so", exc_info=True)
+        return None
+
     def _line(self, trajectory: Trajectory, tools: Sequence[Tool] | None, spilled: Spilled | None) -> bytes:
         if spilled is not None:
             steps = [*spilled.steps(), *trajectory.steps]
             trajectory = replace(trajectory, steps=steps, dropped=trajectory.dropped - len(spilled))
         return self._episode(trajectory, tools).line()
-
-    def _quick_line(self, trajectory: Trajectory, tools: Sequence[Tool] | None) -> bytes | None:
-        return self._episode(trajectory, tools).quick_line()
 
     def _episode(self, trajectory: Trajectory, tools: Sequence[Tool] | None) -> RecordedEpisode:
         listed = None if tools is None else self._lists.keep(tools)
@@ -236,20 +250,6 @@ def _tell(loop: asyncio.AbstractEventLoop, over: asyncio.Future[bool]) -> None:
 def _settle(over: asyncio.Future[bool], in_time: bool) -> None:
     if not over.done():
         over.set_result(in_time)
-
-
-def _made(make: Callable[[], bytes | None]) -> Callable[[], bytes] | None:
-    """A line that is made now; None if it was not. What goes wrong is the writer's to tell, and fails no step."""
-    try:
-        text = make()
-    except Exception as error:  # noqa: BLE001 - raised again in the writer
-        failure = error
-
-        def fail() -> bytes:
-            raise failure
-
-        return fail
-    return None if text is None else lambda: text
 
 
 class OwnTools:

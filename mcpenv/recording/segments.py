@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import time
 import zlib
 from collections.abc import Iterator
@@ -64,6 +65,49 @@ class Segment:
     def close(self) -> None:
         """No more."""
         os.close(self._file)
+
+
+class Segments:
+    """The segments of one writer, one after the other.
+
+    Args:
+        max_bytes: size above which the next member begins another one.
+    """
+
+    def __init__(self, directory: Path, max_bytes: int) -> None:
+        self._directory = directory
+        self._max_bytes = max_bytes
+        self._writer = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self._number = 0
+        self._last: Segment | None = None
+
+    def append(self, member: bytes) -> None:
+        """Add a whole member.
+
+        Raises:
+            OSError: it is not there; the next begins another segment.
+        """
+        segment = self._last
+        if segment is None or segment.size >= self._max_bytes:
+            self.close()
+            self._number += 1
+            self._last = segment = Segment(self._directory, self._writer, self._number)
+        try:
+            segment.append(member)
+        except OSError:
+            # What follows a torn tail could not be read.
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the last one; what follows begins another.
+
+        Raises:
+            OSError: it could not be closed; it is none of ours any more.
+        """
+        last, self._last = self._last, None
+        if last is not None:
+            last.close()
 
 
 def member_of(lines: bytes) -> bytes:

@@ -1,11 +1,10 @@
-"""The writer: the one thread of a recorder that encodes, compresses and appends, beside the steps."""
+"""The writer: compresses and appends episodes, where they are over or, where that could take long, in a thread."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
-import os
-import secrets
 import threading
 import time
 from collections import deque
@@ -13,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .segments import Segment, member_of
+from .local_disk import is_local
+from .segments import Segments, member_of
 
 logger = logging.getLogger("mcpenv")
 
@@ -26,6 +26,9 @@ LINGER_S = 0.1
 
 MEMBER_BYTES = 1 << 20
 """Size of a text, in bytes, above which the next episode begins another gzip member."""
+
+SLOW_S, SLOW_FOR_S = 0.01, 10.0
+"""A disk that takes so many seconds for an episode is written to by the thread alone, for so many."""
 
 SILENCE_S = 60.0
 """Seconds for which a cause of losses that was logged is not logged again."""
@@ -100,10 +103,14 @@ class Counts:
 
 
 class Writer:
-    """Writes jobs in the order in which they came. Nothing that goes wrong here fails a step: it is logged and counted.
+    """Writes episodes in the order in which they came. What goes wrong here fails no step: it is logged and counted.
 
     An episode that cannot be written is lost, and so are those that come while ``max_waiting`` wait already. Each
     cause is logged at most once a minute.
+
+    To wake a thread up, and to be woken by it, takes ten times as long as to write an episode to a disk of this machine.
+    So a line that is made is written by whoever made it (`write_now`), unless the disk is another machine's, has just
+    been slow, or others wait; those are the thread's.
 
     Args:
         max_segment_bytes: size above which the next episode begins another file.
@@ -112,7 +119,7 @@ class Writer:
 
     def __init__(self, directory: Path, *, max_segment_bytes: int, max_waiting: int) -> None:
         self._directory = directory
-        self._max_segment_bytes = max_segment_bytes
+        self._segments = Segments(directory, max_segment_bytes)
         self._member_bytes = min(MEMBER_BYTES, max_segment_bytes)
         self._max_waiting = max_waiting
         self._enough = min(ENOUGH, max_waiting)
@@ -121,9 +128,7 @@ class Writer:
         self._working = 0  # how many are being written
         self._closing = False
         self._hurry = False  # somebody waits for what waits
-        self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
-        self._segment: Segment | None = None
-        self._segments = 0
+        self._slow_until = -math.inf if is_local(directory) else math.inf  # time.monotonic, seconds
         self._written = 0
         self._lost = 0
         self._said: dict[object, float] = {}  # each cause, and when it was logged
@@ -135,6 +140,23 @@ class Writer:
         """What became of the episodes so far."""
         with self._changed:
             return Counts(self._written, self._lost, len(self._jobs) + self._working)
+
+    def write_now(self, line: bytes) -> bool:
+        """Write an episode; False, and nothing done, if that could take long, or is not its turn."""
+        begun = time.monotonic()
+        with self._changed:
+            if self._jobs or self._working or self._closing or begun < self._slow_until:
+                return False
+            try:
+                self._segments.append(member_of(line))
+            except OSError as error:
+                self._lose_to(error)
+            else:
+                self._written += 1
+            now = time.monotonic()
+            if now - begun > SLOW_S:
+                self._slow_until = now + SLOW_FOR_S
+            return True
 
     def put(self, job: Job, *, wait: bool) -> None:
         """Have it written.
@@ -184,6 +206,8 @@ class Writer:
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
+        with self._changed, contextlib.suppress(OSError):  # what was written was said to be
+            self._segments.close()
 
     # -- the writer's thread
 
@@ -192,8 +216,6 @@ class Writer:
             self._write(jobs)
             for job in jobs:
                 job.end()
-        if self._segment is not None:
-            self._segment.close()
 
     def _write(self, jobs: Sequence[Job]) -> None:
         """Write their lines, as few members as may be: whole or absent is each of them, and with it its episodes."""
@@ -219,14 +241,14 @@ class Writer:
 
     def _write_lines(self, lines: list[bytes]) -> None:
         try:
-            self._append(member_of(b"".join(lines)))
+            self._segments.append(member_of(b"".join(lines)))
         except OSError as error:
             if len(lines) > 1:  # there may be room for some
                 for line in lines:
                     self._write_lines([line])
                 return
             with self._changed:
-                self._lose((type(error), error.errno), error.strerror or str(error))
+                self._lose_to(error)
         else:
             with self._changed:
                 self._written += len(lines)
@@ -248,21 +270,8 @@ class Writer:
             self._working = len(jobs)
             return jobs
 
-    def _append(self, member: bytes) -> None:
-        segment = self._segment
-        if segment is None or segment.size >= self._max_segment_bytes:
-            self._segment = None
-            if segment is not None:
-                segment.close()
-            self._segments += 1
-            self._segment = segment = Segment(self._directory, self._name, self._segments)
-        try:
-            segment.append(member)
-        except OSError:
-            # What follows a torn tail could not be read.
-            self._segment = None
-            segment.close()
-            raise
+    def _lose_to(self, error: OSError) -> None:
+        self._lose((type(error), error.errno), error.strerror or str(error))
 
     def _lose(self, cause: object, why: str) -> None:
         self._lost += 1
