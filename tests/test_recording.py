@@ -494,6 +494,10 @@ def test_an_episode_is_written_where_it_ends_unless_the_disk_is_slow_or_others_w
     monkeypatch.setattr(Segment, "append", noted)
     here, thread = threading.current_thread().name, "mcpenv-recorder"
     answers = threading.Event()
+
+    def held_up() -> None:
+        assert answers.wait(60)
+
     with Recorder(tmp_path) as recorder:
         sink = recorder.sink_for("Dice", "1", lambda: None)
 
@@ -503,7 +507,7 @@ def test_an_episode_is_written_where_it_ends_unless_the_disk_is_slow_or_others_w
 
         over("quick")
         assert by == [here] and ids(tmp_path) == ["quick"]  # nobody was waited for
-        recorder._writer.put(Job(lambda: answers.wait(60) and None), wait=True)
+        recorder._writer.put(Job(held_up), wait=True)
         sink.episode_over(Trajectory("behind others"))
         answers.set()
         asyncio.run(sink.written("behind others"))

@@ -108,7 +108,7 @@ class Writer:
     An episode that cannot be written is lost, and so are those that come while ``max_waiting`` wait already. Each
     cause is logged at most once a minute.
 
-    To wake a thread up, and to be woken by it, takes ten times as long as to write an episode to a disk of this machine.
+    To wake a thread up, and to be woken by it, takes ten times as long as to write an episode to this machine's disk.
     So a line that is made is written by whoever made it (`write_now`), unless the disk is another machine's, has just
     been slow, or others wait; those are the thread's.
 
