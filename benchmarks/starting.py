@@ -75,7 +75,9 @@ def imported(python: Path, code: str) -> Took:
 
 def _ran(python: Path, code: str) -> Took:
     began = time.perf_counter()
-    process = subprocess.Popen([python, "-c", code])
+    # Packages are installed with their bytecode; these may stand in a folder of sources, which gets it here.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    process = subprocess.Popen([python, "-c", code], env=environment)
     _, status, usage = os.wait4(process.pid, 0)
     wall_s = time.perf_counter() - began
     process.returncode = os.waitstatus_to_exitcode(status)

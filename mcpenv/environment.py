@@ -15,6 +15,7 @@ from mcp_types import Icon, ToolAnnotations
 
 from mcpenv_client.actions import Action, CallToolAction, ListToolsAction
 from mcpenv_client.errors import InvalidMessage
+from mcpenv_client.models import build_models
 from mcpenv_client.observations import Observation
 from mcpenv_client.records import Plane, Reward, ToolCall, ToolOutcome, Trajectory
 from mcpenv_client.state import State
@@ -44,6 +45,8 @@ from .worlds import Worlds
 F = TypeVar("F", bound=Callable[..., Any])
 
 _NOT_GIVEN: Any = object()
+
+build_models()
 
 
 class _TaskOfEpisode:

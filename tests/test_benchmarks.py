@@ -55,7 +55,7 @@ PUBLISHED = ROOT / "docs" / "performance.json"
 def test_recording_is_measured_with_and_without_in_process_and_over_ws(tmp_path: Path) -> None:
     measured = [solved(tmp_path / name, name, 2) for name in SOLVED]
     measured += [solved_over_ws(tmp_path / f"{name}-ws", name, 2, 2) for name in SOLVED]
-    for pair in (in_process(tmp_path / "process", 2, 3), over_ws(tmp_path / "ws", 2, 4, 2), *measured):
+    for pair in (in_process(tmp_path / "process", 2), over_ws(tmp_path / "ws", 2, 2), *measured):
         assert len(pair.without) == len(pair.with_it) == 2
         assert all(each.wall_s > 0 for each in (*pair.without, *pair.with_it))
     assert all(list((tmp_path / name).glob("episodes-*")) for name in ("process", "ws", *SOLVED))

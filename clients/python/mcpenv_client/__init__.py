@@ -6,7 +6,6 @@ agent plane, is in `mcpenv_client.mcp`, which is imported on use (``pip install 
 
 from __future__ import annotations
 
-from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 from .actions import Action, CallToolAction, ListToolsAction
@@ -48,7 +47,7 @@ from .wire import PROTOCOL_VERSION, EpisodeState
 if TYPE_CHECKING:
     from .mcp import MCPToolClient as MCPToolClient
 
-__version__ = _version("mcpenv-client")
+    __version__: str
 
 __all__ = [
     # Clients
@@ -121,4 +120,8 @@ def __getattr__(name: str) -> Any:
         from .mcp import MCPToolClient  # needs the extra
 
         return MCPToolClient
+    if name == "__version__":
+        from importlib.metadata import version  # a fifth of this package's import
+
+        return version("mcpenv-client")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

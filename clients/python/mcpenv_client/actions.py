@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
+
+from .models import Model
 
 
-class Action(BaseModel):
+class Action(Model):
     """Base of all actions. An environment's own actions subclass it and are told apart by ``type``.
 
     Give a subclass ``type: Literal["move"] = "move"``; an environment with a single action class may leave it out.

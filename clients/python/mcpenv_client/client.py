@@ -23,6 +23,7 @@ from .connection import (
 )
 from .described import fetch
 from .errors import CapacityReached, ConnectionFailed, InvalidMessage, ListingFailed, SessionLost, WireError
+from .models import build_models
 from .observations import AnyObservation, CallToolObservation, ListToolsObservation, Observation
 from .records import StepResult, Trajectory
 from .snapshots import SnapshotRef
@@ -102,6 +103,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         max_resumes: int = 20,
         capacity_timeout_s: float = 0.0,
     ) -> None:
+        build_models()
         self.base_url = http_base(base_url)
         self._options = ConnectionOptions(
             connect_timeout_s,

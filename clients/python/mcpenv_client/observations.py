@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, computed_field, field_validator, model_validator
+from pydantic import ConfigDict, Field, computed_field, field_validator, model_validator
 
+from .models import Model
 from .tools import Tool, ToolFailure, ToolResult
 from .values import refuse_non_finite, without_computed
 
@@ -33,7 +34,7 @@ class _Prompt(_Default):
         return given if isinstance(given, str) else ""
 
 
-class Observation(BaseModel):
+class Observation(Model):
     """Base of all observations; an environment's own observations subclass it.
 
     Attributes:

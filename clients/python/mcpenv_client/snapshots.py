@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
+
+from .models import Model
 
 
-class SnapshotRef(BaseModel):
+class SnapshotRef(Model):
     """A snapshot on the server, for `EnvClient.restore` and `EnvClient.fork`. Plain data: it may be kept and sent.
 
     Attributes:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
+
+from .models import Model
 
 
-class State(BaseModel):
+class State(Model):
     """Base of all states; an environment's own subclass it or add fields freely."""
 
     model_config = ConfigDict(

@@ -6,13 +6,15 @@ import hashlib
 import math
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
+
+from .models import Model
 
 MAX_ID = 255
 """Longest id of a task and longest name of a split, in characters."""
 
 
-class _Frozen(BaseModel):
+class _Frozen(Model):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 

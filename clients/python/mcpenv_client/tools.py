@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 
+from .models import Model
 from .values import to_plain
 
 _set_dict, _set_fields_set, _set_extra, _set_private = (
@@ -27,7 +28,7 @@ class Mode(str, Enum):
     """Live clients use the tools; no episode, no reward."""
 
 
-class Tool(BaseModel):
+class Tool(Model):
     """A tool as agents see it: the same on every plane and in both modes.
 
     ``input_schema`` and ``output_schema`` are JSON Schema objects as FastMCP makes them; ``annotations`` are
@@ -67,14 +68,14 @@ class ToolErrorType(str, Enum):
     """The tool passed its deadline."""
 
 
-class ToolFailure(BaseModel):
+class ToolFailure(Model):
     """A call without a result, as data: the wire's ``error``."""
 
     error_type: ToolErrorType
     message: str
 
 
-class ToolResult(BaseModel):
+class ToolResult(Model):
     """What a tool returned: plain JSON data, whatever it is made from.
 
     Attributes:
