@@ -40,6 +40,7 @@ from .step import current
 from .tasks import TaskSet
 from .toolbox import BoundTool, modes_of
 from .verify import Evidence
+from .workers import Pace
 from .worlds import Worlds
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -112,6 +113,8 @@ class MCPEnvironment:
     _arguments: tuple[tuple[Any, ...], dict[str, Any]]
     _own_state: ClassVar[bool] = False
     _own_close: ClassVar[bool] = False
+    _reset_pace: ClassVar[Pace] = Pace()
+    _close_pace: ClassVar[Pace] = Pace()
     _kinds: ClassVar[KindCache] = KindCache()
     _reset_options: ClassVar[ResetOptions]
     _score_is_async: ClassVar[bool] = False
@@ -140,9 +143,10 @@ class MCPEnvironment:
             cls.THREAD_AFFINE = bool(own["REQUIRES_SINGLE_THREAD_EXECUTOR"])
         if "reset" in own:
             cls._reset_body, cls._reset_options = own["reset"], ResetOptions(own["reset"])
+            cls._reset_pace = Pace()
             cls.reset = _around_reset(own["reset"])  # type: ignore[method-assign]
         if "close" in own:
-            cls._close_body, cls._own_close = own["close"], True
+            cls._close_body, cls._own_close, cls._close_pace = own["close"], True, Pace()
             cls.close = _around_close(own["close"])  # type: ignore[method-assign]
         if isinstance(own.get("state"), property):
             cls.state = _around_state(own["state"])  # type: ignore[assignment]

@@ -2,6 +2,9 @@
 
 Daemon threads of our own: anyio's pool has 40 places, which 40 stuck tools would fill, and a stuck executor thread
 keeps the interpreter from exiting. A thread that got stuck is left behind; others go on.
+
+To wake a thread up takes several times as long as a small tool. So code that has always been quick (`Pace`) waits
+behind other such code for the thread that is at it, unless that turns out to be slow this time.
 """
 
 from __future__ import annotations
@@ -10,7 +13,9 @@ import asyncio
 import contextlib
 import contextvars
 import threading
-from collections.abc import Callable
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
@@ -20,14 +25,41 @@ IDLE_S = 10.0
 """Seconds after which an idle pool thread ends."""
 
 
+QUICK_S, QUICK_RUNS = 0.001, 16
+"""Code is quick whose last so many runs took less than so many seconds each."""
+
+
+class Pace:
+    """How long the runs of a piece of code take.
+
+    Attributes:
+        quick: one may wait behind another's.
+    """
+
+    __slots__ = ("_runs", "quick")
+
+    def __init__(self) -> None:
+        self.quick = False
+        self._runs = 0  # quick ones, since the last slow one
+
+    def took(self, seconds: float) -> None:
+        """A run took so long. From any thread."""
+        self._runs = self._runs + 1 if seconds < QUICK_S else 0
+        self.quick = self._runs >= QUICK_RUNS
+
+
 class Runner(Protocol):
     """How an environment's sync code is run."""
 
     inline: bool
     """In the caller's thread: the code blocks whoever awaits, and no deadline can stop it."""
 
-    async def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """The result of ``fn``. Cancelling returns at once with `Abandoned` where the code cannot be stopped."""
+    async def run(self, fn: Callable[..., Any], *args: Any, pace: Pace | None = None, **kwargs: Any) -> Any:
+        """The result of ``fn``. Cancelling returns at once with `Abandoned` where the code cannot be stopped.
+
+        Args:
+            pace: of this piece of code; None if that is not known.
+        """
         ...
 
     def close(self) -> None:
@@ -60,7 +92,7 @@ class Inline:
 
     inline = True
 
-    async def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    async def run(self, fn: Callable[..., Any], *args: Any, pace: Pace | None = None, **kwargs: Any) -> Any:
         """Call it."""
         with NoLoop():
             return fn(*args, **kwargs)
@@ -70,10 +102,25 @@ class Inline:
 
 
 class _Job:
-    __slots__ = ("_callbacks", "_finished", "_mutex", "args", "context", "fn", "future", "kwargs", "loop")
+    __slots__ = (
+        "_callbacks",
+        "_finished",
+        "_mutex",
+        "args",
+        "context",
+        "fn",
+        "future",
+        "kwargs",
+        "loop",
+        "pace",
+        "waits",
+    )
 
-    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.fn, self.args, self.kwargs = fn, args, kwargs
+    def __init__(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], pace: Pace | None = None
+    ) -> None:
+        self.fn, self.args, self.kwargs, self.pace = fn, args, kwargs, pace
+        self.waits = False
         self.context = contextvars.copy_context()
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
@@ -83,10 +130,13 @@ class _Job:
 
     def __call__(self) -> None:
         result, error = None, None
+        began = time.monotonic()
         try:
             result = self.context.run(self.fn, *self.args, **self.kwargs)
         except BaseException as raised:  # noqa: BLE001 - handed to whoever awaits, SystemExit of a tool too
             error = raised
+        if self.pace is not None:
+            self.pace.took(time.monotonic() - began)
         with self._mutex:
             self._finished = True
             callbacks, self._callbacks = self._callbacks, []
@@ -130,7 +180,7 @@ class _Thread:
     """One daemon thread that takes jobs until told to end."""
 
     def __init__(self, name: str, idle_s: float | None, on_idle_end: Callable[[_Thread], bool] | None = None) -> None:
-        self.jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self.jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._idle_s = idle_s
         self._on_idle_end = on_idle_end
         self.thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -151,28 +201,115 @@ class _Thread:
             del job  # an idle thread must not hold the last environment alive
 
 
+class _Shift:
+    """A thread's turn at what is queued: one job after the other, until there is none.
+
+    Attributes:
+        thread: whose turn it is.
+        began: when it began with the job that it is at (``time.monotonic``, seconds).
+    """
+
+    __slots__ = ("_take", "began", "thread")
+
+    thread: _Thread
+
+    def __init__(self, take: Callable[[_Shift], _Job | None]) -> None:
+        self._take = take
+        self.began = time.monotonic()
+
+    def __call__(self) -> None:
+        while (job := self._take(self)) is not None:
+            self.began = time.monotonic()
+            job()
+
+
 class Threads:
-    """A pool without an upper bound of its own: the sessions bound it, each runs one piece of sync code at a time."""
+    """A pool without an upper bound of its own: the sessions bound it, each runs one piece of sync code at a time.
+
+    Attributes:
+        stall_s: seconds after which a thread that is still at the same job is not waited for.
+    """
 
     inline = False
 
-    def __init__(self) -> None:
+    def __init__(self, stall_s: float = QUICK_S) -> None:
+        self.stall_s = stall_s
         self._mutex = threading.Lock()
         self._idle: list[_Thread] = []
+        self._queued: deque[_Job] = deque()
+        self._shifts: set[_Shift] = set()  # those that what is queued may wait for
 
-    async def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    async def run(self, fn: Callable[..., Any], *args: Any, pace: Pace | None = None, **kwargs: Any) -> Any:
         """Run it in a pool thread, in the caller's context variables."""
+        job = _Job(fn, args, kwargs, pace)
+        if pace is None or not pace.quick:
+            thread = self._thread()
+            job.when_finished(lambda: self._put_back(thread))
+            thread.jobs.put(job)
+            return await job.result()
+        job.waits = True
         with self._mutex:
-            thread = self._idle.pop() if self._idle else None
-        if thread is None:
-            thread = _Thread("mcpenv-worker", IDLE_S, self._forget)
-        job = _Job(fn, args, kwargs)
-        job.when_finished(lambda: self._put_back(thread))
-        thread.jobs.put(job)
-        return await job.result()
+            self._queued.append(job)
+            shifts = [] if self._shifts else [self._new_shift()]
+        if shifts:
+            self._begin(shifts)
+        else:
+            job.loop.call_later(self.stall_s, self._look_after, job, self.stall_s)
+        try:
+            return await job.result()
+        except Abandoned:
+            with self._mutex:
+                if not job.waits:
+                    raise
+                self._queued.remove(job)
+                job.waits = False
+            raise asyncio.CancelledError from None  # it never began
 
     def close(self) -> None:
         """Idle threads end by themselves."""
+
+    def _look_after(self, job: _Job, waited_s: float) -> None:
+        """It has been queued for a while: if those that it waits for are slow, it need not wait."""
+        with self._mutex:
+            if not job.waits:
+                return
+            slow_since = time.monotonic() - self.stall_s
+            slow = [shift for shift in self._shifts if shift.began < slow_since]
+            self._shifts.difference_update(slow)
+            # What else is queued may be as slow today.
+            shifts = [self._new_shift() for _ in self._queued] if slow else []
+        self._begin(shifts)
+        if not shifts:
+            job.loop.call_later(waited_s, self._look_after, job, 2 * waited_s)
+
+    def _new_shift(self) -> _Shift:
+        shift = _Shift(self._take)
+        self._shifts.add(shift)
+        return shift
+
+    def _begin(self, shifts: Sequence[_Shift]) -> None:
+        for shift in shifts:
+            shift.thread = self._thread()
+            shift.thread.jobs.put(shift)
+
+    def _take(self, shift: _Shift) -> _Job | None:
+        """The shift's next job; None: it is over."""
+        with self._mutex:
+            if shift in self._shifts:
+                if self._queued:
+                    job = self._queued.popleft()
+                    job.waits = False
+                    return job
+                self._shifts.remove(shift)
+            self._idle.append(shift.thread)
+            return None
+
+    def _thread(self) -> _Thread:
+        """One that does nothing else."""
+        with self._mutex:
+            if self._idle:
+                return self._idle.pop()
+        return _Thread("mcpenv-worker", IDLE_S, self._forget)
 
     def _put_back(self, thread: _Thread) -> None:
         with self._mutex:
@@ -194,7 +331,7 @@ class OwnThread:
     def __init__(self) -> None:
         self._thread = _Thread("mcpenv-environment", None)
 
-    async def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    async def run(self, fn: Callable[..., Any], *args: Any, pace: Pace | None = None, **kwargs: Any) -> Any:
         """Run it in the environment's thread, in the caller's context variables."""
         job = _Job(fn, args, kwargs)
         self._thread.jobs.put(job)
