@@ -17,6 +17,7 @@ class Effort:
         sessions: how many are held at once in the rows of many sessions.
         steps: how many one session takes in the row of a long episode.
         waiting: how many sessions wait at once in the rows of concurrency.
+        many_clients: how many there are at once in one event loop, and in threads.
         starts: how often a program is started in the rows of start-up.
     """
 
@@ -28,6 +29,7 @@ class Effort:
     sessions: tuple[int, ...]
     steps: int
     waiting: tuple[int, ...]
+    many_clients: tuple[int, int]
     starts: int
 
     @property
@@ -35,13 +37,15 @@ class Effort:
         return self.name != "full"
 
 
-SMOKE = Effort("smoke", 1, 0.05, (2,), 20, (5, 10), 100, (8,), 1)
+SMOKE = Effort("smoke", 1, 0.05, (2,), 20, (5, 10), 100, (8,), (10, 4), 1)
 """Whether each row can run; its figures mean nothing."""
 
-QUICK = Effort("quick", 3, 0.3, (1, 32), 2_000, (10, 100, 1_000), 20_000, (128,), 1)
+QUICK = Effort("quick", 3, 0.3, (1, 32), 2_000, (10, 100, 1_000), 20_000, (128,), (1_000, 256), 1)
 """For a look."""
 
-FULL = Effort("full", 6, 0.4, (1, 32, 256), 10_000, (10, 100, 1_000, 10_000), 1_000_000, (128, 512, 2_048, 4_096), 2)
+FULL = Effort(
+    "full", 6, 0.4, (1, 32, 256), 10_000, (10, 100, 1_000, 10_000), 1_000_000, (128, 512, 2_048, 4_096), (1_000, 256), 2
+)
 """What is published."""
 
 EFFORTS = {effort.name: effort for effort in (SMOKE, QUICK, FULL)}

@@ -15,12 +15,15 @@ from typing import Any
 from .control import OPENREWARD
 from .effort import Effort
 from .load import Round, drive
+from .pairs import middle
 from .peers import python_of
 from .rows import OURS, Row, compare
-from .serving import SIDES, mcpenv, status_of
+from .serving import SIDES, Server, mcpenv, status_of
 from .steps import OPENENV
 
 BARE = "bare websockets"
+BUSY = "server's core %"
+"""How much of a core the server takes while its clients step."""
 
 
 class Program:
@@ -70,6 +73,30 @@ class ProgramSide:
         return status_of(self.program.pid, "VmRSS")
 
 
+class Many:
+    """One work of a program of many clients.
+
+    Attributes:
+        busy: for each round, how much of a core the server took, in percent.
+    """
+
+    def __init__(self, program: Program, work: str, server: Server) -> None:
+        self._side = ProgramSide(program, work)
+        self._server = server
+        self.busy: list[float] = []
+
+    async def play(self, seconds: float) -> Round:
+        """One round."""
+        before = self._server.cpu_s()
+        played = await self._side.play(seconds)
+        self.busy.append(100 * (self._server.cpu_s() - before) / played.wall_s)
+        return played
+
+    def resident_kib(self) -> int:
+        """The program's memory."""
+        return self._side.resident_kib()
+
+
 @contextlib.contextmanager
 def program(python: str | Path, name: str, *arguments: str) -> Iterator[Program]:
     """One of `sides`, until the block ends."""
@@ -107,7 +134,7 @@ def run(effort: Effort) -> list[Row]:
             drive(compare(path, "1 at a time", {name: ProgramSide(side, work) for name, side in sides.items()}, effort))
             for path, (work, sides) in works.items()
         ]
-    return [*rows, *_clients(effort)]
+    return [*rows, *_clients(effort), *_many_clients(effort)]
 
 
 def _clients(effort: Effort) -> list[Row]:
@@ -131,3 +158,24 @@ def _clients(effort: Effort) -> list[Row]:
             )
             for what, work in {"async": "EnvClient", "blocking": "EnvClient.sync"}.items()
         ]
+
+
+def _many_clients(effort: Effort) -> list[Row]:
+    """Do they keep the server busy? Both have one core, more or less."""
+    in_loop, in_threads = effort.many_clients
+    with ExitStack() as stack:
+        server = stack.enter_context(mcpenv(SIDES / "mcpenv_tools.py", "--max-sessions", "4096"))
+        clients = stack.enter_context(
+            program(sys.executable, "many_clients.py", server.base, str(in_loop), str(in_threads))
+        )
+        rows = []
+        for path, count, works in (
+            ("steps over /ws of clients in one event loop", in_loop, ("EnvClient", "bare")),
+            ("steps over /ws of blocking clients in threads", in_threads, ("EnvClient.sync", "bare.sync")),
+        ):
+            sides = {name: Many(clients, work, server) for name, work in zip((OURS, BARE), works, strict=True)}
+            row = drive(compare(path, f"{count:,} clients", sides, effort))
+            for name, side in sides.items():
+                row.sides[name][BUSY] = middle(side.busy[1:])
+            rows.append(row)
+        return rows

@@ -289,8 +289,11 @@ async def open_http(url: str) -> HTTPConnection:
     return connection
 
 
-async def open_websocket(url: str) -> WebSocketConnection:
+async def open_websocket(url: str, headers: str = "") -> WebSocketConnection:
     """A WebSocket at a URL, its handshake over.
+
+    Args:
+        headers: further lines of the request, each with its end.
 
     Raises:
         WrongAnswer: the server refuses it.
@@ -301,7 +304,7 @@ async def open_websocket(url: str) -> WebSocketConnection:
     key = base64.b64encode(os.urandom(16)).decode()
     await connection.ask(
         f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode(),
+        f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n{headers}\r\n".encode(),
         b"HTTP/1.1 101",
     )
     return connection

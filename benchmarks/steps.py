@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,9 +17,11 @@ from .peers import python_of
 from .rows import OURS, Row, Side, compare
 from .serving import SIDES, Server, floor, mcpenv, serve, together
 
-OPENENV, FLOOR = "OpenEnv 0.10", "floor"
+OPENENV, FLOOR, PLAIN = "OpenEnv 0.10", "floor", "mcpenv without the two"
+TOKEN = "benchmark-token-of-the-control-plane"
 
 RESET = frame(b'{"type":"reset","data":{}}')
+RECORDED = "recorded"
 ROOM = 1024
 """Sessions for which servers are given room."""
 
@@ -49,14 +52,22 @@ KINDS = (
 
 
 def run(effort: Effort) -> list[Row]:
-    """Every kind under every load."""
+    """Every kind under every load; then the first once more on a server that records and asks for a token."""
     with ExitStack() as stack:
+        record = stack.enter_context(tempfile.TemporaryDirectory())
+        tools, room = SIDES / "mcpenv_tools.py", ("--max-sessions", str(ROOM))
         servers = {
-            OURS: mcpenv(SIDES / "mcpenv_tools.py", "--max-sessions", str(ROOM)),
+            OURS: mcpenv(tools, *room),
             FLOOR: floor(),
             OPENENV: openenv(),
+            RECORDED: mcpenv(tools, *room, "--record", record, "--control-token", TOKEN),
         }
-        return drive(rows_of(together(stack, servers), effort))
+        started = together(stack, servers)
+        recorded = started.pop(RECORDED)
+        rows = drive(rows_of(started, effort))
+        of_both = {OURS: recorded, PLAIN: started[OURS], FLOOR: started[FLOOR], OPENENV: started[OPENENV]}
+        kind = replace(ASYNC, name="async tool, recorded, with a token")
+        return [*rows, *drive(rows_of(of_both, effort, (kind,), headers=f"Authorization: Bearer {TOKEN}\r\n"))]
 
 
 def openenv(*options: str) -> AbstractContextManager[Server]:
@@ -64,17 +75,23 @@ def openenv(*options: str) -> AbstractContextManager[Server]:
     return serve([python_of("openenv-0.10.0"), SIDES / "openenv_tools.py", *options])
 
 
-async def rows_of(servers: Mapping[str, Server], effort: Effort, kinds: Sequence[Kind] = KINDS) -> list[Row]:
-    """Every kind under every load, with these sides."""
+async def rows_of(
+    servers: Mapping[str, Server], effort: Effort, kinds: Sequence[Kind] = KINDS, headers: str = ""
+) -> list[Row]:
+    """Every kind under every load, with these sides.
+
+    Args:
+        headers: what clients present, each line with its end.
+    """
     rows = []
     for kind in kinds:
-        size = len(await _answer_of(servers[OURS], kind))
+        size = len(await _answer_of(servers[OURS], kind, headers))
         urls = {name: server.ws for name, server in servers.items()} | {FLOOR: f"{servers[FLOOR].ws}?bytes={size}"}
         for load in effort.loads:
             async with AsyncExitStack() as stack:
                 sides = {}
                 for name, server in servers.items():
-                    sockets = [await open_websocket(urls[name]) for _ in range(load)]
+                    sockets = [await open_websocket(urls[name], headers) for _ in range(load)]
                     await stack.enter_async_context(closing(sockets))
                     sides[name] = stepping(server, sockets, kind, mark=b"" if name == FLOOR else kind.mark)
                 rows.append(await compare(f"/ws step, {kind.name}", clients(load), sides, effort))
@@ -96,9 +113,9 @@ async def _repeat(socket: WebSocketConnection, step: bytes, mark: bytes, until: 
     await socket.repeat(step, mark, until, latencies)
 
 
-async def _answer_of(server: Server, kind: Kind) -> bytes:
+async def _answer_of(server: Server, kind: Kind, headers: str) -> bytes:
     """What mcpenv answers to a step of that kind: the floor gives as many bytes."""
-    socket = await open_websocket(server.ws)
+    socket = await open_websocket(server.ws, headers)
     async with closing([socket]):
         await socket.ask(RESET, b'"observation"')
         return await socket.ask(frame(kind.step), kind.mark)
