@@ -21,6 +21,7 @@ from . import (
     recording,
     sessions,
     snapshots,
+    stages,
     starting,
     steps,
     workers,
@@ -44,6 +45,7 @@ BENCHMARKS: dict[str, Callable[[Effort], list[Row]]] = {
 OTHERS: dict[str, Callable[[bool], dict[str, object]]] = {
     "recording": recording.run,
     "snapshots": snapshots.run,
+    "stages": stages.run,
     "workers": workers.run,
 }
 """By name: what prints tables of its own; the argument: whether it shall be quick."""

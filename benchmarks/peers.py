@@ -20,6 +20,8 @@ PEERS = {
     "openenv-0.10.0": ("openenv==0.10.0", *FASTER),
     "openreward-0.1.167": ("openreward==0.1.167", *FASTER),
     "verifiers-0.4.0": ("verifiers==0.4.0", *FASTER),
+    "frames": ("msgpack", "orjson", "pydantic-core"),
+    "py-spy": ("py-spy",),
 }
 """What is installed for each; the name is the folder's."""
 

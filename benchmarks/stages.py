@@ -1,0 +1,130 @@
+"""Where a step over ``/ws`` goes, by stage, in microseconds of the server's processor time; and what frames could save.
+
+py-spy looks at a server under load some thousand times a second and notes which function it is in; the shares are
+multiplied by the processor time that a step takes while nobody looks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from .load import closing, drive, frame, open_websocket
+from .pairs import middle
+from .peers import cache, python_of
+from .serving import SIDES, Server, mcpenv
+from .steps import ASYNC, RESET, stepping
+
+CLIENTS = 32
+PER_S = 1_000
+"""How often py-spy looks."""
+
+AHEAD = (1, 16)
+"""Frames that one client sends before it waits for an answer."""
+
+IDLE = "_Thread._work"
+"""A worker that waits; no tool here runs in one."""
+
+OTHER = "event loop, and the rest"
+STAGES = (
+    ("frame in", r"websocket_protocol\.py:(?!.*send_at_once)|wire\.py:decode_frame|values\.py|<string>:__init__"),
+    ("frame in", r"conversation\.py:(Conversation\._read_text|Arrival)"),
+    ("frame out", r"websocket_protocol\.py|locks\.py"),
+    (
+        "validate, run the tool",
+        r"tool_run\.py|signatures\.py|kinds\.py|deadline\.py|context\.py|mcpenv_tools\.py:.*add",
+    ),
+    ("result", r"results\.py|tools\.py|records\.py:outcome_made"),
+    ("score", r"mcpenv_tools\.py:Tools\.score|rewards\.py|records\.py:(Reward|finite|ToolOutcome)"),
+    ("score", r"stepping\.py:Stepping\.(_score|_reward)"),
+    ("record", r"episode\.py:Episode\.(add|judge|count_step)|records\.py:call_made"),
+    ("encode", r"shim\.py|wire\.py|quick_json\.py|episode\.py:Episode\.info"),
+    ("dispatch", r"(conversation|frame_answers|session|execution|turn|under_way|step|stepping|toolbox|eager)\.py"),
+)
+"""Which functions (``FILE:QUALIFIED NAME``) belong to which stage; the first that matches."""
+
+
+def run(quick: bool) -> dict[str, object]:
+    """Measure and print."""
+    with mcpenv(SIDES / "mcpenv_tools.py") as server:
+        stages = drive(_stages(server, 3.0 if quick else 20.0))
+        ahead = drive(_ahead(server, 3 if quick else 9))
+    done = subprocess.run([python_of("frames"), SIDES / "frames.py"], capture_output=True, text=True, check=True)
+    frames: dict[str, Any] = json.loads(done.stdout)
+    for name, value in stages.items():
+        print(f"{name:32}{value:8.1f} µs")
+    for count, value in ahead.items():
+        print(f"{count:>4} frames before an answer: {value:.1f} µs a step")
+    print(json.dumps(frames, indent=1, ensure_ascii=False))
+    return {"stage µs": stages, "frames before an answer, µs a step": ahead, "frames": frames}
+
+
+async def _stages(server: Server, seconds: float) -> dict[str, float]:
+    """Microseconds of each stage."""
+    async with AsyncExitStack() as stack:
+        sockets = [await open_websocket(server.ws) for _ in range(CLIENTS)]
+        await stack.enter_async_context(closing(sockets))
+        side = stepping(server, sockets, ASYNC, ASYNC.mark)
+        cpu_us = middle([(await side.play(0.5)).cpu_us for _ in range(5)])
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        spy = cache() / "py-spy" / "bin" / "py-spy"
+        python_of("py-spy")
+        looking = await asyncio.create_subprocess_exec(
+            spy, "record", "--pid", str(server.pid), "--rate", str(PER_S), "--duration", str(int(seconds)),
+            "--nonblocking", "--format", "raw", "--output", str(folder / "stacks"),
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        while looking.returncode is None:
+            await side.play(1.0)
+        if looking.returncode != 0:
+            assert looking.stderr is not None
+            raise RuntimeError(f"py-spy: {(await looking.stderr.read()).decode()}")
+        seen = _seen((folder / "stacks").read_text())
+    whole = sum(seen.values())
+    names = list(dict.fromkeys([*(name for name, _ in STAGES), OTHER]))
+    return {**{name: seen[name] / whole * cpu_us for name in names}, "a step": cpu_us}
+
+
+def _seen(stacks: str) -> Counter[str]:
+    """How often each stage was seen, from lines ``FRAME;FRAME;... COUNT``, where a frame is ``NAME (FILE:LINE)``."""
+    found: Counter[str] = Counter()
+    for line in stacks.splitlines():
+        stack, _, count = line.rpartition(" ")
+        if IDLE not in stack:
+            found[stage_of(stack)] += int(count)
+    return found
+
+
+def stage_of(stack: str) -> str:
+    """The stage of the innermost function."""
+    innermost = stack.rpartition(";")[2]
+    match = re.fullmatch(r"(?P<name>.+) \((?:.*/)?(?P<file>[^/:]+\.py)(?::\d+)?\)", innermost)
+    if match is None:
+        return OTHER
+    function = f"{match['file']}:{match['name']}"
+    return next((stage for stage, functions in STAGES if re.match(functions, function)), OTHER)
+
+
+async def _ahead(server: Server, rounds: int) -> dict[str, float]:
+    """The server's microseconds for a step of one client that sends so many frames before it waits for an answer."""
+    socket = await open_websocket(server.ws)
+    taken: dict[int, list[float]] = {count: [] for count in AHEAD}
+    async with closing([socket]):
+        for number in range(-1, rounds):
+            for count in AHEAD:
+                await socket.ask(RESET)
+                began, cpu, steps = time.perf_counter(), server.cpu_s(), 0
+                while time.perf_counter() < began + 0.3:
+                    await socket.ask_often(frame(ASYNC.step), ASYNC.mark, 160, count)
+                    steps += 160
+                if number >= 0:
+                    taken[count].append((server.cpu_s() - cpu) / steps * 1e6)
+    return {str(count): middle(of) for count, of in taken.items()}
