@@ -11,10 +11,11 @@ from starlette.types import Receive, Scope, Send
 from mcpenv_client.errors import WireError
 from mcpenv_client.wire import PROTOCOL_VERSION, check_version
 
-from .conversation import Conversation, Gone, Heard
+from .conversation import Conversation, Heard
 from .pool import SessionPool
 from .public_url import base_url_of
 from .session import Credential
+from .urgent_frames import Gone
 from .websocket_protocol import WebSocketProtocol
 
 

@@ -20,12 +20,12 @@ from mcpenv_client.errors import CapacityReached, InvalidJSON, InvalidMessage, U
 from mcpenv_client.wire import Frame, FrameType, decode_frame, encode_reply, request_id_of
 
 from .eager import Begun
-from .execution import Execution
-from .frame_answers import answer_at_once, answer_frame, cancelled_answer
+from .frame_answers import Text, answer_frame, cancelled_answer
 from .pool import SessionPool
 from .quick_json import bytes_of
 from .replies import Answer
 from .session import Session
+from .urgent_frames import Gone, UrgentFrames
 from .websocket_protocol import Inbox
 
 logger = logging.getLogger("mcpenv")
@@ -37,7 +37,7 @@ WATCH_AFTER_S = 0.015
 else its client sends. A timer for each frame would cost more than quick ones do: one looks at all of them."""
 
 MAX_BACKLOG = 256
-"""Frames that may wait behind one under way; then the socket is not read."""
+"""Frames that may wait behind one under way, and answers behind its answer; then the socket is not read."""
 
 MAX_REASON = 120
 """Characters of a closing's reason; the protocol allows 123 bytes (RFC 6455, section 5.5)."""
@@ -48,23 +48,19 @@ _STEP, _STATE = FrameType.STEP, FrameType.STATE
 NORMAL, FAILED, RESTART, TRY_AGAIN, UNAUTHORIZED, EVICTED = 1000, 1011, 1012, 1013, 4401, 4409
 
 
-class Gone(Exception):
-    """The client has left, or another socket has taken the session over."""
-
-
 class Arrival:
     """A frame, or what is wrong with it.
 
     Attributes:
         request_id: whose answer or refusal it will be.
         queued: its answer has a place among those that keep the order of their frames.
-        text: the answer, while it waits for those before it.
+        answer: while it waits for those before it.
     """
 
     error: WireError | None = None
     request_id: str | None = None
     queued = False
-    text: str | None = None
+    answer: Text | None = None
 
     def __init__(self, frame: Frame | None) -> None:
         self.frame = frame
@@ -117,7 +113,7 @@ class Conversation:
         self._answers: deque[Arrival] = deque()  # in the order in which they are sent
         self._sending = asyncio.Lock()
         self._serving: Arrival | None = None
-        self._urgent: set[asyncio.Task[None]] = set()
+        self._urgent = UrgentFrames(self._reply)
         self._left = False
         self._evicted = ""
         self._dismissed = False
@@ -157,9 +153,9 @@ class Conversation:
         except Gone:
             pass
         finally:
-            for task in (*self._urgent, self._pending):
-                if task is not None:
-                    task.cancel()
+            self._urgent.cancel()
+            if self._pending is not None:
+                self._pending.cancel()
             if self._timer is not None:
                 self._timer.cancel()
             await self.release(session)
@@ -266,7 +262,8 @@ class Conversation:
                 self._over = True
                 return
             if frame.type.urgent:
-                self._serve_at_once(arrival)
+                self._urgent.serve(session, arrival)
+                await self._urgent.room()
                 return
         self._serving = arrival
         once = frame.request_id is not None and frame.type is not _STATE
@@ -306,30 +303,11 @@ class Conversation:
         except WireError as error:
             return Answer(encode_reply("error", error.to_wire(), frame.request_id))
 
-    # -- at once
-
-    def _serve_at_once(self, arrival: Arrival) -> None:
-        assert self._session is not None
-        # What runs now is what it is about, also if a reset is served before this task begins.
-        execution = self._session.execution
-        task = asyncio.ensure_future(self._answer_at_once(arrival, execution, execution.episode.id))
-        self._urgent.add(task)
-        task.add_done_callback(self._urgent.discard)
-
     def _aside(self, work: Coroutine[Any, Any, None]) -> None:
         """Do it beside what is under way, to its end."""
         task = asyncio.ensure_future(work)
         _ASIDE.add(task)
         task.add_done_callback(_done_aside)
-
-    async def _answer_at_once(self, arrival: Arrival, execution: Execution, episode_id: str | None) -> None:
-        assert arrival.frame is not None
-        assert self._session is not None
-        text = await answer_at_once(self._session, arrival.frame, execution, episode_id)
-        try:
-            await self._reply(arrival, text)
-        except Gone:
-            return
 
     # -- frames in
 
@@ -407,7 +385,7 @@ class Conversation:
 
     async def _hear_on(self) -> None:
         try:
-            while not self._left and len(self._arrived) < MAX_BACKLOG:
+            while not self._left and max(len(self._arrived), len(self._answers)) < MAX_BACKLOG:
                 arrival = self._read(await self._receive())
                 if arrival is None:
                     if self._stays and self._session is not None:
@@ -418,7 +396,8 @@ class Conversation:
                 self._queue(arrival)
                 # Before there is a session they wait like all others.
                 if arrival.frame is not None and arrival.frame.type.urgent and self._session is not None:
-                    self._serve_at_once(arrival)
+                    self._urgent.serve(self._session, arrival)
+                    await self._urgent.room()
                 else:
                     self._arrived.append(arrival)
                 if self._waiting_for is None:
@@ -462,16 +441,19 @@ class Conversation:
 
     # -- frames out
 
-    async def _reply(self, arrival: Arrival, text: str) -> None:
-        if not arrival.queued:
-            await self._say(text)
-            return
-        arrival.text = text
-        async with self._sending:
-            while self._answers and self._answers[0].text is not None:
-                # Until it is sent it stands before those that come.
-                await self._say(self._answers[0].text)
-                self._answers.popleft()
+    async def _reply(self, arrival: Arrival, answer: Text) -> None:
+        if arrival.queued:
+            arrival.answer = answer
+            async with self._sending:
+                while self._answers and self._answers[0].answer is not None:
+                    # Until it is sent it stands before those that come.
+                    await self._say(_text_of(self._answers[0].answer))
+                    self._answers.popleft()
+        elif isinstance(answer, str):
+            await self._say(answer)
+        else:
+            async with self._sending:  # one at a time is made
+                await self._say(answer())
 
     async def _say(self, text: str) -> None:
         if self.protocol is not None:
@@ -489,6 +471,10 @@ class Conversation:
             await self._send({"type": "websocket.close", "code": code, "reason": reason[:MAX_REASON]})
         except (OSError, RuntimeError) as error:
             raise Gone from error
+
+
+def _text_of(answer: Text) -> str:
+    return answer if isinstance(answer, str) else answer()
 
 
 _ASIDE: set[asyncio.Task[None]] = set()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
 from mcpenv_client.errors import (
     InvalidMessage,
     OperationCancelled,
 )
+from mcpenv_client.records import Trajectory
 from mcpenv_client.values import to_plain
 from mcpenv_client.wire import Frame, FrameType, encode_reply, observation_data, timeout_of
 
@@ -54,7 +56,11 @@ async def answer_frame(session: Session, frame: Frame) -> Answer:
         return Answer(encode_reply("error", refused.to_wire(), frame.request_id), final=is_final(refused))
 
 
-async def answer_at_once(session: Session, frame: Frame, execution: Execution, episode_id: str | None) -> str:
+Text = str | Callable[[], str]
+"""An answer, or what makes it: one that may be long is made when it can be sent."""
+
+
+async def answer_at_once(session: Session, frame: Frame, execution: Execution, episode_id: str | None) -> Text:
     """Do what an urgent frame asks; a refusal is an answer too.
 
     Args:
@@ -66,7 +72,7 @@ async def answer_at_once(session: Session, frame: Frame, execution: Execution, e
             await execution.wait(timeout_of(frame.data.get("timeout_s")), episode_id=episode_id)
             return encode_reply("observation", observation_data(latest(execution)), frame.request_id)
         if frame.type is FrameType.TRAJECTORY:
-            return encode_reply("trajectory", _trajectory(session), frame.request_id)
+            return partial(_trajectory_text, _trajectory(session), frame)
         return encode_reply("cancel", {"cancelled": _cancel(session, frame)}, frame.request_id)
     except Exception as error:  # noqa: BLE001 - the wire's boundary; logged there
         return encode_reply("error", wire_error(error, _A_FRAME).to_wire(), frame.request_id)
@@ -110,8 +116,15 @@ def _cancel(session: Session, frame: Frame) -> bool:
     return running is not None and running.cancel()
 
 
-def _trajectory(session: Session) -> dict[str, Any]:
+def _trajectory(session: Session) -> Trajectory:
     trajectory = session.execution.episode.trajectory
     if trajectory is None:
         raise InvalidMessage("there is no episode yet; reset first")
-    return trajectory.to_plain()
+    return trajectory
+
+
+def _trajectory_text(trajectory: Trajectory, frame: Frame) -> str:
+    try:
+        return encode_reply("trajectory", trajectory.to_plain(), frame.request_id)
+    except Exception as error:  # noqa: BLE001 - the wire's boundary; logged there
+        return encode_reply("error", wire_error(error, _A_FRAME).to_wire(), frame.request_id)

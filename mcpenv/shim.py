@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mcpenv_client.actions import Action, CallToolAction, ListToolsAction
+from mcpenv_client.models import filled
 from mcpenv_client.observations import CallToolObservation, ListToolsObservation, Observation
 from mcpenv_client.records import Plane, StepRecord
 from mcpenv_client.wire import step_data
@@ -91,13 +92,20 @@ def _own_observation(execution: Execution, record: StepRecord, observation: Obse
 
 
 def _tool_observation(execution: Execution, record: StepRecord) -> CallToolObservation:
-    return CallToolObservation.model_construct(
-        reward=None if record.reward is None else record.reward.value,
-        terminated=record.terminated,
-        truncated=record.truncated,
-        metadata={},
-        info=execution.episode.info(record),
-        tool_name=record.call.name,
-        result=record.outcome.result,
-        error=record.outcome.error,
+    return filled(
+        CallToolObservation,
+        {
+            "reward": None if record.reward is None else record.reward.value,
+            "terminated": record.terminated,
+            "truncated": record.truncated,
+            "metadata": {},
+            "info": execution.episode.info(record),
+            "tool_name": record.call.name,
+            "result": record.outcome.result,
+            "error": record.outcome.error,
+        },
+        set(_FIELDS),
     )
+
+
+_FIELDS = set(CallToolObservation.model_fields)

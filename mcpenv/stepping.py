@@ -36,15 +36,12 @@ from .own_call import OwnCall
 from .rewards import reward_of, total
 from .sink import EpisodeSink
 from .step import Step, current
-from .tool_run import NOT_SCORED, InputRequired, TimedOut, ToolRun, asked_for_input
+from .tool_run import NOT_SCORED, SCORES, InputRequired, TimedOut, ToolRun, asked_for_input
 from .toolbox import BoundTool, Toolbox, Visible
 from .under_way import UnderWay
 
 Run = Callable[[Step, dict[str, Any]], Awaitable[tuple[ToolOutcome, Any]]]
 """Runs what was called with these arguments: the outcome, and the score if it was made on the way."""
-
-
-_SCORES = frozenset({type(None), bool, int, float, Reward})
 
 
 class Stepping:
@@ -105,7 +102,7 @@ class Stepping:
                 on_ran()
             if scored is NOT_SCORED:
                 scored = self._score(call, outcome)
-            if type(scored) not in _SCORES and inspect.isawaitable(scored):
+            if type(scored) not in SCORES and inspect.isawaitable(scored):
                 scored = await self._awaited(scored)
             if step.fault is not None:
                 raise step.fault

@@ -17,7 +17,7 @@ from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY, InputRequiredResult
 from pydantic import ValidationError
 
 from mcpenv_client.errors import NotSerializable
-from mcpenv_client.records import Plane, ToolCall, ToolOutcome, outcome_made
+from mcpenv_client.records import PLAIN_TYPES, Plane, Reward, ToolCall, ToolOutcome, outcome_made
 from mcpenv_client.tools import Mode, ToolErrorType, ToolFailure
 from mcpenv_client.wire import describe_faults
 
@@ -29,6 +29,9 @@ from .loops import Home
 from .results import result_of
 from .step import Place, Step
 from .toolbox import BoundTool
+
+SCORES = frozenset({type(None), bool, int, float, Reward})
+"""Types of what `score` gives, mostly: what is none of them may be awaitable."""
 
 NOT_SCORED: Any = object()
 """In place of a score that was not made where the tool ran."""
@@ -161,7 +164,9 @@ class ToolRun:
         site, tool = self._site, self._tool
         try:
             value = tool.fn(*args, **kwargs)
-            if inspect.isgenerator(value):
+            if type(value) in PLAIN_TYPES:
+                pass  # nearly always; to ask what it is otherwise takes as long as a small tool
+            elif inspect.isgenerator(value):
                 value = list(value)
             elif self._loopless is not None and (inspect.isawaitable(value) or inspect.isasyncgen(value)):
                 value = self._loopless.drive(_awaited(value))
@@ -172,14 +177,14 @@ class ToolRun:
         except BaseException as error:  # noqa: BLE001 - the tool's boundary
             outcome = self._failed(error)
         else:
-            if inspect.isawaitable(value) or inspect.isasyncgen(value):
+            if type(value) not in PLAIN_TYPES and (inspect.isawaitable(value) or inspect.isasyncgen(value)):
                 return None, value
             outcome = self._returned(value)
         if self._score is None or self._given_up:  # the step is over: what came of it too late is nobody's
             return outcome, NOT_SCORED
         try:
             scored = self._score(self._step.call, outcome)
-            if self._loopless is not None and inspect.isawaitable(scored):
+            if self._loopless is not None and type(scored) not in SCORES and inspect.isawaitable(scored):
                 scored = self._loopless.drive(_awaited(scored))
             return outcome, scored
         except BaseException as error:

@@ -29,6 +29,10 @@ QUICK_S, QUICK_RUNS = 0.001, 16
 """Code is quick whose last so many runs took less than so many seconds each."""
 
 
+MANY = 10
+"""Times `QUICK_S` that a piece of code may take while the event loop is busy, before nobody waits for it."""
+
+
 class Pace:
     """How long the runs of a piece of code take.
 
@@ -254,7 +258,7 @@ class Threads:
         if shifts:
             self._begin(shifts)
         else:
-            job.loop.call_later(self.stall_s, self._look_after, job, self.stall_s)
+            self._look_later(job, self.stall_s)
         try:
             return await job.result()
         except Abandoned:
@@ -268,19 +272,24 @@ class Threads:
     def close(self) -> None:
         """Idle threads end by themselves."""
 
-    def _look_after(self, job: _Job, waited_s: float) -> None:
+    def _look_later(self, job: _Job, after_s: float) -> None:
+        job.loop.call_later(after_s, self._look_after, job, after_s, time.monotonic() + after_s)
+
+    def _look_after(self, job: _Job, waited_s: float, due: float) -> None:
         """It has been queued for a while: if those that it waits for are slow, it need not wait."""
+        now = time.monotonic()
+        # A loop that comes late to this was busy itself: nobody else had the interpreter.
+        allowed_s = self.stall_s if now - due < self.stall_s else MANY * self.stall_s
         with self._mutex:
             if not job.waits:
                 return
-            slow_since = time.monotonic() - self.stall_s
-            slow = [shift for shift in self._shifts if shift.began < slow_since]
+            slow = [shift for shift in self._shifts if now - shift.began > allowed_s]
             self._shifts.difference_update(slow)
             # What else is queued may be as slow today.
             shifts = [self._new_shift() for _ in self._queued] if slow else []
         self._begin(shifts)
         if not shifts:
-            job.loop.call_later(waited_s, self._look_after, job, 2 * waited_s)
+            self._look_later(job, 2 * waited_s)
 
     def _new_shift(self) -> _Shift:
         shift = _Shift(self._take)

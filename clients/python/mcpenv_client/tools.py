@@ -5,15 +5,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import ConfigDict, Field, ValidationInfo, model_validator
 
-from .models import Model
+from .models import Model, filled
 from .values import to_plain
-
-_set_dict, _set_fields_set, _set_extra, _set_private = (
-    vars(BaseModel)[name].__set__
-    for name in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
-)
 
 PLAIN: Any = object()
 """The validation context of data that came as JSON."""
@@ -109,19 +104,17 @@ class ToolResult(Model):
         Args:
             text: the value as an agent reads it.
         """
-        result = cls.__new__(cls)
-        fields = {
-            "content": [{"type": "text", "text": text}],
-            "structured_content": {"result": value},
-            "data": value,
-            "is_error": False,
-            "meta": {"fastmcp": {"wrap_result": True}},
-        }
-        _set_dict(result, fields)
-        _set_fields_set(result, _ALL_FIELDS)
-        _set_extra(result, None)
-        _set_private(result, None)
-        return result
+        return filled(
+            cls,
+            {
+                "content": [{"type": "text", "text": text}],
+                "structured_content": {"result": value},
+                "data": value,
+                "is_error": False,
+                "meta": {"fastmcp": {"wrap_result": True}},
+            },
+            _ALL_FIELDS,
+        )
 
     @property
     def text(self) -> str:
