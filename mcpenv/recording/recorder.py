@@ -154,13 +154,13 @@ class RecordingSink:
         spilled = self._spilled.pop(trajectory.episode_id, None) if self._spilled else None
         tools = self._tools()
         whole = functools.partial(self._line, trajectory, tools, spilled)
-        if self._waits:
-            self._writer.put(Job(whole), wait=True)
-            return
-        line = self._quick_line(trajectory, tools) if spilled is None else None
+        line = self._made_here(trajectory, tools, spilled, whole)
         if line is not None and len(line) <= QUICKLY_WRITTEN and self._writer.write_now(line):
             return
         job = Job(whole if line is None else lambda: line)
+        if self._waits:
+            self._writer.put(job, wait=True)
+            return
         self._jobs.add(trajectory.episode_id, job)
         self._writer.put(job, wait=False)
 
@@ -205,10 +205,18 @@ class RecordingSink:
         if not in_time:
             logger.error("an episode is not written after %g s; going on without", self._patience_s)
 
-    def _quick_line(self, trajectory: Trajectory, tools: Sequence[Tool] | None) -> bytes | None:
-        """The line, if it is quickly made: cheaper here than in a thread that takes turns with this one."""
+    def _made_here(
+        self,
+        trajectory: Trajectory,
+        tools: Sequence[Tool] | None,
+        spilled: Spilled | None,
+        whole: Callable[[], bytes],
+    ) -> bytes | None:
+        """The line, if it is made where the episode ended: cheaper than in a thread that takes turns with this one."""
         try:
-            if tools is None or self._lists.has(tools):
+            if self._waits:
+                return whole()
+            if spilled is None and (tools is None or self._lists.has(tools)):
                 return self._episode(trajectory, tools).quick_line()
         except Exception:  # the recorder's boundary
             logger.debug("an episode could not be encoded; the writer tries again, and says so", exc_info=True)

@@ -24,10 +24,6 @@ BATCH = 64
 LINGER_S = 0.1
 """Episodes for which nobody waits are written so many at a time, or after so many seconds."""
 
-TOGETHER = 16
-"""In process, whoever ends the last of so many writes them: one by one, each would find the caches full of other
-things, and take several times as long."""
-
 MEMBER_BYTES = 1 << 20
 """Size of a text, in bytes, above which the next episode begins another gzip member."""
 
@@ -113,9 +109,8 @@ class Writer:
     cause is logged at most once a minute.
 
     To wake a thread up, and to be woken by it, takes ten times as long as to write an episode to this machine's disk.
-    So a server's line that is made is written by whoever made it (`write_now`), and in process several by whoever ends
-    the last (`TOGETHER`), unless the disk is another machine's, has just been slow, or is being written to; those are
-    the thread's, and what nobody else has written after a while.
+    So a line that is made is written by whoever made it (`write_now`), unless the disk is another machine's, has just
+    been slow, or others wait; those are the thread's.
 
     Args:
         max_segment_bytes: size above which the next episode begins another file.
@@ -130,7 +125,7 @@ class Writer:
         self._enough = min(ENOUGH, max_waiting)
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition(threading.Lock())
-        self._working = 0  # how many are being written; meanwhile nobody else writes
+        self._working = 0  # how many are being written
         self._closing = False
         self._hurry = False  # somebody waits for what waits
         self._slow_until = -math.inf if is_local(directory) else math.inf  # time.monotonic, seconds
@@ -148,15 +143,19 @@ class Writer:
 
     def write_now(self, line: bytes) -> bool:
         """Write an episode; False, and nothing done, if that could take long, or is not its turn."""
+        begun = time.monotonic()
         with self._changed:
-            if self._jobs or self._working or self._closing or self._is_slow:
+            if self._jobs or self._working or self._closing or begun < self._slow_until:
                 return False
             try:
-                self._append(member_of(line, QUICK_LEVEL))
+                self._segments.append(member_of(line, QUICK_LEVEL))
             except OSError as error:
                 self._lose_to(error)
             else:
                 self._written += 1
+            now = time.monotonic()
+            if now - begun > SLOW_S:
+                self._slow_until = now + SLOW_FOR_S
             return True
 
     def put(self, job: Job, *, wait: bool) -> None:
@@ -171,14 +170,8 @@ class Writer:
                 while len(self._jobs) > self._enough // 2 and not self._closing:
                     self._changed.wait()
             taken = not self._closing and len(self._jobs) < self._max_waiting
-            here: list[Job] = []
             if taken:
                 self._jobs.append(job)
-                if wait and not self._working and len(self._jobs) >= TOGETHER and not self._is_slow:
-                    here = self._take(len(self._jobs))
-            if here:
-                pass
-            elif taken:
                 self._hurry = self._hurry or not wait
                 if self._thread is None:
                     thread = threading.Thread(target=self._run, name="mcpenv-recorder", daemon=True)
@@ -191,25 +184,17 @@ class Writer:
                 self._lose(why, why)
         if not taken:
             job.end()
-        if here:
-            self._write_all(here)
 
     def flush(self) -> None:
         """Return when everything that was put until now is over."""
         with self._changed:
-            here = [] if self._working or self._is_slow else self._take(len(self._jobs))
+            self._hurry = True
+            self._changed.notify_all()
             last = self._jobs[-1] if self._jobs else None
-            if last is None and not here:
+            if last is None:
                 while self._working:
                     self._changed.wait()
                 return
-            if not here:
-                self._hurry = True
-                self._changed.notify_all()
-        if here:
-            self._write_all(here)
-            return
-        assert last is not None
         done = threading.Event()
         last.when_over(done.set)
         done.wait()
@@ -221,48 +206,14 @@ class Writer:
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
-        with self._changed:
-            while self._working:
-                self._changed.wait()
-            with contextlib.suppress(OSError):  # what was written was said to be
-                self._segments.close()
+        with self._changed, contextlib.suppress(OSError):  # what was written was said to be
+            self._segments.close()
 
     # -- the writer's thread
 
     def _run(self) -> None:
         while jobs := self._next():
-            self._write_all(jobs)
-
-    def _next(self) -> list[Job]:
-        """Those to be written now; none: it is over."""
-        with self._changed:
-            while True:
-                while self._working or not self._jobs:
-                    if not self._jobs:
-                        self._hurry = False
-                        if self._closing:
-                            return []
-                    self._changed.wait()
-                # Nobody waits for these: to wake up for each would cost those who make them more than writing does.
-                self._changed.wait_for(lambda: self._hurry or self._closing or len(self._jobs) >= BATCH, LINGER_S)
-                if self._jobs and not self._working:
-                    return self._take(BATCH)
-
-    # -- whoever writes
-
-    def _take(self, most: int) -> list[Job]:
-        """Those to be written now; with ``_changed`` held, and nobody writing. `_write_all` is to follow."""
-        jobs = [self._jobs.popleft() for _ in range(min(len(self._jobs), most))]
-        self._working = len(jobs)
-        return jobs
-
-    def _write_all(self, jobs: Sequence[Job]) -> None:
-        try:
             self._write(jobs)
-        finally:
-            with self._changed:
-                self._working = 0
-                self._changed.notify_all()
             for job in jobs:
                 job.end()
 
@@ -290,7 +241,7 @@ class Writer:
 
     def _write_lines(self, lines: list[bytes]) -> None:
         try:
-            self._append(member_of(b"".join(lines)))
+            self._segments.append(member_of(b"".join(lines)))
         except OSError as error:
             if len(lines) > 1:  # there may be room for some
                 for line in lines:
@@ -302,17 +253,22 @@ class Writer:
             with self._changed:
                 self._written += len(lines)
 
-    def _append(self, member: bytes) -> None:
-        began = time.monotonic()
-        self._segments.append(member)
-        now = time.monotonic()
-        if now - began > SLOW_S:
-            self._slow_until = now + SLOW_FOR_S
-
-    @property
-    def _is_slow(self) -> bool:
-        """Whether to write may take long."""
-        return time.monotonic() < self._slow_until
+    def _next(self) -> list[Job]:
+        """Those to be written now; none: it is over."""
+        with self._changed:
+            if self._working:
+                self._working = 0
+                self._changed.notify_all()
+            while not self._jobs:
+                self._hurry = False
+                if self._closing:
+                    return []
+                self._changed.wait()
+            # Nobody waits for these: to wake up for each would cost those who make them more than writing does.
+            self._changed.wait_for(lambda: self._hurry or self._closing or len(self._jobs) >= BATCH, LINGER_S)
+            jobs = [self._jobs.popleft() for _ in range(min(len(self._jobs), BATCH))]
+            self._working = len(jobs)
+            return jobs
 
     def _lose_to(self, error: OSError) -> None:
         self._lose((type(error), error.errno), error.strerror or str(error))
