@@ -388,11 +388,7 @@ class Conversation:
             while not self._left and max(len(self._arrived), len(self._answers)) < MAX_BACKLOG:
                 arrival = self._read(await self._receive())
                 if arrival is None:
-                    if self._stays and self._session is not None:
-                        self._aside(self.release(self._session))
-                    elif self._waiting_for is not None:
-                        self._waiting_for.cancel()
-                    return
+                    break
                 self._queue(arrival)
                 # Before there is a session they wait like all others.
                 if arrival.frame is not None and arrival.frame.type.urgent and self._session is not None:
@@ -402,6 +398,10 @@ class Conversation:
                     self._arrived.append(arrival)
                 if self._waiting_for is None:
                     return
+            if self._left and self._stays and self._session is not None:
+                self._aside(self.release(self._session))
+            elif self._left and self._waiting_for is not None:
+                self._waiting_for.cancel()
         finally:
             self._pending = None
 

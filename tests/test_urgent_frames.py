@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket as sockets
+import struct
+import threading
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
 from mcpenv import MCPEnvironment, Trajectory
 from mcpenv.serve import serving
+from mcpenv.urgent_frames import UrgentFrames
 from mcpenv_client import EnvClient
 
 PAGE = "0123456789" * 20_000
@@ -21,8 +27,20 @@ class Pages(MCPEnvironment):
     """Long pages."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
+    began, cancelled = threading.Event(), threading.Event()
 
     def __init__(self) -> None:
+        @self.tool
+        async def wait() -> str:
+            """Wait for long."""
+            Pages.began.set()
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                Pages.cancelled.set()
+                raise
+            return "over"
+
         @self.tool
         async def read() -> str:
             """Read a page."""
@@ -119,3 +137,53 @@ def test_more_waits_than_a_session_may_have_are_refused_and_the_others_end_with_
         ended = [answer(socket) for _ in range(4)]
         assert sorted(each["request_id"] for each in ended) == ["0", "1", "2", "end"]
         assert all(each["data"]["done"] for each in ended)
+
+
+def masked(kind: str, data: dict[str, Any], **named: str) -> bytes:
+    payload = json.dumps({"type": kind, "data": data, **named}).encode()
+    assert len(payload) < 126
+    return bytes((0x81, 0x80 | len(payload), 0, 0, 0, 0)) + payload
+
+
+def read_frame(wire: Any) -> bytes:
+    (size,) = wire.read(2)[1:]
+    if size >= 126:
+        size = int.from_bytes(wire.read(2 if size == 126 else 8), "big")
+    found: bytes = wire.read(size)
+    return found
+
+
+def test_a_client_that_reads_no_answers_and_leaves_ends_the_step_that_it_waited_for(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room, crowded = UrgentFrames.room, threading.Event()
+
+    async def noted(frames: UrgentFrames) -> None:
+        if frames.crowded:
+            crowded.set()
+        await room(frames)
+
+    monkeypatch.setattr(UrgentFrames, "room", noted)
+    address = urlsplit(url)
+    with (
+        sockets.create_connection((address.hostname or "", address.port or 0), 30) as bare,
+        bare.makefile("rb") as wire,
+    ):
+        bare.sendall(
+            f"GET /ws HTTP/1.1\r\nHost: {address.netloc}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
+        )
+        while wire.readline() != b"\r\n":
+            pass
+        for frame in (masked("reset", {}), masked("step", {"type": "call_tool", "tool_name": "read"})):
+            bare.sendall(frame)
+            assert b'"observation"' in read_frame(wire)
+        Pages.began.clear()
+        Pages.cancelled.clear()
+        bare.sendall(masked("step", {"type": "call_tool", "tool_name": "wait"}))
+        assert Pages.began.wait(30)
+        for number in range(FRAMES):
+            bare.sendall(masked("trajectory", {}, request_id=str(number)))
+        assert crowded.wait(30)
+        bare.setsockopt(sockets.SOL_SOCKET, sockets.SO_LINGER, struct.pack("ii", 1, 0))  # to close is to reset
+    assert Pages.cancelled.wait(30)
