@@ -37,7 +37,7 @@ WATCH_AFTER_S = 0.015
 else its client sends. A timer for each frame would cost more than quick ones do: one looks at all of them."""
 
 MAX_BACKLOG = 256
-"""Frames that may wait behind one under way, and answers behind its answer; then the socket is not read."""
+"""Frames that may wait behind one under way; then the socket is not read."""
 
 MAX_REASON = 120
 """Characters of a closing's reason; the protocol allows 123 bytes (RFC 6455, section 5.5)."""
@@ -385,7 +385,7 @@ class Conversation:
 
     async def _hear_on(self) -> None:
         try:
-            while not self._left and max(len(self._arrived), len(self._answers)) < MAX_BACKLOG:
+            while not self._left and len(self._arrived) < MAX_BACKLOG:
                 arrival = self._read(await self._receive())
                 if arrival is None:
                     break

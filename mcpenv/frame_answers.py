@@ -10,6 +10,7 @@ from mcpenv_client.errors import (
     InvalidMessage,
     OperationCancelled,
 )
+from mcpenv_client.observations import Observation
 from mcpenv_client.records import Trajectory
 from mcpenv_client.values import to_plain
 from mcpenv_client.wire import Frame, FrameType, encode_reply, observation_data, timeout_of
@@ -70,7 +71,7 @@ async def answer_at_once(session: Session, frame: Frame, execution: Execution, e
     try:
         if frame.type is FrameType.WAIT:
             await execution.wait(timeout_of(frame.data.get("timeout_s")), episode_id=episode_id)
-            return encode_reply("observation", observation_data(latest(execution)), frame.request_id)
+            return partial(_observation_text, latest(execution), frame)
         if frame.type is FrameType.TRAJECTORY:
             return partial(_trajectory_text, _trajectory(session), frame)
         return encode_reply("cancel", {"cancelled": _cancel(session, frame)}, frame.request_id)
@@ -126,5 +127,12 @@ def _trajectory(session: Session) -> Trajectory:
 def _trajectory_text(trajectory: Trajectory, frame: Frame) -> str:
     try:
         return encode_reply("trajectory", trajectory.to_plain(), frame.request_id)
+    except Exception as error:  # noqa: BLE001 - the wire's boundary; logged there
+        return encode_reply("error", wire_error(error, _A_FRAME).to_wire(), frame.request_id)
+
+
+def _observation_text(observation: Observation, frame: Frame) -> str:
+    try:
+        return encode_reply("observation", observation_data(observation), frame.request_id)
     except Exception as error:  # noqa: BLE001 - the wire's boundary; logged there
         return encode_reply("error", wire_error(error, _A_FRAME).to_wire(), frame.request_id)

@@ -210,7 +210,8 @@ class _Shift:
 
     Attributes:
         thread: whose turn it is.
-        began: when it began with the job that it is at (``time.monotonic``, seconds).
+        began: when it began with the job that it is at (``time.monotonic``, seconds); before its first, when it should
+            have.
     """
 
     __slots__ = ("_take", "began", "thread")
@@ -219,7 +220,7 @@ class _Shift:
 
     def __init__(self, take: Callable[[_Shift], _Job | None]) -> None:
         self._take = take
-        self.began = time.monotonic()
+        self.began = time.monotonic() + MANY * QUICK_S
 
     def __call__(self) -> None:
         while (job := self._take(self)) is not None:

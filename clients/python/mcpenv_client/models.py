@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import VERSION, BaseModel, ConfigDict
 
 M = TypeVar("M", bound=BaseModel)
+
+BUILDS_SAFELY = tuple(map(int, VERSION.split(".")[:2])) >= (2, 14)
+"""Whether pydantic builds a model once, if several threads are the first to need it."""
 
 _set_dict, _set_fields_set, _set_extra, _set_private = (
     vars(BaseModel)[name].__set__
@@ -22,7 +25,7 @@ class Model(BaseModel):
     one is found there.
     """
 
-    model_config = ConfigDict(defer_build=True)
+    model_config = ConfigDict(defer_build=BUILDS_SAFELY)
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -48,7 +51,7 @@ def filled(cls: type[M], fields: dict[str, Any], names: set[str]) -> M:
 
 
 def build_models() -> None:
-    """Build what was not built yet, before threads need it: not every pydantic builds in one at a time."""
+    """Build what was not built yet, before it is needed."""
     global _built
     with _BUILDING:
         if not _built:
