@@ -35,7 +35,7 @@ IDLE = "_Thread._work"
 
 OTHER = "event loop, and the rest"
 STAGES = (
-    ("frame in", r"websocket_protocol\.py:(?!.*send_at_once)|wire\.py:decode_frame|values\.py|<string>:__init__"),
+    ("frame in", r"websocket_protocol\.py:(?!.*send_at_once)|wire\.py:decode_frame|values\.py"),
     ("frame in", r"conversation\.py:(Conversation\._read_text|Arrival)"),
     ("frame out", r"websocket_protocol\.py|locks\.py"),
     (

@@ -24,10 +24,8 @@ from .loops import NoLoop
 IDLE_S = 10.0
 """Seconds after which an idle pool thread ends."""
 
-
 QUICK_S, QUICK_RUNS = 0.001, 16
 """Code is quick whose last so many runs took less than so many seconds each."""
-
 
 MANY = 10
 """Times `QUICK_S` that a piece of code may take while the event loop is busy, before nobody waits for it."""
@@ -37,7 +35,7 @@ class Pace:
     """How long the runs of a piece of code take.
 
     Attributes:
-        quick: one may wait behind another's.
+        quick: they may wait behind each other, and behind those of other code that is.
     """
 
     __slots__ = ("_runs", "quick")
@@ -256,19 +254,19 @@ class Threads:
         with self._mutex:
             self._queued.append(job)
             shifts = [] if self._shifts else [self._new_shift()]
-        if shifts:
-            self._begin(shifts)
-        else:
-            self._look_later(job, self.stall_s)
         try:
+            if shifts:
+                self._begin(shifts)
+            else:
+                self._look_later(job, self.stall_s)
             return await job.result()
         except Abandoned:
-            with self._mutex:
-                if not job.waits:
-                    raise
-                self._queued.remove(job)
-                job.waits = False
+            if not self._take_back(job):
+                raise
             raise asyncio.CancelledError from None  # it never began
+        except RuntimeError:  # there is no thread to be had, or the code raised one
+            self._take_back(job)
+            raise
 
     def close(self) -> None:
         """Idle threads end by themselves."""
@@ -288,8 +286,9 @@ class Threads:
             self._shifts.difference_update(slow)
             # What else is queued may be as slow today.
             shifts = [self._new_shift() for _ in self._queued] if slow else []
-        self._begin(shifts)
-        if not shifts:
+        try:
+            self._begin(shifts)
+        finally:
             self._look_later(job, 2 * waited_s)
 
     def _new_shift(self) -> _Shift:
@@ -298,9 +297,28 @@ class Threads:
         return shift
 
     def _begin(self, shifts: Sequence[_Shift]) -> None:
-        for shift in shifts:
-            shift.thread = self._thread()
+        """Have a thread for each.
+
+        Raises:
+            RuntimeError: the system has no more threads; those without one are as if they had not been made.
+        """
+        for number, shift in enumerate(shifts):
+            try:
+                shift.thread = self._thread()
+            except RuntimeError:
+                with self._mutex:
+                    self._shifts.difference_update(shifts[number:])
+                raise
             shift.thread.jobs.put(shift)
+
+    def _take_back(self, job: _Job) -> bool:
+        """Whether it was still queued; then it never runs."""
+        with self._mutex:
+            if not job.waits:
+                return False
+            self._queued.remove(job)
+            job.waits = False
+            return True
 
     def _take(self, shift: _Shift) -> _Job | None:
         """The shift's next job; None: it is over."""

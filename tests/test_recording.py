@@ -402,6 +402,22 @@ def test_several_processes_write_to_one_folder(tmp_path: Path) -> None:
     assert sorted(ids(tmp_path)) == sorted(f"{name}-{number}" for name in "ab" for number in range(100))
 
 
+def test_a_forked_process_writes_to_segments_of_its_own(tmp_path: Path) -> None:
+    program = (
+        "import os, sys; from mcpenv import Trajectory; from mcpenv.recording import *\n"
+        "recorder = Recorder(sys.argv[1]); sink = recorder.sink_for('E', None, lambda: None)\n"
+        "sink.episode_over(Trajectory('before'))\n"
+        "child = os.fork()\n"
+        "for number in range(3):\n"
+        '    sink.episode_over(Trajectory(f\'{"child" if child == 0 else "parent"} {number}\'))\n'
+        "if child == 0: os._exit(0)\n"
+        "assert os.waitpid(child, 0)[1] == 0; recorder.close()"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, timeout=60)
+    whose = [sorted(each.id for each in read_episodes(segment)) for segment in segments(tmp_path)]
+    assert sorted(whose) == [["before", "parent 0", "parent 1", "parent 2"], ["child 0", "child 1", "child 2"]]
+
+
 # -- when things go wrong
 
 

@@ -131,6 +131,23 @@ def test_code_that_was_quick_and_is_slow_today_holds_up_nobody() -> None:
     asyncio.run(main())
 
 
+def test_where_no_thread_can_be_had_quick_code_is_refused_and_never_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, pace, ran = Threads(), quick_pace(), list[str]()
+
+    def none_left(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        with monkeypatch.context() as full:
+            full.setattr(threading.Thread, "start", none_left)
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                await pool.run(ran.append, "refused", pace=pace)
+        await asyncio.gather(*(pool.run(ran.append, name, pace=pace) for name in ("first", "second")))
+
+    asyncio.run(main())
+    assert ran == ["first", "second"]
+
+
 def test_what_is_cancelled_before_it_began_never_runs() -> None:
     pool, pace = Threads(stall_s=60.0), quick_pace()
     begun, release, ran = threading.Event(), threading.Event(), list[str]()

@@ -85,9 +85,8 @@ class Segments:
     def __init__(self, directory: Path, max_bytes: int) -> None:
         self._directory = directory
         self._max_bytes = max_bytes
-        self._writer = f"{os.getpid()}-{secrets.token_hex(4)}"
-        self._number = 0
         self._last: Segment | None = None
+        self._begin()
 
     def append(self, member: bytes) -> None:
         """Add a whole member.
@@ -95,6 +94,8 @@ class Segments:
         Raises:
             OSError: it is not there; the next begins another segment.
         """
+        if os.getpid() != self._process:  # forked: what was begun is the parent's
+            self._begin()
         segment = self._last
         if segment is None or segment.size >= self._max_bytes:
             self.close()
@@ -106,6 +107,12 @@ class Segments:
             # What follows a torn tail could not be read.
             self.close()
             raise
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._writer = f"{self._process}-{secrets.token_hex(4)}"
+        self._number = 0
+        self._last = None
 
     def close(self) -> None:
         """Close the last one; what follows begins another.
