@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import uvloop
@@ -73,10 +74,10 @@ def main() -> None:
             return played
 
         works = {
-            "EnvClient": of_loop([lambda env=env: env.call_tool("add", {"by": 1}) for env in envs]),
-            "bare": of_loop([lambda socket=socket: exchange_async(socket) for socket in sockets]),
-            "EnvClient.sync": of_threads([lambda env=env: env.call_tool("add", {"by": 1}) for env in blocking]),
-            "bare.sync": of_threads([lambda socket=socket: exchange(socket) for socket in bare]),
+            "EnvClient": of_loop([partial(env.call_tool, "add", {"by": 1}) for env in envs]),
+            "bare": of_loop([partial(exchange_async, socket) for socket in sockets]),
+            "EnvClient.sync": of_threads([partial(env.call_tool, "add", {"by": 1}) for env in blocking]),
+            "bare.sync": of_threads([partial(exchange, socket) for socket in bare]),
         }
         print("ready", flush=True)
         for line in sys.stdin:

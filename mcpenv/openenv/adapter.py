@@ -28,6 +28,7 @@ from ..kinds import ToolKind, ToolOptions, check_name
 from ..openapi import embedded
 from ..reset_options import ResetOptions
 from ..toolbox import BOTH_MODES, BoundTool
+from ..workers import Pace
 from .process import OpenEnvProcess
 
 ACT = "act"
@@ -180,6 +181,7 @@ class SpecKind(ToolKind):
         )
         self.name = spec.name
         self.spec = spec
+        self.pace = Pace()
         self.component = component  # type: ignore[assignment]
         self.is_async = True
         self.is_coroutine = True
