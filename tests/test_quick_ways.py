@@ -28,10 +28,12 @@ from mcpenv.recording.episodes import (
     RecordedEpisode,
     _serializer,
 )
+from mcpenv.recording.quick_lines import quick_line
 from mcpenv.replies import Answer, Replies
 from mcpenv_client.errors import InvalidJSON, NotSerializable, OperationCancelled
 from mcpenv_client.observations import CallToolObservation, Observation
 from mcpenv_client.records import (
+    Fork,
     LogEntry,
     Plane,
     Reward,
@@ -42,6 +44,7 @@ from mcpenv_client.records import (
     call_made,
     outcome_made,
 )
+from mcpenv_client.tasks import OracleCall, Task, TaskLimits
 from mcpenv_client.tools import ToolErrorType, ToolFailure, ToolResult
 from mcpenv_client.values import decode, encode, plain
 from mcpenv_client.wire import decode_frame, encode_reply, observation_data, step_data
@@ -213,6 +216,60 @@ def test_recorded_steps_are_those_of_the_serializer(steps: list[StepRecord]) -> 
     assert [step.call for step in RecordedEpisode.from_line(episode.line()).trajectory.steps] == [
         step.call for step in steps
     ]
+
+
+REWARDS = st.none() | st.builds(Reward, st.floats(allow_nan=False, allow_infinity=False), st.just({"part": 0.5}))
+OPTIONS = st.dictionaries(st.text(), JSON | NOT_FINITE | st.just((1, 2)) | st.just(b"a"), max_size=3)
+NUMBERS = st.none() | st.integers()
+TASKS = st.builds(
+    Task,
+    id=st.just("one"),
+    prompt=st.text(),
+    options=OPTIONS,
+    seed=NUMBERS,
+    limits=st.builds(TaskLimits, max_steps=st.none() | st.integers(1, 9), timeout_s=st.none() | st.just(0.5)),
+    metadata=OPTIONS,
+    oracle=st.none() | st.lists(st.builds(OracleCall, tool_name=st.just("say"), arguments=OPTIONS), max_size=2),
+    verifier=st.none() | OPTIONS,
+    reward_range=st.just((-1, 2.5)),
+)
+
+
+@given(
+    st.builds(
+        RecordedEpisode,
+        st.builds(
+            Trajectory, st.text(), NUMBERS, OPTIONS, st.booleans(), st.just([]), st.integers(0), st.floats(),
+            st.booleans(), st.booleans(), st.none() | st.text(), st.just(1.5), st.none() | st.just(2.5),
+            st.none() | TASKS, st.none() | st.dictionaries(st.text(), SCALARS, max_size=2), REWARDS, REWARDS,
+            st.none() | st.text(), st.none() | st.just(Fork("other", 3)),
+        ),
+        st.builds(RecordedEnvironment, st.text(), st.none() | st.text()),
+        tools=st.none() | st.text(),
+        messages=st.none() | st.lists(OPTIONS, max_size=2),
+        agent=st.none() | OPTIONS,
+        extra=OPTIONS,
+    )
+)  # fmt: skip
+def test_all_of_a_recorded_episode_is_as_the_serializer_writes_it(episode: RecordedEpisode) -> None:
+    quick = quick_line(episode)
+    line = json.loads(episode.line())
+    if quick is not None:
+        assert "not_recorded" not in line["extra"]
+        assert quick.count(b"\n") == 1
+        assert line == json.loads(quick) == json.loads(_serializer().to_json(episode, fallback=plain))
+    RecordedEpisode.from_line(episode.line())
+
+
+def test_the_quick_way_is_taken_by_an_episode_with_all_that_one_may_have() -> None:
+    task = Task(id="a", options={"b": [1, 2.5]}, metadata={"why": (1, 2)}, oracle=[OracleCall(tool_name="say")])
+    trajectory = Trajectory("e", 1, {"c": None}, task=task, observation={"done": False}, forked_from=Fork("d", 1))
+    trajectory.verified = trajectory.end_reward = Reward(1.0, {"part": 1.0})
+    episode = RecordedEpisode(trajectory, RecordedEnvironment("E", "1"), tools="f", messages=[{}], agent={"name": "g"})
+    quick = quick_line(episode)
+    assert quick is not None
+    assert json.loads(quick) == json.loads(_serializer().to_json(episode))
+    assert set(vars(task)) == set(json.loads(quick)["trajectory"]["task"])
 
 
 def to_plain_or_nan(step: StepRecord) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from mcpenv_client.tools import PLAIN
 from mcpenv_client.values import MAX_DEPTH, plain, to_plain
 
 from ..errors import DamagedRecord
-from .quick_steps import steps_json
+from .quick_lines import quick_line
 
 FORMAT = 1
 """The version of the line's shape. A reader refuses those that it does not know."""
@@ -100,25 +100,20 @@ class RecordedEpisode:
         What has no JSON form (NaN, an object that a program in the same process gave as an option) is written as null,
         and `NOT_RECORDED` says where: an episode is not lost for one odd value.
         """
-        return self._with(steps_json(self.trajectory.steps))
-
-    def quick_line(self) -> bytes | None:
-        """The line, if it is made in about the time of a step; None: `line` makes it, somewhere else."""
-        if len(self.trajectory.steps) > QUICKLY_MADE:
-            return None
-        steps = steps_json(self.trajectory.steps, QUICKLY_MADE_TEXT)
-        return None if steps is None else self._with(steps)
-
-    def _with(self, steps: bytes | None) -> bytes:
-        """The line with these steps; None: all is left to the serializer."""
+        line = quick_line(self)
+        if line is not None:
+            return line
         try:
-            if steps is not None:
-                return _spliced(self, steps)
             text = _serializer().to_json(self, fallback=plain)
-            _refuse_constants(text)
+            if b"NaN" in text or b"Infinity" in text:  # inside a string too: then nothing is lost
+                raise ValueError("it may hold NaN or infinity")
             return text + b"\n"
         except (PydanticSerializationError, TypeError, ValueError, OverflowError, RecursionError):
             return _what_can_be_written(self) + b"\n"
+
+    def quick_line(self) -> bytes | None:
+        """The line, if it is made in about the time of a step; None: `line` makes it, somewhere else."""
+        return None if len(self.trajectory.steps) > QUICKLY_MADE else quick_line(self, QUICKLY_MADE_TEXT)
 
     @classmethod
     def from_line(cls, line: bytes) -> RecordedEpisode:
@@ -153,38 +148,6 @@ def _adapter() -> TypeAdapter[RecordedEpisode]:
 def _serializer() -> SchemaSerializer:
     """Writes an episode in one go. Apart from the adapter's own, which would write NaN as null and say nothing."""
     return SchemaSerializer(_adapter().core_schema, CoreConfig(ser_json_inf_nan="constants", ser_json_bytes="base64"))
-
-
-@functools.cache
-def _trajectory_serializer() -> SchemaSerializer:
-    settings = CoreConfig(ser_json_inf_nan="constants", ser_json_bytes="base64")
-    return SchemaSerializer(TypeAdapter(Trajectory).core_schema, settings)
-
-
-# -- a line, quickly: as the serializer writes it
-
-
-def _spliced(episode: RecordedEpisode, steps: bytes) -> bytes:
-    """The line of an episode with these steps.
-
-    Raises:
-        ValueError: something else in it may have no JSON form.
-    """
-    trajectory = _trajectory_serializer().to_json(episode.trajectory, exclude={"steps"}, fallback=plain)
-    rest = _serializer().to_json(episode, exclude={"trajectory"}, fallback=plain)
-    _refuse_constants(trajectory)
-    _refuse_constants(rest)
-    return b"".join((b'{"trajectory":', trajectory[:-1], b',"steps":', steps, b"},", rest[1:], b"\n"))
-
-
-def _refuse_constants(text: bytes) -> None:
-    """They may stand inside a string too; then nothing is lost.
-
-    Raises:
-        ValueError: there may be a number in it that JSON does not know.
-    """
-    if b"NaN" in text or b"Infinity" in text:
-        raise ValueError("it may hold NaN or infinity")
 
 
 # -- values that have no JSON form
