@@ -71,6 +71,12 @@ FRAMES = st.one_of(
     ),
     st.builds(frame_of, st.sampled_from(["trajectory", "cancel"]), JSON | st.just({"request_id": "a"}), MORE),
     st.builds(
+        frame_of,
+        st.sampled_from(["end", "snapshot", "fork", "restore", "drop_snapshot"]),
+        JSON | st.just(...) | st.dictionaries(st.sampled_from(["snapshot_id", "session_id", "reason"]), JSON),
+        MORE,
+    ),
+    st.builds(
         frame_of, st.sampled_from(["mcp", "dance", "close ", "CLOSE", "", None]) | JSON, JSON | st.just(...), MORE
     ),
     st.dictionaries(st.sampled_from(["type", "data", "request_id", "timeout_s", "protocol"]), JSON, max_size=4),
@@ -120,9 +126,13 @@ def closes(message: str | bytes) -> bool:
     return isinstance(frame, dict) and frame.get("type") == "close"
 
 
+SAID = {"observation", "state", "trajectory", "cancel", "snapshot", "fork", "drop_snapshot", "mcp", "error"}
+"""Types of replies."""
+
+
 def hear(socket: ClientConnection) -> dict[str, Any]:
     reply: dict[str, Any] = json.loads(socket.recv(PATIENCE_S))
-    assert reply["type"] in ("observation", "state", "trajectory", "cancel", "error")
+    assert reply["type"] in SAID
     if reply["type"] == "error":
         assert reply["data"]["code"] != "SESSION_ERROR"
         assert "incident" not in reply["data"], reply
@@ -135,6 +145,7 @@ def hear(socket: ClientConnection) -> dict[str, Any]:
 @example(
     messages=['{"type":"reset","timeout_s":1e-9}', '{"type":"step","data":{"type":"list_tools"},"timeout_s":1e-9}']
 )
+@example(messages=['{"type":"mcp","data":{}}', '{"type":"snapshot"}', '{"type":"fork"}', '{"type":"end"}'])
 @example(messages=['{"type":"wait"}', '{"type":"state"}', '{"type":"reset"}', '{"type":"cancel","data":{}}'])
 def test_every_frame_is_answered_once_and_the_session_goes_on(url: str, messages: list[str | bytes]) -> None:
     messages = [message for message in messages if not closes(message)]

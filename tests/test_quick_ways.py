@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -258,7 +259,15 @@ def test_all_of_a_recorded_episode_is_as_the_serializer_writes_it(episode: Recor
         assert "not_recorded" not in line["extra"]
         assert quick.count(b"\n") == 1
         assert line == json.loads(quick) == json.loads(_serializer().to_json(episode, fallback=plain))
-    RecordedEpisode.from_line(episode.line())
+    elif "not_recorded" not in line["extra"]:
+        assert line == json.loads(_serializer().to_json(episode, fallback=plain))
+    read = RecordedEpisode.from_line(episode.line())
+    assert read.trajectory.total_reward == max(-sys.float_info.max, min(sys.float_info.max, summed(episode)))
+
+
+def summed(episode: RecordedEpisode) -> float:
+    total = episode.trajectory.total_reward
+    return 0.0 if math.isnan(total) else total
 
 
 def test_the_quick_way_is_taken_by_an_episode_with_all_that_one_may_have() -> None:

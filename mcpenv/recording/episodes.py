@@ -6,7 +6,9 @@ import dataclasses
 import functools
 import importlib.metadata
 import json
+import math
 import platform
+import sys
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -105,7 +107,8 @@ class RecordedEpisode:
             return line
         try:
             text = _serializer().to_json(self, fallback=plain)
-            if b"NaN" in text or b"Infinity" in text:  # inside a string too: then nothing is lost
+            # Inside a string they may stand too: then nothing is lost.
+            if b"NaN" in text or b"Infinity" in text or not math.isfinite(self.trajectory.total_reward):
                 raise ValueError("it may hold NaN or infinity")
             return text + b"\n"
         except (PydanticSerializationError, TypeError, ValueError, OverflowError, RecursionError):
@@ -156,6 +159,10 @@ def _serializer() -> SchemaSerializer:
 def _what_can_be_written(episode: RecordedEpisode) -> bytes:
     lost: list[dict[str, str]] = []
     data = _written(episode, "", lost, 0)
+    total = episode.trajectory.total_reward
+    if not math.isfinite(total):
+        # A sum of finite rewards; what reads the line wants a number.
+        data["trajectory"]["total_reward"] = 0.0 if math.isnan(total) else math.copysign(sys.float_info.max, total)
     if lost:
         data["extra"] = {**data["extra"], NOT_RECORDED: lost}
     return to_json(data)
