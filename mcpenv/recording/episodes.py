@@ -45,8 +45,8 @@ Ending = Literal[
 
 
 @functools.cache
-def _versions() -> dict[str, str]:
-    """What an episode of this process runs on."""
+def versions() -> dict[str, str]:
+    """What an episode of this process runs on; to be read only."""
     found = {name: importlib.metadata.version(name) for name in ("mcpenv", "fastmcp", "mcp")}
     return {**found, "python": platform.python_version()}
 
@@ -76,7 +76,7 @@ class RecordedEpisode:
 
     trajectory: Trajectory
     environment: RecordedEnvironment
-    versions: dict[str, str] = field(default_factory=lambda: dict(_versions()))
+    versions: dict[str, str] = field(default_factory=lambda: dict(versions()))
     tools: str | None = None
     messages: list[dict[str, Any]] | None = None
     agent: dict[str, Any] | None = None

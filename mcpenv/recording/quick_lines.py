@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
-from pydantic_core import to_json
+from pydantic import TypeAdapter
+from pydantic_core import CoreConfig, SchemaSerializer, to_json
 
 from mcpenv_client.records import LogEntry, StepRecord
-from mcpenv_client.tasks import Task
+from mcpenv_client.tasks import OracleCall, Task, TaskLimits
 from mcpenv_client.values import plain
 
 if TYPE_CHECKING:
@@ -39,11 +41,14 @@ def quick_line(episode: RecordedEpisode, longest: int = ANY_LENGTH) -> bytes | N
     rows = _steps(trajectory.steps, longest)
     if rows is None or not math.isfinite(trajectory.total_reward):
         return None
+    # What most episodes have not got is not looked at.
+    options, task, verified, end = trajectory.options, trajectory.task, trajectory.verified, trajectory.end_reward
+    environment, messages, agent, extra = episode.environment, episode.messages, episode.agent, episode.extra
     try:
         told = {
             "episode_id": trajectory.episode_id,
             "seed": trajectory.seed,
-            "options": _written(trajectory.options),
+            "options": _written(options) if options else options,
             "implicit_reset": trajectory.implicit_reset,
             "steps": rows,
             "dropped": trajectory.dropped,
@@ -53,24 +58,24 @@ def quick_line(episode: RecordedEpisode, longest: int = ANY_LENGTH) -> bytes | N
             "reason": trajectory.reason,
             "started_at": trajectory.started_at,
             "ended_at": trajectory.ended_at,
-            "task": None if trajectory.task is None else _task(trajectory.task),
+            "task": None if task is None else _task(task),
             "observation": trajectory.observation,
-            "end_reward": trajectory.end_reward,
-            "verified": trajectory.verified,
+            "end_reward": None if end is None else {"value": end.value, "components": end.components},
+            "verified": None if verified is None else {"value": verified.value, "components": verified.components},
             "fault": trajectory.fault,
             "forked_from": trajectory.forked_from,
         }
         line = {
             "trajectory": told,
-            "environment": episode.environment,
+            "environment": {"name": environment.name, "version": environment.version},
             "versions": episode.versions,
             "tools": episode.tools,
-            "messages": _written(episode.messages),
-            "agent": _written(episode.agent),
-            "extra": _written(episode.extra),
+            "messages": _written(messages) if messages else messages,
+            "agent": _written(agent) if agent else agent,
+            "extra": _written(extra) if extra else extra,
             "format": episode.format,
         }
-        return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+        return orjson.dumps(line, _fields, orjson.OPT_APPEND_NEWLINE)
     except (TypeError, ValueError):
         # An integer of more than 64 bits, a lone surrogate, a key that is no text, levels without end; no JSON at all.
         return None
@@ -127,39 +132,65 @@ def _steps(steps: Sequence[StepRecord], longest: int) -> list[dict[str, Any]] | 
     return rows
 
 
-def _task(task: Task) -> dict[str, Any]:
-    oracle = task.oracle
-    return {
-        "id": task.id,
-        "split": task.split,
-        "prompt": task.prompt,
-        "options": _written(task.options),
-        "seed": task.seed,
-        "limits": {"max_steps": task.limits.max_steps, "timeout_s": task.limits.timeout_s},
-        "metadata": _written(task.metadata),
-        "version": task.version,
-        "oracle": oracle and [{"tool_name": call.tool_name, "arguments": _written(call.arguments)} for call in oracle],
-        "verifier": _written(task.verifier),
-        "reward_range": task.reward_range,
-    }
+def _task(task: Task) -> orjson.Fragment:
+    limits = task.limits
+    absent = (task.seed, task.oracle, task.verifier, limits.max_steps, limits.timeout_s).count(None)
+    if type(task) is not Task or (text := _quickly(task, absent)) is None:
+        text = _known(_task_serializer().to_json(task, fallback=plain))
+    return orjson.Fragment(text)
 
 
-def _written(value: Any) -> Any:
-    """What orjson writes as the serializer does."""
-    return value if value is None or _is_finite(value) else _fragment(value)
+@functools.cache
+def _task_serializer() -> SchemaSerializer:
+    settings = CoreConfig(ser_json_inf_nan="constants", ser_json_bytes="base64")
+    return SchemaSerializer(TypeAdapter(Task).core_schema, settings)
 
 
-def _fragment(value: Any) -> orjson.Fragment:
+def _fields(model: object) -> dict[str, Any]:
+    """Of a task, and of what it is made of: nothing else comes to orjson that it does not know."""
+    if type(model) not in _MODELS:
+        raise TypeError(f"a {type(model).__name__} has no JSON form")
+    return model.__dict__
+
+
+_MODELS = frozenset({Task, TaskLimits, OracleCall})
+
+
+def _written(value: Any) -> orjson.Fragment:
     """What the serializer writes of it.
 
     Raises:
-        ValueError: it has no JSON form, or may have none: the names of what is not finite may stand inside a string
-            too, but then nothing is lost.
+        ValueError: it may not be finite.
     """
-    text = to_json(value, inf_nan_mode="constants", bytes_mode="base64", fallback=plain)
+    text = _quickly(value, 0)
+    if text is None:
+        text = _known(to_json(value, inf_nan_mode="constants", bytes_mode="base64", fallback=plain))
+    return orjson.Fragment(text)
+
+
+def _quickly(value: Any, absent: int) -> bytes | None:
+    """What orjson writes, if that is sure to be what the serializer writes; to look through the value takes longer.
+
+    Args:
+        absent: how often it has None. More nulls than that stood for what is not finite, or are in a string.
+    """
+    try:
+        text = orjson.dumps(value, _fields, orjson.OPT_PASSTHROUGH_DATETIME)
+    except TypeError:
+        return None
+    return text if text.count(b"null") == absent else None
+
+
+def _known(text: bytes) -> bytes:
+    """Text that the serializer wrote.
+
+    Raises:
+        ValueError: there may be a number in it that JSON does not know. Its name may stand inside a string too: then
+            nothing is lost.
+    """
     if b"NaN" in text or b"Infinity" in text:
         raise ValueError("it may hold NaN or infinity")
-    return orjson.Fragment(text)
+    return text
 
 
 def _origin(plane: str, principal: str | None) -> orjson.Fragment | None:

@@ -20,7 +20,7 @@ from mcpenv_client.values import to_plain
 
 from ..errors import ConfigurationError
 from ..sink import SpilledSteps
-from .episodes import OBSERVATIONS, RecordedEnvironment, RecordedEpisode
+from .episodes import OBSERVATIONS, RecordedEnvironment, RecordedEpisode, versions
 from .spilled import Spilled
 from .tool_lists import ToolLists
 from .writer import Counts, Job, Jobs, Writer
@@ -230,7 +230,7 @@ class RecordingSink:
 
     def _episode(self, trajectory: Trajectory, tools: Sequence[Tool] | None) -> RecordedEpisode:
         listed = None if tools is None else self._lists.keep(tools)
-        episode = RecordedEpisode(trajectory, self._environment, tools=listed)
+        episode = RecordedEpisode(trajectory, self._environment, versions(), listed)
         observations = {
             str(step.call.step): seen
             for step in trajectory.steps

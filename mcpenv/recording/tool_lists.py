@@ -25,6 +25,7 @@ class ToolLists:
     def __init__(self, directory: Path) -> None:
         self._folder = directory / "tools"
         self._kept: dict[tuple[int, ...], tuple[str, Sequence[Tool]]] = {}
+        self._last: tuple[str, Sequence[Tool] | None] = "", None  # the list that was named last
 
     def keep(self, tools: Sequence[Tool]) -> str:
         """Write a list, if it is not there; its name.
@@ -32,10 +33,13 @@ class ToolLists:
         Raises:
             OSError: it cannot be written.
         """
+        if tools is self._last[1]:
+            return self._last[0]
         # By identity, because instances of one class share their tools' descriptions; those in here are not freed.
         same = tuple(map(id, tools))
         if same in self._kept:
-            return self._kept[same][0]
+            self._last = self._kept[same][0], tools
+            return self._last[0]
         text = to_json(_TOOLS.dump_python(list(tools), mode="json"), indent=1)
         name = hashlib.sha256(text).hexdigest()
         file = self._folder / f"{name}.json"
@@ -52,7 +56,7 @@ class ToolLists:
 
     def has(self, tools: Sequence[Tool]) -> bool:
         """Whether this process has kept the list already: `keep` then only names it."""
-        return tuple(map(id, tools)) in self._kept
+        return tools is self._last[1] or tuple(map(id, tools)) in self._kept
 
     def read(self, name: str | None) -> list[Tool]:
         """The list of that name; none where it is not known.
