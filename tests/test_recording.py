@@ -426,6 +426,52 @@ def test_episodes_are_whole_or_absent_after_a_kill_and_recording_goes_on_in_the_
     kill_in_the_middle(tmp_path, times=2, episodes=15)
 
 
+SIGNALLED = """
+import signal, sys
+sys.path.insert(0, sys.argv[2])
+from record_worlds import Dice, play
+from mcpenv.recording import Recorder, segments
+recorder, append = Recorder(sys.argv[1]), segments.Segment.append
+
+def interrupted(segment, member):
+    segments.Segment.append = append
+    signal.raise_signal(signal.SIGTERM)
+    append(segment, member)
+
+def handler(*_):
+    for action in sys.argv[3].split():
+        if action == "play":
+            play(other, 7)
+            other.reset()
+        else:
+            getattr(recorder, action)()
+    print("handled", flush=True)
+
+signal.signal(signal.SIGTERM, handler)
+env, other = Dice(), Dice()
+recorder.attach(env)
+recorder.attach(other)
+segments.Segment.append = interrupted
+play(env, 0)
+env.reset(episode_id="next")
+print(env.trajectory.episode_id, recorder.counts.lost)
+"""
+
+
+@pytest.mark.parametrize(
+    ("actions", "lost", "kept"), [("close", 0, 1), ("flush close", 0, 1), ("play close", 0, 2), ("close play", 1, 1)]
+)
+def test_a_signal_handler_may_record_and_close_while_an_episode_is_being_written(
+    tmp_path: Path, actions: str, lost: int, kept: int
+) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", SIGNALLED, str(tmp_path), str(TESTS), actions],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert ran.stdout.split() == ["handled", "next", str(lost)]
+    assert len(ids(tmp_path)) == kept
+
+
 FULL_DISK = """
 import logging, resource, signal, sys
 sys.path.insert(0, sys.argv[2])

@@ -116,9 +116,12 @@ class Recorder:
         self._writer.flush()
 
     def close(self) -> None:
-        """Write what waits, and end; episodes that end later are lost. Harmless twice."""
-        atexit.unregister(self.close)
-        self._writer.close()
+        """Write what waits, and end; episodes that end later are lost. Harmless twice.
+
+        A signal handler may call it; what waits is then written when the interpreter ends, if not before.
+        """
+        if self._writer.close():
+            atexit.unregister(self.close)
 
     def __enter__(self) -> Self:
         return self

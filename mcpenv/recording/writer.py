@@ -66,7 +66,7 @@ class Job:
             callback()
 
 
-_OVER = threading.Lock()
+_OVER = threading.RLock()
 """Of all jobs: held for the moment in which one ends."""
 
 
@@ -124,7 +124,9 @@ class Writer:
         self._max_waiting = max_waiting
         self._enough = min(ENOUGH, max_waiting)
         self._jobs: deque[Job] = deque()
-        self._changed = threading.Condition(threading.Lock())
+        # A signal handler may call anything here while its own thread is at it.
+        self._mutex = threading.RLock()
+        self._changed = threading.Condition(self._mutex)
         self._working = 0  # how many are being written
         self._closing = False
         self._hurry = False  # somebody waits for what waits
@@ -143,6 +145,8 @@ class Writer:
 
     def write_now(self, line: bytes) -> bool:
         """Write an episode; False, and nothing done, if that could take long, or is not its turn."""
+        if self._interrupted:
+            return False
         begun = time.monotonic()
         with self._changed:
             if self._jobs or self._working or self._closing or begun < self._slow_until:
@@ -164,8 +168,9 @@ class Writer:
         Args:
             wait: while many wait, wait too; without, as on an event loop, the job is lost if there are too many.
         """
+        wait_for_room = wait and not self._interrupted
         with self._changed:
-            if wait and len(self._jobs) >= self._enough:
+            if wait_for_room and len(self._jobs) >= self._enough:
                 # Until there is room for many: who waits for each place alone pays for each.
                 while len(self._jobs) > self._enough // 2 and not self._closing:
                     self._changed.wait()
@@ -186,7 +191,9 @@ class Writer:
             job.end()
 
     def flush(self) -> None:
-        """Return when everything that was put until now is over."""
+        """Return when everything that was put until now is over; at once in a signal handler that came between."""
+        if self._interrupted:
+            return  # who has been interrupted holds up the thread that would write the rest
         with self._changed:
             self._hurry = True
             self._changed.notify_all()
@@ -199,15 +206,29 @@ class Writer:
         last.when_over(done.set)
         done.wait()
 
-    def close(self) -> None:
-        """Write what waits, and end. Harmless twice."""
+    def close(self) -> bool:
+        """Write what waits, and end. Harmless twice.
+
+        Returns:
+            Whether it has ended. It has not in a signal handler that came while its own thread was writing: nothing new
+            is taken from now on, and another call ends it.
+        """
+        interrupted = self._interrupted
         with self._changed:
             self._closing = True
             self._changed.notify_all()
+        if interrupted:
+            return False
         if self._thread is not None:
             self._thread.join()
         with self._changed, contextlib.suppress(OSError):  # what was written was said to be
             self._segments.close()
+        return True
+
+    @property
+    def _interrupted(self) -> bool:
+        """Whether this thread is at it already: a signal came in between."""
+        return _is_mine(self._mutex) or _is_mine(_OVER)
 
     # -- the writer's thread
 
@@ -279,3 +300,8 @@ class Writer:
         if now - self._said.get(cause, -math.inf) >= SILENCE_S:
             self._said[cause] = now
             logger.error("recording to %s fails, %d episodes lost so far: %s", self._directory, self._lost, why)
+
+
+def _is_mine(lock: threading.RLock) -> bool:
+    """Whether this thread holds it; what `threading.Condition` asks as well."""
+    return lock._is_owned()  # type: ignore[attr-defined, no-any-return]
