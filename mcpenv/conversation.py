@@ -37,7 +37,7 @@ WATCH_AFTER_S = 0.015
 else its client sends. A timer for each frame would cost more than quick ones do: one looks at all of them."""
 
 MAX_BACKLOG = 256
-"""Frames that may wait behind one under way, and answers behind one that is not made; then the socket is not read."""
+"""Frames that may wait behind one under way; then the socket is not read."""
 
 MAX_REASON = 120
 """Characters of a closing's reason; the protocol allows 123 bytes (RFC 6455, section 5.5)."""
@@ -113,10 +113,8 @@ class Conversation:
         self._answers: deque[Arrival] = deque()  # in the order in which they are sent
         self._sending = asyncio.Lock()
         self._serving: Arrival | None = None
-        self._urgent = UrgentFrames(self._reply, self._more_room)
-        self._room: asyncio.Future[None] | None = None
+        self._urgent = UrgentFrames(self._reply)
         self._left = False
-        self._parted = False
         self._evicted = ""
         self._dismissed = False
         self._idle = False
@@ -241,11 +239,7 @@ class Conversation:
     # -- in order of arrival
 
     async def _serve(self, session: Session) -> None:
-        if self.heard is not None:
-            self.heard.inbox.on_left = self._leaves
         while not (self._over or self._dismissed):
-            if self._crowded:
-                await self._until_room()
             self._idle = True
             arrival = await self._next()
             self._idle = False
@@ -269,6 +263,7 @@ class Conversation:
                 return
             if frame.type.urgent:
                 self._urgent.serve(session, arrival)
+                await self._urgent.room()
                 return
         self._serving = arrival
         once = frame.request_id is not None and frame.type is not _STATE
@@ -318,8 +313,6 @@ class Conversation:
 
     async def _next(self) -> Arrival | None:
         """The next frame to be served; None: what came was served where it came."""
-        if self._parted:
-            raise Gone
         if self._arrived:
             return self._arrived.popleft()
         if self._left:
@@ -369,7 +362,7 @@ class Conversation:
         try:
             awaited = heard.context.run(work.send, None)
         except StopIteration:
-            if not (self._over or self._dismissed or self._left or (self._answers and self._crowded)):
+            if not (self._over or self._dismissed or self._left):
                 self._idle = True
                 return
         except BaseException as error:  # noqa: BLE001 - raised in the task
@@ -400,50 +393,17 @@ class Conversation:
                 # Before there is a session they wait like all others.
                 if arrival.frame is not None and arrival.frame.type.urgent and self._session is not None:
                     self._urgent.serve(self._session, arrival)
+                    await self._urgent.room()
                 else:
                     self._arrived.append(arrival)
-                if self._crowded:
-                    await self._until_room()
                 if self._waiting_for is None:
                     return
-            self._leaves_unheard()
+            if self._left and self._stays and self._session is not None:
+                self._aside(self.release(self._session))
+            elif self._left and self._waiting_for is not None:
+                self._waiting_for.cancel()
         finally:
             self._pending = None
-
-    @property
-    def _crowded(self) -> bool:
-        """Whether so many answers wait that their client is not heard."""
-        return len(self._answers) >= MAX_BACKLOG or self._urgent.crowded
-
-    async def _until_room(self) -> None:
-        """Return when fewer answers wait, or the client has left."""
-        self._leaves_unheard()
-        while self._crowded and not self._left:
-            if self._room is None or self._room.done():
-                self._room = asyncio.get_running_loop().create_future()
-            await asyncio.wait({self._room})
-
-    def _more_room(self) -> None:
-        if self._room is not None and not self._room.done():
-            self._room.set_result(None)
-
-    def _leaves(self) -> None:
-        """The connection has ended: not heard where nothing more is read."""
-        if self._crowded or len(self._arrived) >= MAX_BACKLOG:
-            self._leaves_unheard()
-
-    def _leaves_unheard(self) -> None:
-        """If the client has left, end what only it waits for."""
-        if self.heard is not None and self.heard.inbox.left:
-            self._left = True
-        if not self._left or self._parted:
-            return
-        self._parted = True
-        self._more_room()
-        if self._stays and self._session is not None:
-            self._aside(self.release(self._session))
-        elif self._waiting_for is not None:
-            self._waiting_for.cancel()
 
     def _read(self, message: Message) -> Arrival | None:
         """What came; None: the client has left."""
@@ -487,11 +447,10 @@ class Conversation:
             async with self._sending:
                 while self._answers and self._answers[0].answer is not None:
                     # Until it is sent it stands before those that come.
-                    answer = self._answers[0].answer
-                    await self._say(answer if isinstance(answer, str) else answer())
+                    made = self._answers[0].answer
+                    await self._say(made if isinstance(made, str) else made())
                     self._answers.popleft()
-                    self._more_room()
-                    if not isinstance(answer, str):
+                    if not isinstance(made, str):
                         await asyncio.sleep(0)  # it may have taken long to make, and more may wait
         elif isinstance(answer, str):
             await self._say(answer)

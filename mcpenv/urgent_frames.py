@@ -32,14 +32,13 @@ class UrgentFrames:
 
     Args:
         reply: sends an answer when it is its turn; raises `Gone` if there is nobody to send it to.
-        on_sent: called when one has been.
     """
 
-    def __init__(self, reply: Callable[[Arrival, Text], Awaitable[None]], on_sent: Callable[[], None]) -> None:
+    def __init__(self, reply: Callable[[Arrival, Text], Awaitable[None]]) -> None:
         self._reply = reply
-        self._on_sent = on_sent
         self._tasks: set[asyncio.Task[None]] = set()
         self._unsent = 0
+        self._room: asyncio.Future[None] | None = None
 
     def serve(self, session: Session, arrival: Arrival) -> None:
         """Answer it, beside what else is done."""
@@ -59,8 +58,15 @@ class UrgentFrames:
 
     @property
     def crowded(self) -> bool:
-        """Whether nothing more shall be read before some are sent."""
+        """Whether nothing more shall be read until there is `room`."""
         return self._unsent >= MAX_UNSENT
+
+    async def room(self) -> None:
+        """Return when fewer answers wait to be sent."""
+        while self.crowded:
+            if self._room is None or self._room.done():
+                self._room = asyncio.get_running_loop().create_future()
+            await asyncio.wait({self._room})
 
     def cancel(self) -> None:
         """Nobody waits for the answers any more."""
@@ -94,4 +100,5 @@ class UrgentFrames:
 
     def _is_sent(self) -> None:
         self._unsent -= 1
-        self._on_sent()
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)

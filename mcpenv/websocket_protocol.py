@@ -200,12 +200,10 @@ class Inbox:
 
     Attributes:
         listener: takes text messages where they come, instead of the reader. To be set while nothing waits here.
-        on_left: called when the connection has ended, which the reader hears behind all that came before.
-        left: it has ended.
         send_at_once: sends a text message now; False if that has to wait, or the connection is no longer open.
     """
 
-    __slots__ = ("_arrived", "_loop", "_reader", "left", "listener", "on_left", "send_at_once")
+    __slots__ = ("_arrived", "_loop", "_reader", "listener", "send_at_once")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, send_at_once: Callable[[str], bool]) -> None:
         self.send_at_once = send_at_once
@@ -213,8 +211,6 @@ class Inbox:
         self._arrived: deque[Any] = deque()
         self._reader: asyncio.Future[None] | None = None
         self.listener: Callable[[str], None] | None = None
-        self.on_left: Callable[[], None] | None = None
-        self.left = False
 
     def __len__(self) -> int:
         return len(self._arrived)
@@ -226,10 +222,6 @@ class Inbox:
     def put_nowait(self, message: Any) -> None:
         """Something came."""
         self._arrived.append(message)
-        if message["type"] == "websocket.disconnect":
-            self.left = True
-            if self.on_left is not None:
-                self.on_left()
         self.wake()
 
     def hears(self, text: str) -> bool:

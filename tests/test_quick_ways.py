@@ -8,7 +8,8 @@ import dataclasses
 import json
 import math
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from fastmcp.server.context import Context, set_context
 from fastmcp.server.dependencies import get_context
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from mcpenv import CallToolAction, MCPEnvironment
 from mcpenv.deadline import Deadline
@@ -279,6 +282,37 @@ def test_the_quick_way_is_taken_by_an_episode_with_all_that_one_may_have() -> No
     assert quick is not None
     assert json.loads(quick) == json.loads(_serializer().to_json(episode))
     assert set(vars(task)) == set(json.loads(quick)["trajectory"]["task"])
+
+
+@pydantic_dataclass
+class Login:
+    user: str
+    token: str = Field(default="secret", exclude=True)
+
+
+@dataclass
+class Dice:
+    sides: int
+    _seed: int = 7
+
+    def __post_init__(self) -> None:
+        self.rolled = [self.sides]
+
+
+class Point(BaseModel):
+    x: int = Field(serialization_alias="across")
+
+
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("odd", [Login("ann"), Dice(6), Point(x=1), NOON, Plane.AGENT, (1, 2), {3: 4}, b"a"], ids=repr)
+def test_what_a_program_keeps_beside_an_episode_is_recorded_as_the_serializer_writes_it(odd: Any) -> None:
+    there = {"odd": [odd]}
+    task = Task(id="a", options=there, metadata=there, verifier=there)
+    trajectory = Trajectory("e", options=there, task=task, observation=there)
+    episode = RecordedEpisode(trajectory, RecordedEnvironment("E"), messages=[there], agent=there, extra=there)
+    assert json.loads(episode.line()) == json.loads(_serializer().to_json(episode, fallback=plain))
 
 
 def to_plain_or_nan(step: StepRecord) -> dict[str, Any]:

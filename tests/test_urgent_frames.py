@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import socket as sockets
 import struct
@@ -12,13 +11,12 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
 from mcpenv import MCPEnvironment, Trajectory
-from mcpenv.conversation import MAX_BACKLOG, Conversation
 from mcpenv.serve import serving
+from mcpenv.urgent_frames import UrgentFrames
 from mcpenv_client import EnvClient
 
 PAGE = "0123456789" * 20_000
@@ -141,11 +139,6 @@ def test_more_waits_than_a_session_may_have_are_refused_and_the_others_end_with_
         assert all(each["data"]["done"] for each in ended)
 
 
-def sessions(url: str) -> int:
-    found: list[Any] = httpx.get(f"{url}/sessions").json()["sessions"]
-    return len(found)
-
-
 def masked(kind: str, data: dict[str, Any], **named: str) -> bytes:
     payload = json.dumps({"type": kind, "data": data, **named}).encode()
     assert len(payload) < 126
@@ -160,9 +153,17 @@ def read_frame(wire: Any) -> bytes:
     return found
 
 
-@contextlib.contextmanager
-def connected(url: str) -> Iterator[tuple[sockets.socket, Any]]:
-    """A bare socket at ``/ws``, and what reads from it."""
+def test_a_client_that_reads_no_answers_and_leaves_ends_the_step_that_it_waited_for(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room, crowded = UrgentFrames.room, threading.Event()
+
+    async def noted(frames: UrgentFrames) -> None:
+        if frames.crowded:
+            crowded.set()
+        await room(frames)
+
+    monkeypatch.setattr(UrgentFrames, "room", noted)
     address = urlsplit(url)
     with (
         sockets.create_connection((address.hostname or "", address.port or 0), 30) as bare,
@@ -174,26 +175,6 @@ def connected(url: str) -> Iterator[tuple[sockets.socket, Any]]:
         )
         while wire.readline() != b"\r\n":
             pass
-        yield bare, wire
-
-
-def told_when_crowded(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Set when a server stops to hear a client, because so many answers wait."""
-    until_room, crowded = Conversation._until_room, threading.Event()
-
-    async def noted(conversation: Conversation) -> None:
-        crowded.set()
-        await until_room(conversation)
-
-    monkeypatch.setattr(Conversation, "_until_room", noted)
-    return crowded
-
-
-def test_a_client_that_reads_no_answers_and_leaves_ends_the_step_that_it_waited_for(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    crowded = told_when_crowded(monkeypatch)
-    with connected(url) as (bare, wire):
         for frame in (masked("reset", {}), masked("step", {"type": "call_tool", "tool_name": "read"})):
             bare.sendall(frame)
             assert b'"observation"' in read_frame(wire)
@@ -204,58 +185,5 @@ def test_a_client_that_reads_no_answers_and_leaves_ends_the_step_that_it_waited_
         for number in range(FRAMES):
             bare.sendall(masked("trajectory", {}, request_id=str(number)))
         assert crowded.wait(30)
-        bare.setsockopt(sockets.SOL_SOCKET, sockets.SO_LINGER, LEAVES_AT_ONCE)
+        bare.setsockopt(sockets.SOL_SOCKET, sockets.SO_LINGER, struct.pack("ii", 1, 0))  # to close is to reset
     assert Pages.cancelled.wait(30)
-
-
-LEAVES_AT_ONCE = struct.pack("ii", 1, 0)
-"""SO_LINGER: to close is to reset."""
-
-
-def test_a_client_with_very_many_answers_behind_one_that_waits_is_heard_again_when_that_is_made(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    crowded = told_when_crowded(monkeypatch)
-    socket_url = url.replace("http", "ws") + "/ws"
-    with connect(socket_url, compression=None) as socket:
-        ask(socket, "reset", {})
-        answer(socket)
-        ask(socket, "wait", {"timeout_s": 3600}, "named")  # an answer with a name waits for none, and none for it
-        ask(socket, "wait", {"timeout_s": 0.2})
-        for _ in range(3 * MAX_BACKLOG):
-            ask(socket, "step", {"type": "list_tools"})
-        assert crowded.wait(30)
-        with EnvClient(url).sync() as other:
-            other.reset()
-            assert other.call_tool("end").done
-        assert not answer(socket)["data"]["done"]  # the wait's
-        listed = [answer(socket)["data"]["observation"] for _ in range(3 * MAX_BACKLOG)]
-        assert all(len(each["tools"]) == 3 for each in listed)
-        ask(socket, "step", {"type": "call_tool", "tool_name": "end", "arguments": {}})
-        ended = [answer(socket) for _ in range(2)]
-        assert {each.get("request_id") for each in ended} == {None, "named"}
-        assert all(each["data"]["done"] for each in ended)
-
-
-@pytest.mark.parametrize("slow", [False, True], ids=["behind a wait", "behind a step"])
-def test_a_client_that_leaves_with_very_many_frames_behind_one_that_waits_is_let_go(
-    url: str, monkeypatch: pytest.MonkeyPatch, slow: bool
-) -> None:
-    crowded = told_when_crowded(monkeypatch)
-    with connected(url) as (bare, wire):
-        bare.sendall(masked("reset", {}))
-        assert b'"observation"' in read_frame(wire)
-        Pages.began.clear()
-        Pages.cancelled.clear()
-        if slow:
-            bare.sendall(masked("step", {"type": "call_tool", "tool_name": "wait"}))
-            assert Pages.began.wait(30)
-        else:
-            bare.sendall(masked("wait", {}))
-        bare.sendall(masked("step", {"type": "list_tools"}) * 3 * MAX_BACKLOG)
-        assert sessions(url) == 1
-        assert slow or crowded.wait(30)
-        bare.setsockopt(sockets.SOL_SOCKET, sockets.SO_LINGER, LEAVES_AT_ONCE)
-    assert not slow or Pages.cancelled.wait(30)
-    while sessions(url):  # it ends a little after its socket
-        pass

@@ -25,13 +25,16 @@ _GOES_ON = orjson.Fragment(b'false,"truncated":false,"reason":null')
 _QUIET = orjson.Fragment(b'[],"fault":null')
 """Several fields under the name of the first: what nearly every step has, and a dictionary is not filled with again."""
 
+_STRICT = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
+"""What orjson would write in its own way is left to the serializer."""
+
 _FINITE = frozenset({int, bool, type(None)})
 
 
 def quick_line(episode: RecordedEpisode, longest: int = ANY_LENGTH) -> bytes | None:
     """The episode's line; None if it is not sure that all of it is finite and that orjson writes it, or if it is long.
 
-    Results and the reset's observation are taken to be finite, which is seen to when they are made.
+    Results are taken to be finite, which is seen to when they are made.
 
     Args:
         longest: characters of a text in a step's arguments and results, above which an episode is long. What is no text
@@ -39,12 +42,15 @@ def quick_line(episode: RecordedEpisode, longest: int = ANY_LENGTH) -> bytes | N
     """
     trajectory = episode.trajectory
     rows = _steps(trajectory.steps, longest)
-    if rows is None or not math.isfinite(trajectory.total_reward):
+    if rows is None:
         return None
     # What most episodes have not got is not looked at.
     options, task, verified, end = trajectory.options, trajectory.task, trajectory.verified, trajectory.end_reward
     environment, messages, agent, extra = episode.environment, episode.messages, episode.agent, episode.extra
+    seen, fork = trajectory.observation, trajectory.forked_from
     try:
+        if not math.isfinite(trajectory.total_reward):
+            return None
         told = {
             "episode_id": trajectory.episode_id,
             "seed": trajectory.seed,
@@ -59,11 +65,11 @@ def quick_line(episode: RecordedEpisode, longest: int = ANY_LENGTH) -> bytes | N
             "started_at": trajectory.started_at,
             "ended_at": trajectory.ended_at,
             "task": None if task is None else _task(task),
-            "observation": trajectory.observation,
+            "observation": seen if seen is None or _is_finite(seen) else _written(seen),
             "end_reward": None if end is None else {"value": end.value, "components": end.components},
             "verified": None if verified is None else {"value": verified.value, "components": verified.components},
             "fault": trajectory.fault,
-            "forked_from": trajectory.forked_from,
+            "forked_from": None if fork is None else {"episode_id": fork.episode_id, "step": fork.step},
         }
         line = {
             "trajectory": told,
@@ -75,8 +81,8 @@ def quick_line(episode: RecordedEpisode, longest: int = ANY_LENGTH) -> bytes | N
             "extra": _written(extra) if extra else extra,
             "format": episode.format,
         }
-        return orjson.dumps(line, _fields, orjson.OPT_APPEND_NEWLINE)
-    except (TypeError, ValueError):
+        return orjson.dumps(line, _fields, _STRICT | orjson.OPT_APPEND_NEWLINE)
+    except (TypeError, ValueError, OverflowError, RecursionError):
         # An integer of more than 64 bits, a lone surrogate, a key that is no text, levels without end; no JSON at all.
         return None
 
@@ -164,7 +170,7 @@ def _written(value: Any) -> orjson.Fragment:
     """
     text = _quickly(value, 0)
     if text is None:
-        text = _known(to_json(value, inf_nan_mode="constants", bytes_mode="base64", fallback=plain))
+        text = _known(to_json(value, by_alias=False, inf_nan_mode="constants", bytes_mode="base64", fallback=plain))
     return orjson.Fragment(text)
 
 
@@ -175,7 +181,7 @@ def _quickly(value: Any, absent: int) -> bytes | None:
         absent: how often it has None. More nulls than that stood for what is not finite, or are in a string.
     """
     try:
-        text = orjson.dumps(value, _fields, orjson.OPT_PASSTHROUGH_DATETIME)
+        text = orjson.dumps(value, _fields, _STRICT)
     except TypeError:
         return None
     return text if text.count(b"null") == absent else None

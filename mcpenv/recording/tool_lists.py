@@ -33,8 +33,9 @@ class ToolLists:
         Raises:
             OSError: it cannot be written.
         """
-        if tools is self._last[1]:
-            return self._last[0]
+        last, listed = self._last
+        if tools is listed:
+            return last
         # By identity, because instances of one class share their tools' descriptions; those in here are not freed.
         same = tuple(map(id, tools))
         if same in self._kept:
