@@ -147,6 +147,9 @@ class Judging:
 
     def _new_scoring(self) -> Scoring:
         rubric = self._env.rubric
+        if isinstance(rubric, type):
+            name = rubric.__name__
+            raise TypeError(f"rubric is the class {name}; it is a Rubric, such as {name}(...), or None")
         if not isinstance(rubric, Rubric):
             raise TypeError(f"rubric is a {type(rubric).__name__}; it is a Rubric or None")
         return Scoring(rubric, self._env)

@@ -190,7 +190,11 @@ class _Replay:
             raise _Stops("it was cut short by code that could not be stopped")
         if recorded.done and not self._now.done:
             # Nothing that was called ended it: the orchestrator did.
-            await self._execution.end(truncated=recorded.truncated, reason=recorded.reason)
+            try:
+                await self._execution.end(truncated=recorded.truncated, reason=recorded.reason)
+            except WireError as failed:
+                if self._now.fault is None:
+                    raise _Differs(Difference(None, "fault", recorded.fault, failed.code.value)) from failed
         self._compare(None, facts_of_end(recorded), facts_of_end(self._now))
 
     def _compare(self, step: int | None, recorded: Facts, replayed: Facts) -> None:

@@ -256,7 +256,9 @@ def test_what_is_filled_in_stays_within_one_argument_whatever_it_holds(tmp_path:
     command = (
         f"""{sys.executable} -c 'import sys; print(sys.argv[1:])' '{{"url": "{{mcp_url}}"}}' --id={{task_id}} {{no}}"""
     )
-    done = evaluate(Counting, ProgramAgent(command), out=tmp_path, split="odd")
+    with pytest.warns(UserWarning, match=r"\{no\} is not filled in; \{mcp_url\}, "):
+        agent = ProgramAgent(command)
+    done = evaluate(Counting, agent, out=tmp_path, split="odd")
     (log,) = (tmp_path / "agents").iterdir()
     config, task_id, rest = ast.literal_eval(log.read_text())
     assert json.loads(config)["url"].endswith("/mcp") and rest == "{no}"

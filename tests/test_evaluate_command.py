@@ -130,7 +130,8 @@ def test_an_episode_without_a_score_is_said_and_fails_the_command(
     (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = cli(*options(endpoint, tmp_path / "out", "--tasks", str(tmp_path / "tasks.jsonl")))
     assert done.status == 1
-    assert "error: 1 episode without a score; --retry-errors plays again what has none" in done.err
+    assert "error: 1 episode without a score (the first: EXECUTION_ERROR: " in done.err
+    assert "); --retry-errors plays again what has none" in done.err
     assert {result.task: result.score for result in read_results(tmp_path / "out")} == {"a": 1.0, "b": None}
     assert set(endpoint.keys) == {"Bearer key-of-mine"}
     assert "RuntimeError: this reset breaks" in (tmp_path / "out" / "server.log").read_text()

@@ -13,10 +13,11 @@ import pytest
 from exported import CHAT, export, record, rows
 from record_worlds import PIXEL
 
-from mcpenv import Evidence, MCPEnvironment, Reward
+from mcpenv import Evidence, MCPEnvironment, Reward, Trajectory
 from mcpenv.cli import execute
+from mcpenv.exports.atif import atif_document
 from mcpenv.numerals import number_of
-from mcpenv.recording import RecordedEpisode, Recorder
+from mcpenv.recording import RecordedEnvironment, RecordedEpisode, Recorder
 from mcpenv.recording.episodes import Ending
 
 
@@ -146,6 +147,18 @@ def test_atif_is_a_document_an_episode(folder: Path) -> None:
     assert said["extra"]["step"] == 1 and "reward" not in said["extra"]
     assert refused["extra"]["reward"] == -0.5 and refused["extra"]["error_type"] == "execution_error"
     assert played["final_metrics"]["extra"]["return"] == -0.5
+    assert "end_reward" not in played["final_metrics"]["extra"]
+
+
+def test_atif_has_what_the_end_was_worth(tmp_path: Path) -> None:
+    trajectory = Trajectory("ended", total_reward=1.5, terminated=True, ended_at=1.0)
+    trajectory.end_reward, trajectory.verified = Reward(1.5, {"tidy": 0.5}), Reward(1.0, {"verified": 1.0})
+    (told,) = [atif_document(RecordedEpisode(trajectory, RecordedEnvironment("Dice")), [])]
+    assert told["final_metrics"]["extra"] == {
+        "return": 1.5, "reward_components": {"tidy": 0.5},
+        "end_reward": 1.5, "end_reward_components": {"tidy": 0.5},
+        "verified": 1.0, "verified_components": {"verified": 1.0},
+    }  # fmt: skip
 
 
 def test_one_atif_document_goes_to_one_file(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

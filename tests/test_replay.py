@@ -15,7 +15,7 @@ import pytest
 from fastmcp import Client
 from record_worlds import Dice, Forgetful, Shout, play
 
-from mcpenv import ExecutionError, MCPEnvironment, Observation
+from mcpenv import ExecutionError, MCPEnvironment, Observation, Rubric, Trajectory
 from mcpenv.cli import execute
 from mcpenv.config import ServerConfig
 from mcpenv.recording import RecordedEpisode, Recorder, read_episodes
@@ -226,6 +226,43 @@ def test_a_step_whose_scoring_failed_fails_again(tmp_path: Path) -> None:
     assert replay(Late(), saturday).verdict is Verdict.AGREES
 
 
+class OfTheEnd(Rubric):
+    """Worth one; of an episode without a step it knows nothing, unless it forgives."""
+
+    def __init__(self, forgives: bool = False) -> None:
+        self.forgives = forgives
+
+    def score_trajectory(self, trajectory: Trajectory) -> float:
+        return 1.0 if self.forgives or trajectory.steps else float("nan")
+
+
+class Judged(Dice):
+    """Its end is judged."""
+
+    def __init__(self, *, forgives: bool = False) -> None:
+        super().__init__()
+        self.rubric = OfTheEnd(forgives)
+
+
+def test_an_end_that_could_not_be_judged_could_not_be_again_and_the_next_episode_is_replayed(tmp_path: Path) -> None:
+    with Recorder(tmp_path) as recorder:
+        env: Any = Judged()
+        recorder.attach(env)
+        env.reset(seed=1)
+        with pytest.raises(ExecutionError):
+            env.end()
+        env.reset(seed=2)
+        env.call_tool("roll")
+        env.end()
+        env.close()
+    failed, judged = read_episodes(tmp_path)
+    assert failed.trajectory.fault == "EXECUTION_ERROR" and judged.trajectory.end_reward is not None
+    assert [replay(Judged(), each).verdict for each in (failed, judged)] == [Verdict.AGREES] * 2
+    assert replay(Judged(forgives=True), failed).verdict is Verdict.DIFFERS
+    failed.trajectory.fault = None
+    assert replay(Judged(), failed).verdict is Verdict.DIFFERS
+
+
 def test_a_call_that_passed_its_deadline_is_not_run_again_and_is_no_difference(tmp_path: Path) -> None:
     (episode,) = play_late(tmp_path, None, sleeps=True)
     done = replay(Late(), episode)
@@ -325,6 +362,18 @@ def test_the_exit_status_says_what_came_of_it(
     assert execute(["replay", str(tmp_path), "--target", *arguments]) == status
     shown = capfd.readouterr()
     assert said in shown.out + shown.err
+
+
+def test_what_a_writer_left_unfinished_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    record = tmp_path / "record"
+    recorded(record, 4, 5)
+    (segment,) = record.glob("episodes-*")
+    segment.write_bytes(segment.read_bytes()[:-10])
+    assert execute(["replay", str(record), "--target", f"{WORLDS}:Dice"]) == 0
+    shown = capfd.readouterr()
+    assert "1 episode, 11 steps: 1 agree" in shown.out and f"{segment.name}: left out the last " in shown.err
+    assert execute(["rescore", str(record), "--rubric", f"{__file__}:OfTheEnd", "--out", str(tmp_path / "new")]) == 0
+    assert f"{segment.name}: left out the last " in capfd.readouterr().err
 
 
 def test_a_record_that_is_not_there_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

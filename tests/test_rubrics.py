@@ -36,6 +36,7 @@ from mcpenv import (
     ToolCall,
     ToolOutcome,
     Trajectory,
+    Verified,
     WeightedSum,
     advantages,
     discounted_returns,
@@ -359,6 +360,8 @@ def test_weights_in_a_list_go_with_parts_in_a_list() -> None:
 def test_what_a_composite_cannot_be_made_of_is_refused() -> None:
     with pytest.raises(ValueError, match="two parts are called 'constant'"):
         WeightedSum([constant(1.0), constant(2.0)])
+    with pytest.raises(ValueError, match="'a/b' has a '/'"):
+        WeightedSum({"a/b": constant(1.0)})
     with pytest.raises(ValueError, match="1 parts and 2 weights"):
         WeightedSum([constant(1.0)], [1.0, 2.0])
     with pytest.raises(ValueError, match="'c' is only in one"):
@@ -787,6 +790,20 @@ def test_arguments_of_every_kind_come_back() -> None:
 def test_a_configuration_that_cannot_be_loaded_says_what_is_wrong(config: Any, said: str) -> None:
     with pytest.raises(InvalidRubric, match=said):
         rubric_from_config(config, known=[Short, tidy])
+
+
+def test_a_rubric_of_the_verification_is_loaded_without_naming_it() -> None:
+    config = WeightedSum({"solved": Verified()}, {"solved": 2.0}).to_config()
+    assert rubric_from_config(json.loads(json.dumps(config))).to_config() == config
+
+
+def test_a_class_in_the_place_of_a_rubric_is_refused_by_its_name() -> None:
+    env = Desk(Verified)  # type: ignore[arg-type]
+    with pytest.raises(ExecutionError) as refused:
+        env.reset()
+    assert (
+        str(refused.value.__cause__) == "rubric is the class Verified; it is a Rubric, such as Verified(...), or None"
+    )
 
 
 def test_two_known_classes_of_one_name_are_refused() -> None:

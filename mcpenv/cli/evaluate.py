@@ -337,7 +337,11 @@ def _status(done: Evaluated, fail_under: float | None) -> int:
         report(f"the agent crashed in every episode: {why}; what it printed is in {where}; --fresh plays again")
         return FAILED
     if summary.unscored:
-        report(f"{number_of(summary.unscored, 'episode')} without a score; --retry-errors plays again what has none")
+        why = next((result.detail for result in done.results if result.unscored and result.detail), None)
+        first = "" if why is None else f" (the first: {printable(why)})"
+        report(
+            f"{number_of(summary.unscored, 'episode')} without a score{first}; --retry-errors plays again what has none"
+        )
         return FAILED
     if fail_under is None:
         return 0

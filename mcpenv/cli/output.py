@@ -10,11 +10,16 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
+
+from ..numerals import number_of
+
+if TYPE_CHECKING:
+    from ..recording import TornTail
 
 
 def settle_streams() -> None:
@@ -75,6 +80,12 @@ def report(message: str) -> None:
 def note(message: str) -> None:
     """One line on stderr."""
     Page(sys.stderr).line((message, "dim"))
+
+
+def note_torn(tail: TornTail) -> None:
+    """What a writer left unfinished, and a command leaves out."""
+    lost = number_of(tail.size, "byte")
+    note(f"{tail.path.name}: left out the last {lost}, of an episode that was not written to its end")
 
 
 def print_json(value: Any) -> None:

@@ -22,7 +22,7 @@ from ..replay import Difference, Replayed, Verdict
 from ..replay import replay as replay_episode
 from ..shared import IN_PROCESS
 from ..targets import Target, load_target
-from .output import Page, author_output, note, print_json, quiet_logs
+from .output import Page, author_output, note, note_torn, print_json, quiet_logs
 from .progress import counted
 from .tables import printable
 
@@ -61,7 +61,9 @@ def replay(
     with author_output():
         loaded = load_target(target, settings or ())
         try:
-            replayed = list(_replayed(loaded, counted(selection.of(read_episodes(record)), "replayed")))
+            replayed = list(
+                _replayed(loaded, counted(selection.of(read_episodes(record, on_torn=note_torn)), "replayed"))
+            )
         finally:
             IN_PROCESS.leave()
     if not replayed:

@@ -23,7 +23,7 @@ from ..recording.summary import return_of
 from ..rubric_target import load_rubric
 from ..rubrics import Rubric
 from ..rubrics import rescore as rescore_trajectory
-from .output import Page, author_output, print_json, quiet_logs, report
+from .output import Page, author_output, note_torn, print_json, quiet_logs, report
 from .progress import counted
 from .tables import printable
 
@@ -63,7 +63,7 @@ def rescore(
             raise ConfigurationError(f"{out}: has a record already; name another folder")
         # One loop for all: what an async rubric holds, such as a judge's connections, belongs to it.
         with Recorder(out) as recorder, asyncio.Runner() as runner:
-            for episode in counted(read_episodes(record), "rescored"):
+            for episode in counted(read_episodes(record, on_torn=note_torn), "rescored"):
                 scored.take(episode, loaded, recorder, runner)
     if recorder.counts.lost:
         raise ConfigurationError(f"{number_of(recorder.counts.lost, 'episode')} could not be written to {out}")

@@ -19,12 +19,12 @@ from ..errors import ConfigurationError
 from ..exports.conversation import prompt_of, text_of
 from ..exports.files import Format, export
 from ..numerals import number_of
-from ..recording import RecordedEpisode, ToolLists, TornTail, read_episodes
+from ..recording import RecordedEpisode, ToolLists, read_episodes
 from ..recording.episodes import Ending
 from ..recording.selection import Selection
 from ..recording.statistics import statistics_of
 from ..recording.summary import fault_of, return_of, summary_of
-from .output import Page, note, print_json
+from .output import Page, note, note_torn, print_json
 from .tables import print_table, printable
 
 _WHICH = Group("Which episodes", sort_key=10)
@@ -63,7 +63,7 @@ class Which:
         if self.limit is not None and self.limit < 0:
             raise ConfigurationError(f"--limit is {self.limit}; it is 0 or more")
         selection = Selection(self.id, self.task, self.split, self.min_return, self.ended, self.limit)
-        return selection.of(read_episodes(record, on_torn=_tell_torn))
+        return selection.of(read_episodes(record, on_torn=note_torn))
 
 
 def list_episodes(
@@ -185,11 +185,6 @@ def _only(record: Path, beginning: str) -> RecordedEpisode:
     if found is None:
         raise ConfigurationError(f"{record}: there is no episode {beginning!r}")
     return found
-
-
-def _tell_torn(tail: TornTail) -> None:
-    lost = number_of(tail.size, "byte")
-    note(f"{tail.path.name}: left out the last {lost}, of an episode that was not written to its end")
 
 
 # -- showing

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ KILL_AFTER_S = 5.0
 """Between asking a program to end and killing it."""
 
 _PLACE = re.compile(r"\{(mcp_url|prompt|task_id)\}")
+_ANY_PLACE = re.compile(r"\{[A-Za-z_]+\}")
 _NOT_FOR_AGENTS = ("MCPENV_CONTROL_TOKEN", "MCPENV_AGENT_TOKENS")
 
 
@@ -71,6 +73,10 @@ class ProgramAgent:
             raise ConfigurationError(f"agent {self.command!r}: {error}") from error
         if not self._words:
             raise ConfigurationError("agent: the command is empty")
+        for found in _ANY_PLACE.findall(self.command):
+            if _PLACE.fullmatch(found) is None:
+                known = "{mcp_url}, {prompt} and {task_id} are"
+                warnings.warn(f"agent {self.command!r}: {found} is not filled in; {known}", stacklevel=3)
         if "{" not in self._words[0] and shutil.which(self._words[0]) is None:
             raise ConfigurationError(f"agent {self.command!r}: there is no program {self._words[0]!r}")
 
@@ -193,9 +199,9 @@ def _signal_name(number: int) -> str:
 
 
 def _last_line(output: Path) -> str:
-    """The last line that a program printed, shortened."""
+    """The last line with words in it that a program printed, shortened."""
     with output.open("rb") as file:
         file.seek(max(output.stat().st_size - MAX_TAIL, 0))
         lines = file.read().decode("utf-8", "replace").split("\n")
-    said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    said = next((line.strip() for line in reversed(lines) if any(map(str.isalnum, line))), "")
     return "".join(character for character in said if character.isprintable())[:MAX_LINE]

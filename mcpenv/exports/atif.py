@@ -104,7 +104,21 @@ def _result(answer: Message, step: StepRecord | None) -> dict[str, Any]:
 
 
 def _metrics(episode: RecordedEpisode) -> dict[str, Any]:
-    return {"return": summary_of(episode)["return"], "reward_components": components_of(episode.trajectory)}
+    """What belongs to no step is there only if there is such."""
+    trajectory = episode.trajectory
+    end, verified = trajectory.end_reward, trajectory.verified
+    return {
+        "return": summary_of(episode)["return"],
+        "reward_components": components_of(trajectory),
+        **_given(
+            {
+                "end_reward": None if end is None else end.value,
+                "end_reward_components": None if end is None else end.components or None,
+                "verified": None if verified is None else verified.value,
+                "verified_components": None if verified is None else verified.components or None,
+            }
+        ),
+    }
 
 
 def _time(seconds: float) -> str:

@@ -40,6 +40,8 @@ class Composite(Rubric):
         for name, part in named:
             if not isinstance(part, Rubric):
                 raise TypeError(f"{type(self).__name__}: {name!r} is a {type(part).__name__}, not a Rubric")
+            if "/" in str(name):
+                raise ValueError(f"{type(self).__name__}: {name!r} has a '/', which stands between a part and its own")
             if name in self.parts:
                 raise ValueError(f"{type(self).__name__}: two parts are called {name!r}; name one by called(...)")
             self.parts[name] = part

@@ -11,8 +11,18 @@ from .composites import Gate, Sequence, WeightedSum
 from .judge import Judge
 from .over_time import Discounted, OverSteps
 from .rubric import FunctionRubric, Rubric, signature_of
+from .verified import Verified
 
-BUILT_IN: tuple[type[Rubric], ...] = (WeightedSum, Gate, Sequence, OverSteps, Discounted, FunctionRubric, Judge)
+BUILT_IN: tuple[type[Rubric], ...] = (
+    WeightedSum,
+    Gate,
+    Sequence,
+    OverSteps,
+    Discounted,
+    FunctionRubric,
+    Judge,
+    Verified,
+)
 
 _FIELDS = {"rubric", "name", "arguments"}
 
