@@ -93,7 +93,7 @@ class AuthorCode:
     __slots__ = ("_after", "_left", "_mutex", "_owner", "affine", "deadline_s", "on_stuck", "runner", "stuck")
 
     def __init__(self, owner: object, affine: bool) -> None:
-        self._owner = owner
+        self._owner: object | None = owner
         self.affine = affine
         self.runner: Runner = INLINE
         self.deadline_s: float | None = None
@@ -102,6 +102,10 @@ class AuthorCode:
         self._mutex = threading.Lock()
         self._left = 0  # how much of what was given up still runs; tools that run together may all get stuck
         self._after: list[Callable[[], None]] = []
+
+    def forget_owner(self) -> None:
+        """Hold it no more: nothing of its author's runs from now on."""
+        self._owner = None
 
     def limit(self, *limits: float | None) -> float | None:
         """The shortest of the limits that are set, the step deadline among them; seconds."""

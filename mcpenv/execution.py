@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from mcp.shared.subscriptions import ToolsListChanged
 
@@ -649,26 +649,45 @@ class Execution(Stepping):
     def _close_late(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Close in the thread that had been given up, after it has returned; a coroutine on the server's ``loop``."""
         close = self.env._author_close()
+        if loop is not None and self.handed_in is not None:
+            asyncio.run_coroutine_threadsafe(self.handed_in.leave(), loop)
+        if loop is not None and inspect.iscoroutinefunction(close):
+            asyncio.run_coroutine_threadsafe(self._close_later(close), loop)
+            return
         token = current.set(self)
         try:
-            if loop is not None and self.handed_in is not None:
-                asyncio.run_coroutine_threadsafe(self.handed_in.leave(), loop)
             with NoLoop():
-                if not inspect.iscoroutinefunction(close):
-                    close()
-                elif loop is None:
+                if inspect.iscoroutinefunction(close):
                     asyncio.run(close())  # in a loop of its own: the one that it was used on may be gone
                 else:
-                    asyncio.run_coroutine_threadsafe(self.author.stage("close", close), loop)
+                    close()
         finally:
             current.reset(token)
             self._forget()
 
+    async def _close_later(self, close: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        try:
+            await self.author.stage("close", close)
+        finally:
+            self._forget()
+
     def _forget(self) -> None:
-        """Let go of closures that hold the instance, so that it is freed without waiting for the collector."""
+        """Let go of the instance, and of closures that hold it: it is freed without waiting for the collector."""
         self.tools.clear()
         self.episode.kept.clear()
         self._judging = None
+        self.author.forget_owner()
+        self.env = _CLOSED
+
+
+class _Closed:
+    """In the place of an instance that is closed."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise SessionLost("the environment is closed")
+
+
+_CLOSED: Any = _Closed()
 
 
 __all__ = ["Execution", "InputRequired"]

@@ -86,7 +86,7 @@ class Stepping:
             run: gives the outcome, and the score if it was made on the way.
             on_ran: called when it has, before what comes of it is judged.
         """
-        call = step.call
+        call, env = step.call, self.env  # it may be closed when something that could not be stopped returns
         started_at, clock = time.time(), time.perf_counter()
         token = current.set(step)
         record: StepRecord | None = None
@@ -126,7 +126,7 @@ class Stepping:
                 step.finish,
                 tool is not None and tool.kind.terminal,
                 self._cut_short(outcome) if failed else None,
-                self.env.max_steps,
+                env.max_steps,
             )
             if (record.terminated or record.truncated) and judging is not None and judging.owes_end:
                 step.settled = True
@@ -152,16 +152,16 @@ class Stepping:
                 cut.terminated, cut.truncated, cut.reason = record.terminated, record.truncated, record.reason
             else:
                 terminal = tool is not None and tool.kind.terminal
-                self.episode.judge(cut, step.finish, terminal, self._cut_short(outcome), self.env.max_steps)
+                self.episode.judge(cut, step.finish, terminal, self._cut_short(outcome), env.max_steps)
                 if cut.done and cut.fault is None and self._judging is not None and self._judging.owes_end:
                     cut.fault = ErrorCode.CANCELLED.value
-            dropped = self.episode.add(cut, self.env.max_kept_steps)
+            dropped = self.episode.add(cut, env.max_kept_steps)
             if dropped is not None:
                 self._spill(dropped)
             raise
         finally:
             current.reset(token)
-        dropped = self.episode.add(record, self.env.max_kept_steps)
+        dropped = self.episode.add(record, env.max_kept_steps)
         if dropped is not None:
             self._spill(dropped)
         return record

@@ -72,6 +72,7 @@ class UrgentFrames:
         """Nobody waits for the answers any more."""
         for task in self._tasks:
             task.cancel()
+        self._reply = _nobody  # or this and its conversation would hold each other, until the collector comes
 
     async def _answer(
         self, arrival: Arrival, session: Session, execution: Execution, episode_id: str | None, waits: bool
@@ -102,3 +103,7 @@ class UrgentFrames:
         self._unsent -= 1
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
+
+
+async def _nobody(arrival: Arrival, answer: Text) -> None:
+    raise Gone

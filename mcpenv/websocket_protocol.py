@@ -180,6 +180,11 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         super().keepalive_timeout()
         self.transport.abort()
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended."""
+        super().connection_lost(exc)
+        self.inbox.send_at_once = _not_now  # or the two would hold each other, until the collector comes
+
     def handle_close(self, event: Any) -> None:
         """The peer says goodbye."""
         super().handle_close(event)
@@ -193,6 +198,10 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     def _give_up_later(self) -> None:
         if self.transport.get_write_buffer_size() > 0:
             self.loop.call_later(self.ping_timeout or self.close_timeout, self.transport.abort)
+
+
+def _not_now(text: str) -> bool:
+    return False
 
 
 class Inbox:

@@ -8,8 +8,9 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from environments import EVERYTHING_CALLS, CounterEnvironment, EverythingEnviron
 from fastmcp import Client
 
 from mcpenv import CallToolAction, MCPEnvironment
+from mcpenv.serve import serving
+from mcpenv_client import EnvClient
 
 
 def used(
@@ -192,3 +195,39 @@ def test_ten_thousand_environments_leave_memory_threads_and_files_as_they_were()
     made, early, late, alive, same = done.stdout.split()
     assert (made, alive, same) == ("10000", "0", "True")
     assert abs(int(late) - int(early)) <= 0.02 * int(early), f"{early} bytes after 1,000, {late} after 10,000"
+
+
+class Referred(CounterEnvironment):
+    """Weak references to all instances."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    made: weakref.WeakSet[Referred] = weakref.WeakSet()
+
+    def __init__(self) -> None:
+        super().__init__(100)
+        self.made.add(self)
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_instances_of_sessions_are_freed_at_their_end_without_the_collector() -> None:
+    with serving(Referred) as url:
+        there = len(Referred.made)  # what the server makes to look at
+        for _ in range(3):
+            with EnvClient(url).sync() as env:
+                env.reset()
+                env.call_tool("add")
+                env.call_tool("add_sync")
+                assert len(Referred.made) > there
+        until_freed = time.monotonic() + 30
+        while len(Referred.made) > there:
+            assert time.monotonic() < until_freed, gc.get_referrers(*Referred.made)
