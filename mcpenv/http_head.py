@@ -53,6 +53,12 @@ class HTTPProtocol(HttpToolsProtocol):
         super().on_message_complete()
         self._in_head, self._unfinished = True, 0
 
+    def handle_websocket_upgrade(self) -> None:
+        """The connection is a WebSocket's from now on."""
+        super().handle_websocket_upgrade()
+        # The parser holds this, and this the parser: at the end of an HTTP connection uvicorn sees to it itself.
+        self.parser = None  # type: ignore[assignment]
+
     def send_400_response(self, msg: str) -> None:
         """Refuse what cannot be parsed, or is too large."""
         if not self._too_large:
