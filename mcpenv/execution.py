@@ -649,6 +649,8 @@ class Execution(Stepping):
     def _close_late(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Close in the thread that had been given up, after it has returned; a coroutine on the server's ``loop``."""
         close = self.env._author_close()
+        if loop is not None and loop.is_closed():
+            loop = None  # the server has ended
         if loop is not None and self.handed_in is not None:
             asyncio.run_coroutine_threadsafe(self.handed_in.leave(), loop)
         if loop is not None and inspect.iscoroutinefunction(close):

@@ -83,7 +83,7 @@ def info_of(session: Session) -> dict[str, Any]:
         "created_at": session.created_at,
         "last_activity_at": session.created_at + (session.last_activity - session.created_monotonic),
         "step_count": execution.episode.step_count,
-        "environment_type": type(execution.env).__name__,
+        "environment_type": execution.environment_type,
         "origin": session.origin.value,
         "mode": execution.mode.value,
         "planes": attached,

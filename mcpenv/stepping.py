@@ -48,6 +48,7 @@ class Stepping:
     """An environment instance, its tools and its episode, and how a step of it is taken.
 
     Attributes:
+        environment_type: the name of the instance's class.
         mode: which tools are visible.
         tools: the environment's own tools.
         handed_in: the FastMCP server that the author handed in, if any.
@@ -59,6 +60,7 @@ class Stepping:
 
     def __init__(self, env: Author) -> None:
         self.env = env
+        self.environment_type = type(env).__name__
         self.mode = Mode.SIMULATION
         self.tools = Toolbox()
         self.handed_in: HandedIn | None = None
@@ -86,7 +88,7 @@ class Stepping:
             run: gives the outcome, and the score if it was made on the way.
             on_ran: called when it has, before what comes of it is judged.
         """
-        call, env = step.call, self.env  # it may be closed when something that could not be stopped returns
+        call, env = step.call, self.env  # `close` may come while it runs beside one that could not be stopped
         started_at, clock = time.time(), time.perf_counter()
         token = current.set(step)
         record: StepRecord | None = None
@@ -101,7 +103,7 @@ class Stepping:
             if on_ran is not None:
                 on_ran()
             if scored is NOT_SCORED:
-                scored = self._score(call, outcome)
+                scored = self._score(env, call, outcome)
             if type(scored) not in SCORES and inspect.isawaitable(scored):
                 scored = await self._awaited(scored)
             if step.fault is not None:
@@ -125,7 +127,7 @@ class Stepping:
                 record,
                 step.finish,
                 tool is not None and tool.kind.terminal,
-                self._cut_short(outcome) if failed else None,
+                self._cut_short(env, outcome) if failed else None,
                 env.max_steps,
             )
             if (record.terminated or record.truncated) and judging is not None and judging.owes_end:
@@ -152,7 +154,7 @@ class Stepping:
                 cut.terminated, cut.truncated, cut.reason = record.terminated, record.truncated, record.reason
             else:
                 terminal = tool is not None and tool.kind.terminal
-                self.episode.judge(cut, step.finish, terminal, self._cut_short(outcome), env.max_steps)
+                self.episode.judge(cut, step.finish, terminal, self._cut_short(env, outcome), env.max_steps)
                 if cut.done and cut.fault is None and self._judging is not None and self._judging.owes_end:
                     cut.fault = ErrorCode.CANCELLED.value
             dropped = self.episode.add(cut, env.max_kept_steps)
@@ -180,11 +182,11 @@ class Stepping:
         self.episode.trajectory.verified = ended.verified
         return judging.total(record.reward, of_end)
 
-    def _score(self, call: ToolCall, outcome: ToolOutcome) -> Any:
+    def _score(self, env: Author, call: ToolCall, outcome: ToolOutcome) -> Any:
         if not self.episode.orchestrated:
             return None
         try:
-            return self.env.score(call, outcome)
+            return env.score(call, outcome)
         except BaseException as error:
             if self.author.lets_through(error):
                 raise
@@ -210,12 +212,12 @@ class Stepping:
         except (TypeError, ValueError) as error:
             raise environment_failure("score", error) from error
 
-    def _cut_short(self, outcome: ToolOutcome) -> str | None:
+    def _cut_short(self, env: Author, outcome: ToolOutcome) -> str | None:
         """Why the world cannot go on after this step, if it cannot."""
         if self.author.stuck:
             return "a tool could not be stopped"
         timed_out = outcome.error is not None and outcome.error.error_type is ToolErrorType.TIMEOUT
-        return "timeout" if timed_out and not self.env.SURVIVES_TIMEOUT else None
+        return "timeout" if timed_out and not env.SURVIVES_TIMEOUT else None
 
     def _run_of(self, tool: BoundTool | None) -> Run:
         if self.handed_in is not None:

@@ -6,6 +6,7 @@ import ast
 import itertools
 import json
 import sys
+import warnings
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -252,13 +253,23 @@ def test_a_prompt_in_the_arguments_leaves_stdin_empty_and_is_one_argument(tmp_pa
     assert (result.failure, result.score) == (None, 1.0), log.read_text()
 
 
+@pytest.mark.parametrize("written", ["{url}", "{mcp-url}", "{task_id2}", "{the_prompt}"])
+def test_a_place_that_nothing_fills_in_is_said(written: str) -> None:
+    with pytest.warns(UserWarning, match=rf"\{written} is not filled in; \{{mcp_url\}}, "):
+        ProgramAgent(f"true {written}")
+
+
+def test_braces_of_a_program_s_own_are_not_spoken_of() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ProgramAgent("true ${URL} '{print}' {mcp_url} {prompt} {task_id} ${task}")
+
+
 def test_what_is_filled_in_stays_within_one_argument_whatever_it_holds(tmp_path: Path) -> None:
     command = (
         f"""{sys.executable} -c 'import sys; print(sys.argv[1:])' '{{"url": "{{mcp_url}}"}}' --id={{task_id}} {{no}}"""
     )
-    with pytest.warns(UserWarning, match=r"\{no\} is not filled in; \{mcp_url\}, "):
-        agent = ProgramAgent(command)
-    done = evaluate(Counting, agent, out=tmp_path, split="odd")
+    done = evaluate(Counting, ProgramAgent(command), out=tmp_path, split="odd")
     (log,) = (tmp_path / "agents").iterdir()
     config, task_id, rest = ast.literal_eval(log.read_text())
     assert json.loads(config)["url"].endswith("/mcp") and rest == "{no}"

@@ -19,7 +19,7 @@ from fastmcp import Client
 
 from mcpenv import CallToolAction, MCPEnvironment
 from mcpenv.serve import serving
-from mcpenv_client import EnvClient
+from mcpenv_client import EnvClient, ToolCall, ToolOutcome
 
 
 def used(
@@ -231,3 +231,46 @@ def test_instances_of_sessions_are_freed_at_their_end_without_the_collector() ->
         until_freed = time.monotonic() + 30
         while len(Referred.made) > there:
             assert time.monotonic() < until_freed, gc.get_referrers(*Referred.made)
+
+
+class Together(MCPEnvironment):
+    """Tools that run together: one that cannot be stopped, one that goes on."""
+
+    def __init__(self) -> None:
+        self.left, self.go_on, self.closed = threading.Event(), asyncio.Event(), threading.Event()
+
+        @self.tool(concurrent=True, timeout_s=0.05)
+        def stuck() -> int:
+            """Pass the deadline."""
+            assert self.left.wait(30)
+            return 1
+
+        @self.tool(concurrent=True)
+        async def slow() -> int:
+            """Go on for longer."""
+            await self.go_on.wait()
+            return 2
+
+    async def score(self, call: ToolCall, outcome: ToolOutcome) -> float:
+        return 1.0
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def test_a_tool_beside_one_that_could_not_be_stopped_keeps_its_result_when_the_instance_is_closed() -> None:
+    async def main() -> None:
+        env = Together()
+        await env.reset_async()
+        stuck = asyncio.create_task(env.step_async(CallToolAction(tool_name="stuck")))
+        slow = asyncio.create_task(env.step_async(CallToolAction(tool_name="slow")))
+        assert (await stuck).truncated
+        await env.close_async()
+        env.left.set()
+        assert await asyncio.to_thread(env.closed.wait, 30)
+        env.go_on.set()
+        done: Any = await slow
+        assert done.result is not None and done.result.data == 2
+        assert env.trajectory is not None and env.trajectory.steps[-1].fault is None
+
+    asyncio.run(main())

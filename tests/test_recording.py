@@ -458,6 +458,23 @@ print(env.trajectory.episode_id, recorder.counts.lost)
 """
 
 
+def test_a_signal_while_the_writer_s_thread_begins_begins_no_other(tmp_path: Path) -> None:
+    with Recorder(tmp_path) as recorder:
+        start, begun = threading.Thread.start, list[threading.Thread]()
+
+        def interrupted(thread: threading.Thread) -> None:
+            begun.append(thread)
+            if len(begun) == 1:
+                recorder.write(episode("of the handler"))
+            start(thread)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(threading.Thread, "start", interrupted)
+            recorder.write(episode("of the program"))
+        recorder.flush()
+    assert len(begun) == 1 and sorted(ids(tmp_path)) == ["of the handler", "of the program"]
+
+
 @pytest.mark.parametrize(
     ("actions", "lost", "kept"), [("close", 0, 1), ("flush close", 0, 1), ("play close", 0, 2), ("close play", 1, 1)]
 )

@@ -41,7 +41,7 @@ KILL_AFTER_S = 5.0
 """Between asking a program to end and killing it."""
 
 _PLACE = re.compile(r"\{(mcp_url|prompt|task_id)\}")
-_ANY_PLACE = re.compile(r"\{[A-Za-z_]+\}")
+_LIKE_A_PLACE = re.compile(r"(?<!\$)\{[\w-]*(?:url|prompt|task)[\w-]*\}")
 _NOT_FOR_AGENTS = ("MCPENV_CONTROL_TOKEN", "MCPENV_AGENT_TOKENS")
 
 
@@ -73,7 +73,7 @@ class ProgramAgent:
             raise ConfigurationError(f"agent {self.command!r}: {error}") from error
         if not self._words:
             raise ConfigurationError("agent: the command is empty")
-        for found in _ANY_PLACE.findall(self.command):
+        for found in _LIKE_A_PLACE.findall(self.command):
             if _PLACE.fullmatch(found) is None:
                 known = "{mcp_url}, {prompt} and {task_id} are"
                 warnings.warn(f"agent {self.command!r}: {found} is not filled in; {known}", stacklevel=3)

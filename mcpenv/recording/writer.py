@@ -67,7 +67,7 @@ class Job:
 
 
 _OVER = threading.RLock()
-"""Of all jobs: held for the moment in which one ends."""
+"""Of all jobs: held for the moment in which one begins or ends."""
 
 
 class Jobs:
@@ -75,11 +75,10 @@ class Jobs:
 
     def __init__(self) -> None:
         self._by_episode: dict[str, Job] = {}
-        self._mutex = threading.Lock()
 
     def add(self, episode_id: str, job: Job) -> None:
         """Keep one until it is over."""
-        with self._mutex:
+        with _OVER:
             self._by_episode[episode_id] = job
         job.when_over(lambda: self._forget(episode_id, job))
 
@@ -88,7 +87,7 @@ class Jobs:
         return self._by_episode.get(episode_id)
 
     def _forget(self, episode_id: str, job: Job) -> None:
-        with self._mutex:  # orchestrators may call several episodes the same
+        with _OVER:  # orchestrators may call several episodes the same
             if self._by_episode.get(episode_id) is job:
                 del self._by_episode[episode_id]
 
@@ -179,9 +178,12 @@ class Writer:
                 self._jobs.append(job)
                 self._hurry = self._hurry or not wait
                 if self._thread is None:
-                    thread = threading.Thread(target=self._run, name="mcpenv-recorder", daemon=True)
-                    thread.start()
-                    self._thread = thread
+                    self._thread = threading.Thread(target=self._run, name="mcpenv-recorder", daemon=True)
+                    try:
+                        self._thread.start()
+                    except RuntimeError:  # there can be none now
+                        self._thread = None
+                        raise
                 elif not self._working and (not wait or len(self._jobs) in (1, BATCH)):
                     self._changed.notify_all()
             else:
