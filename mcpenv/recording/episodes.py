@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic_core import CoreConfig, PydanticSerializationError, SchemaSerializer, from_json, to_json
+from pydantic_core import PydanticSerializationError, SchemaSerializer, from_json, to_json
 
 from mcpenv_client.errors import NotSerializable
 from mcpenv_client.records import Trajectory
@@ -21,7 +21,7 @@ from mcpenv_client.tools import PLAIN
 from mcpenv_client.values import MAX_DEPTH, plain, to_plain
 
 from ..errors import DamagedRecord
-from .quick_lines import quick_line
+from .quick_lines import AS_RECORDED, known_finite, quick_line
 
 FORMAT = 1
 """The version of the line's shape. A reader refuses those that it does not know."""
@@ -106,11 +106,9 @@ class RecordedEpisode:
         if line is not None:
             return line
         try:
-            text = _serializer().to_json(self, fallback=plain)
-            # Inside a string they may stand too: then nothing is lost.
-            if b"NaN" in text or b"Infinity" in text or not math.isfinite(self.trajectory.total_reward):
-                raise ValueError("it may hold NaN or infinity")
-            return text + b"\n"
+            if math.isfinite(self.trajectory.total_reward):  # a sum, which the serializer would make null
+                return known_finite(_serializer().to_json(self, fallback=plain)) + b"\n"
+            return _what_can_be_written(self) + b"\n"
         except (PydanticSerializationError, TypeError, ValueError, OverflowError, RecursionError):
             return _what_can_be_written(self) + b"\n"
 
@@ -150,7 +148,7 @@ def _adapter() -> TypeAdapter[RecordedEpisode]:
 @functools.cache
 def _serializer() -> SchemaSerializer:
     """Writes an episode in one go. Apart from the adapter's own, which would write NaN as null and say nothing."""
-    return SchemaSerializer(_adapter().core_schema, CoreConfig(ser_json_inf_nan="constants", ser_json_bytes="base64"))
+    return SchemaSerializer(_adapter().core_schema, AS_RECORDED)
 
 
 # -- values that have no JSON form

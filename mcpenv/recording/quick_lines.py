@@ -1,4 +1,4 @@
-"""Lines of a record, quickly: what the serializer of episodes writes, in a quarter of its time."""
+"""Lines of a record, quickly: what the serializer of episodes writes, by orjson wherever that writes the same."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ _QUIET = orjson.Fragment(b'[],"fault":null')
 
 _STRICT = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
 """What orjson would write in its own way is left to the serializer."""
+
+AS_RECORDED = CoreConfig(ser_json_inf_nan="constants", ser_json_bytes="base64")
+"""How the serializer writes: what is not finite by its name, so that it is seen."""
 
 _FINITE = frozenset({int, bool, type(None)})
 
@@ -142,14 +145,13 @@ def _task(task: Task) -> orjson.Fragment:
     limits = task.limits
     absent = (task.seed, task.oracle, task.verifier, limits.max_steps, limits.timeout_s).count(None)
     if type(task) is not Task or (text := _quickly(task, absent)) is None:
-        text = _known(_task_serializer().to_json(task, fallback=plain))
+        text = known_finite(_task_serializer().to_json(task, fallback=plain))
     return orjson.Fragment(text)
 
 
 @functools.cache
 def _task_serializer() -> SchemaSerializer:
-    settings = CoreConfig(ser_json_inf_nan="constants", ser_json_bytes="base64")
-    return SchemaSerializer(TypeAdapter(Task).core_schema, settings)
+    return SchemaSerializer(TypeAdapter(Task).core_schema, AS_RECORDED)
 
 
 def _fields(model: object) -> dict[str, Any]:
@@ -170,7 +172,9 @@ def _written(value: Any) -> orjson.Fragment:
     """
     text = _quickly(value, 0)
     if text is None:
-        text = _known(to_json(value, by_alias=False, inf_nan_mode="constants", bytes_mode="base64", fallback=plain))
+        text = known_finite(
+            to_json(value, by_alias=False, inf_nan_mode="constants", bytes_mode="base64", fallback=plain)
+        )
     return orjson.Fragment(text)
 
 
@@ -187,7 +191,7 @@ def _quickly(value: Any, absent: int) -> bytes | None:
     return text if text.count(b"null") == absent else None
 
 
-def _known(text: bytes) -> bytes:
+def known_finite(text: bytes) -> bytes:
     """Text that the serializer wrote.
 
     Raises:
