@@ -24,6 +24,7 @@ class Deadline:
     Args:
         after_s: seconds, or None for no deadline.
         piece: of what the code is a part; without one it is to be awaited by `over`.
+        made_at: when the time began to run (``time.perf_counter``); None: now.
     """
 
     # Of the class: one is made for every step of an environment whose steps have a limit, and few of these are set.
@@ -32,12 +33,12 @@ class Deadline:
     _settled = False
     expired = False
 
-    def __init__(self, after_s: float | None, piece: Piece | None = None) -> None:
+    def __init__(self, after_s: float | None, piece: Piece | None = None, made_at: float | None = None) -> None:
         self._after_s = after_s
         self._piece = piece
         if after_s is None:
             return
-        self._made_at = time.monotonic()
+        self._made_at = time.perf_counter() if made_at is None else made_at
         if piece is not None:
             outer, piece.deadline = piece.deadline, self
             if outer is not None:
@@ -72,7 +73,7 @@ class Deadline:
         if self._outer is not None and self._outer._handle is None:
             self._outer.arm(task)
         self._task, self._before = task, task.cancelling()
-        left_s = self._made_at + self._after_s - time.monotonic()
+        left_s = self._made_at + self._after_s - time.perf_counter()
         self._handle = asyncio.get_running_loop().call_later(max(left_s, 0.0), self._expire)
 
     def caused_it(self) -> bool:

@@ -11,6 +11,7 @@ from mcpenv_client.errors import WireError
 from mcpenv_client.records import LogEntry, ToolCall
 
 from .changes import Changes
+from .deadline import Deadline
 from .rewards import Finish
 from .under_way import Piece
 
@@ -45,12 +46,18 @@ class Step(Piece):
         fault: an error of the environment, with which the step fails: ``score`` raised in the tool's thread, or
             ``finish(...)`` was given no finite reward.
         settled: it has been decided that the episode ends with it; its end is being judged.
+        limit_s: seconds from `limited_at` on, after which its tool is cancelled, if it waits; None: no limit.
+        limited_at: when the tool began (``time.perf_counter``).
+        late: the deadline that came of that; None: the tool has not waited.
     """
 
     own_kept: dict[str, Any] | None = None
     finish: Finish | None = None
     fault: WireError | None = None
     settled = False
+    limit_s: float | None = None
+    limited_at = 0.0
+    late: Deadline | None = None
 
     def __init__(self, owner: Place, call: ToolCall, kept: dict[str, Any], timeout_s: float | None) -> None:
         self.owner = owner
@@ -58,6 +65,12 @@ class Step(Piece):
         self.kept = kept
         self.timeout_s = timeout_s
         self.logs: list[LogEntry] = []
+
+    def waits(self) -> None:
+        """It waits for the first time."""
+        super().waits()
+        if self.limit_s is not None:
+            self.late = Deadline(self.limit_s, self, self.limited_at)
 
 
 current: ContextVar[object | None] = ContextVar("mcpenv_current", default=None)

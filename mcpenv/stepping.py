@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -20,7 +21,7 @@ from mcp_types import InputRequiredResult
 from mcpenv_client.actions import Action
 from mcpenv_client.errors import ErrorCode, WireError
 from mcpenv_client.observations import Observation
-from mcpenv_client.records import PLAIN_TYPES, Plane, Reward, StepRecord, ToolCall, ToolOutcome
+from mcpenv_client.records import PLAIN_TYPES, Plane, Reward, StepRecord, ToolOutcome
 from mcpenv_client.tools import Mode, ToolErrorType, ToolFailure
 
 from .author import Author, AuthorCode
@@ -103,7 +104,12 @@ class Stepping:
             if on_ran is not None:
                 on_ran()
             if scored is NOT_SCORED:
-                scored = self._score(env, call, outcome)
+                try:
+                    scored = env.score(call, outcome) if self.episode.orchestrated else None
+                except BaseException as error:
+                    if self.author.lets_through(error):
+                        raise
+                    raise environment_failure("score", error) from error
             if type(scored) not in SCORES and inspect.isawaitable(scored):
                 scored = await self._awaited(scored)
             if step.fault is not None:
@@ -112,13 +118,11 @@ class Stepping:
             of_rubric = None
             if judging is not None and judging.asks_steps and not self.author.stuck:  # beside it nothing is asked
                 of_rubric = await judging.of_step(call, outcome)
-            if (
-                type(scored) is Reward
-                and of_rubric is None
-                and step.finish is None
-                and type(outcome.value) in PLAIN_TYPES
-            ):
+            alone = of_rubric is None and step.finish is None and type(outcome.value) in PLAIN_TYPES
+            if alone and type(scored) is Reward:
                 reward: Reward | None = scored  # nothing to add to it, as for nearly every step
+            elif alone and type(scored) is float and math.isfinite(scored):
+                reward = Reward(scored)
             else:
                 reward = self._reward(scored, outcome, of_rubric, step)
             record = StepRecord(call, outcome, reward, False, False, None, started_at, step.logs)
@@ -181,16 +185,6 @@ class Stepping:
         assert self.episode.trajectory is not None
         self.episode.trajectory.verified = ended.verified
         return judging.total(record.reward, of_end)
-
-    def _score(self, env: Author, call: ToolCall, outcome: ToolOutcome) -> Any:
-        if not self.episode.orchestrated:
-            return None
-        try:
-            return env.score(call, outcome)
-        except BaseException as error:
-            if self.author.lets_through(error):
-                raise
-            raise environment_failure("score", error) from error
 
     async def _awaited(self, scored: Awaitable[Any]) -> Any:
         try:

@@ -102,7 +102,12 @@ class ToolRun:
         if step.timeout_s is not None or kind.timeout_s is not None:
             limit = site.author.limit(step.timeout_s, kind.timeout_s)
         self._limit = limit
-        deadline = None if limit is None else Deadline(limit, step)
+        deadline: Deadline | None = None
+        if limit is not None:
+            if step.task is None:  # it needs none unless it waits
+                step.limit_s, step.limited_at = limit, self._clock
+            else:
+                deadline = Deadline(limit, step)
         token = None if kind.injected else around.set(AmbientContext(step))
         try:
             if kind.injected:
@@ -118,14 +123,18 @@ class ToolRun:
             return self._returned(value), NOT_SCORED
         except asyncio.CancelledError:
             self._given_up = True
+            deadline = deadline or step.late
             if deadline is not None and deadline.caused_it():
                 raise TimedOut(kind.name, limit) from None
             raise
         finally:
             if token is not None:
                 around.reset(token)
+            step.limit_s = None
+            deadline = deadline or step.late
             if deadline is not None:
                 deadline.end()
+                step.late = None
 
     async def _run_injected(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ToolOutcome, Any]:
         twin = self._tool.kind.twin

@@ -9,10 +9,12 @@ import asyncio
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.protocol import OPEN
+
+from .rounds import Rounds
 
 try:
     from websockets.speedups import apply_mask
@@ -30,6 +32,9 @@ MAX_UNREAD_TEXT = 65_536
 MAX_GATHERED = 16_384
 """Bytes of a frame that is waited for until it is whole; of larger ones the pieces are given to websockets."""
 
+MAX_UNWRITTEN = 65_536
+"""Bytes that wait for the end of a round; with more they are written, which may make who sends wait."""
+
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
     """uvicorn's, with another end for connections whose peer does not read, and a shorter way for whole text messages.
@@ -42,11 +47,26 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     Attributes:
         inbox: what `receive` gives, for an application that is called with that very method and wants to hear sooner.
+        rounds: those of its server; None: it has its own.
     """
+
+    took_long = False
+    rounds: ClassVar[Rounds | None] = None
+
+    @classmethod
+    def of_one_server(cls) -> type[WebSocketProtocol]:
+        """The protocol of sockets that are read in rounds together."""
+        return type(cls.__name__, (cls,), {"rounds": Rounds()})
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._rounds = self.rounds or Rounds()
+        self._came = b""  # and waits for its round
+        self._unwritten = b""
         self.queue = self.inbox = Inbox(self.loop, self.send_at_once)  # type: ignore[assignment]
+        self._max_size = self.config.ws_max_size
+        # What is asked for every frame, and noted where it can change: to ask websockets and asyncio takes longer.
+        self._open, self._may_write = False, True
         self._owed = 0  # bytes to come of a frame that websockets reads
         self._part = b""  # the beginning of a frame
         self._in_fragments = False  # a message has begun that comes in several frames
@@ -77,33 +97,70 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         """Send what the application says."""
         text = message.get("text")
         if text is None or not self.send_at_once(text):
-            await super().send(message)
+            self.write_out()
+            try:
+                await super().send(message)
+            finally:
+                self._note_state()
 
     def send_at_once(self, text: str) -> bool:
         """Send a text message now; False, and nothing done, if that has to wait, or the connection is not open."""
-        if (
-            not self.handshake_complete
-            or self.close_sent
-            or self.disconnected
-            or not self.writable.is_set()
-            or self.conn.state is not OPEN
-        ):
+        if not (self._open and self._may_write and self.handshake_complete) or self.close_sent or self.disconnected:
             return False
         payload = text.encode()
         size = len(payload)
         if size < 126:
-            self.transport.write(bytes((_WHOLE_TEXT, size)) + payload)
+            frame = bytes((_WHOLE_TEXT, size)) + payload
         elif size < 65_536:
-            self.transport.write(b"\x81\x7e" + size.to_bytes(2, "big") + payload)
+            frame = b"\x81\x7e" + size.to_bytes(2, "big") + payload
         else:
-            self.transport.write(b"\x81\x7f" + size.to_bytes(8, "big") + payload)
+            frame = b"\x81\x7f" + size.to_bytes(8, "big") + payload
+        if not self._rounds.gathers:
+            self.transport.write(frame)
+            return True
+        if not self._unwritten:
+            self._rounds.owes(self)
+        self._unwritten += frame
+        if len(self._unwritten) > MAX_UNWRITTEN:
+            self.write_out()
         return True
+
+    def write_out(self) -> None:
+        """Write what waits for the end of a round."""
+        unwritten, self._unwritten = self._unwritten, b""
+        if unwritten and not self.transport.is_closing():
+            self.transport.write(unwritten)
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
-        if not self.handshake_initiated:
+        if self._came:
+            self._came += data
+        elif not self.handshake_initiated:
             self._read_by_websockets(data)
+        elif self._rounds.take(self):
+            self._came = data
+        else:
+            self._read(data)
+
+    def read_on(self) -> None:
+        """Read what waits for its round."""
+        data, self._came = self._came, b""
+        if not data:
             return
+        try:
+            self._read(data)
+        except Exception as error:  # noqa: BLE001 - as an event loop does with what `data_received` raises
+            self.loop.call_exception_handler(
+                {"message": "a socket could not be read", "exception": error, "protocol": self}
+            )
+            self.transport.abort()
+
+    def eof_received(self) -> None:
+        """The peer sends no more; the connection ends."""
+        self.read_on()
+        super().eof_received()
+
+    def _read(self, data: bytes) -> None:
         if self._owed:
             owed = self._owed
             self._owed = max(owed - len(data), 0)
@@ -147,12 +204,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def _read_text(self, payload: bytes, mask: bytes) -> bool:
         """A whole text message came; False: websockets is to read it."""
-        if (
-            self.conn.state is not OPEN
-            or self._in_fragments
-            or self.close_sent
-            or len(payload) > self.config.ws_max_size
-        ):
+        if not self._open or self._in_fragments or self.close_sent or len(payload) > self._max_size:
             return False
         try:
             text = str(apply_mask(payload, mask), "utf-8")
@@ -163,11 +215,26 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         return True
 
     def _read_by_websockets(self, data: bytes) -> None:
+        self.write_out()  # it may answer with the last frame
         super().data_received(data)
+        self._note_state()
         if self.conn.handshake_exc is not None and not self.handshake_initiated and not self.transport.is_closing():
             # Lines or headers beyond websockets' limits: uvicorn passes over the refusal, and nobody would ever answer.
             self.transport.write(b"".join(self.conn.data_to_send()))
             self.transport.close()
+
+    def _note_state(self) -> None:
+        self._open = self.conn.state is OPEN
+
+    def pause_writing(self) -> None:
+        """The peer does not read what is sent."""
+        super().pause_writing()
+        self._may_write = False
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        super().resume_writing()
+        self._may_write = True
 
     def keepalive_timeout(self) -> None:
         """No pong came in time."""
@@ -178,10 +245,12 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.schedule_ping()
             return
         super().keepalive_timeout()
+        self._note_state()
         self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended."""
+        self._came = self._unwritten = b""
         super().connection_lost(exc)
         self.inbox.send_at_once = _not_now  # or the two would hold each other, until the collector comes
 
@@ -192,7 +261,9 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def shutdown(self) -> None:
         """The server ends."""
+        self.write_out()
         super().shutdown()
+        self._note_state()
         self._give_up_later()
 
     def _give_up_later(self) -> None:
