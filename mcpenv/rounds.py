@@ -34,7 +34,11 @@ class Socket(Protocol):
     took_long: bool
 
     def read_on(self) -> None:
-        """Read what has come, and answer."""
+        """Read what has come, if anything has, and answer."""
+        ...
+
+    def broke(self, error: Exception) -> None:
+        """`read_on` raised."""
         ...
 
     def write_out(self) -> None:
@@ -85,7 +89,10 @@ class Rounds:
                 socket = waiting[0]
                 if socket.took_long:
                     self._write()
-                socket.read_on()
+                try:
+                    socket.read_on()
+                except Exception as error:  # noqa: BLE001 - of one socket; the others have their turn
+                    socket.broke(error)
                 waiting.popleft()
                 now = time.perf_counter()
                 socket.took_long = now - before > LONG_S

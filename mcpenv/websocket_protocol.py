@@ -137,30 +137,23 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self._came += data
         elif not self.handshake_initiated:
             self._read_by_websockets(data)
-        elif self._rounds.take(self):
-            self._came = data
         else:
-            self._read(data)
+            self._came = data
+            if not self._rounds.take(self):
+                self.read_on()
+
+    def broke(self, error: Exception) -> None:
+        """It could not be read in its round: as an event loop does with what `data_received` raises."""
+        self.loop.call_exception_handler(
+            {"message": "a socket could not be read", "exception": error, "protocol": self}
+        )
+        self.transport.abort()
 
     def read_on(self) -> None:
-        """Read what waits for its round."""
+        """Read what came."""
         data, self._came = self._came, b""
         if not data:
             return
-        try:
-            self._read(data)
-        except Exception as error:  # noqa: BLE001 - as an event loop does with what `data_received` raises
-            self.loop.call_exception_handler(
-                {"message": "a socket could not be read", "exception": error, "protocol": self}
-            )
-            self.transport.abort()
-
-    def eof_received(self) -> None:
-        """The peer sends no more; the connection ends."""
-        self.read_on()
-        super().eof_received()
-
-    def _read(self, data: bytes) -> None:
         if self._owed:
             owed = self._owed
             self._owed = max(owed - len(data), 0)
@@ -198,21 +191,23 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
                     self._owed = stop - end
                     self._read_by_websockets(data[begin:])
                 return
-            if first != _WHOLE_TEXT or not self._read_text(data[at:stop], data[at - 4 : at]):
+            text: str | None = None
+            may_hear = self._open and not self._in_fragments and not self.close_sent
+            if first == _WHOLE_TEXT and may_hear and length <= self._max_size:
+                try:
+                    text = str(apply_mask(data[at:stop], data[at - 4 : at]), "utf-8")
+                except UnicodeDecodeError:
+                    text = None  # websockets knows what to answer
+            if text is None:
                 self._read_by_websockets(data[begin:stop])
+            elif not self.inbox.hears(text):
+                self._deliver(text)
             begin = stop
 
-    def _read_text(self, payload: bytes, mask: bytes) -> bool:
-        """A whole text message came; False: websockets is to read it."""
-        if not self._open or self._in_fragments or self.close_sent or len(payload) > self._max_size:
-            return False
-        try:
-            text = str(apply_mask(payload, mask), "utf-8")
-        except UnicodeDecodeError:
-            return False
-        if not self.inbox.hears(text):
-            self._deliver(text)
-        return True
+    def eof_received(self) -> None:
+        """The peer sends no more; the connection ends."""
+        self.read_on()
+        super().eof_received()
 
     def _read_by_websockets(self, data: bytes) -> None:
         self.write_out()  # it may answer with the last frame
