@@ -50,14 +50,15 @@ class Rounds:
     """The rounds of one server.
 
     Attributes:
-        gathers: what sockets have to write is to wait until `_write`, which `owes` says.
+        gathers: a round is under way; who has something to write is to stand in `owing`, and waits for its end.
+        owing: those who have.
     """
 
-    __slots__ = ("_alone", "_context", "_look_in", "_owing", "_waiting", "gathers")
+    __slots__ = ("_alone", "_context", "_look_in", "_waiting", "gathers", "owing")
 
     def __init__(self) -> None:
         self._waiting: deque[Socket] = deque()
-        self._owing: list[Socket] = []
+        self.owing: list[Socket] = []
         self._alone = 0
         self._look_in = LOOK_EVERY
         self._context = contextvars.Context()  # of no socket
@@ -74,10 +75,6 @@ class Rounds:
             socket.loop.call_soon(self._play, socket.loop, context=self._context)
         self._waiting.append(socket)
         return True
-
-    def owes(self, socket: Socket) -> None:
-        """It has something to write at the end of the round."""
-        self._owing.append(socket)
 
     def _play(self, loop: asyncio.AbstractEventLoop) -> None:
         waiting = self._waiting
@@ -109,7 +106,7 @@ class Rounds:
                     loop.call_soon(self._play, loop, context=self._context)
 
     def _write(self) -> None:
-        owing, self._owing = self._owing, []
+        owing, self.owing = self.owing, []
         for socket in owing:
             socket.write_out()
 

@@ -330,10 +330,12 @@ class Session:
         Raises:
             WireError: when it is awaited: refused, or the author's code failed.
         """
-        call = self._pool.actions.call_of(data)
-        if call is None or self.execution.author.stuck:
+        if len(data) != 3 or data.get("type") != "call_tool" or self.execution.author.stuck:
             return None
-        return self.execution.call_tool(*call, plane=_CONTROL, timeout_s=timeout_s)
+        name, arguments = data.get("tool_name"), data.get("arguments")
+        if type(name) is not str or type(arguments) is not dict:
+            return None
+        return self.execution.call_tool(name, arguments, plane=_CONTROL, timeout_s=timeout_s)
 
     async def call_tool(self, name: str, arguments: dict[str, Any], timeout_s: float | None = None) -> StepRecord:
         """The step that calls a tool, as it was recorded.

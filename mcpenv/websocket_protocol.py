@@ -119,7 +119,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.transport.write(frame)
             return True
         if not self._unwritten:
-            self._rounds.owes(self)
+            self._rounds.owing.append(self)
         self._unwritten += frame
         if len(self._unwritten) > MAX_UNWRITTEN:
             self.write_out()

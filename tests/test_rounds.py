@@ -30,7 +30,7 @@ class Socket:
         self._log.append(f"read {self._name}")
         self._read()
         if self._rounds.gathers:
-            self._rounds.owes(self)
+            self._rounds.owing.append(self)
 
     def write_out(self) -> None:
         self._log.append(f"write {self._name}")

@@ -294,15 +294,6 @@ class ActionTypes:
     def __iter__(self) -> Iterator[type[Action]]:
         return iter(dict.fromkeys(self._by_type.values()))
 
-    @staticmethod
-    def call_of(data: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
-        """Tool and arguments, if ``data`` is that of a step frame with a plain tool call; None: `decode` tells."""
-        if len(data) == 3 and data.get("type") == "call_tool":
-            name, arguments = data.get("tool_name"), data.get("arguments")
-            if type(name) is str and type(arguments) is dict:
-                return name, arguments
-        return None
-
     def decode(self, data: dict[str, Any]) -> Action:
         """The action for the ``data`` of a step frame.
 
