@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from .inside import BARE, BARE_BLOCKING, BLOCKING_CLIENT, CLIENT
 from .mcp_calls import MODERN, TUNED
 from .results import Results
 from .rows import CALLS, CPU, OURS, P50, Row
@@ -86,6 +87,15 @@ BUDGETS = (
     Budget("inside", "in-process step, async tool", "1 at a time", "p50", own(P50, 1e3), at_most=50, unit=" µs"),
     Budget("inside", "in-process step, sync tool", "1 at a time", "p50", own(P50, 1e3), at_most=50, unit=" µs"),
     Budget("inside", "a new instance, 2 tools", "1 at a time", "p50", own(P50, 1e3), at_most=20, unit=" µs"),
+    Budget("inside", CLIENT, "1 client", "its CPU, times that of bare websockets", ratio(BARE, CPU), at_most=1.3),
+    Budget(
+        "inside",
+        BLOCKING_CLIENT,
+        "1 client",
+        "its CPU, times that of bare blocking websockets",
+        ratio(BARE_BLOCKING, CPU),
+        at_most=1.3,
+    ),
     *(
         Budget(
             "mcp",

@@ -22,6 +22,9 @@ from .serving import SIDES, Server, mcpenv, status_of
 from .steps import OPENENV
 
 BARE = "bare websockets"
+BARE_BLOCKING = "bare websockets, blocking"
+CLIENT = "a client's step over /ws, async"
+BLOCKING_CLIENT = "a client's step over /ws, blocking"
 BUSY = "server's core %"
 """How much of a core the server takes while its clients step."""
 
@@ -143,20 +146,21 @@ def _clients(effort: Effort) -> list[Row]:
         server = stack.enter_context(mcpenv(SIDES / "mcpenv_tools.py"))
         ours = stack.enter_context(program(sys.executable, "clients_mcpenv.py", server.base))
         openenv = stack.enter_context(program(python_of("openenv-0.10.0"), "clients_openenv.py", server.base))
+        bare = ProgramSide(ours, "bare")
+        blocking = ProgramSide(ours, "bare.sync")
         return [
             drive(
                 compare(
-                    f"a client's step over /ws, {what}",
+                    path,
                     "1 client",
-                    {
-                        OURS: ProgramSide(ours, work),
-                        BARE: ProgramSide(ours, "bare"),
-                        OPENENV: ProgramSide(openenv, work),
-                    },
+                    {OURS: ProgramSide(ours, work), **beside, OPENENV: ProgramSide(openenv, work)},
                     effort,
                 )
             )
-            for what, work in {"async": "EnvClient", "blocking": "EnvClient.sync"}.items()
+            for path, work, beside in (
+                (CLIENT, "EnvClient", {BARE: bare}),
+                (BLOCKING_CLIENT, "EnvClient.sync", {BARE_BLOCKING: blocking, BARE: bare}),
+            )
         ]
 
 

@@ -5,24 +5,33 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from contextlib import ExitStack
 
 import uvloop
 from rounds import play
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.sync.client import connect as connect_blocking
 
 from mcpenv_client import EnvClient, Observation, StepResult
 
 STEP = {"type": "step", "data": {"type": "call_tool", "tool_name": "add", "arguments": {"by": 1}}}
+RESET = '{"type":"reset","data":{}}'
 
 
 def main() -> None:
     url = sys.argv[1]
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, EnvClient(url).sync() as blocking:
+    with ExitStack() as stack:
+        runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
+        blocking = stack.enter_context(EnvClient(url).sync())
         env = EnvClient(url)
         runner.run(env.connect())
         runner.run(env.reset())
         blocking.reset()
-        bare = runner.run(_open(url.replace("http", "ws") + "/ws"))
+        address = url.replace("http", "ws") + "/ws"
+        bare = runner.run(_open(address))
+        bare_blocking = stack.enter_context(connect_blocking(address, compression=None))
+        bare_blocking.send(RESET)
+        bare_blocking.recv()
         loop = runner.get_loop()
 
         async def step() -> StepResult[Observation]:
@@ -32,12 +41,17 @@ def main() -> None:
             await bare.send(json.dumps(STEP))
             return json.loads(await bare.recv())
 
+        def exchange_blocking() -> object:
+            bare_blocking.send(json.dumps(STEP))
+            return json.loads(bare_blocking.recv())
+
         assert runner.run(step()).reward == 1.0
         play(
             {
                 "EnvClient": lambda: loop.run_until_complete(step()),
                 "EnvClient.sync": lambda: blocking.call_tool("add", {"by": 1}),
                 "bare": lambda: loop.run_until_complete(exchange()),
+                "bare.sync": exchange_blocking,
             }
         )
         runner.run(bare.close())
@@ -46,7 +60,7 @@ def main() -> None:
 
 async def _open(url: str) -> ClientConnection:
     socket = await connect(url, compression=None)
-    await socket.send('{"type":"reset","data":{}}')
+    await socket.send(RESET)
     await socket.recv()
     return socket
 
