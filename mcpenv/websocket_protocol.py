@@ -27,7 +27,8 @@ _WHOLE_TEXT, _FIRST_FRAGMENTS, _LAST_FRAGMENT = 0x81, (0x01, 0x02), 0x80
 
 MAX_UNREAD = 8
 MAX_UNREAD_TEXT = 65_536
-"""Messages that wait to be received, or characters of the last; with more of either the socket is not read."""
+"""Messages that wait to be received, or characters of the last; with more of either the socket is not read. As many
+bytes wait for a round."""
 
 MAX_GATHERED = 16_384
 """Bytes of a frame that is waited for until it is whole; of larger ones the pieces are given to websockets."""
@@ -135,6 +136,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         """Bytes came."""
         if self._came:
             self._came += data
+            if len(self._came) > MAX_UNREAD_TEXT:
+                self.read_on()  # at once: what it has to wait for may be a reason to hear no more
         elif not self.handshake_initiated:
             self._read_by_websockets(data)
         else:

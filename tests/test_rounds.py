@@ -14,7 +14,7 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from mcpenv.rounds import ALONE, LONG_S, LOOK_EVERY, Rounds
-from mcpenv.websocket_protocol import MAX_UNWRITTEN, WebSocketProtocol
+from mcpenv.websocket_protocol import MAX_UNREAD_TEXT, MAX_UNWRITTEN, WebSocketProtocol
 
 
 class Socket:
@@ -214,4 +214,17 @@ async def test_long_answers_do_not_pile_up_in_a_round() -> None:
     one.data_received(long + long + frame(TEXT, b"a"))
     await asyncio.sleep(0)
     assert [len(each) > MAX_UNWRITTEN for each in line.written] == [True, True, False]
+    await lines.close(one, other)
+
+
+@_in_a_loop
+async def test_who_sends_much_in_one_turn_is_read_before_the_round() -> None:
+    lines = Lines()
+    (one, line), (other, other_line) = await lines.open(), await lines.open()
+    other.data_received(frame(TEXT, b"b"))
+    for _ in range(3):
+        one.data_received(frame(TEXT, b"x" * (MAX_UNREAD_TEXT // 2)))
+    assert len(line.written) >= 2 and other_line.written == []
+    await asyncio.sleep(0)
+    assert len(b"".join(line.written)) > 3 * MAX_UNREAD_TEXT and other_line.written == [b"\x81\x02bb"]
     await lines.close(one, other)
