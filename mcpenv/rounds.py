@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import random
 import time
 from collections import deque
 from typing import Protocol
 
 LONG_S = 0.001
-"""Seconds after which a round writes what there is to write: nobody's answer waits for more of others' steps."""
+"""Seconds after which a round writes what there is to write: an answer waits for no more of others' steps than that,
+and the one that is under way then."""
+
+WARY = 16
+"""Reads of a socket that took long once, before each of which all that there is to write is written."""
 
 ALONE = 8
 """Rounds of one socket in a row after which the next are not begun: a turn of the event loop for nothing."""
 
 LOOK_EVERY = 64
-"""Of the reads that are not in rounds, one is, to see whether others would be in it."""
+"""Of so many reads that are not in rounds, at least one is, to see whether others would be in it. Which, is left to
+chance: sockets that come in the same order each time must not be looked at in the same place each time."""
 
 
 class Socket(Protocol):
@@ -27,11 +33,11 @@ class Socket(Protocol):
 
     Attributes:
         loop: calls it.
-        took_long: it was read for more than `LONG_S`, the last time.
+        wary: how many reads ago it was read for more than `LONG_S`, counted down from `WARY`.
     """
 
     loop: asyncio.AbstractEventLoop
-    took_long: bool
+    wary: int
 
     def read_on(self) -> None:
         """Read what has come, if anything has, and answer."""
@@ -54,13 +60,14 @@ class Rounds:
         owing: those who have.
     """
 
-    __slots__ = ("_alone", "_context", "_look_in", "_waiting", "gathers", "owing")
+    __slots__ = ("_alone", "_context", "_look_in", "_waiting", "_written_at", "gathers", "owing")
 
     def __init__(self) -> None:
         self._waiting: deque[Socket] = deque()
         self.owing: list[Socket] = []
         self._alone = 0
-        self._look_in = LOOK_EVERY
+        self._look_in = 1
+        self._written_at = 0.0
         self._context = contextvars.Context()  # of no socket
         self.gathers = False
 
@@ -71,20 +78,25 @@ class Rounds:
                 self._look_in -= 1
                 if self._look_in:
                     return False
-                self._look_in = LOOK_EVERY
+                self._look_in = random.randint(1, LOOK_EVERY)
             socket.loop.call_soon(self._play, socket.loop, context=self._context)
         self._waiting.append(socket)
         return True
+
+    def write_if_late(self) -> None:
+        """Write what there is to write, if it has waited long."""
+        if time.perf_counter() - self._written_at > LONG_S:
+            self._write()
 
     def _play(self, loop: asyncio.AbstractEventLoop) -> None:
         waiting = self._waiting
         self.gathers = len(waiting) > 1
         self._alone = 0 if self.gathers else self._alone + 1
-        written = before = time.perf_counter()
+        before = self._written_at = time.perf_counter()
         try:
             while waiting:
                 socket = waiting[0]
-                if socket.took_long:
+                if socket.wary and self.owing:
                     self._write()
                 try:
                     socket.read_on()
@@ -92,11 +104,14 @@ class Rounds:
                     socket.broke(error)
                 waiting.popleft()
                 now = time.perf_counter()
-                socket.took_long = now - before > LONG_S
-                if now - written > LONG_S:
-                    self._write()
-                    now = written = time.perf_counter()
+                if now - before > LONG_S:
+                    socket.wary = WARY
+                elif socket.wary:
+                    socket.wary -= 1
                 before = now
+                if now - self._written_at > LONG_S:
+                    self._write()
+                    before = self._written_at
         finally:
             self.gathers = False
             self._write()
@@ -109,6 +124,7 @@ class Rounds:
         owing, self.owing = self.owing, []
         for socket in owing:
             socket.write_out()
+        self._written_at = time.perf_counter()
 
 
 __all__ = ["Rounds"]

@@ -103,8 +103,9 @@ class ToolRun:
             limit = site.author.limit(step.timeout_s, kind.timeout_s)
         self._limit = limit
         deadline: Deadline | None = None
+        leaves_it = step.task is None and step.limit_s is None  # it needs none unless it waits
         if limit is not None:
-            if step.task is None:  # it needs none unless it waits
+            if leaves_it:
                 step.limit_s, step.limited_at = limit, self._clock
             else:
                 deadline = Deadline(limit, step)
@@ -123,18 +124,18 @@ class ToolRun:
             return self._returned(value), NOT_SCORED
         except asyncio.CancelledError:
             self._given_up = True
-            deadline = deadline or step.late
+            if leaves_it:
+                deadline = step.late
             if deadline is not None and deadline.caused_it():
                 raise TimedOut(kind.name, limit) from None
             raise
         finally:
             if token is not None:
                 around.reset(token)
-            step.limit_s = None
-            deadline = deadline or step.late
+            if leaves_it:
+                deadline, step.limit_s, step.late = step.late, None, None
             if deadline is not None:
                 deadline.end()
-                step.late = None
 
     async def _run_injected(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ToolOutcome, Any]:
         twin = self._tool.kind.twin

@@ -51,7 +51,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         rounds: those of its server; None: it has its own.
     """
 
-    took_long = False
+    wary = 0
     rounds: ClassVar[Rounds | None] = None
 
     @classmethod
@@ -147,6 +147,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def broke(self, error: Exception) -> None:
         """It could not be read in its round: as an event loop does with what `data_received` raises."""
+        self.write_out()
         self.loop.call_exception_handler(
             {"message": "a socket could not be read", "exception": error, "protocol": self}
         )
@@ -206,6 +207,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             elif not self.inbox.hears(text):
                 self._deliver(text)
             begin = stop
+            if begin < end and self._rounds.gathers:
+                self._rounds.write_if_late()  # others, and this socket itself, wait for the next frame's step too
 
     def eof_received(self) -> None:
         """The peer sends no more; the connection ends."""
@@ -236,6 +239,10 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def keepalive_timeout(self) -> None:
         """No pong came in time."""
+        if self._came:
+            self.read_on()
+            if self.pending_ping_payload is None:
+                return  # it was there, and waited for its round
         if self.read_paused and self.writable.is_set():
             # Not read, rather than not sent: more frames have come than wait behind a step (`MAX_BACKLOG`).
             self.pong_timer = None

@@ -35,6 +35,9 @@ class Line(asyncio.Transport):
     def close(self) -> None:
         self.closing = True
 
+    def abort(self) -> None:
+        self.closing = True
+
     def is_closing(self) -> bool:
         return self.closing
 
