@@ -44,7 +44,7 @@ class Socket(Protocol):
         ...
 
     def broke(self, error: Exception) -> None:
-        """`read_on` raised."""
+        """`read_on` or `write_out` raised."""
         ...
 
     def write_out(self) -> None:
@@ -123,7 +123,10 @@ class Rounds:
     def _write(self) -> None:
         owing, self.owing = self.owing, []
         for socket in owing:
-            socket.write_out()
+            try:
+                socket.write_out()
+            except Exception as error:  # noqa: BLE001 - of one socket; the others are written
+                socket.broke(error)
         self._written_at = time.perf_counter()
 
 

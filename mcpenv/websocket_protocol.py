@@ -45,6 +45,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     websockets' reader takes as long for a frame as a small step. So the bytes are divided here into frames: a whole
     text message is read at once, all else is given to websockets, frame by frame.
+    Sockets of a server on which something comes in the same turn of the event loop are read in `Rounds`.
 
     Attributes:
         inbox: what `receive` gives, for an application that is called with that very method and wants to hear sooner.
@@ -146,7 +147,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
                 self.read_on()
 
     def broke(self, error: Exception) -> None:
-        """It could not be read in its round: as an event loop does with what `data_received` raises."""
+        """It could not be read or written in its round: as an event loop does with what `data_received` raises."""
         self.write_out()
         self.loop.call_exception_handler(
             {"message": "a socket could not be read", "exception": error, "protocol": self}

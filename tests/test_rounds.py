@@ -125,6 +125,20 @@ async def test_one_that_raises_takes_nothing_from_the_others() -> None:
     assert log == ["read a", "read b", "broke b: no", "read c", "write a", "write c"]
 
 
+@_in_a_loop
+async def test_one_that_cannot_be_written_takes_no_answer_from_the_others() -> None:
+    class Gone(Socket):
+        def write_out(self) -> None:
+            raise OSError("gone")
+
+    log: list[str] = []
+    rounds = Rounds()
+    for socket in (Gone("a", rounds, log), Socket("b", rounds, log)):
+        rounds.take(socket)
+    await asyncio.sleep(0)
+    assert log == ["read a", "read b", "broke a: gone", "write b"]
+
+
 def test_what_ends_the_event_loop_ends_no_round() -> None:
     log: list[str] = []
 

@@ -425,8 +425,6 @@ def step_data(
         "result": None if result is None else result.__dict__,
         "error": None if error is None else {"error_type": error.error_type.value, "message": error.message},
     }
-    if info and not (terminated or truncated):  # as nearly always
-        return {"observation": body, "reward": reward, "done": False, "info": info}
     return _around(body, reward, terminated, truncated, info)
 
 
