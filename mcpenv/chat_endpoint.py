@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from mcpenv_client.connection import is_loopback
+from mcpenv_client.addresses import is_loopback
 from mcpenv_client.values import decode
 
 from .errors import EndpointFailed

@@ -14,7 +14,7 @@ from fastmcp.client.transports import SSETransport, StreamableHttpTransport, inf
 from mcp import MCPError
 from mcp_types import Tool as MCPTool
 
-from mcpenv_client.connection import is_loopback, without_password
+from mcpenv_client.addresses import is_loopback, without_password
 from mcpenv_client.errors import ConnectionFailed, ListingFailed
 from mcpenv_client.tools import Tool
 

@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from mcpenv_client.connection import http_base, is_loopback, without_password
+from mcpenv_client.addresses import http_base, is_loopback, without_password
 from mcpenv_client.errors import ConnectionFailed
 
 from ..errors import ConfigurationError

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from mcpenv_client.connection import without_password
+from mcpenv_client.addresses import without_password
 from mcpenv_client.errors import EpisodeDone, InvalidMessage, WireError
 from mcpenv_client.tools import Tool
 from mcpenv_client.values import decode, encode

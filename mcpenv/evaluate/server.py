@@ -13,8 +13,8 @@ from typing import Any
 
 import httpx
 
+from mcpenv_client.addresses import http_base, is_loopback, without_password
 from mcpenv_client.client import EnvClient
-from mcpenv_client.connection import http_base, is_loopback, without_password
 from mcpenv_client.errors import ConnectionFailed
 
 from ..config import ServerConfig

@@ -1,15 +1,18 @@
-"""The blocking clients: one thread for all of them, usable from any thread, interruptible, safe to fork around."""
+"""The blocking clients: no thread for each of them, usable from any thread, interruptible, safe to fork around."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
+import gc
 import inspect
 import os
 import signal
 import subprocess
 import sys
 import threading
+import warnings
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -26,7 +29,7 @@ from mcpenv_client import (
     GenericEnvClient,
     SessionLost,
 )
-from mcpenv_client.sync import _LOOP
+from mcpenv_client.shared_loop import SHARED_LOOP
 
 PROCESS_LIMIT_S = 60
 
@@ -193,7 +196,8 @@ def test_a_timeout_loses_the_session_and_reset_begins_another() -> None:
 
 
 CTRL_C = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs this in the background has it ignored
 from mcpenv_client import EnvClient, SessionLost
 env = EnvClient(sys.argv[1]).sync()
 env.reset()
@@ -238,8 +242,8 @@ def test_ctrl_c_interrupts_a_call_and_loses_the_session() -> None:
 
 
 def test_an_interrupt_at_any_point_leaves_no_call_running() -> None:
-    code = _LOOP.run.__func__.__code__  # type: ignore[attr-defined]
-    _LOOP.run(asyncio.sleep(0))
+    code = SHARED_LOOP.run.__func__.__code__  # type: ignore[attr-defined]
+    SHARED_LOOP.run(asyncio.sleep(0))
     running: dict[int, asyncio.Task[Any] | None] = {}
 
     async def call(index: int) -> None:
@@ -250,7 +254,7 @@ def test_an_interrupt_at_any_point_leaves_no_call_running() -> None:
             del running[index]
 
     def interrupt_at(point: int) -> Any:
-        """A trace function that raises at a point in `_Loop.run`, as a signal's handler may."""
+        """A trace function that raises at a point in `SharedLoop.run`, as a signal's handler may."""
         seen = 0
 
         def trace(frame: Any, event: str, argument: Any) -> Any:
@@ -268,12 +272,12 @@ def test_an_interrupt_at_any_point_leaves_no_call_running() -> None:
         coroutine = call(point)
         sys.settrace(interrupt_at(point))
         try:
-            _LOOP.run(coroutine)
+            SHARED_LOOP.run(coroutine)
         except BaseException:  # noqa: BLE001 - whatever ended it
             ended.set()
         finally:
             sys.settrace(None)
-        _LOOP.run(asyncio.sleep(0))
+        SHARED_LOOP.run(asyncio.sleep(0))
         if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
             coroutine.close()
 
@@ -295,7 +299,7 @@ def test_an_interrupt_at_any_point_leaves_no_call_running() -> None:
         assert task is not None
         task.cancel()
 
-    _LOOP.run(stop_it())
+    SHARED_LOOP.run(stop_it())
     thread.join(PROCESS_LIMIT_S)
     assert not running
 
@@ -380,6 +384,23 @@ def test_a_program_that_closes_nothing_ends_all_the_same(url: str) -> None:
     ran = run_script(OPEN_AT_EXIT, url)
     assert (ran.stdout, ran.stderr, ran.returncode) == ("end\n", "", 0)
     assert "was not closed" in run_script(OPEN_AT_EXIT, url, *STRICT).stderr
+
+
+def test_a_dropped_client_is_freed_without_the_collector(url: str, echo: Echo) -> None:
+    gc.disable()
+    try:
+        env = EnvClient(url).sync()
+        env.reset()
+        env.call_tool("echo", {"word": "a"})
+        gone = weakref.ref(env._client)  # what was said of the connection holds that
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            del env
+        assert gone() is None
+        assert [str(each.message).endswith("was not closed") for each in said] == [True]
+    finally:
+        gc.enable()
+    assert echo.ended.wait(PROCESS_LIMIT_S)
 
 
 def test_a_dropped_client_is_named_and_its_session_ends(url: str, echo: Echo) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import functools
 import itertools
@@ -14,15 +13,10 @@ from typing import TYPE_CHECKING, Any, Generic
 from pydantic import BaseModel, ValidationError
 
 from .actions import Action, ListToolsAction
-from .connection import (
-    Connection,
-    ConnectionOptions,
-    Credential,
-    http_base,
-    without_password,
-)
-from .described import fetch
+from .addresses import http_base, without_password
+from .client_io import IN_LOOP, IN_THREAD, AnyConnection, ClientIO
 from .errors import CapacityReached, ConnectionFailed, InvalidMessage, ListingFailed, SessionLost, WireError
+from .handshake import ConnectionOptions, Credential, Handshake
 from .models import build_models
 from .observations import AnyObservation, CallToolObservation, ListToolsObservation, Observation
 from .records import StepResult, Trajectory
@@ -118,12 +112,33 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         self._capacity_timeout_s = capacity_timeout_s
         self._credential: Credential | None = None
         self._requests = itertools.count(1)
-        self._connection: Connection | None = None
-        self._connecting = asyncio.Lock()
         self._closed = False
         self.mcp_url: str | None = None
         self._classes: tuple[type[Observation], type[BaseModel]] | None = None
-        self._tasks = TaskClient(functools.partial(fetch, self.base_url, self._options))
+        self._wait_by(IN_LOOP)
+
+    def _wait_by(self, io: ClientIO) -> None:
+        """Have no connection, and wait in this way for what comes."""
+        self._io = io
+        self._connecting = io.lock()
+        self._connection: AnyConnection | None = None
+        self._tasks = TaskClient(functools.partial(io.fetch, self.base_url, self._options))
+
+    def _in_thread(self) -> Self:
+        """This client, or one like it, that waits in the thread that calls it."""
+        if self._io is IN_THREAD:
+            return self
+        client = copy.copy(self)
+        client._wait_by(IN_THREAD)
+        client._requests, client._credential, client.mcp_url = itertools.count(1), None, None
+        return client
+
+    async def _open(
+        self, credential: Credential | None, *, resume: bool = False, session_id: str | None = None
+    ) -> AnyConnection:
+        return await self._io.open(
+            Handshake.to(self.base_url, self._options, credential=credential, resume=resume, session_id=session_id)
+        )
 
     # -- the session
 
@@ -136,7 +151,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
                 await self._end_lost()
             if self._connection is None:
                 self._credential = Credential() if self._resume else None
-                self._connection = await Connection.open(self.base_url, self._options, credential=self._credential)
+                self._connection = await self._open(self._credential)
             self._closed = False
 
     async def _end_lost(self) -> None:
@@ -145,7 +160,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             return
         lost, self._credential = self._credential, None
         try:
-            old = await Connection.open(self.base_url, self._options, credential=lost, resume=True)
+            old = await self._open(lost, resume=True)
             await old.close(encode_frame(FrameType.CLOSE))
         except (ConnectionFailed, WireError):
             return  # it is gone, or nobody is there to tell: either is for the new connection to find out
@@ -166,7 +181,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         await self.close()
 
     def sync(self) -> SyncEnvClient[ObsT, StateT]:
-        """The same client with blocking methods. All sync clients of a process share one thread."""
+        """The blocking form of this client. Make it before this one is used: it has a session of its own."""
         return SyncEnvClient(self)
 
     # -- the episode
@@ -197,7 +212,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
                 pause_s = _longer(max(pause_s, full.retry_after_s or 0.0))
                 if time.monotonic() + pause_s - began > self._capacity_timeout_s:
                     raise
-                await asyncio.sleep(pause_s)
+                await self._io.sleep(pause_s)
             else:
                 return self._began(reply)
 
@@ -334,14 +349,10 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         if not isinstance(session_id, str) or not isinstance(mcp_url, str):
             raise InvalidMessage("the server answered without the session of the fork")
         forked = copy.copy(self)
-        forked._connecting, forked._requests = asyncio.Lock(), itertools.count(1)
-        forked._credential, forked.mcp_url = credential, mcp_url
-        forked._connection = await Connection.open(
-            self.base_url,
-            self._options,
-            credential=credential,
-            resume=credential is not None,
-            session_id=session_id if credential is None else None,
+        forked._wait_by(self._io)
+        forked._requests, forked._credential, forked.mcp_url = itertools.count(1), credential, mcp_url
+        forked._connection = await self._open(
+            credential, resume=credential is not None, session_id=session_id if credential is None else None
         )
         return forked
 
@@ -517,7 +528,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
     async def _exchange(self, text: str, answer: str, timeout_s: float | None) -> Reply:
         return await (await self._current()).exchange(text, answer, timeout_s)
 
-    async def _current(self) -> Connection:
+    async def _current(self) -> AnyConnection:
         connection = self._connection
         if connection is None:
             if self._closed:
@@ -528,15 +539,13 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             raise SessionLost("the client was closed")
         return connection
 
-    async def _resumed(self, lost: Connection, attempt: int, why: SessionLost) -> Connection:
+    async def _resumed(self, lost: AnyConnection, attempt: int, why: SessionLost) -> AnyConnection:
         """Another socket of the same session; the message under way is asked again there."""
-        await asyncio.sleep(_longer(min(0.05 * 2**attempt, 2.0)))
+        await self._io.sleep(_longer(min(0.05 * 2**attempt, 2.0)))
         async with self._connecting:
             if self._connection is lost:
                 try:
-                    self._connection = await Connection.open(
-                        self.base_url, self._options, credential=self._credential, resume=True
-                    )
+                    self._connection = await self._open(self._credential, resume=True)
                 except ConnectionFailed:
                     if attempt >= self._max_resumes:
                         raise SessionLost(f"{why.message}; nobody knows what became of the last message") from why
@@ -547,7 +556,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         return current
 
     async def _described(self, path: str) -> dict[str, Any]:
-        body = await fetch(self.base_url, self._options, path)
+        body = await self._io.fetch(self.base_url, self._options, path)
         if not isinstance(body, dict):
             raise InvalidMessage(f"{without_password(self.base_url + path)} answered no JSON object")
         return body

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .connection import ConnectionOptions, is_loopback, refusal, without_password
+from .addresses import is_loopback, without_password
 from .errors import ConnectionFailed, InvalidMessage
+from .handshake import ConnectionOptions, refusal
 from .values import decode, encode
 
 

@@ -31,7 +31,8 @@ except ImportError as error:
 if sys.version_info < (3, 11):
     from exceptiongroup import ExceptionGroup
 
-from .connection import Owner, http_base, is_loopback, without_password
+from .addresses import http_base, is_loopback, without_password
+from .connection import Owner
 from .errors import (
     ConnectionFailed,
     InvalidMessage,

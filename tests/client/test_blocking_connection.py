@@ -1,0 +1,996 @@
+"""The connection of the blocking client: threads that share it, interrupts, pings, sockets that are full, TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import datetime
+import gc
+import inspect
+import ipaddress
+import itertools
+import os
+import random
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from client_servers import LIMIT_S, Echo, observation, refused, said, server_in_thread
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from websockets.asyncio.server import ServerConnection
+from websockets.http11 import Request, Response
+from websockets.server import ServerProtocol
+
+from mcpenv_client import CapacityReached, ConnectionFailed, EnvClient, SessionLost
+from mcpenv_client.blocking_connection import Turns
+from mcpenv_client.shared_loop import SHARED_LOOP
+from mcpenv_client.wire import Frame, FrameType, decode_frame, encode_reply
+
+
+@pytest.fixture
+def echo() -> Echo:
+    return Echo()
+
+
+@pytest.fixture
+def url(echo: Echo) -> Iterator[str]:
+    with server_in_thread(echo) as address:
+        yield address
+
+
+def test_who_asks_first_has_its_turn_first() -> None:
+    turns, order = Turns(), []
+
+    def take(index: int) -> None:
+        ticket, is_had = turns.ask()
+        assert not is_had
+        turns.wait(ticket)
+        order.append(index)
+        turns.leave(ticket)
+
+    first, is_had = turns.ask()
+    assert is_had
+    with ThreadPoolExecutor(8) as pool:
+        for index in range(8):
+            pool.submit(take, index)
+            until(partial(lambda count: len(turns._queue) == count, index + 2))
+        order.append(-1)
+        turns.leave(first)
+    assert order == [-1, *range(8)]
+    assert not turns.taken
+
+
+def until(reached: Callable[[], bool]) -> None:
+    """Look again and again; another thread is on its way there."""
+    waited = threading.Event()
+    for _ in range(int(LIMIT_S / 0.001)):
+        if reached():
+            return
+        waited.wait(0.001)
+    raise AssertionError("it was not reached")
+
+
+def test_who_leaves_the_queue_is_not_waited_for() -> None:
+    turns = Turns()
+    first, second, last = (turns.ask()[0] for _ in range(3))
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(turns.wait, ticket) for ticket in (second, last)]
+        turns.wake(second)
+        turns.wake(second)
+        waiting[0].result(LIMIT_S)
+        turns.leave(second)
+        assert not waiting[1].done()
+        turns.leave(first)
+        waiting[1].result(LIMIT_S)
+    turns.leave(last)
+    assert not turns.taken
+
+
+def test_a_thread_that_asks_again_at_once_starves_no_other(url: str) -> None:
+    with EnvClient(url).sync() as env, ThreadPoolExecutor(4) as pool:
+        env.reset()
+        stop = threading.Event()
+
+        def hurry() -> None:
+            while not stop.is_set():
+                env.call_tool("echo", {"word": "hurry"})
+
+        hurrying = [pool.submit(hurry) for _ in range(3)]
+        try:
+            assert [env.call_tool("echo", {"word": f"{index}"}).text for index in range(20)] == [
+                f"{index}" for index in range(20)
+            ]
+        finally:
+            stop.set()
+        for each in hurrying:
+            each.result(LIMIT_S)
+
+
+# -- interrupts
+
+
+async def until_goodbye(socket: ServerConnection) -> AsyncIterator[Frame]:
+    """The frames that come, without the last: a server that does not end then is waited for."""
+    async for text in socket:
+        frame = decode_frame(text)
+        if frame.type is FrameType.CLOSE:
+            return
+        yield frame
+
+
+class Patient:
+    """A server whose tool ``hold`` is answered when ``release`` is called; others at once. Counts what ran."""
+
+    def __init__(self) -> None:
+        self.held = threading.Event()
+        self.ran: list[str] = []
+        self._waiting: list[tuple[ServerConnection, str | None]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def __call__(self, socket: ServerConnection) -> None:
+        self._loop = asyncio.get_running_loop()
+        async for frame in until_goodbye(socket):
+            if frame.type is FrameType.STEP:
+                word = frame.data["arguments"].get("word", "")
+                self.ran.append(word)
+                if frame.data["tool_name"] == "hold":
+                    self._waiting.append((socket, frame.request_id))
+                    self.held.set()
+                    continue
+                await socket.send(_under(said(word), frame.request_id))
+            else:
+                await socket.send(_under(observation(), frame.request_id))
+
+    def release(self) -> None:
+        """Answer what is held."""
+        assert self._loop is not None
+        for held, request_id in self._waiting:
+            answer = _under(said("held"), request_id)
+            asyncio.run_coroutine_threadsafe(held.send(answer), self._loop).result(LIMIT_S)
+        self._waiting.clear()
+
+
+def _under(text: str, request_id: str | None) -> str:
+    return text if request_id is None else text[:-1] + f',"request_id":"{request_id}"}}'
+
+
+class Interrupted(BaseException):
+    """What a signal's handler raises."""
+
+
+# Python says so where a handler raises in a finalizer, or before a coroutine that was made is handed over.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("named", [False, True])
+def test_interrupts_at_any_moment_cost_at_most_the_session(named: bool, twice: bool) -> None:
+    """The next call has the answer that belongs to it, or the session is lost; nothing hangs or runs twice."""
+    moments = random.Random(named + 2 * twice)
+    left = 0
+
+    def interrupt(*_: Any) -> None:
+        nonlocal left
+        if not left:
+            return
+        left -= 1
+        signal.setitimer(signal.ITIMER_REAL, moments.uniform(0.000005, 0.00006) if left else 0)
+        raise Interrupted
+
+    server = Patient()
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with server_in_thread(server) as url:
+            env = EnvClient(url, message_timeout_s=LIMIT_S).sync()
+            answered = lost = interrupted = 0
+            for turn in range(400):
+                env.reset()
+                began = time.monotonic()
+                try:
+                    left = 1 + twice
+                    signal.setitimer(signal.ITIMER_REAL, moments.uniform(0.00005, 0.001))
+                    assert _echo(env, f"first-{turn}", named) == f"first-{turn}"
+                except (Interrupted, SessionLost):
+                    interrupted += 1
+                left = 0
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                for word in (f"second-{turn}", f"third-{turn}"):
+                    try:
+                        assert _echo(env, word, named) == word
+                        answered += 1
+                    except SessionLost as error:
+                        assert "within" not in str(error)
+                        lost += 1
+                assert time.monotonic() - began < LIMIT_S / 2
+            env.close()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert interrupted > 20
+    assert answered > 100
+    assert (lost > 10) is not named  # a call with a name loses nothing but its answer
+    assert all(server.ran.count(word) == 1 for word in set(server.ran))
+
+
+def _echo(env: Any, word: str, named: bool) -> str:
+    text: str = env.call_tool("echo", {"word": word}, request_id=word if named else None).text
+    return text
+
+
+def test_a_handlers_own_timeout_is_the_callers() -> None:
+    """The idiom of an alarm that raises."""
+
+    def out_of_time(*_: Any) -> None:
+        raise TimeoutError("the alarm's")
+
+    server = Patient()
+    before = signal.signal(signal.SIGALRM, out_of_time)
+    try:
+        with server_in_thread(server) as url, EnvClient(url, resume=True).sync() as env:
+            env.reset()
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(TimeoutError, match="the alarm's"):
+                env.call_tool("hold", {"word": "a"})
+            assert env.call_tool("echo", {"word": "b"}).text == "b"
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_handler_may_use_the_client_that_is_interrupted() -> None:
+    server = Patient()
+    seen: list[Any] = []
+
+    def look(*_: Any) -> None:
+        seen.append(env.call_tool("echo", {"word": "within"}, request_id="within").text)
+        server.release()
+
+    before = signal.signal(signal.SIGALRM, look)
+    try:
+        with server_in_thread(server) as url, EnvClient(url).sync() as env:
+            env.reset()
+            threading.Thread(target=_alarm_once, args=(server.held,)).start()
+            assert env.call_tool("hold", {"word": "a"}, request_id="held").text == "held"
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert seen == ["within"]
+
+
+def _alarm_once(held: threading.Event) -> None:
+    held.wait(LIMIT_S)
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+
+
+def test_an_interrupt_while_it_waits_costs_a_named_call_nothing_but_its_answer() -> None:
+    """Another thread's call under way on the same socket is answered all the same."""
+    server = Patient()
+    with server_in_thread(server) as url, EnvClient(url).sync() as env:
+        env.reset()
+        main, interrupted = threading.get_ident(), threading.Event()
+
+        def interrupt() -> None:
+            server.held.wait(LIMIT_S)
+            signal.pthread_kill(main, signal.SIGUSR1)
+
+        def raise_it(number: int, frame: Any) -> None:
+            interrupted.set()
+            raise RuntimeError("interrupted")
+
+        before = signal.signal(signal.SIGUSR1, raise_it)
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        try:
+            with pytest.raises(RuntimeError, match="interrupted"):
+                env.call_tool("hold", {"word": "a"}, request_id="mine")
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+            thread.join(LIMIT_S)
+        assert interrupted.is_set()
+        server.release()  # an answer that nobody waits for
+        assert env.call_tool("echo", {"word": "b"}).text == "b"
+
+
+CLOSED_BY_A_HANDLER = """
+import signal, sys
+from mcpenv_client import EnvClient, SessionLost
+env = EnvClient(sys.argv[1]).sync()
+env.reset()
+signal.signal(signal.SIGTERM, lambda *_: env.close())
+try:
+    env.call_tool("hold", {"word": "x"})
+except SessionLost as lost:
+    print("lost", flush=True)
+"""
+
+
+def test_a_signals_handler_may_close_the_client_that_its_thread_waits_at() -> None:
+    server = Patient()
+    with server_in_thread(server) as url:
+        command = [sys.executable, "-X", "dev", "-W", "error::ResourceWarning", "-c", CLOSED_BY_A_HANDLER, url]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                assert server.held.wait(LIMIT_S)
+                process.send_signal(signal.SIGTERM)
+                out, err = process.communicate(timeout=LIMIT_S)
+            finally:
+                process.kill()
+        assert (out.split(), err, process.returncode) == (["lost"], "", 0)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals of POSIX")
+def test_a_handler_may_close_it_at_any_moment_of_a_step(url: str) -> None:
+    moments = random.Random(7)
+    clients: list[Any] = []
+    before = signal.signal(signal.SIGALRM, lambda *_: clients[-1].close())
+    try:
+        for _ in range(100):
+            clients.append(EnvClient(url).sync())
+            clients[-1].reset()
+            began = time.monotonic()
+            signal.setitimer(signal.ITIMER_REAL, moments.uniform(0.00002, 0.001))
+            with pytest.raises(SessionLost, match="closed"):
+                for turn in itertools.count():
+                    assert clients[-1].call_tool("echo", {"word": f"{turn}"}).text == f"{turn}"
+            assert time.monotonic() - began < LIMIT_S / 3  # nobody waits for the one that it interrupts
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+# -- threads that share one client
+
+
+def test_threads_read_for_each_other() -> None:
+    server = Patient()
+    with server_in_thread(server) as url, EnvClient(url).sync() as env, ThreadPoolExecutor(8) as pool:
+        env.reset()
+        held = pool.submit(env.call_tool, "hold", {"word": "held"}, request_id="held")
+        assert server.held.wait(LIMIT_S)
+        for turn in range(20):  # their answers are read by the thread that waits for its own
+            others = [
+                pool.submit(env.call_tool, "echo", {"word": f"{turn}-{i}"}, request_id=f"{turn}-{i}") for i in range(6)
+            ]
+            assert [other.result(LIMIT_S).text for other in others] == [f"{turn}-{i}" for i in range(6)]
+        assert not held.done()
+        server.release()
+        assert held.result(LIMIT_S).text == "held"
+
+
+def test_calls_of_one_name_at_once_are_all_answered() -> None:
+    async def twice(socket: ServerConnection) -> None:
+        names: list[str | None] = []
+        async for frame in until_goodbye(socket):
+            if frame.type is FrameType.STEP:
+                names.append(frame.request_id)
+                if len(names) == 4:
+                    for name in names:
+                        await socket.send(_under(said("done"), name))
+            else:
+                await socket.send(_under(observation(), frame.request_id))
+
+    with server_in_thread(twice) as url, EnvClient(url).sync() as env, ThreadPoolExecutor(4) as pool:
+        env.reset()
+        calls = [pool.submit(env.call_tool, "t", request_id="same") for _ in range(4)]
+        assert [call.result(LIMIT_S).text for call in calls] == ["done"] * 4
+
+
+def test_closing_ends_the_calls_of_other_threads() -> None:
+    server = Patient()
+    with server_in_thread(server) as url, ThreadPoolExecutor(8) as pool:
+        env = EnvClient(url).sync()
+        env.reset()
+        calls = [pool.submit(env.call_tool, "hold", {"word": f"{i}"}, request_id=f"{i}") for i in range(4)]
+        calls += [pool.submit(env.call_tool, "hold", {"word": "x"}) for _ in range(3)]
+        until(lambda: len(server.ran) == 5)
+        env.close()
+        for call in calls:
+            with pytest.raises(SessionLost, match="closed"):
+                call.result(LIMIT_S)
+
+
+def test_who_is_late_first_ends_the_session_for_all() -> None:
+    server = Patient()
+    with server_in_thread(server) as url, EnvClient(url).sync() as env, ThreadPoolExecutor(2) as pool:
+        env.reset()
+        reader = pool.submit(env.call_tool, "hold", {"word": "long"}, request_id="long")
+        assert server.held.wait(LIMIT_S)
+        with pytest.raises(SessionLost, match=r"within 0\.05 s"):
+            _raw(env, HOLD, "observation", "late", 0.05)
+        with pytest.raises(SessionLost, match=r"within 0\.05 s"):
+            reader.result(LIMIT_S)
+
+
+HOLD = '{"type":"step","data":{"type":"call_tool","tool_name":"hold","arguments":{}},"request_id":"late"}'
+
+
+# -- what is large
+
+
+def test_large_messages_both_ways_at_once() -> None:
+    """A server that reads nothing until its answer was taken, and a client that sends more than a socket holds."""
+    large = "x" * 8_000_000
+
+    async def one_at_a_time(socket: ServerConnection) -> None:
+        async for frame in until_goodbye(socket):
+            if frame.type is FrameType.TRAJECTORY:
+                answer = encode_reply("trajectory", {"episode_id": large, "steps": []})
+            else:
+                answer = said(str(len(frame.data["arguments"]["text"])))
+            await socket.send(_under(answer, frame.request_id))
+
+    with (
+        server_in_thread(one_at_a_time, max_size=None, write_limit=1024) as url,
+        EnvClient(url).sync() as env,
+        ThreadPoolExecutor(4) as pool,
+    ):
+        for _ in range(4):
+            reading = pool.submit(_raw, env, '{"type":"trajectory","data":{},"request_id":"t"}', "trajectory", "t")
+            sending = pool.submit(env.call_tool, "size", {"text": large}, request_id="s")
+            assert len(reading.result(LIMIT_S).data["episode_id"]) == len(large)
+            assert int(sending.result(LIMIT_S).text) == len(large)
+
+
+def _raw(env: Any, text: str, answer: str, request_id: str, limit_s: float = LIMIT_S) -> Any:
+    """The reply to a frame."""
+    env.connect()
+    return env._run(env._client._connection.exchange(text, answer, limit_s, request_id=request_id))
+
+
+def test_a_server_that_reads_nothing_is_given_up_in_time() -> None:
+    gone = threading.Event()
+
+    async def deaf(socket: ServerConnection) -> None:
+        socket.transport.pause_reading()
+        await asyncio.get_running_loop().run_in_executor(None, gone.wait, LIMIT_S)
+
+    with server_in_thread(deaf, close_timeout=0.1) as url:
+        env = EnvClient(url, message_timeout_s=0.2, connect_timeout_s=2.0).sync()
+        with pytest.raises(SessionLost, match=r"within 0\.2 s"):
+            env.call_tool("t", {"text": "x" * 30_000_000})
+        env.close()
+        gone.set()
+
+
+def test_messages_in_fragments_and_as_bytes() -> None:
+    whole = said("word " * 50)
+
+    async def in_pieces(socket: ServerConnection) -> None:
+        frames = until_goodbye(socket)
+        async for _ in frames:
+            await socket.send(whole[i : i + 7] for i in range(0, len(whole), 7))
+            async for _ in frames:
+                await socket.send(whole.encode())
+                break
+
+    with server_in_thread(in_pieces) as url, EnvClient(url).sync() as env:
+        assert env.call_tool("t").text == "word " * 50
+        assert env.call_tool("t").text == "word " * 50
+
+
+# -- pings
+
+
+def test_an_idle_client_answers_pings_and_a_busy_one_too() -> None:
+    idle, busy = threading.Event(), threading.Event()
+
+    async def pinging(socket: ServerConnection) -> None:
+        async for frame in until_goodbye(socket):
+            if frame.type is FrameType.RESET:
+                await socket.send(observation())
+                await (await socket.ping())  # while nobody reads
+                idle.set()
+            else:
+                for _ in range(3):
+                    await (await socket.ping())  # while its answer is waited for
+                busy.set()
+                await socket.send(said("done"))
+
+    with server_in_thread(pinging) as url, EnvClient(url).sync() as env:
+        env.reset()
+        assert idle.wait(LIMIT_S)
+        assert env.call_tool("t").text == "done"
+        assert busy.is_set()
+
+
+def test_an_idle_client_finds_that_its_server_is_gone(echo: Echo) -> None:
+    release = threading.Event()
+
+    async def stuck(socket: ServerConnection) -> None:
+        await socket.recv()
+        await socket.send(observation())
+        release.wait(LIMIT_S)  # the server's whole loop
+
+    with server_in_thread(stuck, close_timeout=0.1) as url:
+        env = EnvClient(url, ping_interval_s=0.05, ping_timeout_s=0.05, connect_timeout_s=0.5).sync()
+        env.reset()
+        until(lambda: bool(env._client._connection.ended))
+        with pytest.raises(SessionLost, match="keepalive"):
+            env.call_tool("t")
+        release.set()
+        env.close()
+
+
+def test_what_nobody_waits_for_is_not_kept_without_end() -> None:
+    flooded = threading.Event()
+
+    async def flood(socket: ServerConnection) -> None:
+        await socket.recv()
+        await socket.send(observation())
+        sent = asyncio.ensure_future(_flood(socket))
+        await asyncio.wait([sent], timeout=2.0)  # the client stops to read, and so this stops to send
+        if not sent.done():
+            flooded.set()
+        sent.cancel()
+
+    async def _flood(socket: ServerConnection) -> None:
+        for _ in range(100_000):
+            await socket.send(observation({"filler": "x" * 1_000}))
+
+    with server_in_thread(flood) as url:
+        env = EnvClient(url, connect_timeout_s=1.0).sync()
+        env.reset()
+        assert flooded.wait(LIMIT_S)
+        unread = env._client._connection._socket._unread
+        assert 0 < len(unread) < 200
+        env.close()
+
+
+# -- ways to a server
+
+
+def test_a_redirection_is_followed(url: str, echo: Echo) -> None:
+    def elsewhere(connection: ServerConnection, request: Request) -> Response:
+        response = connection.respond(302, "")
+        response.headers["Location"] = url.replace("http", "ws") + "/ws"
+        return response
+
+    with server_in_thread(Echo(), process_request=elsewhere) as first, EnvClient(first).sync() as env:
+        env.reset()
+        assert env.call_tool("echo", {"word": "there"}).text == "there"
+    assert echo.echoed == ["there"]
+
+
+def test_a_proxy_is_used_for_what_is_not_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+
+    async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n"))
+        writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+    async def main() -> None:
+        server = await asyncio.start_server(proxy, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
+            with pytest.raises(ConnectionFailed, match="403"):
+                await asyncio.to_thread(EnvClient("http://env.example:8000").sync().reset)
+
+    asyncio.run(main())
+    assert asked == [b"CONNECT env.example:8000 HTTP/1.1\r\n"]
+
+
+TLS = """
+import sys
+from mcpenv_client import EnvClient
+with EnvClient(sys.argv[1]).sync() as env:
+    env.reset()
+    for size in (1, 100_000, 3_000_000):
+        assert env.call_tool("echo", {"word": "x" * size}).text == "x" * size
+print("end")
+"""
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A certificate for this machine, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    folder = tmp_path_factory.mktemp("tls")
+    (folder / "certificate.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return folder / "certificate.pem", folder / "key.pem"
+
+
+def test_over_tls(certificate: tuple[Path, Path], echo: Echo) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    with server_in_thread(echo, ssl=context, max_size=None) as url:
+        secure = url.replace("http", "https")
+        command = [sys.executable, "-X", "dev", "-W", "error::ResourceWarning", "-c", TLS, secure]
+        trusting = {**os.environ, "SSL_CERT_FILE": str(certificate[0])}
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=trusting)
+        assert (ran.stdout, ran.stderr, ran.returncode) == ("end\n", "", 0)
+        with pytest.raises(ConnectionFailed, match="certificate"):
+            EnvClient(secure).sync().reset()
+
+
+# -- which clients
+
+
+def test_a_class_with_ways_of_its_own_is_served_by_the_shared_thread(url: str) -> None:
+    class Own(EnvClient[Any, Any, Any]):
+        async def both(self) -> list[str]:
+            results = await asyncio.gather(*(self.call_tool("echo", {"word": word}) for word in "ab"))
+            return [result.text for result in results]
+
+    class Typed(EnvClient[Any, Any, Any]):
+        def _step_payload(self, action: Any) -> dict[str, Any]:
+            return {"type": "call_tool", "tool_name": "echo", "arguments": {"word": threading.current_thread().name}}
+
+    with Own(url).sync() as env:
+        env.reset()
+        assert env.both() == ["a", "b"]
+    with Typed(url).sync() as env, ThreadPoolExecutor(1, thread_name_prefix="mine") as pool:
+        env.reset()
+        assert env.step(None).text == "mcpenv-client call"  # asked for by the main thread
+        assert pool.submit(env.step, None).result(LIMIT_S).text == "mine_0"
+    assert not inspect.iscoroutinefunction(env.step)
+
+
+def test_a_client_has_no_thread_and_one_file(url: str) -> None:
+    with EnvClient(url).sync() as first:
+        first.reset()
+        threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
+        others = [EnvClient(url).sync() for _ in range(20)]
+        for env in others:
+            env.reset()
+        mine = len(os.listdir("/proc/self/fd")) - files
+        assert threading.active_count() == threads
+        assert mine == 2 * len(others)  # the server's ends are here, too
+        for env in others:
+            env.close()
+
+
+def test_a_socket_that_its_server_closed_is_closed_here_too() -> None:
+    """Also while nobody uses it."""
+
+    async def once(socket: ServerConnection) -> None:
+        await socket.recv()
+        await socket.send(observation())
+
+    with server_in_thread(once) as url:
+        clients = [EnvClient(url).sync() for _ in range(5)]
+        for env in clients:
+            env.reset()
+        until(lambda: all(env._client._connection._socket._sock.fileno() == -1 for env in clients))
+        for env in clients:
+            env.reset()  # a session that ended before it was asked for anything is begun anew
+            env.close()
+
+
+def test_what_is_said_together_with_the_answer_to_the_handshake_is_heard() -> None:
+    """A refusal and a goodbye in the packet that opens the socket."""
+
+    async def at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await reader.readuntil(b"\r\n\r\n")
+        server = ServerProtocol()
+        server.receive_data(request)
+        (asked,) = server.events_received()
+        assert isinstance(asked, Request)
+        server.send_response(server.accept(asked))
+        server.send_text(refused("CAPACITY_REACHED", "full").encode())
+        server.send_close(1013)
+        writer.write(b"".join(server.data_to_send()))
+        server.receive_data(await reader.read(1000))  # the client's goodbye
+        closed.append(server.close_rcvd)
+        writer.close()
+
+    closed: list[Any] = []
+
+    async def main() -> None:
+        async with await asyncio.start_server(at_once, "127.0.0.1", 0) as listening:
+            port = listening.sockets[0].getsockname()[1]
+            env = EnvClient(f"http://127.0.0.1:{port}").sync()
+            with pytest.raises(CapacityReached, match="full"):
+                await asyncio.to_thread(env.reset)
+            await asyncio.to_thread(env.close)
+            listening.close()
+
+    asyncio.run(asyncio.wait_for(main(), LIMIT_S))
+    assert [close.code for close in closed] == [1013]
+
+
+def test_all_addresses_of_a_host_share_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    with contextlib.ExitStack() as stack:
+        silent = []
+        for _ in range(3):
+            listening = stack.enter_context(socket.socket())
+            listening.bind(("127.0.0.1", 0))
+            listening.listen(0)
+            for _ in range(3):  # who asks now is not answered
+                full = stack.enter_context(socket.socket())
+                full.setblocking(False)
+                full.connect_ex(listening.getsockname())
+            silent.append((socket.AF_INET, socket.SOCK_STREAM, 6, "", listening.getsockname()))
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: silent)
+        began = time.monotonic()
+        with pytest.raises(ConnectionFailed, match=r"within 0\.5 s"):
+            EnvClient("http://127.0.0.1:9", connect_timeout_s=0.5).sync().reset()
+        assert time.monotonic() - began < 1.0
+
+
+def test_a_frame_of_text_that_is_none_ends_the_connection() -> None:
+    async def wrong(socket: ServerConnection) -> None:
+        async for _ in socket:
+            await socket.send(b"\xff\xfe", text=True)
+
+    with server_in_thread(wrong) as url, EnvClient(url).sync() as env, pytest.raises(SessionLost, match="1007"):
+        env.call_tool("t")
+
+
+def test_headers_of_the_caller_are_sent_once() -> None:
+    seen: list[list[str]] = []
+
+    async def look(socket: ServerConnection) -> None:
+        assert socket.request is not None
+        seen.append(socket.request.headers.get_all("User-Agent"))
+        await socket.recv()
+        await socket.send(observation())
+
+    with server_in_thread(look) as url:
+        for headers in ({"User-Agent": "mine"}, {}):
+            with EnvClient(url, headers=headers, connect_timeout_s=1e10).sync() as env:
+                env.reset()
+    assert seen[0] == ["mine"]
+    assert len(seen[1]) == 1
+
+
+def test_what_owns_something_is_kept_with_its_blocking_form(url: str) -> None:
+    closed: list[str] = []
+
+    class Owner(EnvClient[Any, Any, Any]):
+        def __init__(self, url: str) -> None:
+            super().__init__(url)
+            weakref.finalize(self, closed.append, "finalized")
+
+    env = Owner(url).sync()
+    assert env._waits_here
+    gc.collect()
+    assert not closed
+    env.reset()
+    env.close()
+
+    class WithAnEnd(EnvClient[Any, Any, Any]):
+        def __del__(self) -> None:
+            closed.append("deleted")
+
+    other = WithAnEnd(url).sync()
+    gc.collect()
+    assert not closed
+    del other
+    gc.collect()
+    assert closed == ["deleted"]
+
+
+# -- what a reader of this code has broken
+
+
+def test_many_large_messages_at_once_from_many_threads() -> None:
+    """Each reads nothing while it writes: then a server that answers one at a time reads nothing either."""
+    text = "x" * 300_000
+
+    async def one_at_a_time(socket: ServerConnection) -> None:
+        async for frame in until_goodbye(socket):
+            await socket.send(_under(said(frame.data["arguments"]["text"]), frame.request_id))
+
+    with (
+        server_in_thread(one_at_a_time, write_limit=1024) as url,
+        EnvClient(url, message_timeout_s=LIMIT_S).sync() as env,
+        ThreadPoolExecutor(100) as pool,
+    ):
+        calls = [pool.submit(env.call_tool, "echo", {"text": text + str(n)}, request_id=str(n)) for n in range(100)]
+        assert [call.result(LIMIT_S).text for call in calls] == [text + str(n) for n in range(100)]
+
+
+@contextlib.contextmanager
+def pinging_for_ever() -> Iterator[str]:
+    """A server that answers a reset and then sends pings, as fast as they are taken."""
+    over = threading.Event()
+
+    async def flood(socket: ServerConnection) -> None:
+        async for frame in until_goodbye(socket):
+            await socket.send(_under(observation(), frame.request_id))
+            pings = ServerProtocol()
+            pings.state = socket.protocol.state
+            pings.send_ping(b"x")
+            many = b"".join(pings.data_to_send()) * 10_000
+            with contextlib.suppress(ConnectionError):
+                while not over.is_set() and not socket.transport.is_closing():
+                    socket.transport.write(many)
+                    while socket.transport.get_write_buffer_size() and not over.is_set():
+                        await asyncio.sleep(0.001)
+
+    with server_in_thread(flood, close_timeout=0.1, ping_interval=None) as url:
+        try:
+            yield url
+        finally:
+            over.set()
+
+
+def test_a_flood_of_pings_costs_a_call_no_more_than_its_time() -> None:
+    with pinging_for_ever() as url:
+        env = EnvClient(url, message_timeout_s=0.3, connect_timeout_s=0.3).sync()
+        env.reset()
+        with pytest.raises(SessionLost, match=r"within 0\.3 s"):
+            env.call_tool("echo", {"word": "x"})
+        env.close()
+
+
+def test_a_flood_at_an_idle_client_takes_the_shared_loop_from_nobody() -> None:
+    with pinging_for_ever() as url:
+        env = EnvClient(url, connect_timeout_s=0.3).sync()
+        env.reset()
+        until(lambda: env._client._connection._socket._since_ping_s > 0)  # it was looked after, once
+        done = threading.Event()
+        SHARED_LOOP.call_soon(done.set)
+        assert done.wait(LIMIT_S)
+        env._client._connection.abandon()
+        env.close()
+
+
+def test_an_interrupt_ends_the_attempt_to_connect() -> None:
+    class Late(Exception):
+        """The alarm's."""
+
+    def out_of_time(*_: Any) -> None:
+        raise Late
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:  # takes connections, and says nothing
+        env = EnvClient(f"http://127.0.0.1:{listening.getsockname()[1]}", connect_timeout_s=3_600).sync()
+        before = signal.signal(signal.SIGALRM, out_of_time)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            with pytest.raises(Late):
+                env.reset()
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        env.close()  # which waits for the attempt
+
+
+# As above.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+@pytest.mark.parametrize("named", [True, False])
+def test_a_second_interrupt_at_once_cancels_no_less(named: bool) -> None:
+    """The first one's call is held by the server: whoever calls next must not wait for it."""
+    moments, left, lost = random.Random(1), 0, 0
+
+    def interrupt(*_: Any) -> None:
+        nonlocal left
+        if left:
+            left -= 1
+            if left:
+                signal.setitimer(signal.ITIMER_REAL, moments.uniform(2e-6, 6e-5))
+            raise Interrupted
+
+    server = Patient()
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with server_in_thread(server) as url:
+            env = EnvClient(url, message_timeout_s=3_600).sync()
+            for turn in range(100):
+                env.reset()
+                left = 2
+                signal.setitimer(signal.ITIMER_REAL, moments.uniform(0.0005, 0.002))
+                try:
+                    try:
+                        env.call_tool("hold", {"word": "x"}, request_id=f"held-{turn}" if named else None)
+                    except Interrupted:
+                        while left:
+                            pass
+                except Interrupted:
+                    pass
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                if named:
+                    assert _echo(env, f"after-{turn}", named) == f"after-{turn}"
+                else:
+                    try:
+                        assert _echo(env, f"after-{turn}", named) == f"after-{turn}"  # it was not sent
+                    except SessionLost as error:
+                        assert "cancelled" in str(error)
+                        lost += 1
+            env.close()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert named or lost > 10
+
+
+def test_an_interrupted_call_leaves_nothing_that_holds_its_client() -> None:
+    server = Patient()
+    before = signal.signal(signal.SIGALRM, _raise_interrupted)
+    try:
+        with server_in_thread(server) as url:
+            env = EnvClient(url).sync()
+            env.reset()
+            threading.Thread(target=_alarm_once, args=(server.held,)).start()
+            with pytest.raises(Interrupted):
+                env.call_tool("hold", {"word": "a"}, request_id="mine")
+            connection = weakref.ref(env._client._connection)
+            env._client._connection._lost = "for this test"  # or it warns that it was not closed
+            del env
+            until(lambda: gc.collect() >= 0 and connection() is None)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def _raise_interrupted(*_: Any) -> None:
+    raise Interrupted
+
+
+IN_CONTEXT: contextvars.ContextVar[str] = contextvars.ContextVar("IN_CONTEXT", default="none")
+
+
+def test_a_subclass_reads_answers_in_the_context_of_the_call(url: str) -> None:
+    seen = []
+
+    class Looking(EnvClient[Any, Any, Any]):
+        def _parse_result(self, payload: dict[str, Any]) -> Any:
+            seen.append(IN_CONTEXT.get())
+            return super()._parse_result(payload)
+
+    token = IN_CONTEXT.set("the caller's")
+    try:
+        with Looking(url).sync() as env:
+            env.reset()
+    finally:
+        IN_CONTEXT.reset(token)
+    assert seen == ["the caller's"]
+
+
+AT_THE_END = """
+import atexit, sys
+from mcpenv_client import EnvClient
+class Kept:
+    def __init__(self): self.env = EnvClient(sys.argv[1]).sync()
+    def __del__(self):
+        self.env.reset()
+        self.env.close()
+        sys.stdout.write("closed\\n")
+        sys.stdout.flush()
+kept = Kept()
+kept.env.reset()
+atexit.register(lambda: print(kept.env.call_tool("echo", {"word": "x"}).text, flush=True))
+def held():
+    with EnvClient(sys.argv[1]).sync() as env:
+        env.reset()
+        yield
+        yield
+generator = held()
+next(generator)
+kept.itself = kept
+print("end", flush=True)
+"""
+
+
+def test_a_program_ends_whatever_it_still_has_open(url: str) -> None:
+    program = [sys.executable, "-c", AT_THE_END, url]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=LIMIT_S)
+    assert ended.stdout.split()[:2] == ["end", "x"]
+    assert (ended.returncode, ended.stderr) == (0, "")
