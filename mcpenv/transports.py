@@ -17,6 +17,8 @@ from mcp.server.transport_security import RequestBodyLimitMiddleware
 from starlette.routing import Route
 from starlette.types import Message, Scope
 
+from .handshake_transport import answer_at_once
+
 RESOURCE = "/"
 """Where FastMCP's applications have their route, and so what OAuth's metadata (RFC 9728) names as the resource.
 
@@ -61,10 +63,13 @@ class Transports:
         self._where: dict[str, str] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
-    def lift_limit(self) -> None:
-        """Leave the limit to this object; the transport's own would refuse everybody when one client has reached it."""
+    def take_over(self) -> None:
+        """While the application runs: connections are opened with `HandshakeTransport`, and limited by this object.
+
+        The manager's own limit would refuse everybody when one client has reached it.
+        """
         assert self._transport.session_manager is not None
-        self._transport.session_manager.max_sessions = None
+        answer_at_once(self._transport.session_manager)
 
     def opened(self, handle: str | None, connection: str, user: Any) -> None:
         """A client has opened a connection.

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -682,13 +682,24 @@ def test_a_request_that_is_sent_again_is_another_step_of_the_same_episode(scene:
 
 def test_nobody_gets_the_rest_of_the_stream_of_another(scene: Scene) -> None:
     """Handshake clients name the last event that they had; the ids are numbers, and so are others'."""
-    theirs = scene.rpc(HANDSHAKE, "tools/list", path=scene.their_path)
-    events = [int(number) for number in re.findall(rb"^id: (\d+)", theirs.body, re.MULTILINE)]
-    assert events
+    third = scene.orchestrator.post("/reset").json()
+    path = urlsplit(third["info"]["mcp_url"]).path
+    headers, body = scene.spoken(HANDSHAKE, "tools/call", {"name": "hold", "arguments": {}}, path=path)
+    headers["MCP-Protocol-Version"] = "2025-11-25"  # of which clients can come back
+    events, released = [], False
+    with httpx.stream("POST", scene.doors.agent + path, headers=headers, json=body, timeout=PATIENCE_S) as response:
+        for line in response.iter_lines():  # an answer that takes long has a stream that is kept
+            if line.startswith("id: "):
+                events.append(int(line.removeprefix("id: ")))
+                if not released:
+                    scene.step("release", session_id=third["session_id"])
+                    released = True
+    assert len(events) == 2
     own = {"Accept": "text/event-stream", "Mcp-Session-Id": scene.connection_at(scene.path)}
     for event in (*events, *(number - 1 for number in events), -1, 0, 10**40, "x"):
         answer = scene.ask("GET", None, {**own, "Last-Event-ID": str(event)})
         assert b"data:" not in answer.body, event
+    scene.orchestrator.delete(f"/sessions/{third['session_id']}")
     scene.unharmed()
 
 
