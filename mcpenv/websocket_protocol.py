@@ -258,7 +258,9 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         """The connection has ended."""
         self._came = self._unwritten = b""
         super().connection_lost(exc)
-        self.inbox.send_at_once = _not_now  # or the two would hold each other, until the collector comes
+        # Or they would hold each other until the collector comes, which is after thousands of connections.
+        self.inbox.send_at_once = _not_now
+        self.conn.parser.close()
 
     def handle_close(self, event: Any) -> None:
         """The peer says goodbye."""

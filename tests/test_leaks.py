@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from environments import EVERYTHING_CALLS, CounterEnvironment, EverythingEnvironment, NotesEnvironment
 from fastmcp import Client
+from websockets.server import ServerProtocol
 
 from mcpenv import CallToolAction, MCPEnvironment
 from mcpenv.serve import serving
@@ -133,9 +134,9 @@ def test_an_environment_in_a_thread_of_its_own_leaves_none_behind() -> None:
         env.call_tool("write", {"text": "x"}, timeout_s=20)
         env.close()
 
-    before = threading.active_count()
+    before = set(threading.enumerate())
     assert alive(used(NotesEnvironment, use, 20)) == 0
-    assert threading.active_count() == before
+    assert not set(threading.enumerate()) - before
 
 
 def test_threads_that_step_environments_leave_no_loop_behind() -> None:
@@ -274,3 +275,23 @@ def test_a_tool_beside_one_that_could_not_be_stopped_keeps_its_result_when_the_i
         assert env.trajectory is not None and env.trajectory.steps[-1].fault is None
 
     asyncio.run(main())
+
+
+def test_a_connection_that_has_ended_is_freed_without_the_collector() -> None:
+    def left() -> int:
+        return sum(isinstance(each, ServerProtocol) for each in gc.get_objects())
+
+    with serving(NotesEnvironment) as url:
+        gc.collect()
+        before = left()
+        gc.disable()
+        try:
+            for _ in range(20):
+                with EnvClient(url).sync() as env:
+                    env.reset()
+            limit = time.monotonic() + 30
+            while left() > before + 1:  # the server's end of the last one may be yet to come
+                assert time.monotonic() < limit, f"{left()} connections are left"
+                time.sleep(0.01)
+        finally:
+            gc.enable()
