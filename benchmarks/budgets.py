@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .inside import BARE, BARE_BLOCKING, BLOCKING_CLIENT, CLIENT
-from .mcp_calls import MODERN, TUNED
+from .inside import BARE, BARE_BLOCKING, BLOCKING_CLIENT, BLOCKING_IN_THREAD, CLIENT
+from .mcp_calls import HANDSHAKE, MODERN, TUNED
 from .results import Results
 from .rows import CALLS, CPU, OURS, P50, Row
 from .sessions import EACH, GROWING, GROWTH, LONG, SLOWER, THREADS
@@ -88,23 +88,27 @@ BUDGETS = (
     Budget("inside", "in-process step, sync tool", "1 at a time", "p50", own(P50, 1e3), at_most=50, unit=" µs"),
     Budget("inside", "a new instance, 2 tools", "1 at a time", "p50", own(P50, 1e3), at_most=20, unit=" µs"),
     Budget("inside", CLIENT, "1 client", "its CPU, times that of bare websockets", ratio(BARE, CPU), at_most=1.3),
-    Budget(
-        "inside",
-        BLOCKING_CLIENT,
-        "1 client",
-        "its CPU, times that of bare blocking websockets",
-        ratio(BARE_BLOCKING, CPU),
-        at_most=1.3,
+    *(
+        Budget(
+            "inside",
+            path,
+            "1 client",
+            "its CPU, times that of bare blocking websockets",
+            ratio(BARE_BLOCKING, CPU),
+            at_most=1.3,
+        )
+        for path in (BLOCKING_CLIENT, BLOCKING_IN_THREAD)
     ),
     *(
         Budget(
             "mcp",
-            f"/mcp {MODERN} tools/call, {kind} tool, 1 tool",
+            f"/mcp {era} tools/call, {kind} tool, 1 tool",
             load,
             f"calls/s, times {TUNED}",
             ratio(TUNED, CALLS),
             at_least=1.05,
         )
+        for era in (MODERN, HANDSHAKE)
         for kind in ("async", "sync")
         for load in ("1 client", "32 clients")
     ),

@@ -25,6 +25,7 @@ BARE = "bare websockets"
 BARE_BLOCKING = "bare websockets, blocking"
 CLIENT = "a client's step over /ws, async"
 BLOCKING_CLIENT = "a client's step over /ws, blocking"
+BLOCKING_IN_THREAD = "a client's step over /ws, blocking, not in the main thread"
 BUSY = "server's core %"
 """How much of a core the server takes while its clients step."""
 
@@ -148,6 +149,7 @@ def _clients(effort: Effort) -> list[Row]:
         openenv = stack.enter_context(program(python_of("openenv-0.10.0"), "clients_openenv.py", server.base))
         bare = ProgramSide(ours, "bare")
         blocking = ProgramSide(ours, "bare.sync")
+        in_thread = ProgramSide(ours, "bare.sync.thread")
         return [
             drive(
                 compare(
@@ -160,6 +162,7 @@ def _clients(effort: Effort) -> list[Row]:
             for path, work, beside in (
                 (CLIENT, "EnvClient", {BARE: bare}),
                 (BLOCKING_CLIENT, "EnvClient.sync", {BARE_BLOCKING: blocking, BARE: bare}),
+                (BLOCKING_IN_THREAD, "EnvClient.sync.thread", {BARE_BLOCKING: in_thread}),
             )
         ]
 

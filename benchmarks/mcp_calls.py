@@ -70,7 +70,7 @@ def run(effort: Effort) -> list[Row]:
                 (HANDSHAKE, LIST, loads[0]),
             ],
         ),
-        *_beside(effort, 1, "sync", [*((MODERN, CALL, load) for load in loads), (HANDSHAKE, CALL, busy)]),
+        *_beside(effort, 1, "sync", [(era, CALL, load) for era in (MODERN, HANDSHAKE) for load in loads]),
         *_beside(
             effort,
             MANY,

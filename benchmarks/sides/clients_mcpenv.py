@@ -46,13 +46,20 @@ def main() -> None:
             return json.loads(bare_blocking.recv())
 
         assert runner.run(step()).reward == 1.0
+
+        def step_blocking() -> object:
+            return blocking.call_tool("add", {"by": 1})
+
         play(
             {
                 "EnvClient": lambda: loop.run_until_complete(step()),
-                "EnvClient.sync": lambda: blocking.call_tool("add", {"by": 1}),
+                "EnvClient.sync": step_blocking,
+                "EnvClient.sync.thread": step_blocking,
                 "bare": lambda: loop.run_until_complete(exchange()),
                 "bare.sync": exchange_blocking,
-            }
+                "bare.sync.thread": exchange_blocking,
+            },
+            in_thread=("EnvClient.sync.thread", "bare.sync.thread"),
         )
         runner.run(bare.close())
         runner.run(env.close())

@@ -24,7 +24,9 @@ def main() -> None:
                 {
                     "EnvClient": lambda: loop.run_until_complete(_step(env)),
                     "EnvClient.sync": lambda: blocking.step(STEP),
-                }
+                    "EnvClient.sync.thread": lambda: blocking.step(STEP),
+                },
+                in_thread=("EnvClient.sync.thread",),
             )
         runner.run(_end(env))
 
