@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 import pytest
 from environments import CounterEnvironment
+from strict_python import STRICT_PYTHON
 
 from mcpenv import CallToolAction, MCPEnvironment
 from mcpenv.loops import Home, NoLoop, PrivateLoop, drive_plain
@@ -454,7 +455,6 @@ SCRIPT = """
 
 def test_a_script_ends_without_warnings_or_threads_of_ours(request: pytest.FixtureRequest) -> None:
     script = textwrap.dedent(SCRIPT).format(tests=str(request.path.parent))
-    command = [sys.executable, "-X", "dev", "-W", "error", "-W", "ignore::DeprecationWarning", "-c", script]
+    command = [*STRICT_PYTHON, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    said = [line for line in done.stderr.splitlines() if not line.startswith("Executing <Task")]  # debug mode: slow
-    assert done.returncode == 0 and done.stdout == "clean\n" and said == [], done.stderr
+    assert (done.stdout, done.stderr, done.returncode) == ("clean\n", "", 0)

@@ -32,6 +32,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from strict_python import STRICT_PYTHON
 from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
@@ -319,7 +320,7 @@ except SessionLost as lost:
 def test_a_signals_handler_may_close_the_client_that_its_thread_waits_at() -> None:
     server = Patient()
     with server_in_thread(server) as url:
-        command = [sys.executable, "-X", "dev", "-W", "error::ResourceWarning", "-c", CLOSED_BY_A_HANDLER, url]
+        command = [*STRICT_PYTHON, "-c", CLOSED_BY_A_HANDLER, url]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             try:
                 assert server.held.wait(LIMIT_S)
@@ -622,7 +623,7 @@ def test_over_tls(certificate: tuple[Path, Path], echo: Echo) -> None:
     context.load_cert_chain(*certificate)
     with server_in_thread(echo, ssl=context, max_size=None) as url:
         secure = url.replace("http", "https")
-        command = [sys.executable, "-X", "dev", "-W", "error::ResourceWarning", "-c", TLS, secure]
+        command = [*STRICT_PYTHON, "-c", TLS, secure]
         trusting = {**os.environ, "SSL_CERT_FILE": str(certificate[0])}
         ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=trusting)
         assert (ran.stdout, ran.stderr, ran.returncode) == ("end\n", "", 0)

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from client_servers import Echo, free_port, in_loop, observation, refused, said, server_in_thread
+from strict_python import STRICT_PYTHON
 from websockets.asyncio.server import ServerConnection
 
 from mcpenv_client import (
@@ -45,13 +46,9 @@ def url(echo: Echo) -> Iterator[str]:
         yield address
 
 
-STRICT = ("-X", "dev", "-W", "error::ResourceWarning")
-"""Options of a Python that says what was left open."""
-
-
-def run_script(script: str, url: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run a script in a Python of its own."""
-    command = [sys.executable, *options, "-c", script, url]
+def run_script(script: str, url: str, *python: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in a Python of its own, a strict one unless another is named."""
+    command = [*(python or STRICT_PYTHON), "-c", script, url]
     return subprocess.run(command, capture_output=True, text=True, timeout=PROCESS_LIMIT_S, check=False)
 
 
@@ -229,7 +226,7 @@ def test_ctrl_c_interrupts_a_call_and_loses_the_session() -> None:
                 await socket.send(observation())
 
     with server_in_thread(wait) as url:
-        command = [sys.executable, *STRICT, "-c", CTRL_C, url]
+        command = [*STRICT_PYTHON, "-c", CTRL_C, url]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             try:
                 assert asked.wait(PROCESS_LIMIT_S)
@@ -337,7 +334,7 @@ print("end", flush=True)
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_child_has_a_loop_of_its_own_and_leaves_the_parents_session_alone(url: str, echo: Echo) -> None:
-    ran = run_script(FORK, url, *STRICT)
+    ran = run_script(FORK, url)
     # Python 3.12 warns of forking with threads, which is what is tried here.
     noise = [line for line in ran.stderr.splitlines() if "fork" not in line]
     assert (ran.stdout.split(), noise, ran.returncode) == (["end"], [], 0), ran.stdout + ran.stderr
@@ -376,14 +373,14 @@ print("end")
 
 
 def test_a_program_that_closes_its_clients_leaves_nothing_open(url: str) -> None:
-    ran = run_script(CLOSED, url, *STRICT)
+    ran = run_script(CLOSED, url)
     assert (ran.stdout, ran.stderr, ran.returncode) == ("end\n", "", 0)
 
 
 def test_a_program_that_closes_nothing_ends_all_the_same(url: str) -> None:
-    ran = run_script(OPEN_AT_EXIT, url)
+    ran = run_script(OPEN_AT_EXIT, url, sys.executable)
     assert (ran.stdout, ran.stderr, ran.returncode) == ("end\n", "", 0)
-    assert "was not closed" in run_script(OPEN_AT_EXIT, url, *STRICT).stderr
+    assert "was not closed" in run_script(OPEN_AT_EXIT, url).stderr
 
 
 def test_a_dropped_client_is_freed_without_the_collector(url: str, echo: Echo) -> None:
@@ -404,7 +401,7 @@ def test_a_dropped_client_is_freed_without_the_collector(url: str, echo: Echo) -
 
 
 def test_a_dropped_client_is_named_and_its_session_ends(url: str, echo: Echo) -> None:
-    ran = run_script(DROPPED, url)
+    ran = run_script(DROPPED, url, sys.executable)
     assert (ran.stdout, ran.returncode) == ("end\n", 0)
     assert "was not closed" in ran.stderr
     assert "Traceback" not in ran.stderr
