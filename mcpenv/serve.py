@@ -25,7 +25,7 @@ from mcpenv_client.tools import Mode
 from .app import EnvServer, application
 from .cluster.supervisor import serve_in_processes, serving_in_threads
 from .cluster.worker import Served
-from .collector import tune_collector
+from .collector import tuned_collector
 from .config import ServerConfig
 from .errors import ConfigurationError
 from .guard import is_loopback
@@ -67,9 +67,13 @@ def serve_http(
     configure_logging(log_level)
     with listening.doors() as doors:
         server = EnvServer(env_factory, config=listening.told(config, doors), readme=readme, auth=auth)
+
+        async def serve() -> None:
+            with tuned_collector():
+                await _serve(server, doors[0], doors[-1], lambda _: on_started(_port(doors[0]), _port(doors[-1])))
+
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            tune_collector()
-            runner.run(_serve(server, doors[0], doors[-1], lambda _: on_started(_port(doors[0]), _port(doors[-1]))))
+            runner.run(serve())
 
 
 def serve_workers(

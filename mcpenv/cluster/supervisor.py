@@ -19,7 +19,7 @@ from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from mcpenv_client.errors import McpenvError
 
-from ..collector import tune_collector
+from ..collector import tuned_collector
 from ..config import MANY_SESSIONS, ServerConfig
 from ..errors import StartupError
 from ..http_server import loop_factory
@@ -129,13 +129,13 @@ class WorkerProcess:
                 logger.error("a worker could not start", exc_info=error)
             await send({"type": "lifespan.startup.failed", "message": ""})
             return
-        tune_collector()
         running.add_done_callback(lambda _: signal.raise_signal(signal.SIGTERM))  # told by the hub, or it is gone
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        if not running.done():
-            worker.end()
-        await running
+        with tuned_collector():
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            if not running.done():
+                worker.end()
+            await running
         await send({"type": "lifespan.shutdown.complete"})
 
 
