@@ -19,13 +19,17 @@ MANY_OBJECTS = 1_000_000
 """Objects made after which it looks at everything, if there are no more than that; else as many as there are."""
 
 MUCH_BYTES = 64 * 1024 * 1024
-"""Growth of the process after which it looks at everything, if that is a quarter of it or more."""
+"""Growth of the process after which it looks at everything, if that is a quarter of what it was, or more."""
 
 ASK_EVERY_S = 0.25
 """Seconds between two moments at which it may look at everything."""
 
 AT_MOST = 0.02
-"""Share of the time that looks at everything take which the process's growth asked for, and which found nothing."""
+"""Share of the time that looks at everything take while they find little, unless the process has become twice as large.
+"""
+
+WORTH = 0.1
+"""Share of what was made, in objects or in bytes, of which a look at everything has found much if it freed that."""
 
 
 @contextmanager
@@ -74,31 +78,36 @@ class _Aside:
 
     def look_at_everything(self) -> None:
         """Free all cycles that are garbage."""
+        made, grown = self._looks * YOUNG_OBJECTS, resident_bytes()
         began = time.monotonic()
         gc.unfreeze()
         found = gc.collect()
         gc.freeze()
-        self._looks, self._objects, self._resident = 0, gc.get_freeze_count(), resident_bytes()
         ended = time.monotonic()
-        self._not_before = ended if found else ended + (ended - began) / AT_MOST
+        self._looks, self._objects, resident = 0, gc.get_freeze_count(), resident_bytes()
+        worth_it = found > WORTH * made or grown - resident > WORTH * (grown - self._resident)
+        self._not_before = ended if worth_it else ended + (ended - began) / AT_MOST
+        self._resident = resident
 
     def ask(self) -> None:
         """Look at everything if it is time, now and from now on."""
-        if self._looks and (self._made_many() or self._grew_much()):
+        if self._is_time():
             self.look_at_everything()
         self._next = self._loop.call_later(ASK_EVERY_S, self.ask)
+
+    def _is_time(self) -> bool:
+        if not self._looks:
+            return False
+        grew = resident_bytes() - self._resident
+        if time.monotonic() < self._not_before:
+            return grew >= max(MUCH_BYTES, self._resident)
+        many = max(MANY_OBJECTS, self._objects)
+        return grew >= max(MUCH_BYTES, self._resident / 4) or self._looks * YOUNG_OBJECTS >= many
 
     def end(self) -> None:
         """Ask no more."""
         if self._next is not None:
             self._next.cancel()
-
-    def _made_many(self) -> bool:
-        return self._looks * YOUNG_OBJECTS >= max(MANY_OBJECTS, self._objects)
-
-    def _grew_much(self) -> bool:
-        grew = resident_bytes() - self._resident
-        return grew >= max(MUCH_BYTES, self._resident / 4) and time.monotonic() >= self._not_before
 
 
 def resident_bytes() -> int:
