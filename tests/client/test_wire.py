@@ -337,13 +337,20 @@ class _Longer(CallToolObservation):
     """The same, not read by the shorter way."""
 
 
+@pytest.mark.parametrize("reward", ["NaN", "-Infinity"])
+@pytest.mark.parametrize("cls", [CallToolObservation, _Longer])
+def test_a_reward_that_says_it_is_no_number_is_an_invalid_message(reward: str, cls: type[CallToolObservation]) -> None:
+    with pytest.raises(InvalidMessage, match="reward"):
+        parse_observation({"observation": {"tool_name": "", "result": None}, "reward": reward, "done": False}, cls)
+
+
 @given(_OUTCOMES)
 def test_a_tools_observation_is_read_as_validation_would_read_it(payload: dict[str, Any]) -> None:
     before = json.dumps(payload)
     try:
         long = parse_observation(payload, _Longer)
-    except ValidationError:
-        with pytest.raises(ValidationError):
+    except (ValidationError, InvalidMessage) as error:
+        with pytest.raises(type(error)):
             parse_observation(payload, CallToolObservation)
         return
     read = parse_observation(payload, CallToolObservation)

@@ -17,7 +17,16 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from .actions import Action, CallToolAction, ListToolsAction
-from .errors import EpisodeDone, InvalidJSON, InvalidMessage, SessionLost, UnknownType, UnsupportedVersion, WireError
+from .errors import (
+    EpisodeDone,
+    InvalidJSON,
+    InvalidMessage,
+    NotSerializable,
+    SessionLost,
+    UnknownType,
+    UnsupportedVersion,
+    WireError,
+)
 from .observations import AnyObservation, CallToolObservation, ListToolsObservation, Observation
 from .tools import PLAIN, ToolFailure, ToolResult
 from .values import decode, decode_loosely, encode_plain, refuse_infinite, revive, to_plain, without_computed
@@ -507,6 +516,7 @@ def parse_observation(payload: Mapping[str, Any], cls: type[Observation]) -> Obs
 
     Raises:
         pydantic.ValidationError: it does not fit.
+        InvalidMessage: its reward is text that says NaN or infinity.
     """
     if cls is CallToolObservation and (outcome := _tool_observation(payload)) is not None:
         return outcome
@@ -517,7 +527,10 @@ def parse_observation(payload: Mapping[str, Any], cls: type[Observation]) -> Obs
     if "metadata" not in body and payload.get("metadata") is not None:
         body["metadata"] = payload["metadata"]
     # The contract's own classes have no bytes or dates: plain data is what they hold.
-    return cls.model_validate(body, context=PLAIN) if cls in _PLAIN_CLASSES else revive(cls, body)
+    try:
+        return cls.model_validate(body, context=PLAIN) if cls in _PLAIN_CLASSES else revive(cls, body)
+    except NotSerializable as error:
+        raise InvalidMessage(f"the server's observation: {error}") from error
 
 
 _PAYLOAD = frozenset({"observation", "reward", "done", "terminated", "truncated", "info", "metadata"})
