@@ -102,6 +102,33 @@ class Conversation:
         heard: None where the server calls nobody when a frame comes.
     """
 
+    __slots__ = (
+        "_answering",
+        "_answers",
+        "_arrived",
+        "_dismissed",
+        "_evicted",
+        "_idle",
+        "_left",
+        "_max_message_bytes",
+        "_over",
+        "_pending",
+        "_pool",
+        "_receive",
+        "_send",
+        "_sending",
+        "_serving",
+        "_session",
+        "_stays",
+        "_task",
+        "_timer",
+        "_urgent",
+        "_waiting_for",
+        "_watched",
+        "heard",
+        "protocol",
+    )
+
     def __init__(self, pool: SessionPool, receive: Receive, send: Send, max_message_bytes: int) -> None:
         self._pool = pool
         self._receive = receive

@@ -70,6 +70,8 @@ class Execution(Stepping):
         last_active: when something last ended here (``time.monotonic``, seconds).
     """
 
+    __slots__ = ("_told_version", "_turn", "last_active", "max_calls")
+
     def __init__(self, env: Author) -> None:
         super().__init__(env)
         self._told_version = 0

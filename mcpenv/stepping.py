@@ -59,6 +59,24 @@ class Stepping:
         sink: where episodes go when they are over; None: nowhere.
     """
 
+    __slots__ = (
+        "__weakref__",
+        "_judging",
+        "_under_way",
+        "author",
+        "changes",
+        "env",
+        "environment_type",
+        "episode",
+        "handed_in",
+        "home",
+        "mode",
+        "session_id",
+        "sink",
+        "tools",
+        "without_loop",
+    )
+
     def __init__(self, env: Author) -> None:
         self.env = env
         self.environment_type = type(env).__name__

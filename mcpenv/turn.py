@@ -35,11 +35,11 @@ class Turn:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self.holders = 0
-        self._queue: deque[_Waiter] = deque()
+        self._queue: deque[_Waiter] | None = None  # made for the first that waits
 
     def __len__(self) -> int:
         """How many have the turn or wait for it."""
-        return abs(self.holders) + len(self._queue)
+        return abs(self.holders) + len(self._queue or ())
 
     @property
     def taken(self) -> bool:
@@ -61,15 +61,18 @@ class Turn:
                 self.holders = self.holders + 1 if shared else -1
                 return
             waiter = _Waiter(shared)
-            self._queue.append(waiter)
+            if self._queue is None:
+                self._queue = deque()
+            queue = self._queue
+            queue.append(waiter)
         try:
             await waiter.future
         except asyncio.CancelledError:
             with self._mutex:
                 granted = waiter.granted
                 if not granted:
-                    self._queue.remove(waiter)
-                    self._grant()
+                    queue.remove(waiter)
+                    self._grant(queue)
             if granted:
                 self.give(shared)
             raise
@@ -79,14 +82,14 @@ class Turn:
         with self._mutex:
             self.holders = self.holders - 1 if shared else 0
             if self._queue:
-                self._grant()
+                self._grant(self._queue)
 
     def _free_for(self, shared: bool) -> bool:
         return self.holders == 0 or (shared and self.holders > 0)
 
-    def _grant(self) -> None:
-        while self._queue and self._free_for(self._queue[0].shared):
-            waiter = self._queue.popleft()
+    def _grant(self, queue: deque[_Waiter]) -> None:
+        while queue and self._free_for(queue[0].shared):
+            waiter = queue.popleft()
             if waiter.loop.is_closed():
                 continue  # its thread ended while it waited; nobody is there to take the turn
             waiter.granted = True

@@ -55,7 +55,7 @@ class UnderWay:
 
     def __init__(self) -> None:
         self.stopped = False
-        self._pieces: set[Piece] = set()
+        self._pieces: list[Piece] = []
         self._waiting: list[asyncio.Future[None]] = []
 
     def __len__(self) -> int:
@@ -71,11 +71,11 @@ class UnderWay:
         """
         if piece is None:
             piece = Piece()
-        self._pieces.add(piece)
+        self._pieces.append(piece)
         try:
             awaited = work.send(None)
         except StopIteration as done:
-            self._pieces.discard(piece)
+            self._pieces.remove(piece)
             if self._waiting:
                 self._wake()
             result: T = done.value
@@ -112,7 +112,7 @@ class UnderWay:
 
     def _ended(self, piece: Piece) -> bool:
         """It is under way no more; whether `stop`, and nobody else, cancelled it."""
-        self._pieces.discard(piece)
+        self._pieces.remove(piece)
         if self._waiting:
             self._wake()
         if not self.stopped or piece.task is None:

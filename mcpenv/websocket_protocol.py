@@ -52,7 +52,27 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         rounds: those of its server; None: it has its own.
     """
 
-    wary = 0
+    # uvicorn's among them: what is asked for every frame stands together, and not in a dict of fifty names.
+    __slots__ = (
+        "_came",
+        "_in_fragments",
+        "_max_size",
+        "_may_write",
+        "_open",
+        "_owed",
+        "_part",
+        "_rounds",
+        "_unwritten",
+        "close_sent",
+        "disconnected",
+        "handshake_complete",
+        "handshake_initiated",
+        "inbox",
+        "loop",
+        "transport",
+        "wary",
+    )
+
     rounds: ClassVar[Rounds | None] = None
 
     @classmethod
@@ -62,6 +82,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.wary = 0
         self._rounds = self.rounds or Rounds()
         self._came = b""  # and waits for its round
         self._unwritten = b""
