@@ -8,6 +8,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -48,31 +49,39 @@ def test_it_is_left_as_it_was() -> None:
         with pytest.raises(KeyError), tuned_collector():
             raise KeyError
 
-    before = gc.get_threshold(), list(gc.callbacks)
+    before = gc.get_threshold()
     asyncio.run(main())
-    assert (gc.get_threshold(), gc.callbacks) == before
+    assert gc.get_threshold() == before
     assert gc.get_freeze_count() == 0
 
 
-def test_what_lives_is_looked_at_once() -> None:
-    seen: list[int] = []
+@contextmanager
+def looks() -> Iterator[list[tuple[int, int]]]:
+    """Of each look of the collector: the generation, and how many objects it goes through."""
+    seen: list[tuple[int, int]] = []
 
     def look(phase: str, about: dict[str, Any]) -> None:
         if phase == "start":
-            seen.append(len(gc.get_objects()))
+            of = range(about["generation"] + 1)
+            seen.append((about["generation"], sum(len(gc.get_objects(generation)) for generation in of)))
 
+    gc.callbacks.append(look)
+    try:
+        yield seen
+    finally:
+        gc.callbacks.remove(look)
+
+
+def test_what_lives_is_looked_at_once() -> None:
     async def main() -> None:
-        with tuned_collector():
-            gc.callbacks.insert(0, look)
-            try:
-                kept = make_objects(50 * collector.YOUNG_OBJECTS)
-            finally:
-                gc.callbacks.remove(look)
-            assert len(kept) == 50 * collector.YOUNG_OBJECTS
+        with tuned_collector(), looks() as seen:
+            kept = make_objects(50 * collector.YOUNG_OBJECTS)
+        assert len(kept) == 50 * collector.YOUNG_OBJECTS
+        assert len(seen) >= 45
+        assert {generation for generation, _ in seen} == {0}
+        assert max(count for _, count in seen) < 2 * collector.YOUNG_OBJECTS
 
     asyncio.run(main())
-    assert len(seen) >= 45
-    assert max(seen) < 2 * collector.YOUNG_OBJECTS
 
 
 def test_young_cycles_are_freed_by_the_next_look() -> None:
@@ -85,28 +94,29 @@ def test_young_cycles_are_freed_by_the_next_look() -> None:
     asyncio.run(main())
 
 
-def test_who_asks_for_it_has_cycles_freed_that_became_garbage_late() -> None:
+def late_garbage(size: int = 0) -> weakref.ref[Knot]:
+    """A cycle that had been looked at before it became garbage."""
+    knot = Knot(size)
+    gone = weakref.ref(knot)
+    assert len(make_objects(2 * collector.YOUNG_OBJECTS)) > 0
+    assert all(each is not knot for each in gc.get_objects(0))
+    del knot
+    assert len(make_objects(2 * collector.YOUNG_OBJECTS)) > 0
+    assert gone() is not None
+    return gone
+
+
+def test_who_asks_for_it_has_cycles_freed_that_became_garbage_late_and_imports_passed_over() -> None:
     async def main() -> None:
         with tuned_collector():
-            knot = Knot()
-            kept = make_objects(2 * collector.YOUNG_OBJECTS)
-            gone = weakref.ref(knot)
-            assert all(each is not knot for each in gc.get_objects())  # put aside
-            del knot
-            kept += make_objects(2 * collector.YOUNG_OBJECTS)
-            assert gone() is not None
-            gc.collect()
-            assert gone() is None and kept
+            gone, imported = late_garbage(), gc.get_freeze_count()
+            with looks() as seen:
+                gc.collect()
+            assert gone() is None
+            assert gc.get_freeze_count() > 10_000
+            assert seen[0][1] < imported / 2
 
     asyncio.run(main())
-
-
-def late_garbage(size: int) -> weakref.ref[Knot]:
-    """A cycle that was put aside before it became garbage."""
-    knot = Knot(size)
-    assert len(make_objects(2 * collector.YOUNG_OBJECTS)) > 0
-    assert all(each is not knot for each in gc.get_objects())
-    return weakref.ref(knot)
 
 
 async def freed(gone: weakref.ref[Knot]) -> None:
@@ -116,24 +126,44 @@ async def freed(gone: weakref.ref[Knot]) -> None:
             await asyncio.sleep(0.01)
 
 
-def test_late_garbage_is_freed_when_many_objects_have_been_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_garbage_is_freed_when_the_process_has_grown() -> None:
     async def main() -> None:
         with tuned_collector():
-            gone = late_garbage(0)
-            assert gone() is not None
-            monkeypatch.setattr(collector, "MANY_OBJECTS", 0)
-            kept = make_objects(gc.get_freeze_count() + 2 * collector.YOUNG_OBJECTS)
-            await freed(gone)
-            assert kept
+            await freed(late_garbage(max(collector.MUCH_BYTES, collector.resident_bytes() // 3)))
 
     asyncio.run(main())
 
 
-def test_late_garbage_is_freed_when_the_process_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("sizes", "looked"),
+    [
+        # MiB: after the start, then before and after each look, or what it is found to be when there is none.
+        ([100, 163, 163], 0),
+        ([100, 170, 100, 130, 165, 110], 2),  # much was freed: when it has grown again, again
+        ([100, 170, 169, 300, 330], 1),  # little was: not before it is twice as large, for a while
+        ([100, 170, 169, 340, 340], 2),
+        ([1000, 1240, 1249], 0),  # less than a quarter
+        ([1000, 1250, 1000, 1100], 1),
+    ],
+)
+def test_when_it_looks_at_everything(sizes: list[int], looked: int, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
-        with tuned_collector():
-            monkeypatch.setattr(collector, "AT_MOST", 1.0)
-            await freed(late_garbage(max(collector.MUCH_BYTES, collector.resident_bytes() // 2)))
+        told, all_told = iter(sizes), asyncio.Event()
+
+        def resident() -> int:
+            size = next(told, None)
+            if size is None:
+                all_told.set()
+                size = sizes[-1]
+            return size << 20
+
+        monkeypatch.setattr(collector, "ASK_EVERY_S", 0.001)
+        monkeypatch.setattr(collector, "AT_MOST", 1e-9)  # rests for ever
+        monkeypatch.setattr(collector, "resident_bytes", resident)
+        with tuned_collector(), looks() as seen:
+            async with asyncio.timeout(LIMIT_S):
+                await all_told.wait()
+        assert [generation for generation, _ in seen].count(2) == looked
 
     asyncio.run(main())
 
