@@ -9,7 +9,7 @@ from .inside import BARE, BARE_BLOCKING, BLOCKING_CLIENT, BLOCKING_IN_THREAD, CL
 from .mcp_calls import HANDSHAKE, MODERN, TUNED
 from .results import Results
 from .rows import CALLS, CPU, OURS, P50, Row
-from .sessions import EACH, GROWING, GROWTH, LONG, SLOWER, THREADS
+from .sessions import EACH, GROWING, GROWING_IN_TURN, GROWTH, LONG, LONGER, SLOWER, THREADS
 from .starting import WALL
 from .steps import ASYNC, FLOOR, OPENENV
 from .tables import number_of
@@ -124,14 +124,14 @@ BUDGETS = (
     # A few belong to the server, and are there once.
     Budget("sessions", IDLE, "1,000 sessions", "threads a session", own(THREADS), at_most=0.01),
     Budget("starting", "import of the client", "1", "on the clock", own(WALL), at_most=350, unit=" ms"),
-    Budget(
-        "sessions",
-        GROWING,
-        "10,000 sessions",
-        "CPU of a step, times that with 10",
-        own(SLOWER),
-        at_most=1.2,
+    *(
+        Budget("sessions", GROWING_IN_TURN, f"{count} sessions", "p50, times that with 10", own(LONGER), at_most=1.2)
+        for count in ("100", "1,000", "10,000")
     ),
+    Budget(
+        "sessions", GROWING_IN_TURN, "10,000 sessions", "CPU of a step, times that with 10", own(SLOWER), at_most=1.2
+    ),
+    Budget("sessions", GROWING, "10,000 sessions", "CPU of a step, times that with 10", own(SLOWER), at_most=1.2),
     Budget(
         "sessions",
         LONG,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 
 from .effort import Effort
-from .load import Round, WebSocketConnection, closing, drive, frame, open_websocket
+from .load import Round, WebSocketConnection, Work, closing, drive, frame, open_websocket
 from .pairs import middle
 from .rows import CALLS, CPU, MEMORY, OURS, Row, Side, add_ratios, compare, figures_of
 from .serving import SIDES, Server, floor, mcpenv, together
@@ -19,7 +20,11 @@ EACH, THREADS, AFTER_FIRST, GROWTH = "KiB a session", "threads a session", "MiB 
 SLOWER = "CPU µs, ratio"
 """Processor time of a step, times that with the fewest sessions, or at the beginning of an episode."""
 
+LONGER = "p50, ratio"
+"""What a step takes on the clock, times that with the fewest sessions."""
+
 MANY, GROWING, LONG = "/ws step, sessions held at once", "/ws step, more sessions", "/ws step in a long episode"
+MANY_IN_TURN, GROWING_IN_TURN = "/ws step, one session after the other", "/ws step, more sessions, one after the other"
 
 AT_ONCE = 32
 """How many sockets are opened at once, and how many clients open and close episodes."""
@@ -101,47 +106,93 @@ async def _held(server: Server, url: str, count: int, resets: bool) -> dict[str,
 
 
 def _many(effort: Effort) -> list[Row]:
-    """All sessions step at once. Of a side, each number of them has a server of its own, and they take turns.
+    """All sessions step at once, and then one after the other: more sessions, and the same load.
+
+    Of a side, each number of them has a server of its own, and they take turns.
 
     Each side by itself, because a process has not sockets for two of the largest.
     """
-    rows = {count: Row(MANY, f"{count:,} sessions") for count in effort.sessions}
-    growing = {count: Row(GROWING, f"{count:,} sessions") for count in effort.sessions[1:]}
+    rows = {(path, count): Row(path, f"{count:,} sessions") for path in _LOADS for count in effort.sessions}
+    growing = {
+        (path, count): Row(_LOADS[path], row.load) for (path, count), row in rows.items() if count != effort.sessions[0]
+    }
     sides: dict[str, Start] = {OURS: ours, FLOOR: floor, OPENENV: openenv}
     for name, start in sides.items():
         counts = [count for count in effort.sessions if name != OPENENV or count <= OPENENV_SESSIONS]
         with ExitStack() as stack:
             servers = together(stack, {str(count): start() for count in counts})
-            seen, slower = drive(_stepping_all(list(servers.values()), name, counts, effort))
-        for count in counts:
-            rows[count].sides[name] = seen[count]
-        for count in counts[1:]:
-            growing[count].sides[name] = {SLOWER: slower[count]}
+            for path, (seen, slower) in drive(_stepping_all(list(servers.values()), name, counts, effort)).items():
+                for count in counts:
+                    rows[path, count].sides[name] = seen[count]
+                for count in counts[1:]:
+                    growing[path, count].sides[name] = slower[count]
     for row in rows.values():
         add_ratios(row, CALLS, CPU)
     return [*rows.values(), *growing.values()]
 
 
+_LOADS = {MANY: GROWING, MANY_IN_TURN: GROWING_IN_TURN}
+"""By the path of the rows with figures, that of the rows in which those are compared with the fewest sessions'."""
+
+Figures = dict[int, dict[str, float]]
+"""By the number of sessions."""
+
+
 async def _stepping_all(
     servers: Sequence[Server], name: str, counts: Sequence[int], effort: Effort
-) -> tuple[dict[int, dict[str, float]], dict[int, float]]:
-    """The figures by the number of sessions, and how much more processor time a step takes than with the fewest."""
+) -> dict[str, tuple[Figures, Figures]]:
+    """By path: the figures, and how they compare with those of the fewest sessions."""
     held = [
         await opened(f"{server.ws}?bytes=300" if name == FLOOR else server.ws, count, reset=name != FLOOR)
         for server, count in zip(servers, counts, strict=True)
     ]
     async with closing([socket for sockets in held for socket in sockets]):
         mark = b"" if name == FLOOR else ASYNC.mark
-        players = {
-            count: Rounds(stepping(server, sockets, ASYNC, mark), count / A_SECOND)
-            for count, server, sockets in zip(counts, servers, held, strict=True)
+        of = list(zip(counts, servers, held, strict=True))
+        at_once = {
+            count: Rounds(stepping(server, sockets, ASYNC, mark), count / A_SECOND) for count, server, sockets in of
         }
-        row = await compare(MANY, name, {str(count): player for count, player in players.items()}, effort)
-    fewest = players[counts[0]].cpu_us[1:]  # without the round that is thrown away
-    return {count: row.sides[str(count)] for count in counts}, {
-        count: middle([more / few for more, few in zip(player.cpu_us[1:], fewest, strict=True)])
+        in_turn = {count: Rounds(Side(server, [_in_turn(sockets, mark)]), 0) for count, server, sockets in of}
+        return {
+            MANY: await _growing(MANY, name, at_once, effort, {SLOWER: lambda each: each.cpu_us}),
+            MANY_IN_TURN: await _growing(
+                MANY_IN_TURN,
+                name,
+                in_turn,
+                effort,
+                {LONGER: lambda each: each.percentile_ms(50), SLOWER: lambda each: each.cpu_us},
+            ),
+        }
+
+
+async def _growing(
+    path: str,
+    name: str,
+    players: Mapping[int, Rounds],
+    effort: Effort,
+    compared: Mapping[str, Callable[[Round], float]],
+) -> tuple[Figures, Figures]:
+    row = await compare(path, name, {str(count): player for count, player in players.items()}, effort)
+    fewest = next(iter(players.values())).played[1:]  # without the round that is thrown away
+    ratios = {
+        count: {
+            ratio: middle([figure(more) / figure(few) for more, few in zip(player.played[1:], fewest, strict=True)])
+            for ratio, figure in compared.items()
+        }
         for count, player in players.items()
     }
+    return {count: row.sides[str(count)] for count in players}, ratios
+
+
+def _in_turn(sockets: Sequence[WebSocketConnection], mark: bytes) -> Work:
+    """A client that steps one session after the other, and after the last the first again."""
+    step, turns = frame(ASYNC.step), itertools.cycle(sockets)
+
+    async def work(until: float, latencies: list[float]) -> None:
+        while (now := time.perf_counter()) < until:
+            await next(turns).repeat(step, mark, now, latencies)  # once
+
+    return work
 
 
 A_SECOND = 4_000
@@ -152,21 +203,18 @@ class Rounds:
     """A side whose rounds are as long as it needs, and kept.
 
     Attributes:
-        cpu_us: of its rounds, microseconds of processor time of a step.
-        calls: of its rounds, how many steps they had.
+        played: its rounds.
     """
 
     def __init__(self, side: Side, seconds: float) -> None:
         self._side = side
         self._seconds = seconds
-        self.cpu_us: list[float] = []
-        self.calls: list[int] = []
+        self.played: list[Round] = []
 
     async def play(self, seconds: float) -> Round:
         """One round."""
         played = await self._side.play(max(seconds, self._seconds))
-        self.cpu_us.append(played.cpu_us)
-        self.calls.append(played.calls)
+        self.played.append(played)
         return played
 
     def resident_kib(self) -> int:
@@ -199,7 +247,7 @@ async def _long_rows(server: Server, marks: Sequence[int], effort: Effort) -> li
             long = Rounds(replace(stepping(server, [old], ASYNC, ASYNC.mark), before=None), 0)
             begun = Rounds(stepping(server, [new], ASYNC, ASYNC.mark), 0)
             row = await compare(LONG, f"after {mark:,} steps", {OURS: long, NEW: begun}, effort)
-            taken += sum(long.calls)
+            taken += sum(played.calls for played in long.played)
             row.sides[OURS][SLOWER] = row.ratios.pop(NEW)[CPU].middle
             del row.sides[NEW]
             rows.append(row)
