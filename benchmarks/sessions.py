@@ -26,6 +26,9 @@ LONGER = "p50, ratio"
 MANY, GROWING, LONG = "/ws step, sessions held at once", "/ws step, more sessions", "/ws step in a long episode"
 MANY_IN_TURN, GROWING_IN_TURN = "/ws step, one session after the other", "/ws step, more sessions, one after the other"
 
+IN_TURN = 3
+"""So many times the rounds where one session steps after the other: what one step takes varies more than what many do."""
+
 AT_ONCE = 32
 """How many sockets are opened at once, and how many clients open and close episodes."""
 
@@ -159,7 +162,7 @@ async def _stepping_all(
                 MANY_IN_TURN,
                 name,
                 in_turn,
-                effort,
+                replace(effort, rounds=IN_TURN * effort.rounds),
                 {LONGER: lambda each: each.percentile_ms(50), SLOWER: lambda each: each.cpu_us},
             ),
         }
