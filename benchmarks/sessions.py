@@ -27,7 +27,7 @@ MANY, GROWING, LONG = "/ws step, sessions held at once", "/ws step, more session
 MANY_IN_TURN, GROWING_IN_TURN = "/ws step, one session after the other", "/ws step, more sessions, one after the other"
 
 IN_TURN = 3
-"""So many times the rounds where one session steps after the other: what one step takes varies more than what many do."""
+"""So many times the rounds where one session steps after the other: what a single step takes varies more."""
 
 AT_ONCE = 32
 """How many sockets are opened at once, and how many clients open and close episodes."""
