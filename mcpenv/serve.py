@@ -67,13 +67,8 @@ def serve_http(
     configure_logging(log_level)
     with listening.doors() as doors:
         server = EnvServer(env_factory, config=listening.told(config, doors), readme=readme, auth=auth)
-
-        async def serve() -> None:
-            with tuned_collector():
-                await _serve(server, doors[0], doors[-1], lambda _: on_started(_port(doors[0]), _port(doors[-1])))
-
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(serve())
+        with asyncio.Runner(loop_factory=loop_factory()) as runner, tuned_collector():
+            runner.run(_serve(server, doors[0], doors[-1], lambda _: on_started(_port(doors[0]), _port(doors[-1]))))
 
 
 def serve_workers(
