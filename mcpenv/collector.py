@@ -1,15 +1,31 @@
-"""The cycle collector of a server's process: it passes over what was imported, and looks early at what is new."""
+"""The cycle collector of a server's process: it passes over what was imported, and looks early at what is new.
+
+What is old it looks at as often as Python does, except where such a look takes long: then only when there may be more
+garbage than there was.
+"""
 
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-THRESHOLDS = 2_000, 40, 10
+from .memory_in_use import memory_in_use
+
+YOUNG, MIDDLE, OLD = 2_000, 40, 10
 """Objects that a server makes, more than it frees, before the collector looks at the youngest; such looks before one at
 those that survived them; and those before one at everything, which Python delays until there is a quarter more.
 Python's own are 700, 10, 10. With more than 2,000, the first are no longer in the processor's caches."""
+
+SOON, NEVER = 0, 1_000_000_000
+"""In place of `OLD`: one look at everything is to be the next that is due; none is to come."""
+
+LONG_S = 0.05
+"""A look at everything that took longer than this is not taken again before `MORE` memory is in use."""
+
+MORE, MUCH_MORE = 1.25, 2.0
+"""Times what was in use after the last look at everything. At the second it is due, whatever has been counted."""
 
 
 @contextmanager
@@ -21,14 +37,63 @@ def tuned_collector() -> Iterator[None]:
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()  # what was imported, and is never garbage
+    looks = _Looks()
     if before[0]:
-        gc.set_threshold(*THRESHOLDS)
+        gc.set_threshold(YOUNG, MIDDLE, OLD)
+        gc.callbacks.append(looks)
     try:
         yield
     finally:
-        if gc.get_threshold() == THRESHOLDS:
-            gc.set_threshold(*before)
+        if before[0]:
+            gc.callbacks.remove(looks)
+            if _ours():
+                gc.set_threshold(*before)
         gc.unfreeze()
+
+
+class _Looks:
+    """Says when looks at everything are due. Called by the collector, at each look.
+
+    Python counts what survives, and neither how large it is nor what is freed later. A server that makes as much as it
+    frees has everything looked at again and again: with 9,000 sessions a second, in which nothing is answered. One
+    that holds a thousand large objects in cycles, and then others, has gigabytes of them before they are counted.
+    """
+
+    def __init__(self) -> None:
+        self._left = memory_in_use()  # by the last look at everything
+        self._was_long = False
+        self._began = 0.0
+        self._since = 0
+
+    def __call__(self, phase: str, about: dict[str, int]) -> None:
+        generation = about["generation"]
+        if generation == 0:
+            return
+        if phase == "start":
+            self._began = time.perf_counter()
+        elif generation == 2:
+            self._was_long = time.perf_counter() - self._began > LONG_S
+            self._left, self._since = memory_in_use(), 0
+            self._after(NEVER if self._was_long and self._left is not None else OLD)
+        elif self._left is not None:
+            self._since += 1
+            now = memory_in_use()
+            if now is None or now.exceeds(self._left, MUCH_MORE):
+                self._after(SOON)
+            elif self._was_long and self._since >= OLD:
+                self._since = 0
+                if now.exceeds(self._left, MORE):
+                    self._after(OLD)
+
+    def _after(self, looks: int) -> None:
+        if _ours():
+            gc.set_threshold(YOUNG, MIDDLE, looks)
+
+
+def _ours() -> bool:
+    """Whether nobody else has set thresholds meanwhile."""
+    young, middle, old = gc.get_threshold()
+    return (young, middle) == (YOUNG, MIDDLE) and old in (SOON, OLD, NEVER)
 
 
 __all__ = ["tuned_collector"]

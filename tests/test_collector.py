@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
-from mcpenv.collector import THRESHOLDS, tuned_collector
+from mcpenv.collector import LONG_S, MIDDLE, NEVER, OLD, YOUNG, tuned_collector
+from mcpenv.memory_in_use import memory_in_use
 from mcpenv_client import EnvClient
 
 
@@ -29,6 +33,7 @@ class Knot:
 
     def __init__(self, size: int = 0) -> None:
         self.itself = self
+        self.more: list[Any] = []
         self.data = b"x" * size
 
 
@@ -45,23 +50,25 @@ def imported() -> int:
 
 
 def test_it_is_left_as_it_was(imported: int) -> None:
-    before = gc.get_threshold()
+    before, callbacks = gc.get_threshold(), [*gc.callbacks]
     with tuned_collector():
-        assert gc.get_threshold() == THRESHOLDS
+        assert gc.get_threshold() == (YOUNG, MIDDLE, OLD)
         assert gc.get_freeze_count() > imported / 2
     with pytest.raises(KeyError), tuned_collector():
         raise KeyError
     assert gc.get_threshold() == before
+    assert gc.callbacks == callbacks
     assert gc.get_freeze_count() == 0
 
 
 @pytest.mark.parametrize("own", [(0, 10, 10), (0, 0, 0)])
 def test_a_collector_that_is_off_stays_off(own: tuple[int, int, int]) -> None:
-    before = gc.get_threshold()
+    before, callbacks = gc.get_threshold(), [*gc.callbacks]
     gc.set_threshold(*own)
     try:
         with tuned_collector():
             assert gc.get_threshold() == own
+            assert gc.callbacks == callbacks
         assert gc.get_threshold() == own
     finally:
         gc.set_threshold(*before)
@@ -96,17 +103,17 @@ def looks() -> Iterator[list[tuple[int, int]]]:
 
 def test_what_is_young_is_looked_at_early_and_what_is_older_seldom() -> None:
     with tuned_collector(), looks() as seen:
-        kept = make_objects(30 * THRESHOLDS[0])
-    assert len(kept) == 30 * THRESHOLDS[0]
+        kept = make_objects(30 * YOUNG)
+    assert len(kept) == 30 * YOUNG
     assert len(seen) >= 27
     assert {generation for generation, _ in seen} == {0}
-    assert max(count for _, count in seen) < 2 * THRESHOLDS[0]
+    assert max(count for _, count in seen) < 2 * YOUNG
 
 
 def test_young_cycles_are_freed_by_the_next_look() -> None:
     with tuned_collector():
         gone = weakref.ref(Knot())
-        kept = make_objects(2 * THRESHOLDS[0])
+        kept = make_objects(2 * YOUNG)
         assert gone() is None and kept
 
 
@@ -114,10 +121,10 @@ def late_garbage() -> weakref.ref[Knot]:
     """A cycle that had been looked at before it became garbage."""
     knot = Knot()
     gone = weakref.ref(knot)
-    assert len(make_objects(2 * THRESHOLDS[0])) > 0
+    assert len(make_objects(2 * YOUNG)) > 0
     assert all(each is not knot for each in gc.get_objects(0))
     del knot
-    assert len(make_objects(2 * THRESHOLDS[0])) > 0
+    assert len(make_objects(2 * YOUNG)) > 0
     assert gone() is not None
     return gone
 
@@ -125,7 +132,7 @@ def late_garbage() -> weakref.ref[Knot]:
 def test_late_garbage_is_freed_in_one_call_that_never_waits() -> None:
     with tuned_collector():
         gone = late_garbage()
-        kept = make_objects((THRESHOLDS[1] + 5) * THRESHOLDS[0])
+        kept = make_objects((MIDDLE + 5) * YOUNG)
         assert gone() is None and kept
 
 
@@ -139,13 +146,134 @@ def test_who_asks_for_it_has_late_garbage_freed_and_imports_passed_over(imported
         assert seen[0][1] < imported / 2
 
 
+@pytest.fixture(scope="module")
+def crowd() -> Iterator[list[Any]]:
+    """So many objects that a look at all of them is long."""
+    held: list[Any] = []
+    took = 0.0
+    while took < 2 * LONG_S:
+        held.append(make_objects(500_000))
+        began = time.perf_counter()
+        gc.collect()
+        took = time.perf_counter() - began
+    yield held
+    held.clear()
+    gc.collect()  # or Python would wait for a quarter more than there was
+    gc.freeze()
+
+
+LINUX = pytest.mark.skipif(memory_in_use() is None, reason="what is in use cannot be told without glibc")
+
+
+@contextmanager
+def guarded(crowd: list[Any]) -> Iterator[None]:
+    """A server's collector that has had a long look at everything, with nothing put aside."""
+    assert crowd
+    with tuned_collector():
+        gc.unfreeze()
+        gc.collect()
+        yield
+
+
+@LINUX
+def test_after_a_long_look_at_everything_there_is_none_while_no_more_is_in_use(crowd: list[Any]) -> None:
+    with guarded(crowd):
+        assert gc.get_threshold() == (YOUNG, MIDDLE, NEVER)
+        with looks() as seen:
+            for _ in range(3 * OLD * MIDDLE):
+                assert len(make_objects(2 * YOUNG)) > 0  # which is freed
+        assert {generation for generation, _ in seen} == {0, 1}
+
+
+@LINUX
+@pytest.mark.parametrize("size", [0, 50_000])
+def test_when_more_is_in_use_everything_is_looked_at(crowd: list[Any], size: int) -> None:
+    """Garbage that is old when it becomes some: it is many objects, or large ones."""
+    gone: list[weakref.ref[Knot]] = []
+    held: list[Knot] = []
+    with guarded(crowd), looks() as seen:
+        seen.clear()
+        for _ in range(100_000):
+            knot = Knot(size)
+            knot.more = make_objects(100)
+            held.append(knot)
+            if (2, ANY) in seen:
+                break
+            if len(held) * 100 > 4 * MIDDLE * YOUNG:
+                gone.append(weakref.ref(held[0]))
+                held.clear()
+        assert (2, ANY) in seen
+        assert gone and all(each() is None for each in gone)
+        assert sum(len(gc.get_objects(generation)) for generation in range(3)) < 2 * sum(map(len, crowd))
+
+
+@LINUX
+def test_large_garbage_is_looked_for_before_it_is_many_objects() -> None:
+    gone: list[weakref.ref[Knot]] = []
+    held: list[Knot] = []
+    with tuned_collector(), looks() as seen:
+        seen.clear()
+        for _ in range(OLD * MIDDLE * YOUNG // 2 // 100):  # half of what would be a reason
+            knot = Knot(150_000)
+            knot.more = make_objects(100)
+            held.append(knot)
+            if gone and (2, ANY) in seen:
+                break
+            if not gone and len(held) * 100 > 2 * MIDDLE * YOUNG:
+                gone.append(weakref.ref(held[0]))
+                held.clear()
+                seen.clear()
+        assert (2, ANY) in seen
+        assert gone[0]() is None
+        assert gc.get_threshold() in ((YOUNG, MIDDLE, OLD), (YOUNG, MIDDLE, NEVER))
+
+
+def test_without_knowing_what_is_in_use_it_is_as_python_has_it(
+    crowd: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcpenv.collector.memory_in_use", lambda: None)
+    with guarded(crowd):
+        assert gc.get_threshold() == (YOUNG, MIDDLE, OLD)
+
+
+def test_after_a_short_look_it_is_as_python_has_it() -> None:
+    with tuned_collector():
+        gc.collect()
+        assert gc.get_threshold() == (YOUNG, MIDDLE, OLD)
+
+
+@LINUX
+def test_thresholds_of_somebody_elses_stay_after_a_long_look(crowd: list[Any]) -> None:
+    before = gc.get_threshold()
+    try:
+        with guarded(crowd):
+            gc.set_threshold(777, 5, 5)
+            gc.collect()
+            assert gc.get_threshold() == (777, 5, 5)
+        assert gc.get_threshold() == (777, 5, 5)
+    finally:
+        gc.set_threshold(*before)
+
+
+@LINUX
+def test_it_is_left_as_it_was_after_a_long_look_too(crowd: list[Any]) -> None:
+    before, callbacks = gc.get_threshold(), [*gc.callbacks]
+    with guarded(crowd):
+        assert gc.get_threshold() != before
+    assert gc.get_threshold() == before
+    assert gc.callbacks == callbacks
+
+
 GAMES = """
 import collections
 import gc
+import os
 
 from mcpenv import MCPEnvironment
 
 HELD = collections.deque(maxlen=30)
+MANY = int(os.environ["MANY"])
+CROWD = []
 
 class Game:
     def __init__(self):
@@ -165,19 +293,23 @@ class Games(MCPEnvironment):
                 return int(file.read().split()[1]) * 4096 >> 20
 
     def reset(self, seed=None, episode_id=None):
+        if len(CROWD) < MANY:
+            CROWD.extend([] for _ in range(MANY))  # a look at all of them is long
         self.game = Game()
         HELD.append(self.game)
 """
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_authors_who_leave_a_megabyte_in_cycles_at_each_reset_have_it_freed(tmp_path: Any) -> None:
+@pytest.mark.parametrize("many", [0, 3_000_000])
+def test_authors_who_leave_a_megabyte_in_cycles_at_each_reset_have_it_freed(tmp_path: Any, many: int) -> None:
     """2,000 of them, of which 30 are held at a time: two gigabytes, of which a server that looks at no
     older ones would keep most."""
     program = tmp_path / "games.py"
     program.write_text(GAMES)
     command = [sys.executable, "-m", "mcpenv", "run", str(program), "--port", "0", "--log-level", "error"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    environ = {**os.environ, "MANY": str(many)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as process:
         try:
             assert process.stdout is not None
             url = next(word for line in process.stdout for word in line.split() if word.startswith("http://"))
