@@ -36,6 +36,7 @@ IDLE = "_Thread._work"
 OTHER = "event loop, and the rest"
 STAGES = (
     ("frame in", r"websocket_protocol\.py:(?!.*(send_at_once|write_out))|wire\.py:decode_frame|values\.py"),
+    ("frame in", r"quick_json\.py:step_frame"),
     ("frame in", r"rounds\.py:(?!.*_write)"),
     ("frame in", r"conversation\.py:(Conversation\._read_text|Arrival)"),
     ("frame out", r"websocket_protocol\.py|rounds\.py|locks\.py"),
@@ -49,7 +50,7 @@ STAGES = (
     ("result", r"results\.py|tools\.py|records\.py:outcome_made"),
     ("score", r"mcpenv_tools\.py:Tools\.score|rewards\.py|records\.py:(Reward|finite|ToolOutcome)"),
     ("score", r"stepping\.py:Stepping\.(_score|_reward)"),
-    ("record", r"episode\.py:Episode\.(add|judge|count_step)|records\.py:call_made"),
+    ("record", r"episode\.py:Episode\.(add|judge|count_step)|records\.py:call_made|kept_step\.py"),
     ("encode", r"shim\.py|wire\.py|quick_json\.py|episode\.py:Episode\.info"),
     ("dispatch", r"(conversation|frame_answers|session|execution|turn|under_way|step|stepping|toolbox|eager)\.py"),
 )

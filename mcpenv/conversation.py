@@ -22,7 +22,7 @@ from mcpenv_client.wire import Frame, FrameType, decode_frame, encode_reply, req
 from .eager import Begun
 from .frame_answers import Text, answer_frame, cancelled_answer
 from .pool import SessionPool
-from .quick_json import bytes_of
+from .quick_json import bytes_of, step_frame
 from .replies import Answer
 from .session import Session
 from .urgent_frames import Gone, UrgentFrames
@@ -446,7 +446,7 @@ class Conversation:
             size = len(text) if text.isascii() else len(text.encode())
             if size > self._max_message_bytes:
                 raise InvalidMessage(f"a frame of {size} bytes; at most {self._max_message_bytes} are taken")
-            frame = decode_frame(text)
+            frame = step_frame(text) or decode_frame(text)
         except WireError as refused:
             whose = None
             if text is not None and len(text) <= self._max_message_bytes:

@@ -14,6 +14,7 @@ from mcpenv_client.values import to_plain
 from mcpenv_client.wire import EpisodeState, Event, next_state
 
 from .assignment import Assignment, copied
+from .kept_step import kept
 from .rewards import Finish
 from .snapshots.snapshot import HeldEpisode
 from .watch import Ending, Watchers
@@ -275,7 +276,7 @@ class Episode:
         if record.reward is not None:
             trajectory.total_reward += record.reward.value
             self.scored = True
-        trajectory.steps.append(record)
+        trajectory.steps.append(kept(record))
         if len(trajectory.steps) > keep:
             dropped = trajectory.steps.pop(0)
             trajectory.dropped += 1

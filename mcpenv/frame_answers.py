@@ -21,7 +21,7 @@ from .openenv_route import answer_on_socket
 from .quick_json import step_reply
 from .replies import Answer, is_final
 from .session import Session
-from .shim import data_of, latest
+from .shim import latest, reply_of
 
 logger = logging.getLogger("mcpenv")
 
@@ -34,11 +34,9 @@ async def answer_frame(session: Session, frame: Frame) -> Answer:
     try:
         if frame.type is _STEP:
             call = session.call_of(frame.data, frame.timeout_s)
-            if call is None:
-                data = await session.step(frame.data, frame.timeout_s)
-            else:
-                data = data_of(session.execution, await call)
-            return Answer(step_reply(data, frame.request_id))
+            if call is not None:
+                return Answer(reply_of(session.execution, await call, frame.request_id))
+            return Answer(step_reply(await session.step(frame.data, frame.timeout_s), frame.request_id))
         if frame.type is FrameType.RESET:
             data = observation_data(await session.reset(frame.data, frame.timeout_s))
             return Answer(encode_reply("observation", data, frame.request_id))

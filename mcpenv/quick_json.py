@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import orjson
 
+from mcpenv_client.tools import json_text
 from mcpenv_client.values import encode_plain
-from mcpenv_client.wire import encode_reply
+from mcpenv_client.wire import MAX_REQUEST_ID, Frame, FrameType, encode_reply
+
+_STEP = FrameType.STEP
+_PLAIN = frozenset({str, int, bool, type(None)})
+_BRACES = 3
+"""Of the frame, of its data and of its arguments."""
 
 
 def bytes_of(data: Any) -> bytes:
@@ -31,6 +38,79 @@ def step_reply(data: dict[str, Any], request_id: str | None) -> str:
         text = orjson.dumps(frame)
     except TypeError:  # an integer of more than 64 bits, say
         return encode_reply("observation", data, request_id)
-    if text.find(b'"return":null') >= 0:  # the sum of all rewards may have become too large for a float
+    if _too_large(text):
         return encode_reply("observation", data, request_id)
     return text.decode()
+
+
+def step_frame(text: str) -> Frame | None:
+    """`decode_frame` of a step that calls a tool with plain arguments, as nearly every frame is; None: it is none.
+
+    orjson reads integers of more than 64 bits, and what is too large for a float, as floats or not at all; so a frame
+    with a float among its arguments, or with values inside values, is not taken here.
+    """
+    if text.count("{") != _BRACES:
+        return None  # or it would be read twice
+    try:
+        frame = orjson.loads(text)
+    except ValueError:
+        return None
+    if type(frame) is dict and frame.get("type") == "step":
+        data, whose = frame.get("data"), None
+        if len(frame) == 3:
+            whose = frame.get("request_id")
+            if type(whose) is not str or not 0 < len(whose) <= MAX_REQUEST_ID:
+                return None
+        elif len(frame) != 2:
+            return None
+        if type(data) is dict and len(data) == 3 and data.get("type") == "call_tool":
+            arguments = data.get("arguments")
+            if type(arguments) is dict and type(data.get("tool_name")) is str:
+                for value in arguments.values():
+                    if type(value) not in _PLAIN:
+                        return None
+                return Frame(_STEP, data, whose)
+    return None
+
+
+def wrapping_reply(
+    tool_name: str, value: str | int | bool, around: dict[str, Any], request_id: str | None
+) -> str | None:
+    """`step_reply` of a tool that returned a plain value: the same text, without a `ToolResult` and its data.
+
+    Args:
+        around: the step's data without its observation.
+
+    Returns:
+        None if it is not sure to be the same.
+    """
+    try:
+        tail = orjson.dumps(around)
+        if _too_large(tail):
+            return None
+        if type(value) is str:
+            data = text = orjson.dumps(value).decode()
+        else:
+            data = json_text(value)
+            text = f'"{data}"'
+        named = "" if request_id is None else f',"request_id":{orjson.dumps(request_id).decode()}'
+        return (
+            f'{_head(tool_name)}{text}}}],"structured_content":{{"result":{data}}},"data":{data},'
+            f'"is_error":false,"meta":{{"fastmcp":{{"wrap_result":true}}}}}},"error":null}},{tail.decode()[1:]}{named}}}'
+        )
+    except TypeError:  # an integer of more than 64 bits, say
+        return None
+
+
+@lru_cache(1024)
+def _head(tool_name: str) -> str:
+    name = orjson.dumps(tool_name).decode()
+    return (
+        f'{{"type":"observation","data":{{"observation":{{"metadata":{{}},"tool_name":{name},'
+        '"result":{"content":[{"type":"text","text":'
+    )
+
+
+def _too_large(text: bytes) -> bool:
+    """Whether the sum of all rewards may have become too large for a float."""
+    return text.find(b'"return":null') >= 0

@@ -15,29 +15,30 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic_core import PydanticSerializationError
 
 from mcpenv_client.errors import NotSerializable
+from mcpenv_client.records import WRAPS
 from mcpenv_client.tools import ToolResult
 from mcpenv_client.values import MAX_NESTING, refuse_non_finite, to_plain
 
 from .kinds import ToolKind
 
 _BLOCKS: TypeAdapter[list[ContentBlock]] = TypeAdapter(list[ContentBlock])
-_WRAPPED = {"fastmcp": {"wrap_result": True}}
+_SHORT = -(2**63)
+"""The least integer of 64 bits."""
 
 
 def result_of(kind: ToolKind, value: Any) -> ToolResult:
-    """The result for the value that a tool of this kind returned.
+    """The result for the value that a tool of this kind returned; `WRAPS` for a plain one that surely has a result.
 
     Raises:
         NotSerializable: the value has no JSON form; the path begins with ``result``.
         fastmcp.exceptions.ToolError: the value does not fit the tool's output schema.
     """
     if type(value) is kind.plain_return:
-        if type(value) is str:
-            if not value.isascii():
-                _refuse_surrogates(value)
-            return ToolResult.wrapping(value, value)
-        text = ("true" if value else "false") if type(value) is bool else str(value)
-        return ToolResult.wrapping(value, text)
+        if type(value) is str and not value.isascii():
+            _refuse_surrogates(value)
+        elif type(value) is int and not _SHORT <= value <= -_SHORT:
+            return ToolResult.wrapping(value)  # Python refuses to write very long ones
+        return WRAPS  # type: ignore[no-any-return]
     if "numpy" in sys.modules and _holds_numpy(value):
         value = to_plain(value, "result")
     refuse_non_finite(value, "result", MAX_NESTING)

@@ -7,10 +7,11 @@ from typing import Any
 from mcpenv_client.actions import Action, CallToolAction, ListToolsAction
 from mcpenv_client.models import filled
 from mcpenv_client.observations import CallToolObservation, ListToolsObservation, Observation
-from mcpenv_client.records import Plane, StepRecord
-from mcpenv_client.wire import step_data
+from mcpenv_client.records import Plane, StepRecord, wraps
+from mcpenv_client.wire import around_observation, step_data
 
 from .execution import Execution
+from .quick_json import step_reply, wrapping_reply
 from .snapshots import Snapshot
 
 
@@ -55,6 +56,22 @@ def data_of(execution: Execution, record: StepRecord) -> dict[str, Any]:
         record.truncated,
         execution.episode.info(record),
     )
+
+
+def reply_of(execution: Execution, record: StepRecord, request_id: str | None) -> str:
+    """The text of the frame that answers a tool call.
+
+    Raises:
+        NotSerializable: naming the field.
+    """
+    outcome = record.outcome
+    if wraps(outcome):
+        reward, info = record.reward, execution.episode.info(record)
+        around = around_observation(None if reward is None else reward.value, record.terminated, record.truncated, info)
+        text = wrapping_reply(record.call.name, outcome.value, around, request_id)
+        if text is not None:
+            return text
+    return step_reply(data_of(execution, record), request_id)
 
 
 def latest(execution: Execution) -> Observation:

@@ -51,13 +51,13 @@ class Step(Piece):
         late: the deadline that came of that; None: the tool has not waited.
     """
 
+    # What every step sets has a slot; the rest is of the class until it is set.
+    __slots__ = ("call", "kept", "late", "limit_s", "limited_at", "logs", "owner", "timeout_s")
+
     own_kept: dict[str, Any] | None = None
     finish: Finish | None = None
     fault: WireError | None = None
     settled = False
-    limit_s: float | None = None
-    limited_at = 0.0
-    late: Deadline | None = None
 
     def __init__(self, owner: Place, call: ToolCall, kept: dict[str, Any], timeout_s: float | None) -> None:
         self.owner = owner
@@ -65,6 +65,9 @@ class Step(Piece):
         self.kept = kept
         self.timeout_s = timeout_s
         self.logs: list[LogEntry] = []
+        self.limit_s: float | None = None
+        self.limited_at = 0.0
+        self.late: Deadline | None = None
 
     def waits(self) -> None:
         """It waits for the first time."""

@@ -70,13 +70,14 @@ class ToolRun:
         loopless: no event loop drives the step; what turns out to be awaitable runs on this home.
     """
 
-    _given_up = False
+    __slots__ = ("_clock", "_given_up", "_limit", "_loopless", "_score", "_site", "_step", "_tool")
 
     def __init__(self, site: Site, tool: BoundTool, score: Score | None = None, loopless: Home | None = None) -> None:
         self._site = site
         self._tool = tool
         self._score = score
         self._loopless = loopless
+        self._given_up = False
 
     async def run(self, step: Step, arguments: dict[str, Any]) -> tuple[ToolOutcome, Any]:
         """The outcome, and the score if it was made on the way.
@@ -211,7 +212,7 @@ class ToolRun:
         if type(value) is not kind.plain_return and isinstance(value, InputRequiredResult):
             return asked_for_input(self._step, value)
         try:
-            return outcome_made(result_of(kind, value), value, duration_s)
+            return outcome_made(result_of(kind, value), None, value, duration_s)
         except NotSerializable as error:
             failure = unusable_result(kind.name, str(error))
         except BaseException as error:  # the result's boundary: serializers are the author's code too

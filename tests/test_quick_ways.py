@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import dataclasses
 import json
 import math
+import pickle
 import sys
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,13 +20,13 @@ from fastmcp.server.context import Context, set_context
 from fastmcp.server.dependencies import get_context
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, TypeAdapter
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from mcpenv import CallToolAction, MCPEnvironment
 from mcpenv.deadline import Deadline
 from mcpenv.eager import eager
-from mcpenv.quick_json import bytes_of, step_reply
+from mcpenv.quick_json import bytes_of, step_frame, step_reply, wrapping_reply
 from mcpenv.recording.episodes import (
     QUICKLY_MADE,
     QUICKLY_MADE_TEXT,
@@ -37,6 +39,7 @@ from mcpenv.replies import Answer, Replies
 from mcpenv_client.errors import InvalidJSON, NotSerializable, OperationCancelled
 from mcpenv_client.observations import CallToolObservation, Observation
 from mcpenv_client.records import (
+    WRAPS,
     Fork,
     LogEntry,
     Plane,
@@ -47,11 +50,13 @@ from mcpenv_client.records import (
     Trajectory,
     call_made,
     outcome_made,
+    reward_made,
+    wraps,
 )
 from mcpenv_client.tasks import OracleCall, Task, TaskLimits
 from mcpenv_client.tools import ToolErrorType, ToolFailure, ToolResult
 from mcpenv_client.values import decode, encode, plain
-from mcpenv_client.wire import decode_frame, encode_reply, observation_data, step_data
+from mcpenv_client.wire import around_observation, decode_frame, encode_reply, observation_data, step_data
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 JSON = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
@@ -67,9 +72,9 @@ def encodable(value: Any) -> bool:
 
 @given(st.text() | st.integers() | st.booleans())
 def test_a_wrapped_result_is_the_model_that_validation_makes(value: str | int | bool) -> None:
-    quick = ToolResult.wrapping(value, "text")
+    quick = ToolResult.wrapping(value)
     slow = ToolResult.model_construct(
-        content=[{"type": "text", "text": "text"}],
+        content=[{"type": "text", "text": value if isinstance(value, str) else json.dumps(value)}],
         structured_content={"result": value},
         data=value,
         is_error=False,
@@ -79,20 +84,58 @@ def test_a_wrapped_result_is_the_model_that_validation_makes(value: str | int | 
     assert quick.model_fields_set == slow.model_fields_set
     assert repr(quick) == repr(slow)
     assert quick.model_copy(update={"data": 1}).data == 1
-    assert ToolResult.wrapping(value, "other").meta is not quick.meta
+    assert ToolResult.wrapping(value).meta is not quick.meta
 
 
 def test_drafts_become_the_frozen_records() -> None:
     call = call_made("echo", {"a": 1}, 3, Plane.CONTROL, "me")
     assert call == ToolCall("echo", {"a": 1}, 3, Plane.CONTROL, "me")
-    result = ToolResult.wrapping("x", "x")
-    outcome = outcome_made(result, "x", 0.5)
+    result = ToolResult.wrapping("x")
+    outcome = outcome_made(result, None, "x", 0.5)
     assert outcome == ToolOutcome(result, None, "x", 0.5)
-    assert (type(call), type(outcome)) == (ToolCall, ToolOutcome)
+    reward = reward_made(1.0, {"part": 0.5})
+    assert reward == Reward(1.0, {"part": 0.5})
+    assert (type(call), type(outcome), type(reward)) == (ToolCall, ToolOutcome, Reward)
     with pytest.raises(dataclasses.FrozenInstanceError):
         call.name = "y"  # type: ignore[misc]
     with pytest.raises(dataclasses.FrozenInstanceError):
         outcome.value = "y"  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        outcome.result = None  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("value", ["text", "", "\u00e9\n", 7, -(2**63), True, False])
+def test_a_result_that_is_made_when_it_is_looked_at_is_the_one_that_is_made_at_once(value: Any) -> None:
+    def late() -> ToolOutcome:
+        return outcome_made(WRAPS, None, value, 0.5)
+
+    soon = ToolOutcome(ToolResult.wrapping(value), None, value, 0.5)
+    assert wraps(late()) and not wraps(soon)
+    assert late() == soon and soon == late() and repr(late()) == repr(soon) and hash_of(late()) == hash_of(soon)
+    for copied in (copy.copy(late()), copy.deepcopy(late()), pickle.loads(pickle.dumps(late())), replace(late())):
+        assert copied == soon
+        assert copied.result == soon.result
+    outcome = late()
+    assert outcome.result is outcome.result
+    assert not wraps(outcome)
+    assert dataclasses.asdict(late()) == dataclasses.asdict(soon)
+    adapter = TypeAdapter(ToolOutcome)
+    assert adapter.dump_json(late()) == adapter.dump_json(soon)
+    assert adapter.validate_json(adapter.dump_json(late())).result == soon.result
+
+
+def hash_of(outcome: ToolOutcome) -> str:
+    """Unhashable, for its result is."""
+    with pytest.raises(TypeError) as refused:
+        hash(outcome)
+    return str(refused.value)
+
+
+def test_every_outcome_has_its_own_result() -> None:
+    one, other = (outcome_made(WRAPS, None, "same", 0.5) for _ in range(2))
+    assert one.result is not None and other.result is not None
+    one.result.content.append({"type": "text", "text": "changed"})
+    assert other.result == ToolResult.wrapping("same")
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400])
@@ -151,6 +194,65 @@ def test_what_a_reset_shows_is_recorded_and_answered_as_its_observation(
         records.append(env.trajectory.observation)
     assert records[0] == records[1]
     assert answers[0] == answers[1]
+
+
+@given(
+    st.text(),
+    st.text() | st.integers() | st.booleans(),
+    st.none() | st.floats(allow_nan=False, allow_infinity=False),
+    st.booleans(),
+    st.booleans(),
+    st.dictionaries(st.text(), SCALARS, max_size=2) | st.just({"return": None}) | st.just({"return": math.inf}),
+    st.none() | st.text(),
+)
+def test_a_reply_that_is_written_without_a_result_is_the_one_that_is_written_with_it(
+    name: str, value: Any, reward: float | None, terminated: bool, truncated: bool, info: Any, whose: str | None
+) -> None:
+    around = around_observation(reward, terminated, truncated, info)
+    quick = wrapping_reply(name, value, around, whose)
+    data = step_data(name, ToolResult.wrapping(value), None, reward, terminated, truncated, info)
+    if quick is not None:
+        assert quick == step_reply(data, whose)
+        assert json.loads(quick) == json.loads(encode_reply("observation", data, whose))
+        return
+    odd = {"return": None}.items() <= info.items() or info.get("return") == math.inf
+    assert odd or any(type(each) is int and abs(each) >= 2**63 for each in (value, *info.values()))
+
+
+def test_a_reply_is_written_without_a_result_where_it_can_be() -> None:
+    for value in ("text", '"quoted"', 7, True):
+        assert wrapping_reply("name", value, around_observation(1.0, False, False, {"return": 1.0}), "r") is not None
+
+
+NESTED = st.lists(SCALARS, max_size=2) | st.dictionaries(st.text(), SCALARS, max_size=2)
+FIELDS = st.sampled_from(["type", "data", "tool_name", "arguments", "request_id", "timeout_s", "x"])
+VALUES = SCALARS | NESTED | st.sampled_from(["step", "call_tool", "reset", 1e300, 2**64, -(2**63) - 1, -0.0])
+CALLS = st.fixed_dictionaries(
+    {"type": st.just("call_tool"), "tool_name": st.text(), "arguments": st.dictionaries(st.text(), VALUES, max_size=3)},
+    optional={"x": VALUES},
+)
+FRAMES = st.fixed_dictionaries(
+    {"type": st.just("step"), "data": CALLS | st.dictionaries(FIELDS, VALUES, max_size=3)},
+    optional={"request_id": st.text(max_size=3) | VALUES, "timeout_s": st.just(1.5) | VALUES, "x": VALUES},
+)
+
+
+@given(FRAMES | st.dictionaries(FIELDS, VALUES), st.sampled_from(["", " ", "x", "\ud800", ",", "}"]))
+def test_a_frame_that_is_read_quickly_is_the_one_that_is_read_slowly(frame: Any, tail: str) -> None:
+    text = json.dumps(frame) + tail
+    quick = step_frame(text)
+    if quick is not None:
+        assert quick == decode_frame(text)
+        assert [type(each) for each in quick.data["arguments"].values()] == [
+            type(each) for each in decode_frame(text).data["arguments"].values()
+        ]
+
+
+def test_plain_steps_are_read_quickly() -> None:
+    call = '{"type":"call_tool","tool_name":"t","arguments":{"a":1,"b":"x","c":null,"d":true}}'
+    assert step_frame(f'{{"type":"step","data":{call}}}') is not None
+    assert step_frame(f'{{"type":"step","data":{call},"request_id":"r"}}') is not None
+    assert step_frame(f'{{"type":"step","data":{call},"request_id":"{"r" * 1000}"}}') is None
 
 
 def test_a_sum_that_has_become_infinite_is_refused_and_not_null() -> None:

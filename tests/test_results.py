@@ -23,6 +23,14 @@ from pydantic import BaseModel, field_serializer
 from mcpenv import CallToolObservation, MCPEnvironment, Mode, ToolErrorType, ToolFailure, ToolResult
 from mcpenv.kinds import ToolKind
 from mcpenv.results import from_fastmcp, result_of, to_fastmcp
+from mcpenv_client.records import outcome_made
+
+
+def made(kind: ToolKind, value: Any) -> ToolResult:
+    """The result, also where it is made when it is looked at."""
+    result = outcome_made(result_of(kind, value), None, value, 0.0).result
+    assert result is not None
+    return result
 
 
 class Returning(MCPEnvironment):
@@ -88,9 +96,9 @@ def test_invariant_4_the_short_way_gives_what_fastmcp_gives(value: Any, hint: An
         expected = from_fastmcp(kind.component.convert_result(value))
     except (FastMCPToolError, ValueError, TypeError):
         with pytest.raises((FastMCPToolError, ValueError, TypeError)):
-            result_of(kind, value)
+            made(kind, value)
         return
-    result = result_of(kind, value)
+    result = made(kind, value)
     assert result == expected
     assert json.dumps(result.model_dump(), sort_keys=True) == json.dumps(expected.model_dump(), sort_keys=True)
 
@@ -98,7 +106,7 @@ def test_invariant_4_the_short_way_gives_what_fastmcp_gives(value: Any, hint: An
 @settings(deadline=None)
 @given(value=PLAIN.filter(encodable))
 def test_a_result_goes_to_fastmcp_and_back_unchanged(value: Any) -> None:
-    result = result_of(ENV.kind(Any), value)
+    result = made(ENV.kind(Any), value)
     assert from_fastmcp(to_fastmcp(result)) == result
 
 
@@ -110,7 +118,7 @@ def test_subclasses_of_plain_types_take_the_long_way_and_give_the_same() -> None
         pass
 
     for value, hint in ((Text("text"), str), (Number(3), int), (True, int), (3, float)):
-        assert result_of(ENV.kind(hint), value) == from_fastmcp(ENV.kind(hint).component.convert_result(value))
+        assert made(ENV.kind(hint), value) == from_fastmcp(ENV.kind(hint).component.convert_result(value))
 
 
 @pytest.mark.parametrize(
@@ -216,7 +224,7 @@ def test_a_value_that_refers_to_itself_is_a_failure() -> None:
     around.append(around)
     failure = ENV.give(around)
     assert isinstance(failure, ToolFailure) and failure.error_type is ToolErrorType.EXECUTION_ERROR
-    assert ENV.give("fine", str) == result_of(ENV.kind(str), "fine")
+    assert ENV.give("fine", str) == made(ENV.kind(str), "fine")
 
 
 def test_a_serializer_that_crashes_is_a_failure() -> None:

@@ -12,9 +12,12 @@ import orjson
 from pydantic import TypeAdapter
 from pydantic_core import CoreConfig, SchemaSerializer, to_json
 
-from mcpenv_client.records import LogEntry, StepRecord
+from mcpenv_client.records import WRAPS, LogEntry, StepRecord
 from mcpenv_client.tasks import OracleCall, Task, TaskLimits
+from mcpenv_client.tools import wrapping_fields
 from mcpenv_client.values import plain
+
+from ..kept_step import parts
 
 if TYPE_CHECKING:
     from .episodes import RecordedEpisode
@@ -94,8 +97,8 @@ def _steps(steps: Sequence[StepRecord], longest: int) -> list[dict[str, Any]] | 
     rows = []
     plane = principal = origin = None
     for step in steps:
-        call, outcome, reward = step.call, step.outcome, step.reward
-        for value in call.arguments.values():
+        name, arguments, number, at, who, result, error, came, duration_s, reward, components, logs = parts(step)
+        for value in arguments.values():
             kind = type(value)
             if kind is str:
                 if len(value) > longest:
@@ -104,39 +107,41 @@ def _steps(steps: Sequence[StepRecord], longest: int) -> list[dict[str, Any]] | 
                 math.isfinite(value) if kind is float else longest == ANY_LENGTH and _is_finite(value)
             ):
                 return None
-        result, error = outcome.result, outcome.error
-        fields = None if result is None else result.__dict__
+        if result is WRAPS:
+            fields: dict[str, Any] | None = wrapping_fields(came)
+        else:
+            fields = None if result is None else result.__dict__
         if fields is not None and longest != ANY_LENGTH:
             for block in fields["content"]:
                 text = block.get("text")
                 if type(text) is not str or len(text) > longest:
                     return None
-        if origin is None or call.plane is not plane or call.principal is not principal:
-            plane, principal = call.plane, call.principal
+        if origin is None or at is not plane or who is not principal:
+            plane, principal = at, who
             origin = _origin(plane, principal)
             if origin is None:
                 return None
         row: dict[str, Any] = {
-            "call": {"name": call.name, "arguments": call.arguments, "step": call.step, "plane": origin},
+            "call": {"name": name, "arguments": arguments, "step": number, "plane": origin},
             "outcome": {
                 "result": fields,
                 "error": None if error is None else error.__dict__,
-                "duration_s": outcome.duration_s,
+                "duration_s": duration_s,
             },
-            "reward": None if reward is None else {"value": reward.value, "components": reward.components},
+            "reward": None if reward is None else {"value": reward, "components": components},
             "terminated": _GOES_ON,
             "started_at": step.started_at,
             "logs": _QUIET,
         }
         if step.terminated or step.truncated or step.reason is not None:
             row.update(terminated=step.terminated, truncated=step.truncated, reason=step.reason)
-        if step.logs or step.fault is not None:
-            if longest != ANY_LENGTH and step.logs:
+        if logs or step.fault is not None:
+            if longest != ANY_LENGTH and logs:
                 return None
-            logs = [_logged(entry) for entry in step.logs]
-            if None in logs:
+            logged = [_logged(entry) for entry in logs]
+            if None in logged:
                 return None
-            row.update(logs=logs, fault=step.fault)
+            row.update(logs=logged, fault=step.fault)
         rows.append(row)
     return rows
 

@@ -6,7 +6,7 @@ The core fills a `StepRecord` for every step on every plane, so that recording i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
@@ -53,7 +53,12 @@ class Reward:
     def __init__(self, value: float, components: dict[str, float] | None = None) -> None:
         _set_value(self, value if type(value) is float and math.isfinite(value) else finite("reward", value))
         if components:
-            components = {name: finite(f"reward component {name!r}", part) for name, part in components.items()}
+            for part in components.values():
+                if type(part) is not float or not math.isfinite(part):
+                    components = {name: finite(f"reward component {name!r}", part) for name, part in components.items()}
+                    break
+            else:
+                components = {**components}
         _set_components(self, components or {})
 
 
@@ -133,7 +138,36 @@ def _draft_of(cls: type[Any]) -> Any:
     return type(f"_{cls.__name__}Draft", (), {"__slots__": cls.__slots__})
 
 
-_CallDraft, _OutcomeDraft = _draft_of(ToolCall), _draft_of(ToolOutcome)
+_CallDraft, _OutcomeDraft, _RewardDraft = _draft_of(ToolCall), _draft_of(ToolOutcome), _draft_of(Reward)
+
+WRAPS: Any = object()
+"""In place of the result of a tool that returned a plain value: `ToolOutcome.result` makes it when somebody looks."""
+
+_slot: Any = vars(ToolOutcome)["result"]
+
+
+def _result(outcome: ToolOutcome) -> ToolResult | None:
+    result: ToolResult | None = _slot.__get__(outcome)
+    if result is WRAPS:
+        result = ToolResult.wrapping(outcome.value)
+        _slot.__set__(outcome, result)
+    return result
+
+
+type.__setattr__(ToolOutcome, "result", property(_result, _slot.__set__, doc="What the tool returned."))
+
+
+_result_of: Callable[[ToolOutcome], Any] = _slot.__get__
+
+
+def wraps(outcome: ToolOutcome) -> bool:
+    """Whether the result is that of a plain value, and nobody has looked at it, so that nobody has changed it."""
+    return _result_of(outcome) is WRAPS
+
+
+def result_or_wraps(outcome: ToolOutcome) -> ToolResult | None:
+    """The result, or `WRAPS`."""
+    return _result_of(outcome)  # type: ignore[no-any-return]
 
 
 def call_made(name: str, arguments: dict[str, Any], step: int, plane: Plane, principal: str | None) -> ToolCall:
@@ -148,15 +182,28 @@ def call_made(name: str, arguments: dict[str, Any], step: int, plane: Plane, pri
     return call  # type: ignore[no-any-return]
 
 
-def outcome_made(result: ToolResult, value: Any, duration_s: float) -> ToolOutcome:
-    """The `ToolOutcome` of a tool that returned, made quickly."""
+def outcome_made(result: ToolResult | None, error: ToolFailure | None, value: Any, duration_s: float) -> ToolOutcome:
+    """A `ToolOutcome`, made quickly.
+
+    Args:
+        result: `WRAPS` where it is that of a plain value.
+    """
     outcome = _OutcomeDraft()
     outcome.result = result
-    outcome.error = None
+    outcome.error = error
     outcome.value = value
     outcome.duration_s = duration_s
     outcome.__class__ = ToolOutcome
     return outcome  # type: ignore[no-any-return]
+
+
+def reward_made(value: float, components: dict[str, float]) -> Reward:
+    """The `Reward` of parts that were found finite, made quickly."""
+    reward = _RewardDraft()
+    reward.value = value
+    reward.components = components
+    reward.__class__ = Reward
+    return reward  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,23 +98,9 @@ class ToolResult(Model):
         return to_plain(data, "result") if info.context is not PLAIN and isinstance(data, dict) else data
 
     @classmethod
-    def wrapping(cls, value: str | int | bool, text: str) -> ToolResult:
-        """The result of a tool that returned a plain value, which MCP wraps: `model_construct` without its search.
-
-        Args:
-            text: the value as an agent reads it.
-        """
-        return filled(
-            cls,
-            {
-                "content": [{"type": "text", "text": text}],
-                "structured_content": {"result": value},
-                "data": value,
-                "is_error": False,
-                "meta": {"fastmcp": {"wrap_result": True}},
-            },
-            _ALL_FIELDS,
-        )
+    def wrapping(cls, value: str | int | bool) -> ToolResult:
+        """The result of a tool that returned a plain value, which MCP wraps: `model_construct` without its search."""
+        return filled(cls, wrapping_fields(value), _ALL_FIELDS)
 
     @property
     def text(self) -> str:
@@ -123,6 +109,22 @@ class ToolResult(Model):
 
 
 _ALL_FIELDS = set(ToolResult.model_fields)
+
+
+def wrapping_fields(value: str | int | bool) -> dict[str, Any]:
+    """The fields of `ToolResult.wrapping`."""
+    return {
+        "content": [{"type": "text", "text": value if type(value) is str else json_text(value)}],
+        "structured_content": {"result": value},
+        "data": value,
+        "is_error": False,
+        "meta": {"fastmcp": {"wrap_result": True}},
+    }
+
+
+def json_text(value: object) -> str:
+    """An int or a bool, as JSON and an agent read it."""
+    return ("true" if value else "false") if type(value) is bool else str(value)
 
 
 def _text_of(block: dict[str, Any]) -> str:

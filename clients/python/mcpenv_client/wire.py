@@ -440,7 +440,12 @@ def step_data(
 def _around(
     body: dict[str, Any], reward: float | None, terminated: bool, truncated: bool, info: dict[str, Any]
 ) -> dict[str, Any]:
-    data: dict[str, Any] = {"observation": body, "reward": reward, "done": terminated or truncated}
+    return {"observation": body, **around_observation(reward, terminated, truncated, info)}
+
+
+def around_observation(reward: float | None, terminated: bool, truncated: bool, info: dict[str, Any]) -> dict[str, Any]:
+    """What stands beside ``observation`` in the ``data`` of its frame. ``info`` is plain."""
+    data: dict[str, Any] = {"reward": reward, "done": terminated or truncated}
     if terminated:
         data["terminated"] = True
     if truncated:

@@ -1,0 +1,134 @@
+"""Kept steps: the record of a step while its episode runs on, in as few objects as it can be.
+
+An episode holds thousands of records that nobody may ever look at. A whole one is nine objects for the cycle collector
+to pass over and 2 kB for the processor's caches to lose; a kept one is one object, and becomes whole when it is looked
+at.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcpenv_client.records import (
+    LogEntry,
+    Plane,
+    Reward,
+    StepRecord,
+    ToolCall,
+    ToolOutcome,
+    call_made,
+    outcome_made,
+    result_or_wraps,
+    reward_made,
+)
+from mcpenv_client.tools import ToolFailure, ToolResult
+
+_NO_LOGS: tuple[LogEntry, ...] = ()
+
+
+def kept(record: StepRecord) -> StepRecord:
+    """An equal record, to be held for long. What happens to the first from now on is not seen in it."""
+    step = _Draft()
+    step.call = _packed(record.call, record.outcome, record.reward, record.logs)
+    step.terminated = record.terminated
+    step.truncated = record.truncated
+    step.reason = record.reason
+    step.started_at = record.started_at
+    step.fault = record.fault
+    step.__class__ = KeptStep
+    return step  # type: ignore[no-any-return]
+
+
+Parts = tuple[
+    str,
+    dict[str, Any],
+    int,
+    Plane,
+    str | None,
+    ToolResult | None,
+    ToolFailure | None,
+    Any,
+    float,
+    float | None,
+    dict[str, float] | None,
+    tuple[LogEntry, ...],
+]
+"""Of the call its name, arguments, step, plane and principal; of the outcome the result (or `WRAPS`), the error, the
+value and the seconds; of the reward value and components; the logs."""
+
+
+def _packed(call: ToolCall, outcome: ToolOutcome, reward: Reward | None, logs: list[LogEntry]) -> Parts:
+    return (
+        call.name,
+        call.arguments,
+        call.step,
+        call.plane,
+        call.principal,
+        result_or_wraps(outcome),
+        outcome.error,
+        outcome.value,
+        outcome.duration_s,
+        None if reward is None else reward.value,
+        None if reward is None else reward.components,
+        tuple(logs) if logs else _NO_LOGS,
+    )
+
+
+def parts(step: StepRecord) -> Parts:
+    """What four of the fields are made of; a kept record does not become whole for it."""
+    held = _call.__get__(step)
+    return held if type(held) is tuple else _packed(held, step.outcome, step.reward, step.logs)
+
+
+_call, _outcome, _reward, _logs = (getattr(StepRecord, name) for name in ("call", "outcome", "reward", "logs"))
+
+
+def _make_whole(step: StepRecord) -> None:
+    packed = _call.__get__(step)
+    if type(packed) is tuple:
+        name, arguments, number, plane, principal, result, error, value, duration_s, reward, components, logs = packed
+        _outcome.__set__(step, outcome_made(result, error, value, duration_s))
+        _reward.__set__(step, None if reward is None else reward_made(reward, components))
+        _logs.__set__(step, [*logs])
+        _call.__set__(step, call_made(name, arguments, number, plane, principal))  # the last: others may look too
+    step.__class__ = StepRecord
+
+
+def _made_whole(slot: Any) -> property:
+    def get(step: StepRecord) -> Any:
+        _make_whole(step)
+        return slot.__get__(step)
+
+    def put(step: StepRecord, value: Any) -> None:
+        _make_whole(step)
+        slot.__set__(step, value)
+
+    return property(get, put)
+
+
+class KeptStep(StepRecord):
+    """A record whose slot ``call`` holds what four of its fields are made of. It becomes a `StepRecord`."""
+
+    __slots__ = ()
+
+    call = _made_whole(_call)
+    outcome = _made_whole(_outcome)
+    reward = _made_whole(_reward)
+    logs = _made_whole(_logs)
+
+    def __eq__(self, other: object) -> bool:
+        _make_whole(self)
+        return self == other
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        _make_whole(self)
+        return repr(self)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        _make_whole(self)
+        return self.__reduce_ex__(protocol)
+
+
+_Draft: Any = type("_StepDraft", (StepRecord.__mro__[1],), {"__slots__": StepRecord.__slots__})
