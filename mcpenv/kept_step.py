@@ -80,6 +80,14 @@ def parts(step: StepRecord) -> Parts:
     return held if type(held) is tuple else _packed(held, step.outcome, step.reward, step.logs)
 
 
+def has_result(step: StepRecord) -> bool:
+    """Whether its tool returned something; a kept record does not become whole for it."""
+    held = _call.__get__(step)
+    return (held[_RESULT] if type(held) is tuple else result_or_wraps(step.outcome)) is not None
+
+
+_RESULT = 5
+
 _call, _outcome, _reward, _logs = (getattr(StepRecord, name) for name in ("call", "outcome", "reward", "logs"))
 
 

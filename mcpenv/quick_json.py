@@ -88,27 +88,33 @@ def wrapping_reply(
         tail = orjson.dumps(around)
         if _too_large(tail):
             return None
-        if type(value) is str:
-            data = text = orjson.dumps(value).decode()
-        else:
-            data = json_text(value)
-            text = f'"{data}"'
         named = "" if request_id is None else f',"request_id":{orjson.dumps(request_id).decode()}'
-        return (
-            f'{_head(tool_name)}{text}}}],"structured_content":{{"result":{data}}},"data":{data},'
-            f'"is_error":false,"meta":{{"fastmcp":{{"wrap_result":true}}}}}},"error":null}},{tail.decode()[1:]}{named}}}'
-        )
+        return f'{_head(tool_name)}{wrapping_text(value)},"error":null}},{tail.decode()[1:]}{named}}}'
     except TypeError:  # an integer of more than 64 bits, say
         return None
+
+
+def wrapping_text(value: str | int | bool) -> str:
+    """The fields of `ToolResult.wrapping`.
+
+    Raises:
+        TypeError: orjson does not write it: a lone surrogate.
+    """
+    if type(value) is str:
+        data = text = orjson.dumps(value).decode()
+    else:
+        data = json_text(value)
+        text = f'"{data}"'
+    return (
+        f'{{"content":[{{"type":"text","text":{text}}}],"structured_content":{{"result":{data}}},"data":{data},'
+        '"is_error":false,"meta":{"fastmcp":{"wrap_result":true}}}'
+    )
 
 
 @lru_cache(1024)
 def _head(tool_name: str) -> str:
     name = orjson.dumps(tool_name).decode()
-    return (
-        f'{{"type":"observation","data":{{"observation":{{"metadata":{{}},"tool_name":{name},'
-        '"result":{"content":[{"type":"text","text":'
-    )
+    return f'{{"type":"observation","data":{{"observation":{{"metadata":{{}},"tool_name":{name},"result":'
 
 
 def _too_large(text: bytes) -> bool:

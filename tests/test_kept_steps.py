@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 
 from mcpenv import MCPEnvironment
 from mcpenv.context import EnvironmentContext
-from mcpenv.kept_step import KeptStep, kept, parts
+from mcpenv.kept_step import KeptStep, has_result, kept, parts
 from mcpenv_client.actions import CallToolAction
 from mcpenv_client.errors import ExecutionError
 from mcpenv_client.records import (
@@ -76,6 +76,7 @@ def test_a_kept_record_is_equal_in_every_way(record: StepRecord) -> None:
     assert kept(record).to_plain() == record.to_plain()
     adapter = TypeAdapter(StepRecord)
     assert adapter.dump_json(kept(record)) == adapter.dump_json(record)
+    assert has_result(kept(record)) == has_result(record) == (record.outcome.result is not None)
     assert parts(kept(record)) == parts(record) == parts(whole(kept(record)))
     assert kept(record).done == record.done
     assert (kept(record).started_at, kept(record).fault) == (record.started_at, record.fault)

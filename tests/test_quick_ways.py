@@ -302,6 +302,13 @@ def recorded(steps: list[StepRecord], **options: Any) -> RecordedEpisode:
                 st.none() | SCALARS.map(lambda value: wrapped("x", value)),
                 st.none() | st.builds(ToolFailure, error_type=st.sampled_from(ToolErrorType), message=st.text()),
                 st.just(object()),
+            )
+            | st.builds(
+                outcome_made,
+                st.just(WRAPS),
+                st.none(),
+                st.text() | st.integers(-(2**63), 2**63) | st.booleans(),
+                st.just(0.5),
             ),
             st.none() | st.floats(allow_nan=False, allow_infinity=False).map(lambda value: Reward(value, {"a": 1.0})),
             st.booleans(), st.booleans(), st.none() | st.text(), st.just(1.5), st.lists(LOGS, max_size=2),

@@ -14,10 +14,10 @@ from pydantic_core import CoreConfig, SchemaSerializer, to_json
 
 from mcpenv_client.records import WRAPS, LogEntry, StepRecord
 from mcpenv_client.tasks import OracleCall, Task, TaskLimits
-from mcpenv_client.tools import wrapping_fields
 from mcpenv_client.values import plain
 
 from ..kept_step import parts
+from ..quick_json import wrapping_text
 
 if TYPE_CHECKING:
     from .episodes import RecordedEpisode
@@ -107,15 +107,18 @@ def _steps(steps: Sequence[StepRecord], longest: int) -> list[dict[str, Any]] | 
                 math.isfinite(value) if kind is float else longest == ANY_LENGTH and _is_finite(value)
             ):
                 return None
+        fields: Any = None
         if result is WRAPS:
-            fields: dict[str, Any] | None = wrapping_fields(came)
-        else:
-            fields = None if result is None else result.__dict__
-        if fields is not None and longest != ANY_LENGTH:
-            for block in fields["content"]:
-                text = block.get("text")
-                if type(text) is not str or len(text) > longest:
-                    return None
+            if type(came) is str and len(came) > longest:
+                return None
+            fields = orjson.Fragment(wrapping_text(came))
+        elif result is not None:
+            fields = result.__dict__
+            if longest != ANY_LENGTH:
+                for block in fields["content"]:
+                    text = block.get("text")
+                    if type(text) is not str or len(text) > longest:
+                        return None
         if origin is None or at is not plane or who is not principal:
             plane, principal = at, who
             origin = _origin(plane, principal)

@@ -19,6 +19,7 @@ from mcpenv_client.tools import Mode, Tool
 from mcpenv_client.values import to_plain
 
 from ..errors import ConfigurationError
+from ..kept_step import has_result
 from ..sink import SpilledSteps
 from .episodes import OBSERVATIONS, RecordedEnvironment, RecordedEpisode, versions
 from .spilled import Spilled
@@ -237,7 +238,7 @@ class RecordingSink:
         observations = {
             str(step.call.step): seen
             for step in trajectory.steps
-            if step.outcome.result is None and (seen := own_observation(step)) is not None
+            if not has_result(step) and (seen := own_observation(step)) is not None
         }
         if observations:
             episode.extra[OBSERVATIONS] = observations
