@@ -27,7 +27,10 @@ _NO_LOGS: tuple[LogEntry, ...] = ()
 
 
 def kept(record: StepRecord) -> StepRecord:
-    """An equal record, to be held for long. What happens to the first from now on is not seen in it."""
+    """An equal record, to be held for long. Whose fields are set from now on is the other one alone.
+
+    Both have the same arguments, reward components and (where it was made already) result.
+    """
     step = _Draft()
     step.call = _packed(record.call, record.outcome, record.reward, record.logs)
     step.terminated = record.terminated
