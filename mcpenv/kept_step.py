@@ -27,7 +27,7 @@ _NO_LOGS: tuple[LogEntry, ...] = ()
 
 
 def kept(record: StepRecord) -> StepRecord:
-    """An equal record, to be held for long. Whose fields are set from now on is the other one alone.
+    """An equal record, to be held for long. A field that is set from now on is set in one of them alone.
 
     Both have the same arguments, reward components and (where it was made already) result.
     """
