@@ -7,6 +7,8 @@ at.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Mapping
 from typing import Any
 
 from mcpenv_client.records import (
@@ -23,14 +25,14 @@ from mcpenv_client.records import (
 )
 from mcpenv_client.tools import ToolFailure, ToolResult
 
-_NO_LOGS: tuple[LogEntry, ...] = ()
-
 
 def kept(record: StepRecord) -> StepRecord:
     """An equal record, to be held for long. A field that is set from now on is set in one of them alone.
 
-    Both have the same arguments, reward components and (where it was made already) result.
+    Both have the same arguments, logs, reward components and (where it was made already) result.
     """
+    if record.reward is not None and type(record.reward) is not Reward:
+        return record  # the author's own, with more in it
     step = _Draft()
     step.call = _packed(record.call, record.outcome, record.reward, record.logs)
     step.terminated = record.terminated
@@ -54,7 +56,7 @@ Parts = tuple[
     float,
     float | None,
     dict[str, float] | None,
-    tuple[LogEntry, ...],
+    list[LogEntry],
 ]
 """Of the call its name, arguments, step, plane and principal; of the outcome the result (or `WRAPS`), the error, the
 value and the seconds; of the reward value and components; the logs."""
@@ -73,7 +75,7 @@ def _packed(call: ToolCall, outcome: ToolOutcome, reward: Reward | None, logs: l
         outcome.duration_s,
         None if reward is None else reward.value,
         None if reward is None else reward.components,
-        tuple(logs) if logs else _NO_LOGS,
+        logs,  # itself: what a tool has left running may still log
     )
 
 
@@ -94,15 +96,19 @@ _RESULT = 5
 _call, _outcome, _reward, _logs = (getattr(StepRecord, name) for name in ("call", "outcome", "reward", "logs"))
 
 
+_making = threading.Lock()
+
+
 def _make_whole(step: StepRecord) -> None:
-    packed = _call.__get__(step)
-    if type(packed) is tuple:
-        name, arguments, number, plane, principal, result, error, value, duration_s, reward, components, logs = packed
-        _outcome.__set__(step, outcome_made(result, error, value, duration_s))
-        _reward.__set__(step, None if reward is None else reward_made(reward, components))
-        _logs.__set__(step, [*logs])
-        _call.__set__(step, call_made(name, arguments, number, plane, principal))  # the last: others may look too
-    step.__class__ = StepRecord
+    with _making:  # or what another thread has set meanwhile would be set back
+        packed = _call.__get__(step)
+        if type(packed) is tuple:
+            name, arguments, number, plane, principal, result, error, value, duration_s, reward, parts, logs = packed
+            _outcome.__set__(step, outcome_made(result, error, value, duration_s))
+            _reward.__set__(step, None if reward is None else reward_made(reward, parts))
+            _logs.__set__(step, logs)
+            _call.__set__(step, call_made(name, arguments, number, plane, principal))
+        step.__class__ = StepRecord
 
 
 def _made_whole(slot: Any) -> property:
@@ -121,6 +127,16 @@ class KeptStep(StepRecord):
     """A record whose slot ``call`` holds what four of its fields are made of. It becomes a `StepRecord`."""
 
     __slots__ = ()
+    __dataclass_fields__ = StepRecord.__dataclass_fields__  # orjson looks for them in the class itself
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """A `StepRecord`: what is made anew is not held."""
+        return StepRecord(*args, **kwargs)
+
+    @classmethod
+    def from_plain(cls, data: Mapping[str, Any]) -> Any:
+        """A `StepRecord`."""
+        return StepRecord.from_plain(data)
 
     call = _made_whole(_call)
     outcome = _made_whole(_outcome)

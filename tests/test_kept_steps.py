@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -134,12 +135,10 @@ def test_what_happens_to_the_record_that_was_kept_is_not_seen() -> None:
     record = StepRecord(ToolCall("a", {}, 1), outcome_made(WRAPS, None, "x", 0.5), Reward(1.0), logs=[])
     held = kept(record)
     record.reward, record.terminated = None, True
-    record.logs.append(LogEntry("info", "late"))
     assert record.outcome.result is not None
     record.outcome.result.content.clear()
     assert held.reward == Reward(1.0)
     assert not held.terminated
-    assert held.logs == []
     assert held.outcome.result == ToolResult.wrapping("x")
 
 
@@ -234,3 +233,67 @@ def test_who_changes_an_observation_does_not_change_the_record() -> None:
     result.content.clear()
     assert env.trajectory is not None
     assert env.trajectory.steps[0].outcome.result == ToolResult.wrapping("a")
+
+
+def test_it_is_written_by_orjson_as_a_dataclass() -> None:
+    env = World()
+    env.reset()
+    env.step(CallToolAction(tool_name="say", arguments={"text": "a"}))
+    assert env.trajectory is not None
+    text = orjson.dumps(env.trajectory, default=lambda model: model.model_dump())
+    assert json.loads(text)["steps"][0]["call"]["arguments"] == {"text": "a"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, init=False)
+class Explained(Reward):
+    why: str = ""
+
+    def __init__(self, value: float, why: str) -> None:
+        Reward.__init__(self, value)
+        object.__setattr__(self, "why", why)
+
+
+def test_a_reward_of_the_authors_own_class_stays_what_it_is() -> None:
+    record = StepRecord(ToolCall("a", {}, 1), outcome_made(WRAPS, None, "x", 0.5), Explained(1.0, "because"))
+    assert kept(record).reward == record.reward
+    assert getattr(kept(record).reward, "why", None) == "because"
+
+
+def test_what_a_tool_logs_when_it_has_returned_is_in_the_record() -> None:
+    record = StepRecord(ToolCall("a", {}, 1), outcome_made(WRAPS, None, "x", 0.5))
+    held = kept(record)
+    record.logs.append(LogEntry("info", "late"))
+    assert held.logs == [LogEntry("info", "late")]
+
+
+def test_another_can_be_made_of_it_by_its_class() -> None:
+    record = StepRecord(ToolCall("a", {"b": 1}, 1), outcome_made(WRAPS, None, "x", 0.5), Reward(1.0))
+    held = kept(record)
+    others = {"call": record.call, "outcome": record.outcome, "reward": record.reward, "logs": []}
+    assert dataclasses.replace(held, **others) == record
+    assert type(kept(record))(record.call, record.outcome, record.reward) == record
+    assert type(kept(record)).from_plain(record.to_plain()) == StepRecord.from_plain(record.to_plain())
+
+
+def test_what_one_thread_sets_stays_when_another_looks_first() -> None:
+    record = StepRecord(ToolCall("a", {"b": 1}, 1), outcome_made(WRAPS, None, "x", 0.5), Reward(1.0))
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    held = [kept(record) for _ in range(10_000)]
+    ready = threading.Barrier(2)
+
+    def look() -> None:
+        ready.wait()
+        for each in held:
+            assert each.reward is not None
+
+    thread = threading.Thread(target=look)
+    try:
+        thread.start()
+        ready.wait()
+        for each in held:
+            each.reward = Reward(2.0)
+    finally:
+        thread.join()
+        sys.setswitchinterval(before)
+    assert all(each.reward == Reward(2.0) for each in held)
