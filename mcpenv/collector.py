@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .memory_in_use import memory_in_use
+from .memory_in_use import MemoryInUse, memory_in_use
 
 YOUNG, MIDDLE, OLD = 2_000, 40, 10
 """Objects that a server makes, more than it frees, before the collector looks at the youngest; such looks before one at
@@ -25,7 +25,11 @@ LONG_S = 0.05
 """A look at everything that took longer than this is not taken again before `MORE` memory is in use."""
 
 MORE, MUCH_MORE = 1.25, 2.0
-"""Times what was in use after the last look at everything. At the second it is due, whatever has been counted."""
+"""Times what was in use after the last look at everything. At the second the next is due after one look at those that
+survived, not ten; that there are a quarter more objects Python wants all the same."""
+
+RARELY = 100
+"""Times as long as it took to learn what is in use, before that is asked again: the C library looks at all holes."""
 
 
 @contextmanager
@@ -44,10 +48,10 @@ def tuned_collector() -> Iterator[None]:
     try:
         yield
     finally:
-        if before[0]:
+        if looks in gc.callbacks:  # a program may have cleared them
             gc.callbacks.remove(looks)
-            if _ours():
-                gc.set_threshold(*before)
+        if before[0] and _ours():
+            gc.set_threshold(*before)
         gc.unfreeze()
 
 
@@ -56,11 +60,13 @@ class _Looks:
 
     Python counts what survives, and neither how large it is nor what is freed later. A server that makes as much as it
     frees has everything looked at again and again: with 9,000 sessions a second, in which nothing is answered. One
-    that holds a thousand large objects in cycles, and then others, has gigabytes of them before they are counted.
+    that holds a thousand games of a hundred objects and a megabyte in cycles, and then others, has gigabytes of them
+    before ten looks at those that survived are over.
     """
 
     def __init__(self) -> None:
-        self._left = memory_in_use()  # by the last look at everything
+        self._ask_at = 0.0
+        self._left = self._in_use()  # after the last look at everything
         self._was_long = False
         self._began = 0.0
         self._since = 0
@@ -73,17 +79,26 @@ class _Looks:
             self._began = time.perf_counter()
         elif generation == 2:
             self._was_long = time.perf_counter() - self._began > LONG_S
-            self._left, self._since = memory_in_use(), 0
+            self._left, self._since = self._in_use(), 0
             self._after(NEVER if self._was_long and self._left is not None else OLD)
         elif self._left is not None:
             self._since += 1
-            now = memory_in_use()
+            if time.perf_counter() < self._ask_at:
+                return
+            now = self._in_use()
             if now is None or now.exceeds(self._left, MUCH_MORE):
                 self._after(SOON)
             elif self._was_long and self._since >= OLD:
                 self._since = 0
                 if now.exceeds(self._left, MORE):
                     self._after(OLD)
+
+    def _in_use(self) -> MemoryInUse | None:
+        began = time.perf_counter()
+        now = memory_in_use()
+        ended = time.perf_counter()
+        self._ask_at = ended + RARELY * (ended - began)
+        return now
 
     def _after(self, looks: int) -> None:
         if _ours():

@@ -15,7 +15,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from mcpenv.collector import LONG_S, MIDDLE, NEVER, OLD, YOUNG, tuned_collector
+from mcpenv.collector import MIDDLE, NEVER, OLD, YOUNG, tuned_collector
 from mcpenv.memory_in_use import memory_in_use
 from mcpenv_client import EnvClient
 
@@ -148,14 +148,8 @@ def test_who_asks_for_it_has_late_garbage_freed_and_imports_passed_over(imported
 
 @pytest.fixture(scope="module")
 def crowd() -> Iterator[list[Any]]:
-    """So many objects that a look at all of them is long."""
-    held: list[Any] = []
-    took = 0.0
-    while took < 2 * LONG_S:
-        held.append(make_objects(500_000))
-        began = time.perf_counter()
-        gc.collect()
-        took = time.perf_counter() - began
+    """Many objects, whose look is taken for a long one."""
+    held = [make_objects(500_000) for _ in range(3)]
     yield held
     held.clear()
     gc.collect()  # or Python would wait for a quarter more than there was
@@ -169,7 +163,8 @@ LINUX = pytest.mark.skipif(memory_in_use() is None, reason="what is in use canno
 def guarded(crowd: list[Any]) -> Iterator[None]:
     """A server's collector that has had a long look at everything, with nothing put aside."""
     assert crowd
-    with tuned_collector():
+    with pytest.MonkeyPatch.context() as patch, tuned_collector():
+        patch.setattr("mcpenv.collector.LONG_S", 0.0)
         gc.unfreeze()
         gc.collect()
         yield
@@ -228,6 +223,38 @@ def test_large_garbage_is_looked_for_before_it_is_many_objects() -> None:
         assert gc.get_threshold() in ((YOUNG, MIDDLE, OLD), (YOUNG, MIDDLE, NEVER))
 
 
+@LINUX
+def test_what_is_in_use_is_asked_rarely_where_that_takes_long(
+    crowd: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def slow() -> Any:
+        asked.append(1)
+        end = time.perf_counter() + 0.2
+        while time.perf_counter() < end:
+            pass
+        return memory_in_use()
+
+    with guarded(crowd), looks() as seen:
+        monkeypatch.setattr("mcpenv.collector.memory_in_use", slow)
+        for _ in range(5 * MIDDLE):
+            assert len(make_objects(2 * YOUNG)) > 0
+    assert sum(generation == 1 for generation, _ in seen) > 1
+    assert len(asked) == 1
+
+
+def test_a_program_that_clears_the_callbacks_is_left_as_it_was() -> None:
+    before, callbacks = gc.get_threshold(), [*gc.callbacks]
+    try:
+        with tuned_collector():
+            gc.callbacks.clear()
+    finally:
+        gc.callbacks[:] = callbacks
+    assert gc.get_threshold() == before
+    assert gc.get_freeze_count() == 0
+
+
 def test_without_knowing_what_is_in_use_it_is_as_python_has_it(
     crowd: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,7 +263,8 @@ def test_without_knowing_what_is_in_use_it_is_as_python_has_it(
         assert gc.get_threshold() == (YOUNG, MIDDLE, OLD)
 
 
-def test_after_a_short_look_it_is_as_python_has_it() -> None:
+def test_after_a_short_look_it_is_as_python_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcpenv.collector.LONG_S", 1_000.0)
     with tuned_collector():
         gc.collect()
         assert gc.get_threshold() == (YOUNG, MIDDLE, OLD)

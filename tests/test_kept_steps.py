@@ -269,7 +269,7 @@ def test_what_a_tool_logs_when_it_has_returned_is_in_the_record() -> None:
 def test_another_can_be_made_of_it_by_its_class() -> None:
     record = StepRecord(ToolCall("a", {"b": 1}, 1), outcome_made(WRAPS, None, "x", 0.5), Reward(1.0))
     held = kept(record)
-    others = {"call": record.call, "outcome": record.outcome, "reward": record.reward, "logs": []}
+    others: dict[str, Any] = {"call": record.call, "outcome": record.outcome, "reward": record.reward, "logs": []}
     assert dataclasses.replace(held, **others) == record
     assert type(kept(record))(record.call, record.outcome, record.reward) == record
     assert type(kept(record)).from_plain(record.to_plain()) == StepRecord.from_plain(record.to_plain())
@@ -280,12 +280,12 @@ def test_what_one_thread_sets_stays_when_another_looks_first() -> None:
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     held = [kept(record) for _ in range(10_000)]
+    seen: list[Reward | None] = []
     ready = threading.Barrier(2)
 
     def look() -> None:
         ready.wait()
-        for each in held:
-            assert each.reward is not None
+        seen.extend(each.reward for each in held)
 
     thread = threading.Thread(target=look)
     try:
@@ -296,4 +296,5 @@ def test_what_one_thread_sets_stays_when_another_looks_first() -> None:
     finally:
         thread.join()
         sys.setswitchinterval(before)
+    assert len(seen) == len(held)
     assert all(each.reward == Reward(2.0) for each in held)
