@@ -71,7 +71,7 @@ class ControlSocket:
             return
         # A task whose context is at hand, so that what it will go on with can begin where a frame comes.
         context = contextvars.copy_context()
-        conversation.heard = Heard(server.inbox, context, context.copy())
+        conversation.heard = Heard(server.inbox, asyncio.get_running_loop(), context, context.copy())
         conversation.take(session)
         task = asyncio.get_running_loop().create_task(conversation.hold(session), context=context)
         try:

@@ -81,6 +81,7 @@ class Heard:
 
     Attributes:
         inbox: where frames come.
+        loop: on which.
         context: that of the conversation's task.
         outside: as that was in the beginning: what looks after a step that is under way is not inside of it.
         begun: what was begun in place of the task and waits for something: the task is to go on with it.
@@ -88,6 +89,7 @@ class Heard:
     """
 
     inbox: Inbox
+    loop: asyncio.AbstractEventLoop
     context: contextvars.Context
     outside: contextvars.Context
     begun: Begun | None = None
@@ -384,7 +386,7 @@ class Conversation:
             self._queue_if_late(arrival)
         self._idle = False
         work = self._serve_one(session, arrival, at_once=True)
-        loop = task.get_loop()
+        loop = heard.loop
         asyncio._enter_task(loop, task)
         try:
             awaited = heard.context.run(work.send, None)

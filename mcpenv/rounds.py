@@ -20,6 +20,14 @@ and the one that is under way then."""
 WARY = 16
 """Reads of a socket that took long once, before each of which all that there is to write is written."""
 
+FULL = 64
+"""Sockets that wait for a round, with which it begins. With more, what has been read is no longer in the processor's
+caches when it is served, and the first wait until the last have been read."""
+
+TURN_S = 0.1
+"""Seconds of a turn of the event loop after which no more rounds begin while it still reads: all else that is to run
+waits for them."""
+
 ALONE = 8
 """Rounds of one socket in a row after which the next are not begun: a turn of the event loop for nothing."""
 
@@ -60,7 +68,17 @@ class Rounds:
         owing: those who have.
     """
 
-    __slots__ = ("_alone", "_context", "_look_in", "_waiting", "_written_at", "gathers", "owing")
+    __slots__ = (
+        "_alone",
+        "_context",
+        "_look_in",
+        "_playing",
+        "_turn_began",
+        "_waiting",
+        "_written_at",
+        "gathers",
+        "owing",
+    )
 
     def __init__(self) -> None:
         self._waiting: deque[Socket] = deque()
@@ -68,19 +86,25 @@ class Rounds:
         self._alone = 0
         self._look_in = 1
         self._written_at = 0.0
+        self._turn_began: float | None = None  # None: nothing came in this turn of the event loop yet
+        self._playing = False
         self._context = contextvars.Context()  # of no socket
         self.gathers = False
 
     def take(self, socket: Socket) -> bool:
         """Let a socket on which something came wait for the next round; False: it is to read at once."""
-        if not self._waiting:
+        waiting = self._waiting
+        if self._turn_began is None:
             if self._alone >= ALONE:
                 self._look_in -= 1
                 if self._look_in:
                     return False
                 self._look_in = random.randint(1, LOOK_EVERY)
-            socket.loop.call_soon(self._play, socket.loop, context=self._context)
-        self._waiting.append(socket)
+            self._turn_began = time.perf_counter()
+            socket.loop.call_soon(self._play_last, socket.loop, context=self._context)
+        waiting.append(socket)
+        if len(waiting) >= FULL and not self._playing and time.perf_counter() - self._turn_began < TURN_S:
+            self._context.run(self._play, socket.loop)
         return True
 
     def write_if_late(self) -> None:
@@ -88,9 +112,15 @@ class Rounds:
         if time.perf_counter() - self._written_at > LONG_S:
             self._write()
 
+    def _play_last(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The round that ends what came in a turn of the event loop."""
+        self._turn_began = None
+        if self._waiting:
+            self._play(loop)
+
     def _play(self, loop: asyncio.AbstractEventLoop) -> None:
         waiting = self._waiting
-        self.gathers = len(waiting) > 1
+        self._playing, self.gathers = True, len(waiting) > 1
         self._alone = 0 if self.gathers else self._alone + 1
         before = self._written_at = time.perf_counter()
         try:
@@ -99,7 +129,7 @@ class Rounds:
                 if socket.wary and self.owing:
                     self._write()
                 try:
-                    socket.read_on()
+                    type(socket).read_on(socket)  # of the class: or each is looked for in the socket's own dict first
                 except Exception as error:  # noqa: BLE001 - of one socket; the others have their turn
                     socket.broke(error)
                 waiting.popleft()
@@ -113,18 +143,18 @@ class Rounds:
                     self._write()
                     before = self._written_at
         finally:
-            self.gathers = False
+            self._playing = self.gathers = False
             self._write()
             if waiting:  # the one that broke the round reads no more
                 waiting.popleft()
                 if waiting:
-                    loop.call_soon(self._play, loop, context=self._context)
+                    loop.call_soon(self._play_last, loop, context=self._context)
 
     def _write(self) -> None:
         owing, self.owing = self.owing, []
         for socket in owing:
             try:
-                socket.write_out()
+                type(socket).write_out(socket)
             except Exception as error:  # noqa: BLE001 - of one socket; the others are written
                 socket.broke(error)
         self._written_at = time.perf_counter()

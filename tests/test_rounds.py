@@ -13,7 +13,7 @@ from test_websocket_protocol import CLOSE, HANDSHAKE, PONG, TEXT, Line, frame
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from mcpenv.rounds import ALONE, LONG_S, LOOK_EVERY, WARY, Rounds
+from mcpenv.rounds import ALONE, FULL, LONG_S, LOOK_EVERY, TURN_S, WARY, Rounds
 from mcpenv.websocket_protocol import MAX_UNREAD_TEXT, MAX_UNWRITTEN, WebSocketProtocol
 
 
@@ -39,8 +39,8 @@ class Socket:
         self._log.append(f"broke {self._name}: {error}")
 
 
-def _work() -> None:
-    until = time.perf_counter() + 2 * LONG_S
+def _work(seconds: float = 2 * LONG_S) -> None:
+    until = time.perf_counter() + seconds
     while time.perf_counter() < until:
         pass
 
@@ -67,6 +67,52 @@ async def test_all_are_read_before_any_is_written() -> None:
     await asyncio.sleep(0)
     assert log == ["read a", "read b", "read c", "write a", "write b", "write c"]
     assert not rounds.gathers
+
+
+@_in_a_loop
+async def test_a_full_round_waits_for_no_more() -> None:
+    log: list[str] = []
+    rounds = Rounds()
+    for number in range(FULL + 1):
+        assert rounds.take(Socket(f"{number}", rounds, log))
+    whole = [f"read {number}" for number in range(FULL)] + [f"write {number}" for number in range(FULL)]
+    assert log == whole, "the event loop may have thousands of sockets to read before it comes to the end of its turn"
+    await asyncio.sleep(0)
+    assert log == [*whole, f"read {FULL}"], "what comes after it is the next round"
+    assert rounds.take(Socket("later", rounds, log))
+    await asyncio.sleep(0)
+    assert log[-1] == "read later"
+
+
+@_in_a_loop
+async def test_what_else_is_to_run_waits_for_no_more_rounds_than_fit_into_a_while() -> None:
+    log: list[str] = []
+    rounds = Rounds()
+    long = Socket("long", rounds, log, lambda: _work(TURN_S))
+    for socket in [long, *(Socket("other", rounds, log) for _ in range(3 * FULL))]:
+        assert rounds.take(socket)
+    assert log.count("read other") == FULL - 1, "of those that came with it; the others' round comes after"
+    await asyncio.sleep(0)
+    assert log.count("read other") == log.count("write other") == 3 * FULL
+    for _ in range(FULL):
+        assert rounds.take(Socket("next turn", rounds, log))
+    assert log[-1] == "write next turn", "the next turn of the event loop has a while of its own"
+
+
+@_in_a_loop
+async def test_no_round_begins_within_another() -> None:
+    log: list[str] = []
+    rounds = Rounds()
+
+    def many_come() -> None:
+        for _ in range(2 * FULL):
+            assert rounds.take(Socket("inner", rounds, log))
+
+    for socket in (Socket("a", rounds, log, many_come), Socket("b", rounds, log)):
+        assert rounds.take(socket)
+    await asyncio.sleep(0)
+    assert log[:3] == ["read a", "read b", "read inner"], "in the order in which they came, each once"
+    assert log.count("read inner") == log.count("write inner") == 2 * FULL
 
 
 @_in_a_loop
