@@ -15,6 +15,7 @@ from . import (
     budgets,
     concurrency,
     control,
+    growth,
     inside,
     mcp_calls,
     page,
@@ -38,6 +39,7 @@ BENCHMARKS: dict[str, Callable[[Effort], list[Row]]] = {
     "inside": inside.run,
     "starting": starting.run,
     "sessions": sessions.run,
+    "growth": growth.run,
     "concurrency": concurrency.run,
 }
 """By name: what measures rows."""

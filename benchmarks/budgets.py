@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from .growth import COUNTED, COUNTED_STEPS, COUNTED_TOOLS, GROWING, GROWING_IN_TURN, LONGER, MORE
 from .inside import BARE, BARE_BLOCKING, BLOCKING_CLIENT, BLOCKING_IN_THREAD, CLIENT
 from .mcp_calls import HANDSHAKE, MODERN, TUNED
 from .results import Results
 from .rows import CALLS, CPU, OURS, P50, Row
-from .sessions import EACH, GROWING, GROWING_IN_TURN, GROWTH, LONG, LONGER, SLOWER, THREADS
+from .sessions import EACH, GROWTH, LONG, SLOWER, THREADS
 from .starting import WALL
 from .steps import ASYNC, FLOOR, OPENENV
 from .tables import number_of
@@ -77,6 +78,7 @@ def own(name: str, factor: float = 1.0) -> Figure:
 
 STEP = f"/ws step, {ASYNC.name}"
 IDLE = "an idle session: its memory"
+MORE_SESSIONS = ("100", "1,000", "10,000")
 
 BUDGETS = (
     Budget("steps", STEP, "32 clients", f"calls/s, times {OPENENV}", ratio(OPENENV, CALLS), at_least=40),
@@ -125,13 +127,29 @@ BUDGETS = (
     Budget("sessions", IDLE, "1,000 sessions", "threads a session", own(THREADS), at_most=0.01),
     Budget("starting", "import of the client", "1", "on the clock", own(WALL), at_most=350, unit=" ms"),
     *(
-        Budget("sessions", GROWING_IN_TURN, f"{count} sessions", "p50, times that with 10", own(LONGER), at_most=1.2)
-        for count in ("100", "1,000", "10,000")
+        Budget("growth", path, f"{count} sessions", what, own(name), at_most=1.2)
+        for path, what, name in (
+            (GROWING_IN_TURN, "p50, times that with 10", LONGER),
+            (COUNTED, "instructions, times those with 10", MORE),
+        )
+        for count in MORE_SESSIONS
     ),
+    Budget("growth", COUNTED_TOOLS, "100 tools", "instructions, times those with one", own(MORE), at_most=1.2),
     Budget(
-        "sessions", GROWING_IN_TURN, "10,000 sessions", "CPU of a step, times that with 10", own(SLOWER), at_most=1.2
+        "growth", COUNTED_STEPS, "after 100,000 steps", "instructions, times those after 1,000", own(MORE), at_most=1.2
     ),
-    Budget("sessions", GROWING, "10,000 sessions", "CPU of a step, times that with 10", own(SLOWER), at_most=1.2),
+    *(
+        Budget(
+            "growth",
+            path,
+            f"{count} sessions",
+            "CPU, times that with 10; times the floor's",
+            lambda row: row.sides[OURS][SLOWER] / row.sides[FLOOR][SLOWER],
+            at_most=1.2,
+        )
+        for path in (GROWING_IN_TURN, GROWING)
+        for count in MORE_SESSIONS
+    ),
     Budget(
         "sessions",
         LONG,

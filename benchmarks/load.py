@@ -226,36 +226,45 @@ class WebSocketConnection(Connection):
                 self._open, data = True, rest
                 self._answered(head)
                 continue
-            if len(data) < 2:
-                break
-            size, start = data[1], 2
-            if size == 126:
-                size, start = int.from_bytes(data[2:4], "big"), 4
-            elif size == 127:
-                size, start = int.from_bytes(data[2:10], "big"), 10
-            end = start + size
-            if len(data) < start or len(data) < end:
+            start, end = payload_of(data)
+            if len(data) < end:
                 break
             kind, payload, data = data[0], data[start:end], data[end:]
-            if kind == 0x81:
+            if kind == TEXT:
                 self._answered(payload)
-            elif kind == 0x89:
-                self.transport.write(frame(payload, kind=0x8A))
-            elif kind == 0x88:
+            elif kind == PING:
+                self.transport.write(frame(payload, kind=PONG))
+            elif kind == CLOSE:
                 self._fail(ConnectionError(f"the server closed the WebSocket: {payload[2:].decode()}"))
                 self.transport.close()
         self._buffer = data
 
     def close(self) -> None:
         """Say goodbye and close."""
-        self.transport.write(_GOODBYE)
+        self.transport.write(GOODBYE)
         self.transport.close()
 
+
+TEXT, CLOSE, PING, PONG = 0x81, 0x88, 0x89, 0x8A
+"""First bytes of frames that are whole."""
 
 _MASK = os.urandom(4)
 
 
-def frame(payload: bytes, kind: int = 0x81) -> bytes:
+def payload_of(data: bytes) -> tuple[int, int]:
+    """Where the payload of a server's frame begins and ends; where less than its head has come: ends beyond it."""
+    if len(data) < 2:
+        return 2, 2
+    size = data[1]
+    if size < 126:
+        return 2, 2 + size
+    start = 4 if size == 126 else 10
+    if len(data) < start:
+        return start, start
+    return start, start + int.from_bytes(data[2:start], "big")
+
+
+def frame(payload: bytes, kind: int = TEXT) -> bytes:
     """A client's WebSocket frame, masked: a text, unless ``kind`` says otherwise."""
     size = len(payload)
     if size < 126:
@@ -269,7 +278,7 @@ def frame(payload: bytes, kind: int = 0x81) -> bytes:
     return head + _MASK + masked
 
 
-_GOODBYE = frame((1000).to_bytes(2, "big"), kind=0x88)
+GOODBYE = frame((1000).to_bytes(2, "big"), kind=CLOSE)
 
 
 def post(url: str, body: bytes, headers: dict[str, str] | None = None, method: str = "POST") -> bytes:
@@ -285,7 +294,7 @@ def post(url: str, body: bytes, headers: dict[str, str] | None = None, method: s
 
 async def open_http(url: str) -> HTTPConnection:
     """A connection to the server of a URL."""
-    _, connection = await asyncio.get_running_loop().create_connection(HTTPConnection, *_address(url))
+    _, connection = await asyncio.get_running_loop().create_connection(HTTPConnection, *address_of(url))
     return connection
 
 
@@ -298,16 +307,24 @@ async def open_websocket(url: str, headers: str = "") -> WebSocketConnection:
     Raises:
         WrongAnswer: the server refuses it.
     """
+    _, connection = await asyncio.get_running_loop().create_connection(WebSocketConnection, *address_of(url))
+    await connection.ask(upgrade(url, headers), UPGRADED)
+    return connection
+
+
+UPGRADED = b"HTTP/1.1 101"
+"""How the answer to an `upgrade` begins that is granted."""
+
+
+def upgrade(url: str, headers: str = "") -> bytes:
+    """The request for a WebSocket at a URL."""
     parts = urlsplit(url)
     path = parts.path + (f"?{parts.query}" if parts.query else "")
-    _, connection = await asyncio.get_running_loop().create_connection(WebSocketConnection, *_address(url))
     key = base64.b64encode(os.urandom(16)).decode()
-    await connection.ask(
+    return (
         f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n{headers}\r\n".encode(),
-        b"HTTP/1.1 101",
-    )
-    return connection
+        f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n{headers}\r\n"
+    ).encode()
 
 
 def drive(work: Coroutine[Any, Any, T]) -> T:
@@ -316,7 +333,8 @@ def drive(work: Coroutine[Any, Any, T]) -> T:
         return runner.run(work)
 
 
-def _address(url: str) -> tuple[str, int]:
+def address_of(url: str) -> tuple[str, int]:
+    """Host and port."""
     host, port = urlsplit(url).hostname, urlsplit(url).port
     assert host is not None and port is not None, url
     return host, port
@@ -333,7 +351,7 @@ async def one_round(clients: Sequence[Work], seconds: float, cpu: Callable[[], f
         cpu: reads the processor time of the server, in seconds.
     """
     latencies: list[float] = []
-    with _no_collection(), _awake():
+    with no_collection(), _awake():
         began, cpu_began = time.perf_counter(), cpu()
         await asyncio.gather(*(client(began + seconds, latencies) for client in clients))
         wall_s, cpu_s = time.perf_counter() - began, cpu() - cpu_began
@@ -341,7 +359,7 @@ async def one_round(clients: Sequence[Work], seconds: float, cpu: Callable[[], f
 
 
 @contextlib.contextmanager
-def _no_collection() -> Any:
+def no_collection() -> Iterator[None]:
     """Without the garbage collector of this process, whose pauses would be the server's."""
     gc.collect()
     gc.disable()

@@ -96,6 +96,32 @@ class Side:
         return self.server.resident_kib()
 
 
+class Rounds:
+    """A player whose rounds are kept.
+
+    Args:
+        seconds: the least that a round takes.
+
+    Attributes:
+        played: its rounds.
+    """
+
+    def __init__(self, player: Player, seconds: float = 0.0) -> None:
+        self._player = player
+        self._seconds = seconds
+        self.played: list[Round] = []
+
+    async def play(self, seconds: float) -> Round:
+        """One round."""
+        played = await self._player.play(max(seconds, self._seconds))
+        self.played.append(played)
+        return played
+
+    def resident_kib(self) -> int:
+        """The server's memory."""
+        return self._player.resident_kib()
+
+
 async def compare(path: str, load: str, sides: Mapping[str, Player], effort: Effort) -> Row:
     """Measure all sides, in turns: every round has each side once, and each side is first as often as the others."""
     rounds: dict[str, list[Round]] = {name: [] for name in sides}

@@ -130,13 +130,17 @@ def together(
     return dict(zip(servers, threads.map(stack.enter_context, servers.values()), strict=True))
 
 
-def mcpenv(target: Path, *options: str) -> contextlib.AbstractContextManager[Server]:
-    """``mcpenv run TARGET``, everything on."""
+def mcpenv(target: Path, *options: str, under: Sequence[str] = ()) -> contextlib.AbstractContextManager[Server]:
+    """``mcpenv run TARGET``, everything on.
+
+    Args:
+        under: a command that runs it, which comes before.
+    """
     return serve(
-        [sys.executable, "-m", "mcpenv", "run", target, "--port", "0", "--log-level", "error", *options],
+        [*under, sys.executable, "-m", "mcpenv", "run", target, "--port", "0", "--log-level", "error", *options]
     )
 
 
-def floor(*options: str) -> contextlib.AbstractContextManager[Server]:
-    """Starlette under uvicorn, which does no work."""
-    return serve([sys.executable, SIDES / "floor.py", *options])
+def floor(*options: str, under: Sequence[str] = ()) -> contextlib.AbstractContextManager[Server]:
+    """Starlette under uvicorn, which does no work; ``under``: as in `mcpenv`."""
+    return serve([*under, sys.executable, SIDES / "floor.py", *options])

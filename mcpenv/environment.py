@@ -100,7 +100,8 @@ class MCPEnvironment:
     max_steps: int | None = None
     """Steps after which an episode is truncated; None for no limit. May be set per instance."""
     max_kept_steps: int = 10_000
-    """Step records that a trajectory holds; older ones are dropped and counted."""
+    """Step records that a trajectory holds; older ones are dropped and counted. Several at once: until then it holds
+    up to one 64th more, and 256 at most."""
 
     if TYPE_CHECKING:
         task: Task | None

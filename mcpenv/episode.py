@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,10 @@ _RUNNING = EpisodeState.RUNNING
 
 TIME_LIMIT = "time_limit"
 """Why an episode ended whose task has a time, which is over."""
+
+DROPPED_PART, DROPPED_MOST = 64, 256
+"""Records that are dropped at once: that part of those that are held, and so many at most. What stays is moved each
+time, which for each step would take longer than the step."""
 
 
 class Episode:
@@ -259,27 +264,30 @@ class Episode:
         )
         self._end(not truncated, truncated, reason)
 
-    def add(self, record: StepRecord, keep: int) -> StepRecord | None:
+    def add(self, record: StepRecord, keep: int) -> Sequence[StepRecord]:
         """Keep a step that was judged; the episode ends with it if it said so.
 
         Args:
-            keep: how many records to hold.
+            keep: how many records to hold; a few more are, until they are dropped together.
 
         Returns:
-            The record that is held no more for it, if there is one.
+            The records that are held no more.
         """
         if not self.orchestrated:
-            return None
+            return ()
         trajectory = self.trajectory
         assert trajectory is not None
-        dropped: StepRecord | None = None
+        dropped: Sequence[StepRecord] = ()
         if record.reward is not None:
             trajectory.total_reward += record.reward.value
             self.scored = True
-        trajectory.steps.append(kept(record))
-        if len(trajectory.steps) > keep:
-            dropped = trajectory.steps.pop(0)
-            trajectory.dropped += 1
+        steps = trajectory.steps
+        steps.append(kept(record))
+        over = len(steps) - keep
+        if over > 0 and over > min(keep // DROPPED_PART, DROPPED_MOST):
+            dropped = steps[:over]
+            del steps[:over]  # moves all that stay
+            trajectory.dropped += over
         if (record.terminated or record.truncated) and self.state is _RUNNING:
             self._end(record.terminated, record.truncated, record.reason)
         return dropped

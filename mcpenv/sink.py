@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from mcpenv_client.records import StepRecord, Trajectory
@@ -23,7 +24,7 @@ class SpilledSteps(Protocol):
 class EpisodeSink(Protocol):
     """Takes episodes. Its methods are called from whichever thread the core runs in, and are quick: they hand over."""
 
-    def spill(self, trajectory: Trajectory, steps: list[StepRecord]) -> None:
+    def spill(self, trajectory: Trajectory, steps: Sequence[StepRecord]) -> None:
         """Take the oldest steps of a running episode, which is longer than its environment keeps."""
         ...
 

@@ -10,7 +10,7 @@ import inspect
 import math
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from fastmcp import FastMCP
@@ -180,19 +180,19 @@ class Stepping:
                 if cut.done and cut.fault is None and self._judging is not None and self._judging.owes_end:
                     cut.fault = ErrorCode.CANCELLED.value
             dropped = self.episode.add(cut, env.max_kept_steps)
-            if dropped is not None:
+            if dropped:
                 self._spill(dropped)
             raise
         finally:
             current.reset(token)
         dropped = self.episode.add(record, env.max_kept_steps)
-        if dropped is not None:
+        if dropped:
             self._spill(dropped)
         return record
 
-    def _spill(self, dropped: StepRecord) -> None:
+    def _spill(self, dropped: Sequence[StepRecord]) -> None:
         if self.sink is not None and self.episode.trajectory is not None:
-            self.sink.spill(self.episode.trajectory, [dropped])
+            self.sink.spill(self.episode.trajectory, dropped)
 
     async def _with_end(self, judging: Judging, record: StepRecord) -> Reward | None:
         """The reward of the step that ends the episode, with what the end is worth."""

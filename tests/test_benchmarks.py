@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import math
 import os
@@ -17,11 +18,14 @@ from pathlib import Path
 import pytest
 from websockets.frames import Opcode
 from websockets.protocol import Protocol, Side
+from websockets.sync.server import ServerConnection
+from websockets.sync.server import serve as blocking_server
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from benchmarks import budgets, page  # noqa: E402
 from benchmarks.__main__ import BENCHMARKS, OTHERS, main  # noqa: E402
+from benchmarks.busy_socket import BusyWebSocket  # noqa: E402
 from benchmarks.effort import SMOKE, Effort  # noqa: E402
 from benchmarks.load import (  # noqa: E402
     Round,
@@ -31,6 +35,7 @@ from benchmarks.load import (  # noqa: E402
     frame,
     open_http,
     open_websocket,
+    payload_of,
     percentile,
     post,
 )
@@ -148,6 +153,50 @@ def test_frames_are_what_a_websocket_server_reads(size: int) -> None:
     server.receive_data(frame(payload, kind=0x82))
     (received,) = server.events_received()
     assert (received.opcode, received.data) == (Opcode.BINARY, payload)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 65_535, 65_536, 100_000])
+def test_frames_of_a_server_are_whole_when_all_of_them_has_come(size: int) -> None:
+    client = Protocol(Side.SERVER)
+    client.send_text(b"x" * size)
+    whole = b"".join(client.data_to_send())
+    start, end = payload_of(whole)
+    assert whole[start:end] == b"x" * size and end == len(whole)
+    assert all(payload_of(whole[:come])[1] > come for come in {0, 1, 2, 3, 4, 9, end - 1} if come < end)
+
+
+def test_a_socket_that_waits_without_sleep_is_answered_whatever_comes_between() -> None:
+    def serve(socket: ServerConnection) -> None:
+        for said in socket:
+            if said == "in pieces":
+                socket.socket.sendall(b"\x89\x03abc\x81\x05an")
+                socket.socket.sendall(b"swe")
+            elif said == "with a ping behind it":
+                socket.socket.sendall(b"\x81\x01a\x89\x04more")
+            elif said == "goodbye":
+                socket.close(reason="enough")
+            else:
+                socket.send(said)
+
+    server = blocking_server(serve, "127.0.0.1", 0, ping_interval=None)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        url = f"ws://127.0.0.1:{server.socket.getsockname()[1]}/"
+        with contextlib.closing(BusyWebSocket(url)) as socket:
+            assert socket.ask(frame(b"in pieces"), b"swe") == b"answe"
+            assert socket.ask(frame(b"with a ping behind it")) == b"a"
+            socket.answer_pings()
+            assert socket.ask(frame(b"x" * 70_000)) == b"x" * 70_000
+            with pytest.raises(WrongAnswer, match="hello"):
+                socket.ask(frame(b"hello"), b"mark")
+            with pytest.raises(ConnectionError, match="enough"):
+                socket.ask(frame(b"goodbye"))
+        with pytest.raises(WrongAnswer, match="403"), floor() as other:
+            BusyWebSocket(f"{other.base.replace('http', 'ws')}/nothing")
+    finally:
+        server.shutdown()
+        thread.join()
 
 
 @pytest.mark.slow

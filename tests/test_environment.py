@@ -326,6 +326,21 @@ def test_old_records_are_dropped_and_counted() -> None:
     assert env.trajectory.dropped == 3 and env.trajectory.total_reward == 15.0
 
 
+def test_of_many_records_several_old_ones_are_dropped_at_once() -> None:
+    env = CounterEnvironment(target=1_000)
+    env.max_kept_steps = 128
+    env.reset()
+    trajectory, held = env.trajectory, []
+    assert trajectory is not None
+    for _ in range(134):
+        env.call_tool("add")
+        held.append((trajectory.steps[0].call.step, len(trajectory.steps), trajectory.dropped))
+    assert held[127:] == [(1, 128, 0), (1, 129, 0), (1, 130, 0), (4, 128, 3), (4, 129, 3), (4, 130, 3), (7, 128, 6)]
+    env.max_kept_steps = 10
+    env.call_tool("add")
+    assert [step.call.step for step in trajectory.steps] == [*range(126, 136)] and trajectory.dropped == 125
+
+
 # -- the end
 
 

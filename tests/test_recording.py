@@ -176,16 +176,20 @@ def test_an_episode_that_nobody_gave_a_seed_has_one_that_plays_it_again(recorder
     assert [env.call_tool("roll").text for _ in range(3)] == said
 
 
-def test_an_episode_longer_than_its_environment_keeps_is_recorded_from_its_first_step(recorder: Recorder) -> None:
+@pytest.mark.parametrize("keep", [10, 200])
+def test_an_episode_longer_than_its_environment_keeps_is_recorded_from_its_first_step(
+    recorder: Recorder, keep: int
+) -> None:
     class Short(Dice):
-        max_kept_steps = 10
+        max_kept_steps = keep
 
     env = Short()
     recorder.attach(env)
     env.reset(target=10**6)
     for number in range(700):
         env.call_tool("say", {"text": str(number)})
-    assert env.trajectory is not None and env.trajectory.dropped == 690
+    assert env.trajectory is not None and env.trajectory.dropped == 700 - len(env.trajectory.steps)
+    assert keep <= len(env.trajectory.steps) <= keep * 65 // 64
     env.close()
     recorder.flush()
     (recorded,) = read_episodes(recorder.directory)
@@ -193,11 +197,12 @@ def test_an_episode_longer_than_its_environment_keeps_is_recorded_from_its_first
     assert [step.call.arguments["text"] for step in recorded.trajectory.steps] == [str(n) for n in range(700)]
 
 
+@pytest.mark.parametrize("keep", [10, 200])
 def test_what_continues_an_episode_longer_than_its_environment_keeps_is_recorded_from_its_first_step(
-    recorder: Recorder,
+    recorder: Recorder, keep: int
 ) -> None:
     class Short(Dice):
-        max_kept_steps = 10
+        max_kept_steps = keep
 
     env = Short()
     recorder.attach(env)

@@ -175,7 +175,7 @@ class RecordingSink:
             self._writer, self._jobs, self._lists, self._environment, listed, self._waits, self._patience_s
         )
 
-    def spill(self, trajectory: Trajectory, steps: list[StepRecord]) -> None:
+    def spill(self, trajectory: Trajectory, steps: Sequence[StepRecord]) -> None:
         """Keep steps that the trajectory holds no longer, until it is over."""
         spilled = self._spilled.get(trajectory.episode_id)
         if spilled is None:
