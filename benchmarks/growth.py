@@ -32,6 +32,9 @@ MANY_IN_TURN, GROWING_IN_TURN = "/ws step, one session after the other", "/ws st
 COUNTED = "/ws step, one session after the other, counted"
 COUNTED_TOOLS, COUNTED_STEPS = "/ws step, more tools, counted", "/ws step in a long episode, counted"
 
+UNPINGED = "3600"
+"""Seconds between pings where a server is counted: it runs some fifty times slower, and time does not."""
+
 MOST_COUNTED = 100_000
 """Steps of an episode at most, where a server is counted."""
 
@@ -68,15 +71,15 @@ def _rows(effort: Effort) -> list[Row]:
     }
     for name, start in STARTS.items():
         counts = [count for count in effort.sessions if name != OPENENV or count <= OPENENV_SESSIONS]
-        with ExitStack() as stack:
-            servers = together(stack, {str(count): start() for count in counts})
-            of = dict(zip(counts, servers.values(), strict=True))
-            for path, measure in ((MANY, _at_once), (MANY_IN_TURN, _in_turn)):
+        for path, measure in ((MANY, _at_once), (MANY_IN_TURN, _in_turn)):
+            with ExitStack() as stack:
+                servers = together(stack, {str(count): start() for count in counts})
+                of = dict(zip(counts, servers.values(), strict=True))
                 seen, compared = drive(measure(name, of, effort))
-                for count in counts:
-                    rows[path, count].sides[name] = seen[count]
-                for count in counts[1:]:
-                    growing[path, count].sides[name] = compared[count]
+            for count in counts:
+                rows[path, count].sides[name] = seen[count]
+            for count in counts[1:]:
+                growing[path, count].sides[name] = compared[count]
     for row in rows.values():
         add_ratios(row, CALLS, CPU)
     return [*rows.values(), *growing.values()]
@@ -168,13 +171,16 @@ async def _growing(
 
 def _counted(effort: Effort) -> list[Row]:
     """Instructions are the same however busy the machine is, and whatever is in the processor's caches."""
-    sides: dict[str, Start] = {OURS: ours, FLOOR: floor}
+    sides: dict[str, Start] = {
+        OURS: partial(ours, "--ping-interval-s", UNPINGED),
+        FLOOR: partial(floor, "websockets-sansio", UNPINGED),
+    }
     sessions = {
         name: {count: counted(start, name, count) for count in effort.sessions} for name, start in sides.items()
     }
     tools = {OURS: {count: counted(with_tools(count), OURS, 1) for count in (1, effort.tools)}}
     late = min(effort.steps, MOST_COUNTED)
-    steps = {OURS: {before: counted(ours, OURS, 1, before) for before in (late // 100, late)}}
+    steps = {OURS: {before: counted(sides[OURS], OURS, 1, before) for before in (late // 100, late)}}
     return [
         *_beside_the_least(COUNTED, "{:,} sessions", sessions),
         *_beside_the_least(COUNTED_TOOLS, "{:,} tools", tools),
@@ -184,7 +190,9 @@ def _counted(effort: Effort) -> list[Row]:
 
 def with_tools(count: int) -> Start:
     """Mcpenv's server of an environment with so many tools."""
-    return partial(mcpenv, SIDES / "mcpenv_mcp.py", "--set", f"tools={count}", "--set", "sync=false")
+    return partial(
+        mcpenv, SIDES / "mcpenv_mcp.py", "--set", f"tools={count}", "--set", "sync=false", "--ping-interval-s", UNPINGED
+    )
 
 
 def _beside_the_least(path: str, load: str, seen: Mapping[str, Mapping[int, float]]) -> list[Row]:

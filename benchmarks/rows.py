@@ -127,7 +127,9 @@ async def compare(path: str, load: str, sides: Mapping[str, Player], effort: Eff
     rounds: dict[str, list[Round]] = {name: [] for name in sides}
     names = list(sides)
     for number in range(-1, effort.rounds):
-        for name in (*names[number % len(names) :], *names[: number % len(names)]):
+        turned = number // 2 % len(names)
+        order = [*names[turned:], *names[:turned]]
+        for name in order if number % 2 == 0 else reversed(order):
             try:
                 played = await sides[name].play(effort.round_s)
             except Exception as error:

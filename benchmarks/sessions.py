@@ -31,9 +31,9 @@ ROOM = 20_000
 Start = Callable[[], AbstractContextManager[Server]]
 
 
-def ours(under: Sequence[str] = ()) -> AbstractContextManager[Server]:
+def ours(*options: str, under: Sequence[str] = ()) -> AbstractContextManager[Server]:
     """Mcpenv's server, with room for all."""
-    return mcpenv(SIDES / "mcpenv_tools.py", "--max-sessions", str(ROOM), under=under)
+    return mcpenv(SIDES / "mcpenv_tools.py", "--max-sessions", str(ROOM), *options, under=under)
 
 
 def run(effort: Effort) -> list[Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
+import itertools
 import math
 import os
 import shutil
@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -117,11 +118,24 @@ class Metronome:
 def test_sides_of_a_row_take_turns_after_a_round_that_is_thrown_away() -> None:
     order: list[str] = []
     sides = {OURS: Metronome("ours", 0.001, order), "peer": Metronome("peer", 0.004, order)}
-    row = asyncio.run(compare("path", "load", sides, dataclasses.replace(SMOKE, rounds=4)))
-    assert order[2:] == ["ours", "peer", "peer", "ours"] * 2
+    row = asyncio.run(compare("path", "load", sides, replace(SMOKE, rounds=4)))
+    assert [order[begin] for begin in (2, 4, 6, 8)] == ["ours", "peer", "peer", "ours"]
     assert row.sides[OURS] == pytest.approx({CALLS: 1000, P50: 1, P99: 2, CPU: 500, "MiB": 2})
     assert row.ratios["peer"][CALLS].middle == pytest.approx(4)
     assert row.ratios["peer"][CPU].middle == pytest.approx(0.25)
+
+
+def test_each_side_begins_as_often_and_comes_after_each_other() -> None:
+    order: list[str] = []
+    names = ["a", "b", "c", "d"]
+    asyncio.run(
+        compare("path", "load", {name: Metronome(name, 0.001, order) for name in names}, replace(SMOKE, rounds=8))
+    )
+    rounds = [order[begin : begin + 4] for begin in range(4, 36, 4)]
+    assert all(sorted(each) == names for each in rounds)
+    assert sorted(each[0] for each in rounds) == sorted(names * 2)
+    before = {one: {first for first, second in itertools.pairwise(order) if second == one} for one in names}
+    assert all(len(others - {one}) >= 2 for one, others in before.items())
 
 
 def test_percentiles_are_values_that_were_seen() -> None:
@@ -227,7 +241,7 @@ def test_requests_of_both_eras_are_answered_whatever_the_framing() -> None:
     async def call(base: str, era: str, progress: bool) -> list[bytes]:
         url = f"{base}/mcp"
         async with closing([connection := await open_http(url)]):
-            request = await opened(connection, url, era, dataclasses.replace(CALL, progress=progress))
+            request = await opened(connection, url, era, replace(CALL, progress=progress))
             return [await connection.ask(request, CALL.mark) for _ in range(3)]
 
     ours = mcpenv(SIDES / "mcpenv_mcp.py", "--set", "tools=3", "--set", "sync=false")
@@ -333,7 +347,7 @@ def test_rows_that_are_missing_or_new_fail_a_run_that_shall_have_those_of_anothe
     published = Results.read(PUBLISHED)
     assert published.unlike(published) == []
     row = published.rows["inside"][0]
-    lacking = dataclasses.replace(published, rows={**published.rows, "inside": published.rows["inside"][1:]})
+    lacking = replace(published, rows={**published.rows, "inside": published.rows["inside"][1:]})
     assert lacking.unlike(published) == [f"inside has no row {row.path!r} with {', '.join(row.sides)}"]
     assert published.unlike(lacking) == [f"inside has a new row {row.path!r} with {', '.join(row.sides)}"]
 
