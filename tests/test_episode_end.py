@@ -6,7 +6,7 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import httpx
@@ -91,7 +91,7 @@ class Sink:
     def resume(self, trajectory: Trajectory, spilled: SpilledSteps) -> None:
         raise AssertionError
 
-    def spill(self, trajectory: Trajectory, steps: list[StepRecord]) -> None:
+    def spill(self, trajectory: Trajectory, steps: Sequence[StepRecord]) -> None:
         self.taken.extend(steps)
 
     def episode_over(self, trajectory: Trajectory) -> None:

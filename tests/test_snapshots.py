@@ -9,7 +9,7 @@ import random
 import sqlite3
 import tempfile
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -751,7 +751,7 @@ class Kept:
     def resume(self, trajectory: Trajectory, spilled: SpilledSteps) -> None:
         raise AssertionError
 
-    def spill(self, trajectory: Trajectory, steps: list[StepRecord]) -> None:
+    def spill(self, trajectory: Trajectory, steps: Sequence[StepRecord]) -> None:
         raise AssertionError("no episode here is so long")
 
     def episode_over(self, trajectory: Trajectory) -> None:
