@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from mcpenv_client.wire import FrameType, decode_frame, encode_reply
+from mcpenv_client.wire import Frame, FrameType, decode_frame, encode_reply
 
 Handler = Callable[[ServerConnection], Awaitable[None]]
 T = TypeVar("T")
@@ -90,6 +90,16 @@ def refused(code: str, message: str = "no", **data: Any) -> str:
     return encode_reply("error", {"message": message, "code": code, **data})
 
 
+def until(reached: Callable[[], bool]) -> None:
+    """Look again and again; another thread is on its way there."""
+    waited = threading.Event()
+    for _ in range(int(LIMIT_S / 0.001)):
+        if reached():
+            return
+        waited.wait(0.001)
+    raise AssertionError("it was not reached")
+
+
 class Echo:
     """A server of one tool, ``echo``; it knows who called and in which order.
 
@@ -146,3 +156,49 @@ def free_port() -> int:
         one.bind(("127.0.0.1", 0))
         port: int = one.getsockname()[1]
         return port
+
+
+async def until_goodbye(socket: ServerConnection) -> AsyncIterator[Frame]:
+    """The frames that come, without the last: a server that does not end then is waited for."""
+    async for text in socket:
+        frame = decode_frame(text)
+        if frame.type is FrameType.CLOSE:
+            return
+        yield frame
+
+
+class Patient:
+    """A server whose tool ``hold`` is answered when ``release`` is called; others at once. Counts what ran."""
+
+    def __init__(self) -> None:
+        self.held = threading.Event()
+        self.ran: list[str] = []
+        self._waiting: list[tuple[ServerConnection, str | None]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def __call__(self, socket: ServerConnection) -> None:
+        self._loop = asyncio.get_running_loop()
+        async for frame in until_goodbye(socket):
+            if frame.type is FrameType.STEP:
+                word = frame.data["arguments"].get("word", "")
+                self.ran.append(word)
+                if frame.data["tool_name"] == "hold":
+                    self._waiting.append((socket, frame.request_id))
+                    self.held.set()
+                    continue
+                await socket.send(named(said(word), frame.request_id))
+            else:
+                await socket.send(named(observation(), frame.request_id))
+
+    def release(self) -> None:
+        """Answer what is held."""
+        assert self._loop is not None
+        for held, request_id in self._waiting:
+            answer = named(said("held"), request_id)
+            asyncio.run_coroutine_threadsafe(held.send(answer), self._loop).result(LIMIT_S)
+        self._waiting.clear()
+
+
+def named(text: str, request_id: str | None) -> str:
+    """A frame's text, with a request id."""
+    return text if request_id is None else text[:-1] + f',"request_id":"{request_id}"}}'

@@ -9,10 +9,7 @@ import datetime
 import gc
 import inspect
 import ipaddress
-import itertools
 import os
-import random
-import signal
 import socket
 import ssl
 import subprocess
@@ -20,14 +17,25 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from client_servers import LIMIT_S, Echo, observation, refused, said, server_in_thread
+from client_servers import (
+    LIMIT_S,
+    Echo,
+    Patient,
+    named,
+    observation,
+    refused,
+    said,
+    server_in_thread,
+    until,
+    until_goodbye,
+)
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -40,18 +48,7 @@ from websockets.server import ServerProtocol
 from mcpenv_client import CapacityReached, ConnectionFailed, EnvClient, SessionLost
 from mcpenv_client.blocking_connection import Turns
 from mcpenv_client.shared_loop import SHARED_LOOP
-from mcpenv_client.wire import Frame, FrameType, decode_frame, encode_reply
-
-
-@pytest.fixture
-def echo() -> Echo:
-    return Echo()
-
-
-@pytest.fixture
-def url(echo: Echo) -> Iterator[str]:
-    with server_in_thread(echo) as address:
-        yield address
+from mcpenv_client.wire import FrameType, encode_reply
 
 
 def test_who_asks_first_has_its_turn_first() -> None:
@@ -74,16 +71,6 @@ def test_who_asks_first_has_its_turn_first() -> None:
         turns.leave(first)
     assert order == [-1, *range(8)]
     assert not turns.taken
-
-
-def until(reached: Callable[[], bool]) -> None:
-    """Look again and again; another thread is on its way there."""
-    waited = threading.Event()
-    for _ in range(int(LIMIT_S / 0.001)):
-        if reached():
-            return
-        waited.wait(0.001)
-    raise AssertionError("it was not reached")
 
 
 def test_who_leaves_the_queue_is_not_waited_for() -> None:
@@ -122,234 +109,6 @@ def test_a_thread_that_asks_again_at_once_starves_no_other(url: str) -> None:
             each.result(LIMIT_S)
 
 
-# -- interrupts
-
-
-async def until_goodbye(socket: ServerConnection) -> AsyncIterator[Frame]:
-    """The frames that come, without the last: a server that does not end then is waited for."""
-    async for text in socket:
-        frame = decode_frame(text)
-        if frame.type is FrameType.CLOSE:
-            return
-        yield frame
-
-
-class Patient:
-    """A server whose tool ``hold`` is answered when ``release`` is called; others at once. Counts what ran."""
-
-    def __init__(self) -> None:
-        self.held = threading.Event()
-        self.ran: list[str] = []
-        self._waiting: list[tuple[ServerConnection, str | None]] = []
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    async def __call__(self, socket: ServerConnection) -> None:
-        self._loop = asyncio.get_running_loop()
-        async for frame in until_goodbye(socket):
-            if frame.type is FrameType.STEP:
-                word = frame.data["arguments"].get("word", "")
-                self.ran.append(word)
-                if frame.data["tool_name"] == "hold":
-                    self._waiting.append((socket, frame.request_id))
-                    self.held.set()
-                    continue
-                await socket.send(_under(said(word), frame.request_id))
-            else:
-                await socket.send(_under(observation(), frame.request_id))
-
-    def release(self) -> None:
-        """Answer what is held."""
-        assert self._loop is not None
-        for held, request_id in self._waiting:
-            answer = _under(said("held"), request_id)
-            asyncio.run_coroutine_threadsafe(held.send(answer), self._loop).result(LIMIT_S)
-        self._waiting.clear()
-
-
-def _under(text: str, request_id: str | None) -> str:
-    return text if request_id is None else text[:-1] + f',"request_id":"{request_id}"}}'
-
-
-class Interrupted(BaseException):
-    """What a signal's handler raises."""
-
-
-# Python says so where a handler raises in a finalizer, or before a coroutine that was made is handed over.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
-@pytest.mark.parametrize("twice", [False, True])
-@pytest.mark.parametrize("named", [False, True])
-def test_interrupts_at_any_moment_cost_at_most_the_session(named: bool, twice: bool) -> None:
-    """The next call has the answer that belongs to it, or the session is lost; nothing hangs or runs twice."""
-    moments = random.Random(named + 2 * twice)
-    left = 0
-
-    def interrupt(*_: Any) -> None:
-        nonlocal left
-        if not left:
-            return
-        left -= 1
-        signal.setitimer(signal.ITIMER_REAL, moments.uniform(0.000005, 0.00006) if left else 0)
-        raise Interrupted
-
-    server = Patient()
-    before = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        with server_in_thread(server) as url:
-            env = EnvClient(url, message_timeout_s=LIMIT_S).sync()
-            answered = lost = interrupted = 0
-            for turn in range(400):
-                env.reset()
-                began = time.monotonic()
-                try:
-                    left = 1 + twice
-                    signal.setitimer(signal.ITIMER_REAL, moments.uniform(0.00005, 0.001))
-                    assert _echo(env, f"first-{turn}", named) == f"first-{turn}"
-                except (Interrupted, SessionLost):
-                    interrupted += 1
-                left = 0
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                for word in (f"second-{turn}", f"third-{turn}"):
-                    try:
-                        assert _echo(env, word, named) == word
-                        answered += 1
-                    except SessionLost as error:
-                        assert "within" not in str(error)
-                        lost += 1
-                assert time.monotonic() - began < LIMIT_S / 2
-            env.close()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    assert interrupted > 20
-    assert answered > 100
-    assert (lost > 10) is not named  # a call with a name loses nothing but its answer
-    assert all(server.ran.count(word) == 1 for word in set(server.ran))
-
-
-def _echo(env: Any, word: str, named: bool) -> str:
-    text: str = env.call_tool("echo", {"word": word}, request_id=word if named else None).text
-    return text
-
-
-def test_a_handlers_own_timeout_is_the_callers() -> None:
-    """The idiom of an alarm that raises."""
-
-    def out_of_time(*_: Any) -> None:
-        raise TimeoutError("the alarm's")
-
-    server = Patient()
-    before = signal.signal(signal.SIGALRM, out_of_time)
-    try:
-        with server_in_thread(server) as url, EnvClient(url, resume=True).sync() as env:
-            env.reset()
-            signal.setitimer(signal.ITIMER_REAL, 0.05)
-            with pytest.raises(TimeoutError, match="the alarm's"):
-                env.call_tool("hold", {"word": "a"})
-            assert env.call_tool("echo", {"word": "b"}).text == "b"
-    finally:
-        signal.signal(signal.SIGALRM, before)
-
-
-def test_a_handler_may_use_the_client_that_is_interrupted() -> None:
-    server = Patient()
-    seen: list[Any] = []
-
-    def look(*_: Any) -> None:
-        seen.append(env.call_tool("echo", {"word": "within"}, request_id="within").text)
-        server.release()
-
-    before = signal.signal(signal.SIGALRM, look)
-    try:
-        with server_in_thread(server) as url, EnvClient(url).sync() as env:
-            env.reset()
-            threading.Thread(target=_alarm_once, args=(server.held,)).start()
-            assert env.call_tool("hold", {"word": "a"}, request_id="held").text == "held"
-    finally:
-        signal.signal(signal.SIGALRM, before)
-    assert seen == ["within"]
-
-
-def _alarm_once(held: threading.Event) -> None:
-    held.wait(LIMIT_S)
-    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
-
-
-def test_an_interrupt_while_it_waits_costs_a_named_call_nothing_but_its_answer() -> None:
-    """Another thread's call under way on the same socket is answered all the same."""
-    server = Patient()
-    with server_in_thread(server) as url, EnvClient(url).sync() as env:
-        env.reset()
-        main, interrupted = threading.get_ident(), threading.Event()
-
-        def interrupt() -> None:
-            server.held.wait(LIMIT_S)
-            signal.pthread_kill(main, signal.SIGUSR1)
-
-        def raise_it(number: int, frame: Any) -> None:
-            interrupted.set()
-            raise RuntimeError("interrupted")
-
-        before = signal.signal(signal.SIGUSR1, raise_it)
-        thread = threading.Thread(target=interrupt)
-        thread.start()
-        try:
-            with pytest.raises(RuntimeError, match="interrupted"):
-                env.call_tool("hold", {"word": "a"}, request_id="mine")
-        finally:
-            signal.signal(signal.SIGUSR1, before)
-            thread.join(LIMIT_S)
-        assert interrupted.is_set()
-        server.release()  # an answer that nobody waits for
-        assert env.call_tool("echo", {"word": "b"}).text == "b"
-
-
-CLOSED_BY_A_HANDLER = """
-import signal, sys
-from mcpenv_client import EnvClient, SessionLost
-env = EnvClient(sys.argv[1]).sync()
-env.reset()
-signal.signal(signal.SIGTERM, lambda *_: env.close())
-try:
-    env.call_tool("hold", {"word": "x"})
-except SessionLost as lost:
-    print("lost", flush=True)
-"""
-
-
-def test_a_signals_handler_may_close_the_client_that_its_thread_waits_at() -> None:
-    server = Patient()
-    with server_in_thread(server) as url:
-        command = [*STRICT_PYTHON, "-c", CLOSED_BY_A_HANDLER, url]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            try:
-                assert server.held.wait(LIMIT_S)
-                process.send_signal(signal.SIGTERM)
-                out, err = process.communicate(timeout=LIMIT_S)
-            finally:
-                process.kill()
-        assert (out.split(), err, process.returncode) == (["lost"], "", 0)
-
-
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals of POSIX")
-def test_a_handler_may_close_it_at_any_moment_of_a_step(url: str) -> None:
-    moments = random.Random(7)
-    clients: list[Any] = []
-    before = signal.signal(signal.SIGALRM, lambda *_: clients[-1].close())
-    try:
-        for _ in range(100):
-            clients.append(EnvClient(url).sync())
-            clients[-1].reset()
-            began = time.monotonic()
-            signal.setitimer(signal.ITIMER_REAL, moments.uniform(0.00002, 0.001))
-            with pytest.raises(SessionLost, match="closed"):
-                for turn in itertools.count():
-                    assert clients[-1].call_tool("echo", {"word": f"{turn}"}).text == f"{turn}"
-            assert time.monotonic() - began < LIMIT_S / 3  # nobody waits for the one that it interrupts
-    finally:
-        signal.signal(signal.SIGALRM, before)
-
-
 # -- threads that share one client
 
 
@@ -377,9 +136,9 @@ def test_calls_of_one_name_at_once_are_all_answered() -> None:
                 names.append(frame.request_id)
                 if len(names) == 4:
                     for name in names:
-                        await socket.send(_under(said("done"), name))
+                        await socket.send(named(said("done"), name))
             else:
-                await socket.send(_under(observation(), frame.request_id))
+                await socket.send(named(observation(), frame.request_id))
 
     with server_in_thread(twice) as url, EnvClient(url).sync() as env, ThreadPoolExecutor(4) as pool:
         env.reset()
@@ -429,7 +188,7 @@ def test_large_messages_both_ways_at_once() -> None:
                 answer = encode_reply("trajectory", {"episode_id": large, "steps": []})
             else:
                 answer = said(str(len(frame.data["arguments"]["text"])))
-            await socket.send(_under(answer, frame.request_id))
+            await socket.send(named(answer, frame.request_id))
 
     with (
         server_in_thread(one_at_a_time, max_size=None, write_limit=1024) as url,
@@ -649,7 +408,7 @@ def test_a_class_with_ways_of_its_own_is_served_by_the_shared_thread(url: str) -
         assert env.both() == ["a", "b"]
     with Typed(url).sync() as env, ThreadPoolExecutor(1, thread_name_prefix="mine") as pool:
         env.reset()
-        assert env.step(None).text == "mcpenv-client call"  # asked for by the main thread
+        assert env.step(None).text == "MainThread"
         assert pool.submit(env.step, None).result(LIMIT_S).text == "mine_0"
     assert not inspect.iscoroutinefunction(env.step)
 
@@ -798,7 +557,7 @@ def test_many_large_messages_at_once_from_many_threads() -> None:
 
     async def one_at_a_time(socket: ServerConnection) -> None:
         async for frame in until_goodbye(socket):
-            await socket.send(_under(said(frame.data["arguments"]["text"]), frame.request_id))
+            await socket.send(named(said(frame.data["arguments"]["text"]), frame.request_id))
 
     with (
         server_in_thread(one_at_a_time, write_limit=1024) as url,
@@ -816,7 +575,7 @@ def pinging_for_ever() -> Iterator[str]:
 
     async def flood(socket: ServerConnection) -> None:
         async for frame in until_goodbye(socket):
-            await socket.send(_under(observation(), frame.request_id))
+            await socket.send(named(observation(), frame.request_id))
             pings = ServerProtocol()
             pings.state = socket.protocol.state
             pings.send_ping(b"x")
@@ -853,96 +612,6 @@ def test_a_flood_at_an_idle_client_takes_the_shared_loop_from_nobody() -> None:
         assert done.wait(LIMIT_S)
         env._client._connection.abandon()
         env.close()
-
-
-def test_an_interrupt_ends_the_attempt_to_connect() -> None:
-    class Late(Exception):
-        """The alarm's."""
-
-    def out_of_time(*_: Any) -> None:
-        raise Late
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:  # takes connections, and says nothing
-        env = EnvClient(f"http://127.0.0.1:{listening.getsockname()[1]}", connect_timeout_s=3_600).sync()
-        before = signal.signal(signal.SIGALRM, out_of_time)
-        try:
-            signal.setitimer(signal.ITIMER_REAL, 0.2)
-            with pytest.raises(Late):
-                env.reset()
-        finally:
-            signal.signal(signal.SIGALRM, before)
-        env.close()  # which waits for the attempt
-
-
-# As above.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
-@pytest.mark.parametrize("named", [True, False])
-def test_a_second_interrupt_at_once_cancels_no_less(named: bool) -> None:
-    """The first one's call is held by the server: whoever calls next must not wait for it."""
-    moments, left, lost = random.Random(1), 0, 0
-
-    def interrupt(*_: Any) -> None:
-        nonlocal left
-        if left:
-            left -= 1
-            if left:
-                signal.setitimer(signal.ITIMER_REAL, moments.uniform(2e-6, 6e-5))
-            raise Interrupted
-
-    server = Patient()
-    before = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        with server_in_thread(server) as url:
-            env = EnvClient(url, message_timeout_s=3_600).sync()
-            for turn in range(100):
-                env.reset()
-                left = 2
-                signal.setitimer(signal.ITIMER_REAL, moments.uniform(0.0005, 0.002))
-                try:
-                    try:
-                        env.call_tool("hold", {"word": "x"}, request_id=f"held-{turn}" if named else None)
-                    except Interrupted:
-                        while left:
-                            pass
-                except Interrupted:
-                    pass
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                if named:
-                    assert _echo(env, f"after-{turn}", named) == f"after-{turn}"
-                else:
-                    try:
-                        assert _echo(env, f"after-{turn}", named) == f"after-{turn}"  # it was not sent
-                    except SessionLost as error:
-                        assert "cancelled" in str(error)
-                        lost += 1
-            env.close()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    assert named or lost > 10
-
-
-def test_an_interrupted_call_leaves_nothing_that_holds_its_client() -> None:
-    server = Patient()
-    before = signal.signal(signal.SIGALRM, _raise_interrupted)
-    try:
-        with server_in_thread(server) as url:
-            env = EnvClient(url).sync()
-            env.reset()
-            threading.Thread(target=_alarm_once, args=(server.held,)).start()
-            with pytest.raises(Interrupted):
-                env.call_tool("hold", {"word": "a"}, request_id="mine")
-            connection = weakref.ref(env._client._connection)
-            env._client._connection._lost = "for this test"  # or it warns that it was not closed
-            del env
-            until(lambda: gc.collect() >= 0 and connection() is None)
-    finally:
-        signal.signal(signal.SIGALRM, before)
-
-
-def _raise_interrupted(*_: Any) -> None:
-    raise Interrupted
 
 
 IN_CONTEXT: contextvars.ContextVar[str] = contextvars.ContextVar("IN_CONTEXT", default="none")

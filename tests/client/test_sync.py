@@ -13,7 +13,6 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -33,17 +32,6 @@ from mcpenv_client import (
 from mcpenv_client.shared_loop import SHARED_LOOP
 
 PROCESS_LIMIT_S = 60
-
-
-@pytest.fixture
-def echo() -> Echo:
-    return Echo()
-
-
-@pytest.fixture
-def url(echo: Echo) -> Iterator[str]:
-    with server_in_thread(echo) as address:
-        yield address
 
 
 def run_script(script: str, url: str, *python: str) -> subprocess.CompletedProcess[str]:

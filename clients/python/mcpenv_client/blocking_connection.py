@@ -9,11 +9,10 @@ import time
 import warnings
 from collections import deque
 from functools import partial
-from typing import Any
 
 from websockets.exceptions import ConnectionClosed
 
-from . import forks, porters
+from . import forks, handlers, porters
 from .blocking_socket import Attempt, BlockingSocket
 from .exchanges import FAREWELL_S, Exchanges, Waiting
 from .handshake import Handshake
@@ -69,10 +68,10 @@ class Turns:
 
 
 class BlockingConnection(Exchanges):
-    """One socket for threads. Its coroutines wait for no event loop: they are driven by one `send`.
+    """One socket for threads. Its coroutines wait for no event loop: the thread that calls drives them.
 
-    Any thread may call but the main thread, in which a signal's handler may come between any two instructions: it has
-    a porter call.
+    The main thread asks with handlers of signals held back. It goes on in a porter when one of them is due, and where
+    it would wait for another thread.
     """
 
     def __init__(self, sock: BlockingSocket, handshake: Handshake) -> None:
@@ -89,7 +88,7 @@ class BlockingConnection(Exchanges):
     @classmethod
     async def open(cls, handshake: Handshake) -> BlockingConnection:
         """Connect, without a proxy; see `Handshake.explained`."""
-        attempt, job = Attempt(), porters.current()
+        attempt, job = Attempt(), await porters.in_a_porter()
         if job is not None:
             job.on_cancel(attempt.give_up)
         with handshake.explained():
@@ -112,24 +111,25 @@ class BlockingConnection(Exchanges):
         job = porters.current()
         if job is not None:
             job.on_cancel(None)  # nothing is sent for nobody
-        self._refuse_if_lost()
-        if request_id is not None:
-            return self._read(self._ask(text, limit_s, request_id, job), answer)
-        ticket, is_had = self._turns.ask()
+        holds = job is None and handlers.hold_back()
         try:
-            if not is_had:
-                if job is not None:
-                    job.on_cancel(partial(self._turns.wake, ticket))
-                self._turns.wait(ticket)
-                if job is not None:
-                    job.on_cancel(None)
-                self._refuse_if_lost()
-            return self._read(self._ask(text, limit_s, None, job), answer)
+            self._refuse_if_lost()
+            if request_id is not None:
+                return self._read(await self._ask(text, limit_s, request_id, holds), answer)
+            ticket, is_had = self._turns.ask()
+            try:
+                if not is_had:
+                    await self._wait_for_the_turn(ticket, holds)
+                return self._read(await self._ask(text, limit_s, None, holds), answer)
+            finally:
+                self._turns.leave(ticket)
         finally:
-            self._turns.leave(ticket)
+            if holds and porters.current() is None:
+                handlers.let_go()
 
     async def close(self, farewell: str) -> None:
         """Say ``farewell`` if nobody waits for a reply, and close the socket: as `Connection.close`."""
+        await porters.in_a_porter()
         if self._reason() is not None:
             return
         silent = not self._turns.taken and self._socket.is_open
@@ -175,14 +175,22 @@ class BlockingConnection(Exchanges):
         finally:
             self.abandon()
 
-    def _ask(self, text: str, limit_s: float, request_id: str | None, job: porters.Job[Any] | None) -> Reply:
+    async def _wait_for_the_turn(self, ticket: threading.Lock, holds: bool) -> None:
+        job = await porters.in_a_porter(holds=holds)
+        if job is not None:
+            job.on_cancel(partial(self._turns.wake, ticket))
+        self._turns.wait(ticket)
+        if job is not None:
+            job.on_cancel(None)
+        self._refuse_if_lost()
+
+    async def _ask(self, text: str, limit_s: float, request_id: str | None, holds: bool) -> Reply:
         with self._state:
             waiting = self._expect(request_id, time.monotonic(), limit_s)
         try:
-            if job is not None:
-                job.on_cancel(partial(self._give_up, waiting))
-            return self._send_then_receive(text, waiting, math.inf if job is None else LOOK_UP_S)
+            return await self._send_then_receive(text, waiting, holds)
         except TimeoutError as error:
+            job = porters.current()
             if waiting.given_up or (request_id is not None and job is not None and porters.is_forgotten(job)):
                 raise porters.Abandoned from error
             raise self._is_late(waiting) from error
@@ -194,6 +202,7 @@ class BlockingConnection(Exchanges):
         finally:
             with self._state:
                 self._forget(waiting)
+            job = porters.current()
             if job is not None:
                 job.on_cancel(None)
 
@@ -206,9 +215,13 @@ class BlockingConnection(Exchanges):
                 waiting.given_up = True
                 self._changed.notify_all()
 
-    def _send_then_receive(self, text: str, waiting: Waiting, look_up_s: float) -> Reply:
+    async def _send_then_receive(self, text: str, waiting: Waiting, holds: bool) -> Reply:
         closed: ConnectionClosed | None = None
         message = 0
+        job = porters.current()
+        if job is not None:
+            job.on_cancel(partial(self._give_up, waiting))
+        look_up_s = LOOK_UP_S if holds or job is not None else math.inf
         try:
             message = self._socket.send(text)
         except ConnectionClosed as error:
@@ -218,12 +231,12 @@ class BlockingConnection(Exchanges):
         while waiting.reply is None:
             if self._become_reader(waiting):
                 try:
-                    reply = decode_reply(self._receive(waiting, look_up_s))
-                    with self._state:
-                        self._give(reply)
-                finally:
-                    self._read_no_more()
-            elif self._socket.is_written(message):
+                    self._read_one(waiting, look_up_s)
+                except handlers.Due:
+                    await self._go_on_in_a_porter(waiting, holds)
+                continue
+            await self._go_on_in_a_porter(waiting, holds)
+            if self._socket.is_written(message):
                 self._let_others_read(waiting)
             else:
                 self._push(waiting)
@@ -231,12 +244,27 @@ class BlockingConnection(Exchanges):
             raise closed
         return waiting.reply
 
+    async def _go_on_in_a_porter(self, waiting: Waiting, holds: bool) -> None:
+        job = await porters.in_a_porter(holds=holds)
+        if job is not None:
+            job.on_cancel(partial(self._give_up, waiting))
+
+    def _read_one(self, waiting: Waiting, look_up_s: float) -> None:
+        """Receive one frame on behalf of all who wait, and give it to whom it answers. For the reader."""
+        try:
+            reply = decode_reply(self._receive(waiting, look_up_s))
+            with self._state:
+                self._give(reply)
+        finally:
+            self._read_no_more()
+
     def _receive(self, waiting: Waiting, look_up_s: float) -> str | bytes:
         """The next message, whosever it is.
 
         Raises:
             ConnectionClosed: the connection has ended.
             TimeoutError: this caller's time is over, or nobody wants its reply any more.
+            Due: a handler of a signal is to be run.
         """
         while True:
             now = time.monotonic()

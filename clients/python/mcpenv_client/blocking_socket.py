@@ -25,6 +25,7 @@ from websockets.http11 import USER_AGENT, Response
 from websockets.protocol import Event, State
 from websockets.uri import parse_uri
 
+from . import handlers
 from .handshake import Handshake
 from .shared_loop import SHARED_LOOP
 
@@ -80,7 +81,7 @@ class BlockingSocket:
     """A control socket.
 
     Any number of threads may send; one at a time receives. While nobody receives, `tend` has to be called now and then,
-    to answer pings. None of them may be the main thread, where a signal's handler can interrupt what must be whole.
+    to answer pings. Where handlers of signals run, they are to be held back: what one raises would leave halves.
 
     Args:
         sock: connected, with the handshake done.
@@ -204,6 +205,7 @@ class BlockingSocket:
         Raises:
             ConnectionClosed: the connection has ended, and all that came was received.
             TimeoutError: none came in time.
+            Due: a handler of a signal is to be run.
         """
         while not self._unread:
             if self._cut:
@@ -363,7 +365,7 @@ class BlockingSocket:
                 return
             self._waiters += 1
         try:
-            ready(_left(deadline))
+            (handlers.wait if handlers.are_held() else _wait)(ready, _left(deadline))
         finally:
             with self._mutex:
                 self._waiters -= 1
@@ -441,6 +443,10 @@ def _addresses(host: str, port: int, deadline: float, *, is_local: bool) -> list
         return await asyncio.wait_for(addresses, _timeout(deadline))
 
     return SHARED_LOOP.run(look_up())
+
+
+def _wait(ready: Callable[[float], object], seconds: float) -> object:
+    return ready(seconds)
 
 
 def _waiter(sock: socket.socket, what: int) -> Callable[[float], object]:

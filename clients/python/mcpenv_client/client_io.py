@@ -78,7 +78,7 @@ class InLoop:
 
 
 class InThread:
-    """In the thread that calls: its coroutines never wait for an event loop, so that one `send` drives them.
+    """In the thread that calls: its coroutines never wait for an event loop; all they await is a porter.
 
     What is not a plain connection to a server (by way of a proxy, or after a redirection) and what is seldom asked
     for (over HTTP) is left to the shared loop.
@@ -89,7 +89,7 @@ class InThread:
 
     async def sleep(self, seconds: float) -> None:
         over = threading.Event()
-        job = porters.current()
+        job = await porters.in_a_porter()
         if job is not None:
             job.on_cancel(over.set)
         over.wait(seconds)
@@ -97,10 +97,10 @@ class InThread:
             job.on_cancel(None)
 
     async def open(self, handshake: Handshake) -> AnyConnection:
+        job = await porters.in_a_porter()
         connection = (_is_direct(handshake) and await _direct(handshake)) or _Elsewhere(
             SHARED_LOOP.run(Connection.open(handshake))
         )
-        job = porters.current()
         try:
             if job is not None:
                 job.on_cancel(None)
@@ -110,6 +110,7 @@ class InThread:
         return connection
 
     async def fetch(self, base_url: str, options: ConnectionOptions, path: str, data: Any = None) -> Any:
+        await porters.in_a_porter()
         return SHARED_LOOP.run(fetch(base_url, options, path, data))
 
 
@@ -142,9 +143,11 @@ class _Elsewhere:
     async def exchange(
         self, text: str, answer: str, timeout_s: float | None = None, *, request_id: str | None = None
     ) -> Reply:
+        await porters.in_a_porter()
         return SHARED_LOOP.run(self._connection.exchange(text, answer, timeout_s, request_id=request_id))
 
     async def close(self, farewell: str) -> None:
+        await porters.in_a_porter()
         SHARED_LOOP.run(self._connection.close(farewell))
 
     def abandon(self) -> None:
@@ -162,6 +165,7 @@ class _BlockingLock:
         self._process = forks.number()
 
     async def __aenter__(self) -> None:
+        await porters.in_a_porter()
         if self._process != forks.number():  # who had it when the process was forked is not here
             self._lock, self._process = threading.Lock(), forks.number()
         self._lock.acquire()

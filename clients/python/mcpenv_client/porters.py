@@ -1,8 +1,8 @@
-"""Threads that do what the main thread asks of a blocking client.
+"""Threads that go on with what the main thread began for a blocking client.
 
-Python runs the handlers of signals in its main thread, between any two instructions. What one raises there (Ctrl-C, an
-alarm's error) would leave a socket, a lock or a turn in a state that nobody can know. So the main thread only waits:
-for a thread in which no handler runs. Other threads do their work themselves.
+A coroutine of a blocking client is driven by the thread that calls, without an event loop. The main thread, in which
+handlers of signals run, holds them back while it does what must be whole (see `handlers`). What may take long, and what
+is under way when one is due, goes on in a thread in which none runs, and the main thread only waits for it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import queue
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from types import FrameType
 from typing import Any, Generic, TypeVar
+
+from . import handlers
 
 T = TypeVar("T")
 Stop = Callable[[], object]
@@ -52,7 +54,7 @@ class Call(Generic[T]):
 
 
 class Job(Call[T]):
-    """A coroutine that waits for no event loop, run by a porter while the main thread waits for its result."""
+    """A coroutine that waits for no event loop, gone on with by a porter while the main thread waits for its result."""
 
     __slots__ = ("_cancelled", "_context", "_mutex", "_stop")
 
@@ -67,11 +69,9 @@ class Job(Call[T]):
         """In a porter: run it; gives what tells the main thread."""
         _here.job = self
         try:
-            self.on_cancel(None)
             self._result = self._context.run(drive, self._coroutine)
         except BaseException as error:  # noqa: BLE001 - it is raised where the call was made
             self._error = error
-            self._coroutine.close()  # it may not have begun
         finally:
             _here.job = None
         return self._done.release
@@ -144,16 +144,26 @@ _WAITED_FOR: list[_WaitedFor] = []
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """In the main thread: the coroutine's result. What interrupts the wait (Ctrl-C, say) cancels it."""
-    if sys.is_finalizing():
-        return drive(coroutine)  # no thread but this one runs any more
-    if _WAITED_FOR:
+    """In the thread that calls: the coroutine's result. What interrupts the wait for a porter cancels it."""
+    if _WAITED_FOR and handlers.is_main():
         _cancel_the_forgotten()
+    try:
+        asked = coroutine.send(None)
+    except StopIteration as finished:
+        result: T = finished.value
+        return result
+    if asked is not _ELSEWHERE:
+        coroutine.close()
+        raise RuntimeError(_NO_LOOP)
+    # With the handlers held back.
     job = Job(coroutine)
     waited_for = (job, sys._getframe())
     _WAITED_FOR.append(waited_for)
     try:
-        _give(job.play)
+        try:
+            _give(job.play)
+        finally:
+            handlers.let_go()
         result = job.wait()
     except BaseException:
         _give(job.cancel)  # of no effect if it is the coroutine that raised
@@ -186,15 +196,50 @@ def _has_ended(frame: FrameType) -> bool:
     return True
 
 
+class _Elsewhere:
+    """What a coroutine awaits to be gone on with by a porter. Handlers are held back then."""
+
+    def __await__(self) -> Generator[_Elsewhere, None, None]:
+        yield self
+
+
+_ELSEWHERE = _Elsewhere()
+
+
+_NO_LOOP = "a blocking client waited for an event loop, and there is none"
+
+
+async def in_a_porter(*, holds: bool = False) -> Job[Any] | None:
+    """Go on where no handler runs.
+
+    Args:
+        holds: whether the caller holds handlers back. It does not any more, if it goes on in a porter.
+
+    Returns:
+        The job of this thread, if it is a porter.
+
+    Raises:
+        Abandoned: the job was cancelled before it was gone on with.
+    """
+    job = current()
+    # At the end of the interpreter, no thread but the main one runs any more.
+    if job is None and not sys.is_finalizing() and (holds or handlers.hold_back()):
+        await _ELSEWHERE
+        job = current()
+        assert job is not None
+        job.on_cancel(None)
+    return job
+
+
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine of which nothing waits for an event loop."""
+    """In a porter: the result of a coroutine of which nothing waits for an event loop."""
     try:
         coroutine.send(None)
     except StopIteration as finished:
         result: T = finished.value
         return result
     coroutine.close()
-    raise RuntimeError("a blocking client waited for an event loop, and there is none")
+    raise RuntimeError(_NO_LOOP)
 
 
 def _give(do: Callable[[], Stop | None]) -> None:
@@ -209,4 +254,4 @@ def _give(do: Callable[[], Stop | None]) -> None:
 if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_FREE.clear)
 
-__all__ = ["Abandoned", "Call", "Job", "current", "drive", "is_forgotten", "run"]
+__all__ = ["Abandoned", "Call", "Job", "current", "in_a_porter", "is_forgotten", "run"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -68,15 +67,15 @@ class BlockingClient:
 class SyncEnvClient(BlockingClient, Generic[ObsT, StateT]):
     """`EnvClient` with blocking methods: what `EnvClient.sync` gives.
 
-    The thread that calls sends, waits for the reply and reads it; the main thread, in which handlers of signals run,
-    has that done by another. Only a client whose class has methods of its own, which may use asyncio, is served by the
-    event loop that the sync clients of a process share.
+    The thread that calls sends, waits for the reply and reads it. Handlers of signals run while it waits, or when the
+    call is over. Only a client whose class has methods of its own, which may use asyncio, is served by the event loop
+    that the sync clients of a process share.
     """
 
     def __init__(self, client: EnvClient[Any, ObsT, StateT]) -> None:
         self._waits_here = not _has_ways_of_its_own(type(client))
         if self._waits_here:
-            super().__init__(client._in_thread(), _run_in_a_thread)
+            super().__init__(client._in_thread(), porters.run)
         else:
             super().__init__(client)
         self._original = client  # which may own what its subclass has made
@@ -129,13 +128,6 @@ class SyncEnvClient(BlockingClient, Generic[ObsT, StateT]):
 
 _KNOWN = ("__init__", "_step_payload", "_parse_result", "_parse_state")
 """What a typed client overrides; none of it waits."""
-
-
-def _run_in_a_thread(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that waits for no event loop."""
-    if threading.get_ident() == threading.main_thread().ident:
-        return porters.run(coroutine)
-    return porters.drive(coroutine)
 
 
 def _has_ways_of_its_own(cls: type[Any]) -> bool:
