@@ -8,13 +8,14 @@ import warnings
 import weakref
 from typing import Any
 
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 from websockets.protocol import State
 
 from . import forks
 from .exchanges import FAREWELL_S, Exchanges, Waiting
 from .handshake import Handshake
+from .loop_socket import LoopSocket
 from .wire import Reply, decode_reply
 
 
@@ -59,12 +60,13 @@ class Owner:
 class Connection(Exchanges):
     """One socket in an event loop."""
 
-    def __init__(self, socket: ClientConnection, handshake: Handshake) -> None:
+    def __init__(self, socket: LoopSocket, handshake: Handshake) -> None:
         super().__init__(handshake.shown, handshake.options)
         self._socket = socket
         self._owner = Owner()
         self._turn = asyncio.Lock()
         self._reading = False
+        self._followers = 0
         self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
@@ -87,8 +89,10 @@ class Connection(Exchanges):
                 max_size=options.max_message_bytes,
                 additional_headers=handshake.headers,
                 compression=None,
+                create_connection=LoopSocket,
                 **direct,
             )
+        assert isinstance(socket, LoopSocket)
         return cls(socket, handshake)
 
     @property
@@ -164,34 +168,54 @@ class Connection(Exchanges):
             self._forget(waiting)
 
     async def _send_then_receive(self, text: str, waiting: Waiting) -> Reply:
+        socket = self._socket
         closed: ConnectionClosed | None = None
-        try:
-            await self._socket.send(text)
-        except ConnectionClosed as error:
-            # The server may have said why before it closed (no capacity, say): that is still to be read, if another
-            # who waits has not read it for all.
-            closed = error
+        sending = socket.say(text)
+        if sending is not None:
+            try:
+                await sending
+            except ConnectionClosed as error:
+                # The server may have said why before it closed (no capacity, say): that is still to be read, if another
+                # who waits has not read it for all.
+                closed = error
         while waiting.reply is None:
             if self._reading:
-                waiting.wake = self._owner.loop.create_future()
-                await waiting.wake
-            else:
-                await self._read_one()
+                await self._let_others_read(waiting)
+                continue
+            # One frame on behalf of all who wait, given to whom it answers. Not a coroutine of its own: with many
+            # clients in a loop each costs 1 us.
+            self._reading = True
+            try:
+                message: str | bytes | None = socket.taken()
+                if message is None:
+                    arrival = socket.arrival()
+                    if arrival is not None:
+                        await arrival
+                        message = socket.taken()
+                    if message is None:
+                        message = await socket.receive()
+                self._give(decode_reply(message))
+            finally:
+                self._reading = False
+                if self._followers:
+                    self._wake_followers()
         if closed is not None and waiting.reply.type != "error":
             raise closed
         return waiting.reply
 
-    async def _read_one(self) -> None:
-        """Receive one frame on behalf of all who wait, and give it to whom it answers."""
-        self._reading = True
+    async def _let_others_read(self, waiting: Waiting) -> None:
+        waiting.wake = self._owner.loop.create_future()
+        self._followers += 1
         try:
-            self._give(decode_reply(await self._socket.recv()))
+            await waiting.wake
         finally:
-            self._reading = False
-            # Whoever has its reply goes; of the others, the first reads on.
-            for each in self._everybody():
-                if each.wake is not None and not each.wake.done():
-                    each.wake.set_result(None)
+            self._followers -= 1
+
+    def _wake_followers(self) -> None:
+        """Whoever has its reply goes; of the others, the first reads on."""
+        for each in self._everybody():
+            if each.wake is not None and not each.wake.done():
+                each.wake.set_result(None)
 
     def _watch(self, deadline: float) -> None:
         """Have one timer for all who wait, set again only when it fires: nearly all replies come long before."""
