@@ -27,7 +27,7 @@ from mcpenv_client import EnvClient, SessionLost
 
 
 @contextlib.contextmanager
-def handling(number: int, handler: Callable[..., object]) -> Iterator[None]:
+def handling(number: int, handler: Callable[..., object] | signal.Handlers) -> Iterator[None]:
     """Have a signal handled so for a while."""
     before = signal.signal(number, handler)
     try:
