@@ -358,14 +358,18 @@ class BlockingSocket:
         self._to_write.clear()
         self._written = self._queued
 
-    def _wait(self, ready: Callable[[float], object], deadline: float) -> None:
+    def _wait(self, ready: Callable[[int], object], deadline: float) -> None:
         """Wait for what is to be done next, or until the deadline."""
         with self._mutex:
             if self._cut or self._has_decrypted():
                 return
             self._waiters += 1
         try:
-            (handlers.wait if handlers.are_held() else _wait)(ready, _left(deadline))
+            milliseconds = math.ceil(min(_left(deadline), _LONGEST_S) * 1000)
+            if handlers.are_held():
+                handlers.wait(ready, milliseconds)
+            else:
+                ready(milliseconds)
         finally:
             with self._mutex:
                 self._waiters -= 1
@@ -445,19 +449,15 @@ def _addresses(host: str, port: int, deadline: float, *, is_local: bool) -> list
     return SHARED_LOOP.run(look_up())
 
 
-def _wait(ready: Callable[[float], object], seconds: float) -> object:
-    return ready(seconds)
-
-
-def _waiter(sock: socket.socket, what: int) -> Callable[[float], object]:
-    """A function that waits so many seconds for a socket to be ready. For one thread at a time."""
+def _waiter(sock: socket.socket, what: int) -> Callable[[int], object]:
+    """A function that waits so many milliseconds for a socket to be ready. For one thread at a time."""
     number = sock.fileno()
     if not hasattr(select, "poll"):  # Windows
         reads, writes = [number] if what & _READ else [], [number] if what & _WRITE else []
-        return lambda seconds: select.select(reads, writes, [], seconds)
+        return lambda milliseconds: select.select(reads, writes, [], milliseconds / 1000)
     poll = select.poll()
     poll.register(number, (select.POLLIN if what & _READ else 0) | (select.POLLOUT if what & _WRITE else 0))
-    return lambda seconds: poll.poll(math.ceil(min(seconds, _LONGEST_S) * 1000))
+    return poll.poll
 
 
 __all__ = ["Attempt", "BlockingSocket"]

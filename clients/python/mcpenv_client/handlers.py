@@ -46,8 +46,7 @@ class _Guard:
             return
         if self not in _now.due:
             _now.due.append(self)
-        if _now.may_raise:
-            _now.may_raise = False
+        if frame is not None and frame.f_code is wait.__code__:
             raise Due
 
 
@@ -57,7 +56,6 @@ class _Now:
     Attributes:
         thread: its identity, as long as handlers are held back.
         depth: how often they are: what is freed meanwhile may have a finalizer that calls another client.
-        may_raise: whether it waits, and nothing else.
         guards: what stands in the place of handlers.
         due: those of them whose signals came.
     """
@@ -65,7 +63,6 @@ class _Now:
     def __init__(self) -> None:
         self.thread: int | None = None
         self.depth = 0
-        self.may_raise = False
         self.guards: list[_Guard] = []
         self.due: list[_Guard] = []
 
@@ -126,21 +123,19 @@ def are_held() -> bool:
     return _now.depth > 0 and threading.get_ident() == _now.thread
 
 
-def wait(ready: Callable[[float], T], seconds: float) -> T:
-    """While handlers are held back: ``ready(seconds)``, which only waits.
+def wait(ready: Callable[[int], T], milliseconds: int) -> T:
+    """While handlers are held back: ``ready(milliseconds)``, which only waits.
 
-    A signal that comes in the moment before it does so is seen when it ends: ``seconds`` are not to be many.
+    A signal ends it if ``ready`` is no Python function. One that comes in the moment before it waits is seen when it
+    ends: the milliseconds are not to be many.
 
     Raises:
         Due: a handler is to be run.
     """
-    try:
-        _now.may_raise = True
-        if _now.due:
-            raise Due
-        return ready(seconds)
-    finally:
-        _now.may_raise = False
+    # Nothing here needs to be whole: a guard that is called in this frame raises. What the collector calls has others.
+    if _now.due:
+        raise Due
+    return ready(milliseconds)
 
 
 def _run_the_due() -> None:
