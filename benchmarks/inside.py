@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import subprocess
 import sys
@@ -168,20 +169,25 @@ def _clients(effort: Effort) -> list[Row]:
 
 
 def _many_clients(effort: Effort) -> list[Row]:
-    """Do they keep the server busy? Both have one core, more or less."""
+    """Do they keep the server busy, if its tool does nothing and if it computes? Both have one core, more or less."""
     in_loop, in_threads = effort.many_clients
     with ExitStack() as stack:
-        server = stack.enter_context(mcpenv(SIDES / "mcpenv_tools.py", "--max-sessions", "4096"))
+        server = stack.enter_context(mcpenv(SIDES / "mcpenv_computing.py", "--max-sessions", "4096"))
         clients = stack.enter_context(
             program(sys.executable, "many_clients.py", server.base, str(in_loop), str(in_threads))
         )
         rows = []
-        for path, count, works in (
-            ("steps over /ws of clients in one event loop", in_loop, ("EnvClient", "bare")),
-            ("steps over /ws of blocking clients in threads", in_threads, ("EnvClient.sync", "bare.sync")),
+        for (path, count, works), (call, named) in itertools.product(
+            (
+                ("steps over /ws of clients in one event loop", in_loop, ("EnvClient", "bare")),
+                ("steps over /ws of blocking clients in threads", in_threads, ("EnvClient.sync", "bare.sync")),
+            ),
+            (("add", ""), ("compute", ", a tool that computes for 0.2 ms")),
         ):
-            sides = {name: Many(clients, work, server) for name, work in zip((OURS, BARE), works, strict=True)}
-            row = drive(compare(path, f"{count:,} clients", sides, effort))
+            sides = {
+                name: Many(clients, f"{work}:{call}", server) for name, work in zip((OURS, BARE), works, strict=True)
+            }
+            row = drive(compare(path + named, f"{count:,} clients", sides, effort))
             for name, side in sides.items():
                 row.sides[name][BUSY] = middle(side.busy[1:])
             rows.append(row)

@@ -23,7 +23,11 @@ from websockets.sync.client import connect as connect_blocking
 from mcpenv_client import EnvClient
 
 RESET = '{"type":"reset","data":{}}'
-STEP = {"type": "step", "data": {"type": "call_tool", "tool_name": "add", "arguments": {"by": 1}}}
+CALLS: dict[str, tuple[str, dict[str, Any]]] = {
+    "add": ("add", {"by": 1}),
+    "compute": ("compute", {"microseconds": 200}),
+}
+"""What a step calls, by the second half of a work's name."""
 AT_ONCE = 100
 """Connections that are opened at once."""
 
@@ -56,12 +60,12 @@ def main() -> None:
             socket.send(RESET)
             socket.recv()
 
-        def exchange(socket: Any) -> object:
-            socket.send(json.dumps(STEP))
+        def exchange(socket: Any, tool: str, arguments: dict[str, Any]) -> object:
+            socket.send(_step(tool, arguments))
             return json.loads(socket.recv())
 
-        async def exchange_async(socket: ClientConnection) -> object:
-            await socket.send(json.dumps(STEP))
+        async def exchange_async(socket: ClientConnection, tool: str, arguments: dict[str, Any]) -> object:
+            await socket.send(_step(tool, arguments))
             return json.loads(await socket.recv())
 
         def of_loop(steps: Sequence[Callable[[], Awaitable[object]]]) -> Callable[[float], list[float]]:
@@ -73,12 +77,12 @@ def main() -> None:
 
             return played
 
-        works = {
-            "EnvClient": of_loop([partial(env.call_tool, "add", {"by": 1}) for env in envs]),
-            "bare": of_loop([partial(exchange_async, socket) for socket in sockets]),
-            "EnvClient.sync": of_threads([partial(env.call_tool, "add", {"by": 1}) for env in blocking]),
-            "bare.sync": of_threads([partial(exchange, socket) for socket in bare]),
-        }
+        works: dict[str, Callable[[float], list[float]]] = {}
+        for name, call in CALLS.items():
+            works[f"EnvClient:{name}"] = of_loop([partial(env.call_tool, *call) for env in envs])
+            works[f"bare:{name}"] = of_loop([partial(exchange_async, socket, *call) for socket in sockets])
+            works[f"EnvClient.sync:{name}"] = of_threads([partial(env.call_tool, *call) for env in blocking])
+            works[f"bare.sync:{name}"] = of_threads([partial(exchange, socket, *call) for socket in bare])
         print("ready", flush=True)
         for line in sys.stdin:
             name, seconds = line.split()
@@ -88,6 +92,10 @@ def main() -> None:
             wall_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu
             print(json.dumps({"wall_s": wall_s, "cpu_s": cpu_s, "latencies": latencies}), flush=True)
         runner.run(_close(envs, sockets))
+
+
+def _step(tool: str, arguments: dict[str, Any]) -> str:
+    return json.dumps({"type": "step", "data": {"type": "call_tool", "tool_name": tool, "arguments": arguments}})
 
 
 async def _until(steps: Sequence[Callable[[], Awaitable[object]]], until: float) -> list[float]:
