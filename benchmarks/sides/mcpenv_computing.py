@@ -31,7 +31,7 @@ class Tools(MCPEnvironment):
             self.count += 1
             return self.count
 
-    def reset(self) -> None:
+    def reset(self, seed: int | None = None, episode_id: str | None = None) -> None:
         """Count from 0."""
         self.count = 0
 
