@@ -27,15 +27,14 @@ from .errors import ConfigurationError
 from .guard import Guard
 from .mcp_endpoint import MCPEndpoint
 from .membership import Alone, Membership
-from .openenv.adapter import OpenEnvEnvironment
-from .openenv.tasks import OpenEnvTasks
 from .openenv_route import OpenEnvOrMCP, OpenEnvRoute
 from .pool import SessionPool
 from .recording import Recorder
 from .session_routes import SessionRoutes
 from .source import EnvFactory, EnvironmentSource
-from .task_routes import TaskRoutes, TaskSource
+from .task_routes import TaskRoutes
 from .tasks.served import ServedTasks
+from .tasks.source import TaskSource
 from .transports import RESOURCE
 
 
@@ -260,11 +259,9 @@ class EnvServer:
         self.pool.on_connection_end = lambda session_id: self._mcp.end_connection(connection_of(session_id))
 
     def _tasks(self) -> TaskSource:
-        """Who answers for tasks."""
-        source, cls = self.source, self.source.environment_class
-        if cls is not None and cls.tasks is None and issubclass(cls, OpenEnvEnvironment):
-            return OpenEnvTasks(cls)
-        return ServedTasks(source)
+        cls = self.source.environment_class
+        own = None if cls is None or cls.tasks is not None else cls.task_source()
+        return ServedTasks(self.source) if own is None else own
 
     @property
     def _socket(self) -> ControlSocket:

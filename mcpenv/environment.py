@@ -38,6 +38,7 @@ from .snapshots import Snapshot
 from .snapshots.state import default_state, load_default_state
 from .step import current
 from .tasks import TaskSet
+from .tasks.source import TaskSource
 from .toolbox import BoundTool, modes_of
 from .verify import Evidence
 from .workers import Pace
@@ -246,6 +247,11 @@ class MCPEnvironment:
     async def lifespan(cls) -> AsyncIterator[Any]:
         """What all sessions of a process share; the yielded value is `shared` of every instance."""
         yield None
+
+    @classmethod
+    def task_source(cls) -> TaskSource | None:
+        """Return the source that a server asks about tasks where `tasks` is None; None: there is none."""
+        return None
 
     # -- what an author calls
 

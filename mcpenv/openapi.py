@@ -11,6 +11,7 @@ from mcpenv_client.tools import Mode
 from mcpenv_client.wire import MAX_REASON, MAX_TIMEOUT_S, PROTOCOL_VERSION
 
 from .describe import Description
+from .json_schema import embedded
 
 _SESSION_ID = {"type": "string", "minLength": 1, "maxLength": 255, "description": "From POST /reset"}
 _MAYBE_SESSION_ID = {**_SESSION_ID, "type": ["string", "null"]}
@@ -213,28 +214,6 @@ def _guard(paths: dict[str, Any]) -> None:
             if name != "parameters":
                 operation["security"] = [{"controlToken": []}]
                 operation["responses"]["401"] = _refusal("The control token is missing or wrong")
-
-
-def embedded(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema that stands inside the document: its ``$defs`` are reached from where it is."""
-    defs = schema.get("$defs", {})
-    text = json.dumps({key: value for key, value in schema.items() if key != "$defs"})
-    for name in defs:
-        text = text.replace(f'"$ref": "#/$defs/{name}"', f'"$inline": {json.dumps(name)}')
-    result = json.loads(text)
-    return _inlined(result, defs, ())  # type: ignore[no-any-return]
-
-
-def _inlined(node: Any, defs: dict[str, Any], inside: tuple[str, ...]) -> Any:
-    """References replaced by what they refer to; one that refers to itself becomes "anything"."""
-    if isinstance(node, list):
-        return [_inlined(item, defs, inside) for item in node]
-    if not isinstance(node, dict):
-        return node
-    name = node.get("$inline") or str(node.get("$ref", "")).removeprefix("#/$defs/")
-    if name in defs:
-        return {} if name in inside else _inlined(defs[name], defs, (*inside, name))
-    return {key: _inlined(value, defs, inside) for key, value in node.items() if key != "discriminator"}
 
 
 def _observation() -> dict[str, Any]:

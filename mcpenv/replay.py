@@ -17,7 +17,6 @@ from .environment import MCPEnvironment
 from .episode import TIME_LIMIT
 from .execution import STUCK, Execution
 from .fingerprint import Facts, canonical, facts_of_end, facts_of_reset, facts_of_step, first_difference
-from .numerals import number_of
 from .recording.episodes import NOT_RECORDED, OBSERVATIONS, RESCORED, RecordedEpisode
 from .recording.recorder import own_observation
 
@@ -142,7 +141,7 @@ class _Replay:
     async def _reset(self) -> None:
         recorded = self._recorded
         if recorded.dropped:
-            raise _Stops(f"the record lacks {number_of(recorded.dropped, 'step')} at its beginning")
+            raise _Stops(f"the record lacks steps at its beginning: {recorded.dropped}")
         for lost in self._episode.extra.get(NOT_RECORDED, ()):
             raise _Stops(f"{lost['path']} could not be recorded: {lost['why']}")
         taken = self._env._reset_options

@@ -11,50 +11,22 @@ A refusal is ``{"detail": ...}``, as OpenEnv's clients know it.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mcpenv_client.errors import McpenvError, WireError
+from mcpenv_client.errors import WireError
 from mcpenv_client.values import encode
 from mcpenv_client.wire import describe_faults
 
 from .control_http import ControlRoutes
 from .failures import wire_error
+from .tasks.source import TaskRefusal, TaskSource
 from .workers import THREADS
 
 _SPLIT_TYPES = ("train", "validation", "test")
-
-
-class TaskRefusal(McpenvError):
-    """A question about tasks that has no answer; ``status`` is HTTP's."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(status, message)
-        self.status = status
-        self.message = message
-
-    def __str__(self) -> str:
-        return self.message
-
-
-class TaskSource(Protocol):
-    """Who answers: an environment's `TaskSet`, or OpenEnv's own environment."""
-
-    @property
-    def name(self) -> str:
-        """The environment's name, which is part of the paths."""
-        ...
-
-    async def answer(self, method: str, *arguments: Any) -> Any:
-        """What OpenEnv's ``list_splits``, ``list_tasks``, ``num_tasks``, ``get_task`` or ``get_task_range`` answers.
-
-        Raises:
-            TaskRefusal: it has no such method, or no such task.
-        """
-        ...
 
 
 class _Split(BaseModel):
@@ -139,4 +111,4 @@ async def _json(data: Any, status: int = 200) -> Response:
     return Response(await THREADS.run(encode, data, "reply"), status, media_type="application/json")
 
 
-__all__ = ["TaskRefusal", "TaskRoutes", "TaskSource"]
+__all__ = ["TaskRoutes"]

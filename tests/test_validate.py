@@ -315,7 +315,7 @@ CHEATABLE: dict[str, tuple[Callable[[], MCPEnvironment], Task, str]] = {
     "a maze whose oracle goes on after the end": (
         MAZE,
         altered(ROOMS, oracle=[*(ROOMS.oracle or ()), OracleCall(tool_name="look"), OracleCall(tool_name="look")]),
-        "the episode is over 2 calls before the oracle's end",
+        "the episode is over before the oracle's end; calls left: 2",
     ),
 }
 

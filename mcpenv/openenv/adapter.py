@@ -24,12 +24,13 @@ from mcpenv_client.values import to_plain
 
 from ..environment import MCPEnvironment
 from ..failures import SortedFailure
+from ..json_schema import embedded
 from ..kinds import ToolKind, ToolOptions, check_name
-from ..openapi import embedded
 from ..reset_options import ResetOptions
+from ..tasks.source import TaskRefusal, TaskSource
 from ..toolbox import BOTH_MODES, BoundTool
 from ..workers import Pace
-from .process import OpenEnvProcess
+from .process import OpenEnvProcess, OpenEnvRefusal
 
 ACT = "act"
 """The tool by which agents take the actions of an environment that has no tools of its own."""
@@ -66,6 +67,11 @@ class OpenEnvEnvironment(MCPEnvironment):
             yield cls.process
         finally:
             cls.process.stop()
+
+    @classmethod
+    def task_source(cls) -> TaskSource:
+        """Return the source of tasks: the environment's own Task API."""
+        return OpenEnvTasks(cls)
 
     async def reset(self, seed: int | None = None, episode_id: str | None = None, **options: Any) -> Observation:
         """Reset that one; its episode has the same id as this one."""
@@ -294,3 +300,23 @@ def _for_agents(schema: Mapping[str, Any]) -> dict[str, Any]:
     """An action's schema without what is the orchestrator's."""
     properties = {name: value for name, value in schema.get("properties", {}).items() if name != "metadata"}
     return {**schema, "properties": properties}
+
+
+_REFUSALS = {"unsupported": 501, "index": 400}
+
+
+class OpenEnvTasks:
+    """The answers of OpenEnv's Task API, each from an instance made for it."""
+
+    def __init__(self, environment_class: type[OpenEnvEnvironment]) -> None:
+        self._cls = environment_class
+        self.name = environment_class.exposed_name()
+
+    async def answer(self, method: str, *arguments: Any) -> Any:
+        """Implement `TaskSource.answer`."""
+        if method not in self._cls.described["tasks"]:
+            raise TaskRefusal(501, f"{method} is not supported for this environment")
+        try:
+            return await self._cls.ask_tasks(method, *arguments)
+        except OpenEnvRefusal as refusal:
+            raise TaskRefusal(_REFUSALS.get(refusal.kind, 500), refusal.message) from refusal

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..source import EnvironmentSource
-from ..task_routes import TaskRefusal
 from ..workers import THREADS
+from .source import TaskRefusal
 from .task_set import TaskSet
 
 MAX_LISTED = 10_000

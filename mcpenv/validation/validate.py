@@ -9,7 +9,6 @@ from mcpenv_client.errors import McpenvError
 from mcpenv_client.tasks import Task
 
 from ..environment import MCPEnvironment
-from ..numerals import number_of
 from ..verify import Changes
 from .plays import Play, Player, at_random, oracle, play
 from .report import Report, TaskReport
@@ -120,7 +119,7 @@ class _Trial:
             self._earned_by_oracle = played.earned
         left = len(self._task.oracle or ()) - played.steps
         if left and played.error is None:
-            self._problem(f"the episode is over {number_of(left, 'call')} before the oracle's end")
+            self._problem(f"the episode is over before the oracle's end; calls left: {left}")
         return played
 
     def _try_nothing(self) -> Play:
@@ -144,9 +143,7 @@ class _Trial:
             if played.error is not None:
                 self._problem(f"random play (seed {seed}) fails: {played.error}")
             elif _reaches(played.score, self._full):
-                self._problem(
-                    f"random play (seed {seed}) scores {_shown(played.score)} in {number_of(played.steps, 'step')}"
-                )
+                self._problem(f"random play (seed {seed}) scores {_shown(played.score)} in {played.steps} step(s)")
             self._compare_earned(f"random play (seed {seed})", played)
         return first
 
@@ -178,7 +175,7 @@ class _Trial:
                 self._problem(f"two runs of {what} differ at {seen.label}: {difference}")
                 return False
         if len(one.seen) != len(other.seen):
-            self._problem(f"of two runs of {what} one has {number_of(one.steps, 'step')} and the other {other.steps}")
+            self._problem(f"of two runs of {what} one has {one.steps} step(s) and the other {other.steps}")
             return False
         return True
 
