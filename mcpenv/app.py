@@ -32,8 +32,7 @@ from .pool import SessionPool
 from .recording import Recorder
 from .session_routes import SessionRoutes
 from .source import EnvFactory, EnvironmentSource
-from .task_routes import TaskRoutes
-from .tasks.served import ServedTasks
+from .task_routes import ServedTasks, TaskRoutes
 from .tasks.source import TaskSource
 from .transports import RESOURCE
 

@@ -15,8 +15,8 @@ from record_worlds import PIXEL
 
 from mcpenv import Evidence, MCPEnvironment, Reward, Trajectory
 from mcpenv.cli import execute
+from mcpenv.cli.output import number_of
 from mcpenv.exports.atif import atif_document
-from mcpenv.numerals import number_of
 from mcpenv.recording import RecordedEnvironment, RecordedEpisode, Recorder
 from mcpenv.recording.episodes import Ending
 

@@ -18,10 +18,10 @@ from mcpenv_client.tools import Mode, Tool, ToolErrorType, ToolFailure, ToolResu
 from ..config import mode_from
 from ..errors import ConfigurationError
 from ..targets import Target, is_url, load_target
-from .agent_token import AgentToken
 from .instance import instance
 from .output import author_output, note, print_json, quiet_logs, report, shown_parts
 from .remote import Bearer, connected, list_tools
+from .tokens import AgentToken
 
 FAILED = 1
 

@@ -14,11 +14,10 @@ from ..errors import ConfigurationError
 from ..host_files import Installed
 from ..hosts import CLAUDE_CODE, HOSTS, Host, Place, Server
 from ..targets import is_url, load_target
-from .agent_token import AgentToken
 from .bearer import TOKEN, keeps_tokens, with_bearer
 from .output import Page, author_output, print_json, quiet_logs
 from .remote import mcp_url
-from .tokens import AGENT_TOKEN
+from .tokens import AGENT_TOKEN, AgentToken
 
 HostName = Literal["claude-desktop", "claude-code", "cursor", "vscode", "codex", "gemini-cli", "inspector"]
 

@@ -27,9 +27,8 @@ from ..evaluate.model import DEFAULT_KEY, DEFAULT_URL, ModelAgent
 from ..evaluate.program import ProgramAgent
 from ..evaluate.results import Failure
 from ..evaluate.summary import Estimate, Summary
-from ..numerals import number_of
 from ..targets import is_url
-from .output import Page, note, print_json, printable, quiet_logs, report
+from .output import Page, note, number_of, print_json, printable, quiet_logs, report
 from .run_options import Secret
 from .tokens import control_token as read_control_token
 

@@ -23,10 +23,10 @@ from ..environment import MCPEnvironment
 from ..errors import ConfigurationError
 from ..source import EnvironmentSource
 from ..targets import Target, is_url, load_target
-from .agent_token import AgentToken
 from .instance import instance
 from .output import Page, author_output, print_json, quiet_logs
 from .remote import Bearer, connected, description, list_tools
+from .tokens import AgentToken
 
 _BOTH = [mode.value for mode in Mode]
 

@@ -7,19 +7,23 @@ import json
 import logging
 import os
 import sys
+import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from ..numerals import number_of
-
 if TYPE_CHECKING:
     from ..recording import TornTail
+
+T = TypeVar("T")
+
+PROGRESS_EVERY_S = 0.2
+"""Seconds between two updates of a progress line."""
 
 
 def settle_streams() -> None:
@@ -65,6 +69,43 @@ class Page:
         for line in text.split("\n"):
             own = len(line) - len(line.lstrip())
             self._console.print(Padding(Text(line.strip()), (0, 0, 0, indent + own)))
+
+
+def print_table(
+    page: Page, headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Collection[str] = ()
+) -> None:
+    """Print rows in columns under their headings; print nothing where there are no rows.
+
+    Args:
+        right: headings of the columns that are numbers.
+    """
+    if not rows:
+        return
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    for number, row in enumerate((headings, *rows)):
+        cells = [
+            cell.rjust(width) if heading in right else cell.ljust(width)
+            for cell, width, heading in zip(row, widths, headings, strict=True)
+        ]
+        page.line(("  ".join(cells).rstrip(), "bold" if number == 0 else ""))
+
+
+def counted(items: Iterable[T], done: str) -> Iterator[T]:
+    """Yield the items while a line on stderr counts them (``1200 replayed``), if stderr is a terminal."""
+    terminal = sys.stderr.isatty()
+    updated = time.monotonic()
+    for count, item in enumerate(items, 1):
+        yield item
+        if terminal and time.monotonic() - updated >= PROGRESS_EVERY_S:
+            updated = time.monotonic()
+            print(f"\r{count} {done}", end="", file=sys.stderr, flush=True)
+    if terminal:
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def number_of(count: int, noun: str) -> str:
+    """Return ``1 episode``, ``2 episodes``; for nouns whose plural has an s."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def shown_parts(components: Mapping[str, float]) -> str:

@@ -15,16 +15,13 @@ from cyclopts import Parameter
 from mcpenv_client.errors import McpenvError
 
 from ..errors import ConfigurationError, TargetError
-from ..numerals import number_of
 from ..recording import RecordedEpisode, read_episodes
 from ..recording.selection import Selection
 from ..replay import Difference, Replayed, Verdict
 from ..replay import replay as replay_episode
 from ..shared import IN_PROCESS
 from ..targets import Target, load_target
-from .output import Page, author_output, note, note_torn, print_json, quiet_logs
-from .progress import counted
-from .tables import printable
+from .output import Page, author_output, counted, note, note_torn, number_of, print_json, printable, quiet_logs
 
 DIFFERENT = 1
 

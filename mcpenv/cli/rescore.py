@@ -15,7 +15,6 @@ from mcpenv_client.records import Reward, Trajectory
 
 from ..errors import ConfigurationError
 from ..failures import own_words
-from ..numerals import number_of
 from ..recording import RecordedEpisode, Recorder, ToolLists, read_episodes
 from ..recording.episodes import RESCORED
 from ..recording.statistics import spread
@@ -23,9 +22,7 @@ from ..recording.summary import return_of
 from ..rubric_target import load_rubric
 from ..rubrics import Rubric
 from ..rubrics import rescore as rescore_trajectory
-from .output import Page, author_output, note_torn, print_json, quiet_logs, report
-from .progress import counted
-from .tables import printable
+from .output import Page, author_output, counted, note_torn, number_of, print_json, printable, quiet_logs, report
 
 FAILED = 1
 

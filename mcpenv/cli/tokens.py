@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from ..credentials import check_token
 from ..errors import ConfigurationError
+from ..targets import is_url
 
 CONTROL_TOKEN = "MCPENV_CONTROL_TOKEN"
 """The environment variable that has the control token."""
@@ -17,6 +22,8 @@ AGENT_TOKENS = "MCPENV_AGENT_TOKENS"
 
 AGENT_TOKEN = "MCPENV_AGENT_TOKEN"
 """The environment variable that has one agent's token, for clients."""
+
+Secret = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
 
 
 def control_token(given: str | None, file: Path | None) -> str | None:
@@ -116,10 +123,42 @@ def _read(option: str, file: Path) -> str:
         raise ConfigurationError(f"{option} {file}: it is no text") from error
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class AgentToken:
+    """As which agent a server is used.
+
+    Attributes:
+        agent_token: An agent's token, without its name, for a server at a URL that wants one; on the command line
+            everybody on this machine can see it (ps). Default: MCPENV_AGENT_TOKEN.
+        agent_token_file: File with that token.
+    """
+
+    agent_token: Secret = None
+    agent_token_file: Path | None = None
+
+    def read(self, target: str) -> str | None:
+        """The token for ``target``; None if there is none, or it is an environment's code.
+
+        Raises:
+            ConfigurationError: an option for an environment's code, or a token that cannot be read or used.
+        """
+        if is_url(target):
+            return agent_token(self.agent_token, self.agent_token_file)
+        # The author's code, which is loaded next, shall not find it either.
+        forget(AGENT_TOKEN)
+        if self.agent_token is not None or self.agent_token_file is not None:
+            raise ConfigurationError(
+                "--agent-token and --agent-token-file are for a server at a URL; an environment's code asks for none"
+            )
+        return None
+
+
 __all__ = [
     "AGENT_TOKEN",
     "AGENT_TOKENS",
     "CONTROL_TOKEN",
+    "AgentToken",
     "agent_scopes",
     "agent_token",
     "agent_tokens",

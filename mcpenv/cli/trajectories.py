@@ -18,14 +18,12 @@ from mcpenv_client.tools import Tool
 from ..errors import ConfigurationError
 from ..exports.conversation import prompt_of, text_of
 from ..exports.files import Format, export
-from ..numerals import number_of
 from ..recording import RecordedEpisode, ToolLists, read_episodes
 from ..recording.episodes import Ending
 from ..recording.selection import Selection
 from ..recording.statistics import statistics_of
 from ..recording.summary import fault_of, return_of, summary_of
-from .output import Page, note, note_torn, print_json
-from .tables import print_table, printable
+from .output import Page, note, note_torn, number_of, print_json, print_table, printable
 
 _WHICH = Group("Which episodes", sort_key=10)
 

@@ -20,7 +20,6 @@ from mcpenv_client.tools import Mode
 
 from ..environment import MCPEnvironment
 from ..errors import ConfigurationError
-from ..numerals import number_of
 from ..shared import IN_PROCESS
 from ..targets import Target, load_target
 from ..tasks import NoSuchTask, TaskSet
@@ -28,7 +27,7 @@ from ..validation import Report, TaskReport
 from ..validation import validate as validate_tasks
 from ..validation.validate import MAX_STEPS, RANDOM_SEEDS
 from .instance import instance
-from .output import Page, author_output, print_json, quiet_logs
+from .output import Page, author_output, number_of, print_json, quiet_logs
 
 FAILED = 1
 
