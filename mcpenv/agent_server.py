@@ -24,6 +24,7 @@ from fastmcp.tools.base import Tool as Component
 from fastmcp.tools.base import ToolResult as FastMCPResult
 from fastmcp.utilities.components import FastMCPComponent
 from fastmcp.utilities.versions import VersionSpec
+from mcp.server.context import ServerMiddleware
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import x_mcp_header_map
 from mcp_types import (
@@ -51,7 +52,6 @@ from mcpenv_client.values import refuse_unrecordable
 from .admission import AuthChecks, Listing, admits
 from .execution import Execution, InputRequired
 from .handed_in import HandedIn
-from .late_stream import lend_stream
 from .results import to_fastmcp
 from .subscriptions import Subscriptions
 
@@ -106,7 +106,11 @@ class Finder(Protocol):
 
 
 class AgentServer(FastMCP):
-    """The FastMCP server of the agent plane. Its only provider asks the `Finder`; its calls go to the core."""
+    """The FastMCP server of the agent plane. Its only provider asks the `Finder`; its calls go to the core.
+
+    Args:
+        request_middleware: middleware of the low-level server, around every request.
+    """
 
     def __init__(
         self,
@@ -116,6 +120,7 @@ class AgentServer(FastMCP):
         instructions: str | None = None,
         version: str | None = None,
         auth: AuthProvider | None = None,
+        request_middleware: Sequence[ServerMiddleware[Any]] = (),
     ) -> None:
         super().__init__(name, instructions=instructions, version=version, auth=auth, dereference_schemas=False)
         # The default swallows a provider's error and lists nothing: a dead session would look like an empty one.
@@ -123,7 +128,7 @@ class AgentServer(FastMCP):
         self._finder = finder
         subscriptions = Subscriptions(finder.to_call)
         subscriptions.register(self._mcp_server)
-        self._mcp_server.middleware.append(lend_stream)
+        self._mcp_server.middleware.extend(request_middleware)
         self._environments = _Environments(finder, subscriptions)
         self.providers.remove(self.local_provider)
         self.add_provider(self._environments)

@@ -25,6 +25,7 @@ from .credentials import ControlGate
 from .describe import Description
 from .errors import ConfigurationError
 from .guard import Guard
+from .late_stream import lend_stream
 from .mcp_endpoint import MCPEndpoint
 from .membership import Alone, Membership
 from .openenv_route import OpenEnvOrMCP, OpenEnvRoute
@@ -244,6 +245,7 @@ class EnvServer:
             instructions=self.source.instructions,
             version=self.source.version,
             auth=self._auth,
+            request_middleware=[lend_stream],
         )
         self.description = Description(self.source, config, self._readme)
         self._openenv = OpenEnvRoute(self.pool, self.source, config)

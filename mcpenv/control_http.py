@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 
 from mcpenv_client.errors import (
@@ -20,6 +20,7 @@ from mcpenv_client.errors import (
 from mcpenv_client.values import decode, encode, to_plain
 from mcpenv_client.wire import MAX_REQUEST_ID, EpisodeState, observation_data, timeout_of
 
+from .body import read_body
 from .config import ServerConfig
 from .describe import Description
 from .failures import wire_error
@@ -203,14 +204,12 @@ class ControlRoutes:
         Raises:
             TooLarge, InvalidJSON, InvalidMessage: it is no such thing.
         """
-        parts: list[bytes] = []
-        size = 0
-        async for part in request.stream():
-            size += len(part)
-            if size > self._config.max_message_bytes:
-                raise TooLarge(f"the body is larger than {self._config.max_message_bytes} bytes")
-            parts.append(part)
-        text = b"".join(parts)
+        limit = self._config.max_message_bytes
+        messages, text = await read_body(request.receive, limit)
+        if messages[-1]["type"] != "http.request":
+            raise ClientDisconnect
+        if len(text) > limit:
+            raise TooLarge(f"the body is larger than {limit} bytes")
         if not text.strip():
             return {}
         try:

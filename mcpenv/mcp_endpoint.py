@@ -20,6 +20,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .binding import HANDLE
+from .body import Replay, read_body
 from .event_store import RETRY_MS, RecentEvents
 from .handles import Handle, Handles
 from .late_stream import PING_S, STREAM, LateStream
@@ -206,39 +207,10 @@ class MCPEndpoint:
             stopping.cancel()
 
 
-class Replay:
-    """A ``receive`` that gives messages again that were read to look at them."""
-
-    def __init__(self, messages: list[Message], receive: Receive) -> None:
-        self._messages = messages[::-1]
-        self._receive = receive
-
-    async def __call__(self) -> Message:
-        """The next message."""
-        return self._messages.pop() if self._messages else await self._receive()
-
-
 def _with_session(scope: Scope, session_id: bytes) -> Scope:
     """The request as if it were of another session."""
     headers = [(name, value) for name, value in scope["headers"] if name != _SESSION]
     return {**scope, "headers": [*headers, (_SESSION, session_id)]}
-
-
-async def read_body(receive: Receive, limit: int) -> tuple[list[Message], bytes]:
-    """The messages of a request's body, and the body as far as ``limit``; the transport refuses what is longer."""
-    messages: list[Message] = []
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        messages.append(message)
-        if message["type"] != "http.request":
-            break
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if not message.get("more_body", False) or size > limit:
-            break
-    return messages, b"".join(parts)
 
 
 async def _watched(

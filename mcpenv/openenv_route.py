@@ -24,10 +24,10 @@ from mcpenv_client.errors import ErrorCode, ExecutionError, InvalidMessage, Mcpe
 from mcpenv_client.tools import Tool, ToolErrorType
 from mcpenv_client.values import decode, encode
 
+from .body import Replay, read_body
 from .config import ServerConfig
 from .control_http import TooLarge, plain_json, refusal
 from .failures import new_incident
-from .mcp_endpoint import Replay, read_body
 from .pool import SessionPool
 from .public_url import base_url_of
 from .session import Origin, Session

@@ -19,9 +19,9 @@ from mcpenv_client.errors import CapacityReached, SessionLost, WireError
 from mcpenv_client.values import decode
 from mcpenv_client.wire import encode_reply
 
+from ..body import Replay, read_body
 from ..config import ServerConfig
 from ..control_http import refusal
-from ..mcp_endpoint import Replay, read_body
 from ..slots import RETRY_AFTER_S
 from . import tag
 from .belonging import SERVICE, SESSION_HEADER, Belonging, Kind, belonging, connection_tag
