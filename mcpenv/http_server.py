@@ -39,7 +39,7 @@ def settings_of(app: ASGIApp, config: ServerConfig) -> uvicorn.Config:
         http=HTTPProtocol,
         log_config=None,
         access_log=False,
-        ws=WebSocketProtocol.of_one_server(),
+        ws=WebSocketProtocol,
         ws_max_size=config.max_message_bytes * FRAME_HEADROOM,
         ws_ping_interval=config.ping_interval_s,
         ws_ping_timeout=config.ping_interval_s,

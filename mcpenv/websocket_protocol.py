@@ -9,12 +9,10 @@ import asyncio
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.protocol import OPEN
-
-from .rounds import Rounds
 
 try:
     from websockets.speedups import apply_mask
@@ -27,14 +25,10 @@ _WHOLE_TEXT, _FIRST_FRAGMENTS, _LAST_FRAGMENT = 0x81, (0x01, 0x02), 0x80
 
 MAX_UNREAD = 8
 MAX_UNREAD_TEXT = 65_536
-"""Messages that wait to be received, or characters of the last; with more of either the socket is not read. As many
-bytes wait for a round."""
+"""Messages that wait to be received, or characters of the last; with more of either the socket is not read."""
 
 MAX_GATHERED = 16_384
 """Bytes of a frame that is waited for until it is whole; of larger ones the pieces are given to websockets."""
-
-MAX_UNWRITTEN = 65_536
-"""Bytes that wait for the end of a round; with more they are written, which may make who sends wait."""
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
@@ -45,24 +39,19 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     websockets' reader takes as long for a frame as a small step. So the bytes are divided here into frames: a whole
     text message is read at once, all else is given to websockets, frame by frame.
-    Sockets of a server on which something comes in the same turn of the event loop are read in `Rounds`.
 
     Attributes:
         inbox: what `receive` gives, for an application that is called with that very method and wants to hear sooner.
-        rounds: those of its server; None: it has its own.
     """
 
     # uvicorn's among them: what is asked for every frame stands together, and not in a dict of fifty names.
     __slots__ = (
-        "_came",
         "_in_fragments",
         "_max_size",
         "_may_write",
         "_open",
         "_owed",
         "_part",
-        "_rounds",
-        "_unwritten",
         "close_sent",
         "disconnected",
         "handshake_complete",
@@ -70,22 +59,10 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         "inbox",
         "loop",
         "transport",
-        "wary",
     )
-
-    rounds: ClassVar[Rounds | None] = None
-
-    @classmethod
-    def of_one_server(cls) -> type[WebSocketProtocol]:
-        """The protocol of sockets that are read in rounds together."""
-        return type(cls.__name__, (cls,), {"rounds": Rounds()})
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.wary = 0
-        self._rounds = self.rounds or Rounds()
-        self._came = b""  # and waits for its round
-        self._unwritten = b""
         self.queue = self.inbox = Inbox(self.loop, self.send_at_once)  # type: ignore[assignment]
         self._max_size = self.config.ws_max_size
         # What is asked for every frame, and noted where it can change: to ask websockets and asyncio takes longer.
@@ -120,7 +97,6 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         """Send what the application says."""
         text = message.get("text")
         if text is None or not self.send_at_once(text):
-            self.write_out()
             try:
                 await super().send(message)
             finally:
@@ -138,47 +114,13 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             frame = b"\x81\x7e" + size.to_bytes(2, "big") + payload
         else:
             frame = b"\x81\x7f" + size.to_bytes(8, "big") + payload
-        if not self._rounds.gathers:
-            self.transport.write(frame)
-            return True
-        if not self._unwritten:
-            self._rounds.owing.append(self)
-        self._unwritten += frame
-        if len(self._unwritten) > MAX_UNWRITTEN:
-            self.write_out()
+        self.transport.write(frame)
         return True
-
-    def write_out(self) -> None:
-        """Write what waits for the end of a round."""
-        unwritten, self._unwritten = self._unwritten, b""
-        if unwritten and not self.transport.is_closing():
-            self.transport.write(unwritten)
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
-        if self._came:
-            self._came += data
-            if len(self._came) > MAX_UNREAD_TEXT:
-                self.read_on()  # at once: what it has to wait for may be a reason to hear no more
-        elif not self.handshake_initiated:
+        if not self.handshake_initiated:
             self._read_by_websockets(data)
-        else:
-            self._came = data
-            if not self._rounds.take(self):
-                self.read_on()
-
-    def broke(self, error: Exception) -> None:
-        """It could not be read or written in its round: as an event loop does with what `data_received` raises."""
-        self.write_out()
-        self.loop.call_exception_handler(
-            {"message": "a socket could not be read", "exception": error, "protocol": self}
-        )
-        self.transport.abort()
-
-    def read_on(self) -> None:
-        """Read what came."""
-        data, self._came = self._came, b""
-        if not data:
             return
         if self._owed:
             owed = self._owed
@@ -229,16 +171,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             elif not self.inbox.hears(text):
                 self._deliver(text)
             begin = stop
-            if begin < end and self._rounds.gathers:
-                self._rounds.write_if_late()  # others, and this socket itself, wait for the next frame's step too
-
-    def eof_received(self) -> None:
-        """The peer sends no more; the connection ends."""
-        self.read_on()
-        super().eof_received()
 
     def _read_by_websockets(self, data: bytes) -> None:
-        self.write_out()  # it may answer with the last frame
         super().data_received(data)
         self._note_state()
         if self.conn.handshake_exc is not None and not self.handshake_initiated and not self.transport.is_closing():
@@ -261,10 +195,6 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def keepalive_timeout(self) -> None:
         """No pong came in time."""
-        if self._came:
-            self.read_on()
-            if self.pending_ping_payload is None:
-                return  # it was there, and waited for its round
         if self.read_paused and self.writable.is_set():
             # Not read, rather than not sent: more frames have come than wait behind a step (`MAX_BACKLOG`).
             self.pong_timer = None
@@ -277,7 +207,6 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended."""
-        self._came = self._unwritten = b""
         super().connection_lost(exc)
         # Or they would hold each other until the collector comes, which is after thousands of connections.
         self.inbox.send_at_once = _not_now
@@ -290,7 +219,6 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def shutdown(self) -> None:
         """The server ends."""
-        self.write_out()
         super().shutdown()
         self._note_state()
         self._give_up_later()
