@@ -1,9 +1,8 @@
-"""``/mcp``: FastMCP's own Streamable HTTP transport, with answers that are sent whole where nothing is lost by them.
+"""``/mcp``: FastMCP's own Streamable HTTP transport, with JSON answers where nothing is lost by them.
 
 There are two transports of one server. A request of the 2026-07-28 era takes the one that answers with JSON, unless it
 is a subscription: what JSON replies would drop, progress and log messages, goes to a `LateStream`, and a watch for the
-client's leaving stands in for the stream that closes. All others take the one that answers with event streams, whose
-connections are `HandshakeTransport`s.
+client's leaving stands in for the stream that closes. All others take the one that answers with event streams.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ class MCPEndpoint:
             for app in (self._streaming, self._plain):
                 await stack.enter_async_context(app.lifespan(app))
                 limit_bodies(app, self._max_body_bytes)
-            self._transports.take_over()
+            self._transports.lift_limit()
             yield
 
     def end_connection(self, mcp_session_id: str) -> None:

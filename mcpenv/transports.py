@@ -17,8 +17,6 @@ from mcp.server.transport_security import RequestBodyLimitMiddleware
 from starlette.routing import Route
 from starlette.types import Message, Scope
 
-from .handshake_transport import answer_at_once
-
 RESOURCE = "/"
 """Where FastMCP's applications have their route, and so what OAuth's metadata (RFC 9728) names as the resource.
 
@@ -63,13 +61,13 @@ class Transports:
         self._where: dict[str, str] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
-    def take_over(self) -> None:
-        """While the application runs: connections are opened with `HandshakeTransport`, and limited by this object.
+    def lift_limit(self) -> None:
+        """Limit connections by this object alone; call it while the application runs.
 
-        The manager's own limit would refuse everybody when one client has reached it.
+        The session manager's own limit would refuse everybody when one client has reached it.
         """
         assert self._transport.session_manager is not None
-        answer_at_once(self._transport.session_manager)
+        self._transport.session_manager.max_sessions = None
 
     def opened(self, handle: str | None, connection: str, user: Any) -> None:
         """A client has opened a connection.

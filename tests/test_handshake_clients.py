@@ -1,31 +1,24 @@
-"""Answers of the handshake era are one event, sent whole, until there is something to say before them."""
+"""Clients of the handshake era get progress, logs and questions, come back for answers, and leave at any time."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import inspect
 import json
 import re
 import threading
 import weakref
 from typing import Any
 
-import anyio
 import fastmcp
-import httpx
 import pytest
 from fastmcp.client.elicitation import ElicitResult
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
-from mcp.server import streamable_http
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCNotification
+from mcp.server.streamable_http import StreamableHTTPServerTransport
 from test_transports import HEADERS, Raw, raw, run
 
-from mcpenv import Context, MCPEnvironment, handshake_transport
-from mcpenv.handshake_transport import HandshakeTransport, _Inbox, _Outbox
+from mcpenv import Context, MCPEnvironment
 from mcpenv.serve import serving
 
 LIMIT_S = 30
@@ -51,11 +44,6 @@ class Talker(MCPEnvironment):
             await ctx.report_progress(1, 2, "half")
             await ctx.info("nearly")
             return "done"
-
-        @self.tool
-        async def fail() -> str:
-            """Not today."""
-            raise ValueError("not today")
 
         @self.tool(concurrent=True)
         def hold() -> str:
@@ -88,12 +76,6 @@ def closed_gate() -> Any:
     Talker.gate.set()
 
 
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No call takes so long that it gets a stream for it."""
-    monkeypatch.setattr(handshake_transport, "STREAM_AFTER_S", 3600.0)
-
-
 def called(number: int, name: str, /, **arguments: Any) -> dict[str, Any]:
     params = {"name": name, "arguments": arguments, "_meta": {"progressToken": "p"}}
     return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
@@ -104,15 +86,6 @@ def events(text: str) -> list[Any]:
     return [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: {")]
 
 
-def whole(response: httpx.Response) -> Any:
-    """The message of an answer that was sent at once."""
-    assert (response.status_code, response.headers["content-type"]) == (200, "text/event-stream")
-    assert int(response.headers["content-length"]) == len(response.content)
-    name, data, *rest = response.text.split("\r\n")
-    assert (name, rest) == ("event: message", ["", ""])
-    return json.loads(data.removeprefix("data: "))
-
-
 async def opened(client: Raw) -> dict[str, str]:
     return {**RESUMABLE, "Mcp-Session-Id": await client.open("/mcp")}
 
@@ -121,28 +94,6 @@ async def entered(event: threading.Event) -> None:
     assert await asyncio.to_thread(event.wait, LIMIT_S)
 
 
-@pytest.mark.usefixtures("patient")
-def test_what_says_nothing_on_its_way_is_answered_at_once_and_whole() -> None:
-    async def main(url: str) -> None:
-        async with raw(url) as client:
-            client_info = {"name": "raw", "version": "1"}
-            hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client_info}
-            response = await client.post("/mcp", None, "initialize", hello)
-            assert whole(response)["result"]["protocolVersion"] == "2025-11-25"
-            headers = {**RESUMABLE, "Mcp-Session-Id": response.headers["mcp-session-id"]}
-            response = await client.http.post("/mcp", json=called(1, "echo", number=7), headers=headers)
-            assert response.headers["mcp-session-id"] == headers["Mcp-Session-Id"]
-            assert whole(response)["result"]["structuredContent"] == {"result": 7}
-            failed = whole(await client.http.post("/mcp", json=called(2, "fail"), headers=headers))
-            assert (failed["id"], failed["result"]["isError"]) == (2, True)
-            unknown = whole(await client.http.post("/mcp", json=called(3, "nobody"), headers=headers))
-            assert (unknown["id"], unknown["error"]["code"]) == (3, -32602)
-
-    with serving(Talker) as url:
-        run(main(url))
-
-
-@pytest.mark.usefixtures("patient")
 def test_what_says_something_is_answered_with_a_stream_that_begins_with_it() -> None:
     async def main(url: str) -> None:
         async with raw(url) as client:
@@ -160,9 +111,7 @@ def test_what_says_something_is_answered_with_a_stream_that_begins_with_it() -> 
         run(main(url))
 
 
-def test_what_takes_long_has_a_stream_before_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handshake_transport, "STREAM_AFTER_S", 0.0)
-
+def test_what_takes_long_has_a_stream_before_its_answer() -> None:
     async def main(url: str) -> None:
         async with raw(url) as client:
             headers = await opened(client)
@@ -176,9 +125,7 @@ def test_what_takes_long_has_a_stream_before_its_answer(monkeypatch: pytest.Monk
         run(main(url))
 
 
-def test_who_breaks_off_comes_back_for_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handshake_transport, "STREAM_AFTER_S", 0.0)
-
+def test_who_breaks_off_comes_back_for_the_answer() -> None:
     async def main(url: str) -> None:
         async with raw(url) as client:
             headers = await opened(client)
@@ -201,35 +148,41 @@ def test_who_breaks_off_comes_back_for_the_answer(monkeypatch: pytest.MonkeyPatc
         run(main(url))
 
 
-@pytest.mark.usefixtures("patient")
-def test_a_stream_that_is_closed_by_its_call_ends_after_what_was_said() -> None:
+def test_what_a_call_says_before_it_closes_its_stream_is_not_lost() -> None:
     async def main(url: str) -> None:
         async with raw(url) as client:
-            response = await client.http.post("/mcp", json=called(1, "talk_and_hang_up"), headers=await opened(client))
-            (progress,) = events(response.text)
+            headers = await opened(client)
+            closed = await client.http.post("/mcp", json=called(1, "talk_and_hang_up"), headers=headers)
+            said = events(closed.text)
+            Talker.gate.set()
+            again = {**headers, "Last-Event-ID": re.findall(r"(?m)^id: (\d+)", closed.text)[-1]}
+            async with client.http.stream("GET", "/mcp", headers=again) as response:
+                async for line in response.aiter_lines():
+                    said += events(line)
+                    if "result" in line:
+                        break
+            progress, result = said
             assert progress["params"]["message"] == "half"
+            assert result["result"]["structuredContent"] == {"result": "after all"}
 
     with serving(Talker) as url:
         run(main(url))
 
 
-@pytest.mark.usefixtures("patient")
-def test_a_call_whose_connection_ends_is_told_that_it_is_no_more() -> None:
+def test_a_call_whose_connection_ends_has_no_answer_and_its_stream_ends() -> None:
     async def main(url: str) -> None:
         async with raw(url) as client:
             headers = await opened(client)
             waiting = asyncio.create_task(client.http.post("/mcp", json=called(1, "hold"), headers=headers))
             await entered(Talker.inside)
             assert (await client.http.delete("/mcp", headers=headers)).status_code == 200
-            answer = whole(await waiting)
-            assert (answer["id"], answer["error"]["message"]) == (1, "the session ended before this was answered")
+            assert events((await waiting).text) == []
             assert (await client.http.post("/mcp", json=called(2, "hold"), headers=headers)).status_code == 404
 
     with serving(Talker) as url:
         run(main(url))
 
 
-@pytest.mark.usefixtures("patient")
 def test_a_call_that_its_client_cancels_is_answered() -> None:
     async def main(url: str) -> None:
         async with raw(url) as client:
@@ -239,16 +192,16 @@ def test_a_call_that_its_client_cancels_is_answered() -> None:
             notice = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
             assert (await client.http.post("/mcp", json=notice, headers=headers)).status_code == 202
             Talker.gate.set()
-            answer = whole(await waiting)
+            (answer,) = events((await waiting).text)
             assert (answer["id"], answer["error"]["message"]) == (1, "Request cancelled")
             response = await client.http.post("/mcp", json=called(2, "echo", number=1), headers=headers)
-            assert whole(response)["result"]["structuredContent"] == {"result": 1}
+            (answer,) = events(response.text)
+            assert answer["result"]["structuredContent"] == {"result": 1}
 
     with serving(Talker) as url:
         run(main(url))
 
 
-@pytest.mark.usefixtures("patient")
 def test_a_call_may_ask_its_client() -> None:
     async def who(message: str, response_type: Any, params: Any, context: Any) -> ElicitResult[Any]:
         return ElicitResult(action="accept", content={"value": f"{message} me"})
@@ -256,24 +209,6 @@ def test_a_call_may_ask_its_client() -> None:
     async def main(url: str) -> None:
         async with fastmcp.Client(f"{url}/mcp", mode="legacy", elicitation_handler=who) as client:
             assert (await client.call_tool("ask")).data == "who? me"
-
-    with serving(Talker) as url:
-        run(main(url))
-
-
-def test_answers_are_freed_without_the_collector() -> None:
-    async def main(url: str) -> None:
-        async with raw(url) as client:
-            headers = await opened(client)
-            gc.collect()
-            gc.disable()
-            try:
-                for number in range(20):
-                    await client.http.post("/mcp", json=called(number, "echo", number=number), headers=headers)
-                kept = [each for each in gc.get_objects() if isinstance(each, handshake_transport._Exchange)]
-                assert len(kept) <= 1  # the last one's task may still be on its way out
-            finally:
-                gc.enable()
 
     with serving(Talker) as url:
         run(main(url))
@@ -351,10 +286,10 @@ def test_what_is_no_request_in_order_is_refused_in_mcps_own_words(
 
 
 def test_a_connection_that_has_ended_is_kept_by_nobody() -> None:
-    kept: list[weakref.ref[HandshakeTransport]] = []
-    begin = HandshakeTransport.__init__
+    kept: list[weakref.ref[StreamableHTTPServerTransport]] = []
+    begin = StreamableHTTPServerTransport.__init__
 
-    def noted(self: HandshakeTransport, *args: Any, **kwargs: Any) -> None:
+    def noted(self: StreamableHTTPServerTransport, *args: Any, **kwargs: Any) -> None:
         begin(self, *args, **kwargs)
         kept.append(weakref.ref(self))
 
@@ -368,52 +303,5 @@ def test_a_connection_that_has_ended_is_kept_by_nobody() -> None:
                 gc.collect()
 
     with pytest.MonkeyPatch.context() as patch, serving(Talker) as url:
-        patch.setattr(HandshakeTransport, "__init__", noted)
+        patch.setattr(StreamableHTTPServerTransport, "__init__", noted)
         run(main(url))
-
-
-def test_messages_are_received_in_order_until_the_stream_is_closed() -> None:
-    def message(number: int) -> SessionMessage:
-        return SessionMessage(JSONRPCNotification(jsonrpc="2.0", method=f"m{number}"))
-
-    async def main() -> None:
-        inbox, received = _Inbox(), []
-
-        async def receive() -> None:
-            async with inbox:
-                async for item in inbox:
-                    assert isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCNotification)
-                    received.append(item.message.method)
-
-        reading = asyncio.create_task(receive())
-        for number in range(3):
-            await inbox.send(message(number))
-        while len(received) < 3:
-            await asyncio.sleep(0)
-        await inbox.send(message(3))
-        await asyncio.sleep(0)
-        await inbox.aclose()
-        await reading
-        assert received == ["m0", "m1", "m2", "m3"]
-        with pytest.raises(anyio.ClosedResourceError):
-            await inbox.send(message(4))
-        outbox = _Outbox(inbox.send)
-        await outbox.aclose()
-        with pytest.raises(anyio.ClosedResourceError):
-            await outbox.send(message(5))
-
-    run(main())
-
-
-def test_what_the_transport_uses_of_mcp_is_there() -> None:
-    source = inspect.getsource(handshake_transport)
-    own = {name for name in vars(HandshakeTransport) if name not in dir(HandshakeTransport.__base__)}
-    own |= {"_beginning", "_exchanges"}
-    used = set(re.findall(r"self\.(_[a-z]\w*)", source[source.index("class HandshakeTransport") :])) - own
-    theirs = streamable_http.StreamableHTTPServerTransport
-    there = set(dir(theirs)) | set(theirs.__init__.__code__.co_names)
-    assert len(used) > 10 and used <= there
-    assert {"_handle_post_request", "connect", "_read_stream_writer", "_read_stream", "_write_stream"} <= there
-    made = set(StreamableHTTPSessionManager.__init__.__code__.co_names)
-    assert {"_session_owners", "_server_instances"} <= made
-    assert "_admit_session" in StreamableHTTPSessionManager._handle_stateful_request.__code__.co_names
