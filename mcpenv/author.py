@@ -21,7 +21,7 @@ from .rubrics import Rubric
 from .step import current, inside
 from .tasks import TaskSet
 from .verify import Evidence
-from .workers import INLINE, THREADS, Abandoned, Pace, Runner
+from .workers import INLINE, THREADS, Abandoned, Runner
 from .worlds import Worlds
 
 logger = logging.getLogger("mcpenv")
@@ -39,8 +39,6 @@ class Author(Protocol):
     _verify_is_async: ClassVar[bool]
     _own_state: ClassVar[bool]
     _own_close: ClassVar[bool]
-    _reset_pace: ClassVar[Pace]
-    _close_pace: ClassVar[Pace]
     _shared: Any
     VERSION: ClassVar[str]
     tasks: ClassVar[TaskSet | None]
@@ -144,20 +142,20 @@ class AuthorCode:
         """Whether what came out of the author's code is for whoever asked, and no failure (`is_no_failure`)."""
         return is_no_failure(error, inline=self.runner.inline)
 
-    async def call(self, fn: Callable[..., Any], *args: Any, pace: Pace | None = None) -> Any:
+    async def call(self, fn: Callable[..., Any], *args: Any) -> Any:
         """Call a function of the author's: a coroutine function here, anything else by the runner."""
         if inspect.iscoroutinefunction(fn):
             return await fn(*args)
-        value = await self.hand_over(None, fn, *args, pace=pace)
+        value = await self.hand_over(None, fn, *args)
         return await value if inspect.isawaitable(value) else value
 
-    async def hand_over(self, limit: float | None, fn: Callable[..., Any], *args: Any, pace: Pace | None = None) -> Any:
+    async def hand_over(self, limit: float | None, fn: Callable[..., Any], *args: Any) -> Any:
         """Run sync code; in process in the caller's thread, unless a ``limit`` asks for one that can be left."""
         runner = self.runner
         if runner.inline and limit is not None and not self.affine:
             runner = THREADS
         try:
-            return await runner.run(fn, *args, pace=pace)
+            return await runner.run(fn, *args)
         except Abandoned as abandoned:
             self.stuck = True
             with self._mutex:

@@ -41,7 +41,6 @@ from .tasks import TaskSet
 from .tasks.source import TaskSource
 from .toolbox import BoundTool, modes_of
 from .verify import Evidence
-from .workers import Pace
 from .worlds import Worlds
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -115,8 +114,6 @@ class MCPEnvironment:
     _arguments: tuple[tuple[Any, ...], dict[str, Any]]
     _own_state: ClassVar[bool] = False
     _own_close: ClassVar[bool] = False
-    _reset_pace: ClassVar[Pace] = Pace()
-    _close_pace: ClassVar[Pace] = Pace()
     _kinds: ClassVar[KindCache] = KindCache()
     _reset_options: ClassVar[ResetOptions]
     _score_is_async: ClassVar[bool] = False
@@ -145,10 +142,9 @@ class MCPEnvironment:
             cls.THREAD_AFFINE = bool(own["REQUIRES_SINGLE_THREAD_EXECUTOR"])
         if "reset" in own:
             cls._reset_body, cls._reset_options = own["reset"], ResetOptions(own["reset"])
-            cls._reset_pace = Pace()
             cls.reset = _around_reset(own["reset"])  # type: ignore[method-assign]
         if "close" in own:
-            cls._close_body, cls._own_close, cls._close_pace = own["close"], True, Pace()
+            cls._close_body, cls._own_close = own["close"], True
             cls.close = _around_close(own["close"])  # type: ignore[method-assign]
         if isinstance(own.get("state"), property):
             cls.state = _around_state(own["state"])  # type: ignore[assignment]

@@ -553,7 +553,7 @@ class Execution(Stepping):
         self._judging, self.episode.reset_number = None, -1
         observation = await self.author.stage(
             "reset",
-            lambda: self.author.call(self.env._author_reset(seed, episode_id, options), pace=self.env._reset_pace),
+            lambda: self.author.call(self.env._author_reset(seed, episode_id, options)),
             timeout_s,
         )
         if observation is None:
@@ -640,9 +640,7 @@ class Execution(Stepping):
         self._close_episode(reason)
         try:
             if self.env._own_close:
-                await self.author.stage(
-                    "close", lambda: self.author.call(self.env._author_close(), pace=self.env._close_pace)
-                )
+                await self.author.stage("close", lambda: self.author.call(self.env._author_close()))
         finally:
             if self.handed_in is not None:
                 await self.handed_in.leave()

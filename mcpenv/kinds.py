@@ -17,7 +17,6 @@ from mcpenv_client.tools import Tool
 
 from .errors import InvalidTool
 from .signatures import docstring_of, names_in, resolved_signature, same, same_signature, twin_of
-from .workers import Pace
 
 RESERVED_NAMES = frozenset({"reset", "step", "state", "close"})
 """The orchestrator's words: an agent must not find a tool of such a name."""
@@ -66,7 +65,6 @@ class ToolKind:
         terminal: a call that succeeds ends the episode.
         concurrent: calls need not wait for each other (declared, or MCP's ``readOnlyHint``).
         injected: the function takes `Context` or other dependencies.
-        pace: how long it takes, with the score of a sync tool.
         validate: gives the arguments as the tool takes them, or raises ``pydantic.ValidationError``.
     """
 
@@ -85,7 +83,6 @@ class ToolKind:
         "is_coroutine",
         "name",
         "options",
-        "pace",
         "parameter_names",
         "plain_return",
         "signature",
@@ -101,7 +98,6 @@ class ToolKind:
     ) -> None:
         self.name = name
         self.options = options
-        self.pace = Pace()
         self.timeout_s, self.terminal = options.timeout_s, options.terminal
         self.signature = signature
         self.is_coroutine = inspect.iscoroutinefunction(_innermost(fn))

@@ -25,7 +25,7 @@ from .kinds import RESERVED_NAMES
 from .recording.recorder import OwnTools, Recorder, Tools
 from .shared import UNSET, being_made, lifespan_of
 from .tasks import TaskSet
-from .workers import THREADS, OwnThread, Pace, Runner
+from .workers import THREADS, OwnThread, Runner
 
 logger = logging.getLogger("mcpenv")
 
@@ -54,7 +54,6 @@ class EnvironmentSource:
         if not callable(factory):
             raise TypeError(f"an environment class or a factory is needed, not a {type(factory).__name__}")
         self._factory = factory
-        self._making = Pace()
         self._config = config
         self._shared: Any = UNSET
         self.environment_class = _class_of(factory)
@@ -189,7 +188,7 @@ class EnvironmentSource:
     async def _construct(self, runner: Runner) -> MCPEnvironment:
         token = being_made.set(self._shared)
         try:
-            env = await runner.run(self._factory, pace=self._making)
+            env = await runner.run(self._factory)
         finally:
             being_made.reset(token)
         if not isinstance(env, MCPEnvironment):

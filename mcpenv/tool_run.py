@@ -156,9 +156,7 @@ class ToolRun:
     async def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ToolOutcome, Any]:
         tool, awaited = self._tool, None
         if not tool.kind.is_async:
-            outcome, scored = await self._site.author.hand_over(
-                self._limit, self._run_sync, args, kwargs, pace=tool.kind.pace
-            )
+            outcome, scored = await self._site.author.hand_over(self._limit, self._run_sync, args, kwargs)
             if outcome is not None:
                 return outcome, scored
             awaited = scored  # a sync function that gave an awaitable

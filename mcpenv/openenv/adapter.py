@@ -29,7 +29,6 @@ from ..kinds import ToolKind, ToolOptions, check_name
 from ..reset_options import ResetOptions
 from ..tasks.source import TaskRefusal, TaskSource
 from ..toolbox import BOTH_MODES, BoundTool
-from ..workers import Pace
 from .process import OpenEnvProcess, OpenEnvRefusal
 
 ACT = "act"
@@ -187,7 +186,6 @@ class SpecKind(ToolKind):
         )
         self.name = spec.name
         self.spec = spec
-        self.pace = Pace()
         self.component = component  # type: ignore[assignment]
         self.is_async = True
         self.is_coroutine = True

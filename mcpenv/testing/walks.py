@@ -22,7 +22,7 @@ from mcpenv_client.values import to_plain
 
 from .. import shim
 from ..environment import MCPEnvironment
-from ..workers import OwnThread, Pace
+from ..workers import OwnThread
 
 _STANDARD_LIBRARY = os.path.dirname(os.__file__)
 _KIT = os.path.dirname(os.path.abspath(__file__))
@@ -161,7 +161,7 @@ class _InTurn:
         self._threads = threads
         self._next = 0
 
-    async def run(self, fn: Callable[..., Any], *args: Any, pace: Pace | None = None, **kwargs: Any) -> Any:
+    async def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run it in the next thread."""
         thread = self._threads[self._next % len(self._threads)]
         self._next += 1
