@@ -35,10 +35,10 @@ IDLE = "_Thread._work"
 
 OTHER = "event loop, and the rest"
 STAGES = (
-    ("frame in", r"websocket_protocol\.py:(?!.*send_at_once)|wire\.py:decode_frame|values\.py"),
+    ("frame in", r"websocket_protocol\.py|wire\.py:decode_frame|values\.py"),
     ("frame in", r"quick_json\.py:step_frame"),
-    ("frame in", r"conversation\.py:(Conversation\._read_text|Arrival)"),
-    ("frame out", r"websocket_protocol\.py|locks\.py"),
+    ("frame in", r"conversation\.py:(Connection\.(_read|_decoded)|Arrival)"),
+    ("frame out", r"locks\.py"),
     # uvicorn's and websockets' own, where they read and write.
     ("frame out", r"websockets_sansio_impl\.py:.*\.send|protocol\.py:.*(send|state)|frames\.py:.*(serialize|new)"),
     ("frame in", r"(websockets_sansio_impl|protocol|frames|streams|queues)\.py"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 from urllib.parse import parse_qs
 
 from starlette.types import Receive, Scope, Send
@@ -11,12 +9,11 @@ from starlette.types import Receive, Scope, Send
 from mcpenv_client.errors import WireError
 from mcpenv_client.wire import PROTOCOL_VERSION, check_version
 
-from .conversation import Conversation, Heard
+from .conversation import Connection
 from .pool import SessionPool
 from .public_url import base_url_of
-from .session import Credential
+from .session import Credential, Session
 from .urgent_frames import Gone
-from .websocket_protocol import WebSocketProtocol
 
 
 class ControlSocket:
@@ -45,43 +42,33 @@ class ControlSocket:
         if (await receive())["type"] != "websocket.connect":
             return
         await send({"type": "websocket.accept", "subprotocol": _subprotocol(scope)})
-        conversation = Conversation(self._pool, receive, send, self._max_message_bytes)
+        async with Connection(self._pool, receive, send, self._max_message_bytes) as connection:
+            try:
+                session = await self._open(scope, connection)
+            except Gone:
+                return
+            except WireError as error:
+                await connection.refuse(error)
+                return
+            session.base_url = self._public_url or base_url_of(scope, self._trusted_proxies)
+            await connection.serve(session)
+
+    async def _open(self, scope: Scope, connection: Connection) -> Session:
+        """Return the session that the client asks for.
+
+        Raises:
+            WireError: refused.
+            Gone: the client has left.
+        """
         asked = scope.get("query_string", b"")
         query = parse_qs(asked.decode("latin-1"), keep_blank_values=True) if asked else {}
-        try:
-            if "protocol" in query:
-                check_version(query["protocol"][0])
-                conversation.protocol = PROTOCOL_VERSION
-            credential = _credential(scope)
-            if "session_id" in query:
-                session = self._pool.joinable(query["session_id"][0])
-            else:
-                opening = self._pool.open_socket(credential, resume="resume" in query)
-                session = await conversation.unless_gone(opening)
-        except Gone:
-            return
-        except WireError as error:
-            await conversation.refuse(error)
-            return
-        session.base_url = self._public_url or base_url_of(scope, self._trusted_proxies)
-        server = getattr(receive, "__self__", None)
-        if not isinstance(server, WebSocketProtocol):  # or there is something between it and this, which must hear all
-            conversation.take(session)
-            await conversation.hold(session)
-            return
-        # A task whose context is at hand, so that what it will go on with can begin where a frame comes.
-        context = contextvars.copy_context()
-        conversation.heard = Heard(server.inbox, asyncio.get_running_loop(), context, context.copy())
-        conversation.take(session)
-        task = asyncio.get_running_loop().create_task(conversation.hold(session), context=context)
-        try:
-            await task
-        except asyncio.CancelledError:
-            here = asyncio.current_task()
-            if here is None or here.cancelling() or not task.cancelled():
-                await conversation.release(session)  # it may not even have begun
-                raise
-            # It was cancelled from inside, and met nothing more that waits; what it held is released.
+        if "protocol" in query:
+            check_version(query["protocol"][0])
+            connection.protocol = PROTOCOL_VERSION
+        credential = _credential(scope)
+        if "session_id" in query:
+            return self._pool.joinable(query["session_id"][0])
+        return await connection.unless_gone(self._pool.open_socket(credential, resume="resume" in query))
 
 
 _CREDENTIAL = (b"mcpenv-session-id", b"mcpenv-session-token")

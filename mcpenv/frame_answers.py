@@ -25,14 +25,13 @@ from .shim import latest, reply_of
 
 logger = logging.getLogger("mcpenv")
 
-_STEP = FrameType.STEP
 _A_FRAME = "a frame"
 
 
 async def answer_frame(session: Session, frame: Frame) -> Answer:
     """Do what a frame asks that is not urgent; a refusal is an answer too."""
     try:
-        if frame.type is _STEP:
+        if frame.type is FrameType.STEP:
             call = session.call_of(frame.data, frame.timeout_s)
             if call is not None:
                 return Answer(reply_of(session.execution, await call, frame.request_id))

@@ -28,7 +28,7 @@ class Gone(Exception):
 
 
 class UrgentFrames:
-    """Those of one conversation, each in a task of its own.
+    """Those of one connection, each in a task of its own.
 
     Args:
         reply: sends an answer when it is its turn; raises `Gone` if there is nobody to send it to.
@@ -72,7 +72,7 @@ class UrgentFrames:
         """Nobody waits for the answers any more."""
         for task in self._tasks:
             task.cancel()
-        self._reply = _nobody  # or this and its conversation would hold each other, until the collector comes
+        self._reply = _nobody  # or this and its connection would hold each other, until the collector comes
 
     async def _answer(
         self, arrival: Arrival, session: Session, execution: Execution, episode_id: str | None, waits: bool
