@@ -25,9 +25,9 @@ from mcpenv_client.tools import Mode
 from .app import EnvServer, application
 from .cluster.supervisor import serve_in_processes, serving_in_threads
 from .cluster.worker import Served
-from .collector import tuned_collector
 from .config import ServerConfig
 from .errors import ConfigurationError
+from .gc_tuning import tuned_gc
 from .guard import is_loopback
 from .http_server import Ending, HTTPServer, listen, loop_factory, serve_doors, settings_of
 from .source import EnvFactory
@@ -67,7 +67,7 @@ def serve_http(
     configure_logging(log_level)
     with listening.doors() as doors:
         server = EnvServer(env_factory, config=listening.told(config, doors), readme=readme, auth=auth)
-        with asyncio.Runner(loop_factory=loop_factory()) as runner, tuned_collector():
+        with asyncio.Runner(loop_factory=loop_factory()) as runner, tuned_gc():
             runner.run(_serve(server, doors[0], doors[-1], lambda _: on_started(_port(doors[0]), _port(doors[-1]))))
 
 

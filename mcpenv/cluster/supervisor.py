@@ -19,9 +19,9 @@ from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from mcpenv_client.errors import McpenvError
 
-from ..collector import tuned_collector
 from ..config import MANY_SESSIONS, ServerConfig
 from ..errors import StartupError
+from ..gc_tuning import tuned_gc
 from ..http_server import loop_factory
 from ..open_files import allow_many
 from .hub import Hub
@@ -130,7 +130,7 @@ class WorkerProcess:
             await send({"type": "lifespan.startup.failed", "message": ""})
             return
         running.add_done_callback(lambda _: signal.raise_signal(signal.SIGTERM))  # told by the hub, or it is gone
-        with tuned_collector():
+        with tuned_gc():
             await send({"type": "lifespan.startup.complete"})
             await receive()
             if not running.done():

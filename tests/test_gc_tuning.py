@@ -10,13 +10,13 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
 
 import pytest
 
-from mcpenv.collector import MIDDLE, NEVER, OLD, YOUNG, tuned_collector
-from mcpenv.memory_in_use import memory_in_use
+from mcpenv.gc_tuning import MIDDLE, NEVER, OLD, YOUNG, MemoryInUse, memory_in_use, tuned_gc
 from mcpenv_client import EnvClient
 
 
@@ -51,10 +51,10 @@ def imported() -> int:
 
 def test_it_is_left_as_it_was(imported: int) -> None:
     before, callbacks = gc.get_threshold(), [*gc.callbacks]
-    with tuned_collector():
+    with tuned_gc():
         assert gc.get_threshold() == (YOUNG, MIDDLE, OLD)
         assert gc.get_freeze_count() > imported / 2
-    with pytest.raises(KeyError), tuned_collector():
+    with pytest.raises(KeyError), tuned_gc():
         raise KeyError
     assert gc.get_threshold() == before
     assert gc.callbacks == callbacks
@@ -66,7 +66,7 @@ def test_a_collector_that_is_off_stays_off(own: tuple[int, int, int]) -> None:
     before, callbacks = gc.get_threshold(), [*gc.callbacks]
     gc.set_threshold(*own)
     try:
-        with tuned_collector():
+        with tuned_gc():
             assert gc.get_threshold() == own
             assert gc.callbacks == callbacks
         assert gc.get_threshold() == own
@@ -77,7 +77,7 @@ def test_a_collector_that_is_off_stays_off(own: tuple[int, int, int]) -> None:
 def test_what_is_set_meanwhile_stays() -> None:
     before = gc.get_threshold()
     try:
-        with tuned_collector():
+        with tuned_gc():
             gc.set_threshold(777, 5, 5)
         assert gc.get_threshold() == (777, 5, 5)
     finally:
@@ -102,7 +102,7 @@ def looks() -> Iterator[list[tuple[int, int]]]:
 
 
 def test_what_is_young_is_looked_at_early_and_what_is_older_seldom() -> None:
-    with tuned_collector(), looks() as seen:
+    with tuned_gc(), looks() as seen:
         kept = make_objects(30 * YOUNG)
     assert len(kept) == 30 * YOUNG
     assert len(seen) >= 27
@@ -111,7 +111,7 @@ def test_what_is_young_is_looked_at_early_and_what_is_older_seldom() -> None:
 
 
 def test_young_cycles_are_freed_by_the_next_look() -> None:
-    with tuned_collector():
+    with tuned_gc():
         gone = weakref.ref(Knot())
         kept = make_objects(2 * YOUNG)
         assert gone() is None and kept
@@ -130,14 +130,14 @@ def late_garbage() -> weakref.ref[Knot]:
 
 
 def test_late_garbage_is_freed_in_one_call_that_never_waits() -> None:
-    with tuned_collector():
+    with tuned_gc():
         gone = late_garbage()
         kept = make_objects((MIDDLE + 5) * YOUNG)
         assert gone() is None and kept
 
 
 def test_who_asks_for_it_has_late_garbage_freed_and_imports_passed_over(imported: int) -> None:
-    with tuned_collector():
+    with tuned_gc():
         gone = late_garbage()
         with looks() as seen:
             gc.collect()
@@ -163,9 +163,9 @@ LINUX = pytest.mark.skipif(memory_in_use() is None, reason="what is in use canno
 def guarded(crowd: list[Any], rarely: int = 0) -> Iterator[None]:
     """A server's collector that has had a long look at everything, with nothing put aside."""
     assert crowd
-    with pytest.MonkeyPatch.context() as patch, tuned_collector():
-        patch.setattr("mcpenv.collector.LONG_S", 0.0)
-        patch.setattr("mcpenv.collector.RARELY", rarely)
+    with pytest.MonkeyPatch.context() as patch, tuned_gc():
+        patch.setattr("mcpenv.gc_tuning.SLOW_S", 0.0)
+        patch.setattr("mcpenv.gc_tuning.POLL_SHARE", rarely)
         gc.unfreeze()
         gc.collect()
         yield
@@ -205,10 +205,10 @@ def test_when_more_is_in_use_everything_is_looked_at(crowd: list[Any], size: int
 
 @LINUX
 def test_large_garbage_is_looked_for_before_it_is_many_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcpenv.collector.RARELY", 0)
+    monkeypatch.setattr("mcpenv.gc_tuning.POLL_SHARE", 0)
     gone: list[weakref.ref[Knot]] = []
     held: list[Knot] = []
-    with tuned_collector(), looks() as seen:
+    with tuned_gc(), looks() as seen:
         seen.clear()
         for _ in range(OLD * MIDDLE * YOUNG // 2 // 100):  # half of what would be a reason
             knot = Knot(150_000)
@@ -238,7 +238,7 @@ def test_what_is_in_use_is_asked_rarely_where_that_takes_long(
             pass
         return memory_in_use()
 
-    monkeypatch.setattr("mcpenv.collector.memory_in_use", slow)
+    monkeypatch.setattr("mcpenv.gc_tuning.memory_in_use", slow)
     with guarded(crowd, rarely=100), looks() as seen:
         before = len(asked)
         for _ in range(5 * MIDDLE):
@@ -250,7 +250,7 @@ def test_what_is_in_use_is_asked_rarely_where_that_takes_long(
 def test_a_program_that_clears_the_callbacks_is_left_as_it_was() -> None:
     before, callbacks = gc.get_threshold(), [*gc.callbacks]
     try:
-        with tuned_collector():
+        with tuned_gc():
             gc.callbacks.clear()
     finally:
         gc.callbacks[:] = callbacks
@@ -261,14 +261,14 @@ def test_a_program_that_clears_the_callbacks_is_left_as_it_was() -> None:
 def test_without_knowing_what_is_in_use_it_is_as_python_has_it(
     crowd: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mcpenv.collector.memory_in_use", lambda: None)
+    monkeypatch.setattr("mcpenv.gc_tuning.memory_in_use", lambda: None)
     with guarded(crowd):
         assert gc.get_threshold() == (YOUNG, MIDDLE, OLD)
 
 
 def test_after_a_short_look_it_is_as_python_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcpenv.collector.LONG_S", 1_000.0)
-    with tuned_collector():
+    monkeypatch.setattr("mcpenv.gc_tuning.SLOW_S", 1_000.0)
+    with tuned_gc():
         gc.collect()
         assert gc.get_threshold() == (YOUNG, MIDDLE, OLD)
 
@@ -354,3 +354,68 @@ def test_authors_who_leave_a_megabyte_in_cycles_at_each_reset_have_it_freed(tmp_
         finally:
             process.terminate()
     assert most < 1_500, most
+
+
+TELL = "from mcpenv.gc_tuning import memory_in_use; print(memory_in_use())"
+
+
+def now() -> MemoryInUse:
+    found = memory_in_use()
+    assert found is not None
+    return found
+
+
+@LINUX
+@pytest.mark.parametrize("size", [100_000, 100_000_000])
+def test_what_is_held_is_in_use_until_it_is_let_go(size: int) -> None:
+    """Within an arena of the C library, and as a mapping of its own."""
+    before = now()
+    held = [bytearray(size) for _ in range(300_000_000 // size)]
+    between = now()
+    assert 0.99 * size * len(held) < between.bytes - before.bytes < 1.1 * size * len(held)
+    del held
+    assert now().bytes - before.bytes < 30_000_000
+
+
+@LINUX
+def test_small_objects_are_counted_as_blocks() -> None:
+    gc.collect()
+    gc.disable()  # what is garbage already is no part of this
+    try:
+        before = now()
+        held: list[list[int]] = [[] for _ in range(100_000)]
+        assert now().blocks - before.blocks > 0.99 * len(held)
+        del held
+        assert now().blocks - before.blocks < 0.01 * 100_000
+    finally:
+        gc.enable()
+
+
+def test_either_can_be_what_exceeds() -> None:
+    before = MemoryInUse(100, 1_000)
+    assert not MemoryInUse(125, 1_250).exceeds(before, 1.25)
+    assert MemoryInUse(126, 10).exceeds(before, 1.25)
+    assert MemoryInUse(1, 1_251).exceeds(before, 1.25)
+
+
+def told(**environ: str) -> str:
+    got = subprocess.run(
+        [sys.executable, "-c", TELL],
+        env={**os.environ, **environ},
+        cwd=Path(__file__).parent.parent,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return got.stdout.strip()
+
+
+@LINUX
+def test_nothing_is_told_where_pythons_allocator_is_turned_off() -> None:
+    assert told().startswith("MemoryInUse")
+    assert told(PYTHONMALLOC="malloc") == "None"
+
+
+@pytest.mark.skipif(sys.platform.startswith("linux"), reason="where it cannot be told")
+def test_elsewhere_nothing_is_told() -> None:
+    assert memory_in_use() is None
