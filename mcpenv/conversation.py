@@ -131,7 +131,7 @@ class Connection:
             try:
                 await self._serve_in_order(session)
             except asyncio.CancelledError:
-                if not self._evicted or self._task is None or self._task.uncancel() > 0:
+                if not (self._evicted or self._left) or self._task is None or self._task.uncancel() > 0:
                     raise
             self._stop_reading()  # or the close that is sent here would be taken for the client's
             if self._left:
@@ -199,19 +199,11 @@ class Connection:
     # -- frames in
 
     async def _read(self) -> None:
-        """Read frames until the client leaves."""
-        while (message := await self._receive())["type"] != "websocket.disconnect":
-            arrival = self._decoded(message.get("text"))
-            if arrival.request_id is None:
-                self._answers.append(arrival)
-            frame = arrival.frame
-            if frame is not None and frame.type is FrameType.CLOSE:
-                self._closed = True
-            if self._session is not None and frame is not None and frame.type.urgent:
-                self._urgent.serve(self._session, arrival)
-                await self._urgent.room()
-            else:
-                await self._arrived.put(arrival)
+        """Read frames until the client leaves, then end what is done for it."""
+        try:
+            await self._read_frames()
+        except Exception:
+            logger.exception("frames of a connection could not be read")
         self._left = True
         if not self._working:
             self._wake()
@@ -220,6 +212,20 @@ class Connection:
             self._task.cancel()
         elif self._session is not None:
             self._aside(self._release(self._session))
+
+    async def _read_frames(self) -> None:
+        while (message := await self._receive())["type"] != "websocket.disconnect":
+            arrival = self._decoded(message.get("text"))
+            frame = arrival.frame
+            if arrival.request_id is None:
+                self._answers.append(arrival)
+            if frame is not None and frame.type is FrameType.CLOSE:
+                self._closed = True
+            if self._session is not None and frame is not None and frame.type.urgent:
+                self._urgent.serve(self._session, arrival)
+                await self._urgent.room()
+            else:
+                await self._arrived.put(arrival)
 
     def _decoded(self, text: str | None) -> Arrival:
         try:
