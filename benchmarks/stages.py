@@ -37,7 +37,7 @@ OTHER = "event loop, and the rest"
 STAGES = (
     ("frame in", r"websocket_protocol\.py|wire\.py:decode_frame|values\.py"),
     ("frame in", r"quick_json\.py:step_frame"),
-    ("frame in", r"conversation\.py:(Connection\.(_read|_decoded)|Arrival)"),
+    ("frame in", r"conversation\.py:Connection\.(_read|_decoded)|frame_answers\.py:Arrival"),
     ("frame out", r"locks\.py"),
     # uvicorn's and websockets' own, where they read and write.
     ("frame out", r"websockets_sansio_impl\.py:.*\.send|protocol\.py:.*(send|state)|frames\.py:.*(serialize|new)"),

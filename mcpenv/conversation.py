@@ -19,7 +19,7 @@ from starlette.types import Receive, Send
 from mcpenv_client.errors import CapacityReached, InvalidJSON, InvalidMessage, Unauthorized, WireError
 from mcpenv_client.wire import Frame, FrameType, decode_frame, encode_reply, request_id_of
 
-from .frame_answers import Text, answer_frame, cancelled_answer
+from .frame_answers import Arrival, Text, answer_frame, cancelled_answer
 from .pool import SessionPool
 from .quick_json import bytes_of, step_frame
 from .replies import Answer
@@ -37,25 +37,6 @@ MAX_REASON = 120
 """Characters of a closing's reason; the protocol allows 123 bytes (RFC 6455, section 5.5)."""
 
 NORMAL, FAILED, RESTART, TRY_AGAIN, UNAUTHORIZED, EVICTED = 1000, 1011, 1012, 1013, 4401, 4409
-
-
-class Arrival:
-    """A frame, or what is wrong with it.
-
-    Attributes:
-        frame: None if it could not be read.
-        error: why it could not.
-        request_id: named in its answer.
-        answer: kept until the answers to the frames before it have been sent.
-    """
-
-    __slots__ = ("answer", "error", "frame", "request_id")
-
-    def __init__(self, frame: Frame | None, request_id: str | None, error: WireError | None = None) -> None:
-        self.frame = frame
-        self.request_id = request_id
-        self.error = error
-        self.answer: Text | None = None
 
 
 class Connection:

@@ -1,4 +1,4 @@
-"""The answer to one frame of ``/ws``."""
+"""Frames of ``/ws`` as they arrive, and the answer to each."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from mcpenv_client.errors import (
-    InvalidMessage,
-    OperationCancelled,
-)
+from mcpenv_client.errors import InvalidMessage, OperationCancelled, WireError
 from mcpenv_client.observations import Observation
 from mcpenv_client.records import Trajectory
 from mcpenv_client.values import to_plain
@@ -26,6 +23,29 @@ from .shim import latest, reply_of
 logger = logging.getLogger("mcpenv")
 
 _A_FRAME = "a frame"
+
+
+Text = str | Callable[[], str]
+"""An answer, or what makes it: one that may be long is made when it can be sent."""
+
+
+class Arrival:
+    """A frame, or what is wrong with it.
+
+    Attributes:
+        frame: None if it could not be read.
+        error: why it could not.
+        request_id: named in its answer.
+        answer: kept until the answers to the frames before it have been sent.
+    """
+
+    __slots__ = ("answer", "error", "frame", "request_id")
+
+    def __init__(self, frame: Frame | None, request_id: str | None, error: WireError | None = None) -> None:
+        self.frame = frame
+        self.request_id = request_id
+        self.error = error
+        self.answer: Text | None = None
 
 
 async def answer_frame(session: Session, frame: Frame) -> Answer:
@@ -52,10 +72,6 @@ async def answer_frame(session: Session, frame: Frame) -> Answer:
     except Exception as error:  # noqa: BLE001 - the wire's boundary; logged there
         refused = wire_error(error, _A_FRAME)
         return Answer(encode_reply("error", refused.to_wire(), frame.request_id), final=is_final(refused))
-
-
-Text = str | Callable[[], str]
-"""An answer, or what makes it: one that may be long is made when it can be sent."""
 
 
 async def answer_at_once(session: Session, frame: Frame, execution: Execution, episode_id: str | None) -> Text:

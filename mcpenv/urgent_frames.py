@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from mcpenv_client.errors import RateLimited
 from mcpenv_client.wire import FrameType, encode_reply
 
-from .frame_answers import Text, answer_at_once
-
-if TYPE_CHECKING:
-    from .conversation import Arrival
-    from .execution import Execution
-    from .session import Session
+from .execution import Execution
+from .frame_answers import Arrival, Text, answer_at_once
+from .session import Session
 
 MAX_UNSENT = 16
 """Answers that may wait to be sent. With more the socket is not read: who does not read its answers asks no more."""
