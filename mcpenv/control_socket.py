@@ -1,4 +1,4 @@
-"""``/ws``: one socket, one session, one episode after the other. The thin shell around the wire protocol."""
+"""``/ws``: one socket, one session, one episode after the other."""
 
 from __future__ import annotations
 

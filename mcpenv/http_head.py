@@ -1,4 +1,4 @@
-"""Heads of HTTP requests, their first line and header fields: bounded, so that nobody fills the memory with them."""
+"""The HTTP protocol under uvicorn, with a limit on request heads: the first line and the header fields."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD_BYTES = 64 * 1024
-"""The largest head."""
+"""Largest head, in bytes; a larger one is refused with 431."""
 
 _REFUSAL = b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class HTTPProtocol(HttpToolsProtocol):
-    """uvicorn's, with a limit: its parser keeps a head of any size until it is complete."""
+    """uvicorn's protocol with a limit; its parser buffers a head of any size until it is complete."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -22,7 +22,7 @@ class HTTPProtocol(HttpToolsProtocol):
         self._too_large = False
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came."""
+        """Parse bytes, and refuse a head that has grown too large."""
         self._unfinished += len(data)
         super().data_received(data)
         # What a read holds beyond the end of a head or of a piece of a body is not counted: a read is small.
@@ -31,12 +31,12 @@ class HTTPProtocol(HttpToolsProtocol):
             self.send_400_response("")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header field is complete, or a trailer field: the request was let through without that."""
+        """Take a header field, and drop a trailer field: the request was accepted without it."""
         if self._in_head:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """A head is complete."""
+        """Check the size of a whole head."""
         self._in_head, self._unfinished = False, 0
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD_BYTES:
             self._too_large = True
@@ -44,23 +44,23 @@ class HTTPProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A piece of a body; around it are chunk sizes and trailers."""
+        """Take a piece of a body; chunk sizes and trailers stand around it."""
         self._unfinished = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """A body is complete; what comes next is a head."""
+        """End a body; a head comes next."""
         super().on_message_complete()
         self._in_head, self._unfinished = True, 0
 
     def handle_websocket_upgrade(self) -> None:
-        """The connection is a WebSocket's from now on."""
+        """Hand the connection over to the WebSocket protocol."""
         super().handle_websocket_upgrade()
-        # The parser holds this, and this the parser: at the end of an HTTP connection uvicorn sees to it itself.
+        # Break the cycle with the parser; uvicorn does so only when an HTTP connection ends.
         self.parser = None  # type: ignore[assignment]
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what cannot be parsed, or is too large."""
+        """Refuse a request that cannot be parsed, or whose head is too large."""
         if not self._too_large:
             super().send_400_response(msg)
             return

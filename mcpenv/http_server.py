@@ -1,4 +1,4 @@
-"""The HTTP server beneath an app: uvicorn with an orderly end, its sockets, its event loop."""
+"""The HTTP server beneath an app: uvicorn's settings, its listening sockets, its event loop, and its shutdown."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from .websocket_protocol import WebSocketProtocol
 logger = logging.getLogger("mcpenv")
 
 FRAME_HEADROOM = 4
-"""Frames up to this many times the limit are read and refused in words; larger ones end their connection."""
+"""Frames up to this many times the limit are answered with an error; larger ones close their connection."""
 
 KEEP_ALIVE_S = 75
-"""Seconds that an HTTP connection may be idle. Longer than clients keep theirs: who sends in the moment in which the
-other end closes cannot know whether the request was read, and must not send a tool call twice."""
+"""Seconds that an HTTP connection may be idle. Longer than clients keep theirs: a client that sends while the server
+closes cannot know whether the request was read, and must not send a tool call twice."""
 
 
 def settings_of(app: ASGIApp, config: ServerConfig) -> uvicorn.Config:
-    """What uvicorn is told."""
+    """Return uvicorn's settings."""
     return uvicorn.Config(
         app,
         lifespan="off",
@@ -47,20 +47,20 @@ def settings_of(app: ASGIApp, config: ServerConfig) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=int(config.shutdown_timeout_s) + 1,
         server_header=False,
-        # Whom to believe about X-Forwarded-* is a setting of ours.
+        # `trusted_proxies` says whose X-Forwarded-* headers are believed.
         proxy_headers=False,
     )
 
 
 class HTTPServer(uvicorn.Server):
-    """uvicorn without its own end: it closes WebSockets in the middle of a step, and dies of the signal it caught."""
+    """uvicorn's server without its handling of signals: it closes WebSockets in the middle of a step."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._on_answering: Callable[[], None] = lambda: None
 
     async def serve_at(self, door: socket.socket | None, on_answering: Callable[[], None]) -> None:
-        """Serve until told to exit.
+        """Serve until `should_exit` is set.
 
         Args:
             door: a listening socket; None: connections are accepted elsewhere, and `take` is called for each.
@@ -77,21 +77,21 @@ class HTTPServer(uvicorn.Server):
         return protocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to accept, and say so."""
+        """Begin to accept connections, then call `on_answering`."""
         await super().startup(sockets)
         self._on_answering()
 
     def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
-        """Signals are for all servers of the process together."""
+        """Leave signals to `Ending`, which handles them for all servers of the process."""
         return contextlib.nullcontext()
 
 
 class Ending:
-    """The orderly end of all servers: at a signal no new sessions, steps under way finish, then connections close.
+    """The shutdown of all servers: at a signal they refuse new sessions, finish steps, then close connections.
 
     Args:
-        served: whose sessions end; its ``shutdown_timeout_s`` is how long their steps may take.
-        also: what else is waited for meanwhile.
+        served: closes its sessions; its ``shutdown_timeout_s`` is how long their steps may take.
+        also: awaited as well, before connections close.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Ending:
         self._draining: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
-        """What a signal does; from any thread."""
+        """Do what a signal does; callable from any thread."""
         self._loop.call_soon_threadsafe(self.signalled)
 
     @contextlib.contextmanager
@@ -133,7 +133,7 @@ class Ending:
                 self._loop.remove_signal_handler(number)
 
     def signalled(self) -> None:
-        """What a signal does; on the loop."""
+        """Drain, or at the second call exit at once. Called on the loop."""
         if self._draining is not None:
             for server in self._servers:
                 server.force_exit = server.should_exit = True
@@ -148,14 +148,14 @@ class Ending:
                 if self._also is not None:
                     await self._also()
         except TimeoutError:
-            logger.warning("steps under way did not finish within %g s", self._shutdown_timeout_s)
+            logger.warning("steps did not finish within %g s", self._shutdown_timeout_s)
         self._served.stop_streams()
         for server in self._servers:
             server.should_exit = True
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens.
+    """Return a listening socket.
 
     Raises:
         ConfigurationError: it cannot.
@@ -176,7 +176,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The event loop that serves; None for asyncio's own."""
+    """Return uvloop's factory of event loops; None for asyncio's own."""
     try:
         import uvloop
     except ImportError:  # not on Windows
@@ -188,7 +188,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def serve_doors(
     served: EnvServer, doors: Sequence[tuple[HTTPServer, socket.socket | None]], on_started: Callable[[], None]
 ) -> None:
-    """Serve at all doors; they begin and end together.
+    """Serve at all doors until all have ended.
 
     Args:
         doors: each an application's server, and where it listens.

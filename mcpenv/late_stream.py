@@ -1,7 +1,7 @@
-"""Late streams: the answer of a 2026-07-28 request is plain JSON, until there is something to say before it.
+"""Late streams: the answer of a 2026-07-28 request is plain JSON, unless a message has to be sent before it.
 
-Most calls say nothing on their way, whatever their clients ask to be told, and plain JSON costs a third less. The
-first message, or a long silence, makes an event stream of the answer (MCP 2026-07-28, basic/transports).
+Most calls send no progress and no logs, and plain JSON costs a third less. The first message, or a long silence,
+turns the answer into an event stream (MCP 2026-07-28, basic/transports).
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ class LateStream:
     The transport sends its JSON answer by calling this; what the call says before that comes through `send`.
     """
 
-    __slots__ = ("_begun", "_ended", "_said", "_send", "_turn")
+    __slots__ = ("_begun", "_ended", "_lock", "_said", "_send")
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self._begun = False
         self._ended = False
         self._said = False
-        self._turn: asyncio.Lock | None = None
+        self._lock = asyncio.Lock()  # pings and the call must not send at once
 
     async def __call__(self, message: Message) -> None:
-        """A part of the transport's answer."""
+        """Send a part of the transport's answer."""
         if not self._begun:
             self._ended = True
             await self._send(message)
         elif message["type"] == "http.response.body":
-            async with self._lock():
+            async with self._lock:
                 self._ended = True
                 event = b"event: message\r\ndata: %b\r\n\r\n" % message.get("body", b"")
                 await self._send({"type": "http.response.body", "body": event})
 
     async def send(self, event: bytes) -> None:
-        """An event before the answer; after it there is nobody to hear."""
+        """Send an event before the answer; drop it after the answer."""
         self._said = True
-        async with self._lock():
+        async with self._lock:
             if self._ended:
                 return
             if not self._begun:
@@ -64,22 +64,16 @@ class LateStream:
             await self._send({"type": "http.response.body", "body": event, "more_body": True})
 
     async def keep_alive(self) -> None:
-        """Break the long silence that there was, and every other one until cancelled."""
+        """Send a comment after each silence of `PING_S`, until cancelled."""
         while True:
             if not self._said:
                 await self.send(b": ping\r\n\r\n")
             self._said = False
             await asyncio.sleep(PING_S)
 
-    def _lock(self) -> asyncio.Lock:
-        """The pings and the call must not send at once; most requests need no lock."""
-        if self._turn is None:
-            self._turn = asyncio.Lock()
-        return self._turn
-
 
 async def lend_stream(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Middleware of the low-level server: what a request says on its way goes to its `LateStream`, if it has one."""
+    """Send a request's messages to its `LateStream`, if it has one: middleware of the low-level server."""
     request: Any = ctx.request
     stream = None if request is None else request.scope.get(STREAM)
     if stream is not None:

@@ -1,7 +1,7 @@
-"""Transports: the connections of handshake MCP clients, which outlive what they were opened for unless ended here.
+"""The open connections of handshake MCP clients: limited in number, and closed with their episode.
 
-About half of the clients never end theirs, and some open one for every call. So an episode's end with it, and where
-there are very many, a new one ends the one that was not used for longest: whoever opens thousands harms only itself.
+About half of the clients never close theirs, and some open one for every call. So an episode's connections end with
+it. At the limit, a new connection closes the least recently used one of the same episode.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ MAX_PLAIN = 8192
 
 
 class _Connection:
-    """One of them.
+    """An open connection.
 
     Attributes:
-        user: who opened it, in Starlette's words; only the same one may end it.
-        posts: requests under way.
+        user: Starlette's user that opened it; no other may close it.
+        posts: requests in flight.
     """
 
     __slots__ = ("posts", "user")
@@ -70,7 +70,7 @@ class Transports:
         self._transport.session_manager.max_sessions = None
 
     def opened(self, handle: str | None, connection: str, user: Any) -> None:
-        """A client has opened a connection.
+        """Note a connection that a client has opened.
 
         Args:
             handle: the episode's, None at ``/mcp``.
@@ -87,12 +87,12 @@ class Transports:
             self._end_soon(oldest, connections.pop(oldest))
 
     def opened_at(self, connection: str) -> str | None:
-        """The handle at whose address it was opened; None: at ``/mcp``, or not at all."""
+        """Return the handle at whose address it was opened; None: at ``/mcp``, or it is unknown."""
         return self._where.get(connection)
 
     @contextmanager
     def using(self, connection: str) -> Iterator[None]:
-        """While a request of a connection is under way."""
+        """Count a request of a connection as in flight."""
         connections = self._open.get(self.opened_at(connection))
         its = None if connections is None else connections.get(connection)
         if connections is None or its is None:
@@ -106,19 +106,19 @@ class Transports:
             its.posts -= 1
 
     def closed(self, connection: str) -> None:
-        """Its client has ended a connection."""
+        """Forget a connection that its client has closed."""
         if (connections := self._open.get(self._where.pop(connection, None))) is not None:
             connections.pop(connection, None)
 
     def end_all(self, handle: str) -> None:
-        """The handle is no more, and with it the connections that were opened there."""
+        """Close the connections that were opened at a handle."""
         if (connections := self._open.pop(handle, None)) is not None:
             for connection, its in connections.items():
                 self._where.pop(connection, None)
                 self._end_soon(connection, its)
 
     def end(self, connection: str) -> None:
-        """End a connection at ``/mcp``, if it is open."""
+        """Close a connection at ``/mcp``, if it is open."""
         connections = self._open.get(None)
         if connections is not None and connection in connections:
             self._end_soon(connection, connections.pop(connection))
@@ -129,7 +129,7 @@ class Transports:
         task.add_done_callback(self._ending.discard)
 
     async def _end(self, connection: str, user: Any) -> None:
-        """What the client's own DELETE does."""
+        """Close a connection as the client's own DELETE does."""
         scope: Scope = {
             "type": "http",
             "http_version": "1.1",
@@ -142,18 +142,18 @@ class Transports:
             "headers": [(b"mcp-session-id", connection.encode("latin-1"))],
             "user": user,
         }
-        await self._transport(scope, _nothing_more, _unheard)
+        await self._transport(scope, _nothing_more, _discard)
 
 
 def limit_bodies(app: StarletteWithLifespan, max_body_bytes: int) -> None:
-    """Have FastMCP's application, which runs, refuse larger requests with 413: its own limit is always 4 MiB."""
+    """Have FastMCP's running application refuse larger requests with 413; its own limit is always 4 MiB."""
     manager = _transport_of(app).session_manager
     assert manager is not None and isinstance(manager.asgi_app, RequestBodyLimitMiddleware)
     manager.asgi_app.max_body_size = max_body_bytes
 
 
 def _transport_of(app: StarletteWithLifespan) -> StreamableHTTPASGIApp:
-    """The transport behind its route, and behind the check of bearer tokens if there is one."""
+    """Return the transport behind its route, and behind the check of bearer tokens if there is one."""
     for route in app.routes:
         if isinstance(route, Route) and route.path == RESOURCE:
             endpoint: Any = route.endpoint
@@ -167,5 +167,5 @@ async def _nothing_more() -> Message:
     return {"type": "http.request", "body": b"", "more_body": False}
 
 
-async def _unheard(message: Message) -> None:
-    """Nobody waits for the answer."""
+async def _discard(message: Message) -> None:
+    """Drop the answer."""

@@ -1,4 +1,4 @@
-"""Urgent frames of ``/ws``: ``wait``, ``trajectory`` and ``cancel`` are answered beside whatever is under way."""
+"""Urgent frames of ``/ws``: ``wait``, ``trajectory`` and ``cancel`` are answered beside the frame in work."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .frame_answers import Arrival, Text, answer_at_once
 from .session import Session
 
 MAX_UNSENT = 16
-"""Answers that may wait to be sent. With more the socket is not read: who does not read its answers asks no more."""
+"""Answers that may wait to be sent; with more, the socket is not read."""
 
 MAX_UNDER_WAY = 256
-"""Urgent frames under way above which a ``wait`` is refused."""
+"""Urgent frames in work above which a ``wait`` is refused."""
 
 
 class Gone(Exception):
@@ -24,10 +24,10 @@ class Gone(Exception):
 
 
 class UrgentFrames:
-    """Those of one connection, each in a task of its own.
+    """The urgent frames of one connection, each answered in a task of its own.
 
     Args:
-        reply: sends an answer when it is its turn; raises `Gone` if there is nobody to send it to.
+        reply: sends an answer in its order; raises `Gone` if the client has left.
     """
 
     def __init__(self, reply: Callable[[Arrival, Text], Awaitable[None]]) -> None:
@@ -37,14 +37,14 @@ class UrgentFrames:
         self._room: asyncio.Future[None] | None = None
 
     def serve(self, session: Session, arrival: Arrival) -> None:
-        """Answer it, beside what else is done."""
+        """Start answering a frame."""
         assert arrival.frame is not None
         waits = arrival.frame.type is FrameType.WAIT
         if waits and len(self._tasks) >= MAX_UNDER_WAY:
             error = RateLimited(f"{MAX_UNDER_WAY} frames of this session wait already; no more are taken")
             work = self._refuse(arrival, encode_reply("error", error.to_wire(), arrival.request_id))
         else:
-            # What runs now is what it is about, also if a reset is served before this task begins.
+            # The frame is about the episode that runs as it arrives, also if a reset is served before its task begins.
             execution = session.execution
             work = self._answer(arrival, session, execution, execution.episode.id, waits)
         self._unsent += not waits
@@ -54,7 +54,7 @@ class UrgentFrames:
 
     @property
     def crowded(self) -> bool:
-        """Whether nothing more shall be read until there is `room`."""
+        """Whether no frame should be read until there is `room`."""
         return self._unsent >= MAX_UNSENT
 
     async def room(self) -> None:
@@ -65,10 +65,10 @@ class UrgentFrames:
             await asyncio.wait({self._room})
 
     def cancel(self) -> None:
-        """Nobody waits for the answers any more."""
+        """Cancel all frames in work: the client has left."""
         for task in self._tasks:
             task.cancel()
-        self._reply = _nobody  # or this and its connection would hold each other, until the collector comes
+        self._reply = _nobody  # breaks the cycle with its connection
 
     async def _answer(
         self, arrival: Arrival, session: Session, execution: Execution, episode_id: str | None, waits: bool

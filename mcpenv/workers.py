@@ -1,7 +1,7 @@
-"""Workers: the threads in which authors' sync code runs, so that nothing slow of theirs runs on the event loop.
+"""Workers: the threads in which authors' sync code runs, so that none of it blocks the event loop.
 
-Daemon threads of our own: anyio's pool has 40 places, which 40 stuck tools would fill, and a stuck executor thread
-keeps the interpreter from exiting. A thread that got stuck is left behind; others go on.
+The threads are daemons, in a pool without a limit: anyio's pool has 40 places, which 40 stuck tools would fill, and a
+stuck executor thread keeps the interpreter from exiting. A thread whose code is stuck is left behind.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ IDLE_S = 10.0
 
 
 class Runner(Protocol):
-    """How an environment's sync code is run."""
+    """Runs an environment's sync code."""
 
     inline: bool
-    """In the caller's thread: the code blocks whoever awaits, and no deadline can stop it."""
+    """Code runs in the caller's thread: it blocks the caller, and no deadline can stop it."""
 
     async def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Return the result of ``fn``. Cancelling raises `Abandoned` at once where the code cannot be stopped."""
@@ -36,11 +36,7 @@ class Runner(Protocol):
 
 
 class Abandoned(asyncio.CancelledError):
-    """The caller was cancelled while the code still runs in its thread.
-
-    Attributes:
-        finished: set when the thread is done with it.
-    """
+    """Raised to a cancelled caller whose code still runs in its thread."""
 
     def __init__(self, job: _Job) -> None:
         super().__init__()
@@ -52,7 +48,7 @@ class Abandoned(asyncio.CancelledError):
 
 
 class Inline:
-    """In the caller's thread, without a hop: an environment used in process.
+    """Runs code in the caller's thread: for an environment used in process.
 
     The event loop that awaits is hidden meanwhile, as it is in a worker thread: ``asyncio.run`` and sync Playwright
     refuse to work where one runs.
@@ -127,7 +123,7 @@ class _Job:
 
 
 class _Thread:
-    """One daemon thread that takes jobs until told to end."""
+    """A daemon thread that runs jobs until it gets None."""
 
     def __init__(self, name: str, idle_s: float | None, on_idle_end: Callable[[_Thread], bool] | None = None) -> None:
         self.jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -152,7 +148,7 @@ class _Thread:
 
 
 class Threads:
-    """A pool without an upper bound of its own: the sessions bound it, each runs one piece of sync code at a time."""
+    """A pool of threads without a limit of its own: each session runs one piece of sync code at a time."""
 
     inline = False
 
@@ -191,7 +187,7 @@ class Threads:
 
 
 class OwnThread:
-    """One thread for everything of one environment: SQLite connections, sync Playwright, tkinter need it."""
+    """Runs all code of one environment in one thread: SQLite connections, sync Playwright, tkinter need it."""
 
     inline = False
 
