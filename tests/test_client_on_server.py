@@ -7,7 +7,6 @@ from typing import Any
 
 import fastmcp
 import pytest
-from in_threads import closed_by_the_server
 from worlds import World
 
 from mcpenv import MCPEnvironment
@@ -253,7 +252,8 @@ def test_why_the_server_closed_is_told_to_a_client_that_sends_only_then(resume: 
     async def main(url: str) -> None:
         client = Client(url, resume=resume)
         await client.connect()
-        await closed_by_the_server(client)
+        connection: Any = client._session.connection
+        await connection._socket.wait_closed()
         with pytest.raises(FactoryError, match=r"could not be made: RuntimeError \(incident "):
             await client.call_tool("add")
         await client.close()

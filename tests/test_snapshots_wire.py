@@ -380,7 +380,7 @@ def test_the_fork_of_a_client_that_comes_back_comes_back_too() -> None:
             async with await env.fork() as branch:
                 await branch.call_tool("add")
                 for client in (env, branch):
-                    connection: Any = client._connection
+                    connection: Any = client._session.connection
                     connection._socket.transport.abort()
                 assert data(await branch.call_tool("add")) == 2
                 assert data(await env.call_tool("add")) == 1

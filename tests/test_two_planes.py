@@ -604,7 +604,7 @@ def test_a_client_that_gave_its_lost_session_up_is_not_kept_out_by_it() -> None:
     async def main(url: str) -> None:
         async with EnvClient(url, resume=True) as client, httpx.AsyncClient(base_url=url) as http:
             await client.reset()
-            connection = client._connection
+            connection = client._session.connection
             assert connection is not None
             connection.abandon()
             await client.reset()

@@ -12,8 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar
 
 import pytest
-from client_servers import Echo, free_port, in_loop, observation, refused, said, server
-from in_threads import closed_by_the_server
+from client_servers import Echo, free_port, in_loop, observation, refused, said, server, server_in_thread
 from strategies import Rich, RichObservation, RichState
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.server import ServerConnection
@@ -92,6 +91,12 @@ async def scripted(*replies: Any, client: Any = EnvClient, **options: Any) -> As
     script = Script(*replies)
     async with server(script) as url, client(url, **options) as connected:
         yield connected, script
+
+
+async def closed_by_the_server(client: EnvClient[Any, Any, Any]) -> None:
+    """Return once the client's socket knows that the server has closed it."""
+    connection: Any = client._session.connection
+    await connection._socket.wait_closed()
 
 
 async def hang(socket: ServerConnection) -> None:
@@ -424,7 +429,7 @@ def test_a_refusal_right_after_accept_is_raised_by_the_first_call(
                 await closed_by_the_server(client)
             for _ in range(2):
                 with pytest.raises(error, match="full") as refusal:
-                    await (client.call_tool("t") if client._connection is not None else client.reset())
+                    await (client.call_tool("t") if client._session.connection is not None else client.reset())
                 assert refusal.value.data == {"retry_after_s": 2}
                 # reset() asks again, in a new session.
                 await client.close()
@@ -451,7 +456,7 @@ async def test_a_refusal_that_another_caller_reads_is_raised_by_the_one_whose_se
     async with server(full) as url:
         client = EnvClient(url, resume=True)
         await client.connect()
-        connection: Any = client._connection
+        connection: Any = client._session.connection
         socket = connection._socket
         first = asyncio.create_task(client.call_tool("t"))
         while socket.state is OPEN:
@@ -504,7 +509,7 @@ async def test_an_unsupported_version_ends_the_session() -> None:
 async def test_the_servers_protocol_version_is_kept() -> None:
     async with scripted('{"type":"observation","data":{"observation":{}},"protocol":"1.4"}') as (client, _):
         await client.reset()
-        assert client._connection.protocol == "1.4"
+        assert client._session.connection.protocol == "1.4"
 
 
 @pytest.mark.parametrize(
@@ -875,29 +880,25 @@ async def test_a_hundred_clients_have_a_hundred_sessions() -> None:
 
 
 def test_a_client_outlives_its_event_loop_as_a_lost_session() -> None:
-    clients: list[EnvClient[Any, Any, Any]] = []
+    with server_in_thread(Echo()) as url:
+        client = EnvClient(url)
 
-    @in_loop
-    async def first() -> None:
-        clients.append(EnvClient("http://127.0.0.1:1"))
-        async with server(Echo()) as url:
-            clients[0].base_url = url
-            await clients[0].reset()
+        @in_loop
+        async def first() -> None:
+            await client.reset()
             # No close: the loop just ends, as after asyncio.run().
-            connection: Any = clients[0]._connection
+            connection: Any = client._session.connection
             connection._socket.transport.abort()
 
-    @in_loop
-    async def second() -> None:
-        with pytest.raises(SessionLost, match="event loop"):
-            await clients[0].call_tool("echo", {"word": "x"})
-        async with server(Echo()) as url:
-            clients[0].base_url = url
-            await clients[0].reset()
-            await clients[0].close()
+        @in_loop
+        async def second() -> None:
+            with pytest.raises(SessionLost, match="event loop"):
+                await client.call_tool("echo", {"word": "x"})
+            await client.reset()
+            await client.close()
 
-    first()
-    second()
+        first()
+        second()
 
 
 @in_loop

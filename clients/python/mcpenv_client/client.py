@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import functools
-import itertools
-import random
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic
@@ -14,12 +13,13 @@ from pydantic import BaseModel, ValidationError
 
 from .actions import Action, ListToolsAction
 from .addresses import http_base, without_password
-from .client_io import IN_LOOP, IN_THREAD, AnyConnection, ClientIO
-from .errors import CapacityReached, ConnectionFailed, InvalidMessage, ListingFailed, SessionLost, WireError
-from .handshake import ConnectionOptions, Credential, Handshake
+from .described import fetch
+from .errors import CapacityReached, InvalidMessage, ListingFailed
+from .handshake import ConnectionOptions
 from .models import build_models
 from .observations import AnyObservation, CallToolObservation, ListToolsObservation, Observation
 from .records import StepResult, Trajectory
+from .resume import ResumableSession, jittered
 from .snapshots import SnapshotRef
 from .state import State
 from .sync import SyncEnvClient
@@ -98,8 +98,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         capacity_timeout_s: float = 0.0,
     ) -> None:
         build_models()
-        self.base_url = http_base(base_url)
-        self._options = ConnectionOptions(
+        options = ConnectionOptions(
             connect_timeout_s,
             message_timeout_s,
             ping_interval_s,
@@ -107,71 +106,27 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             max_message_bytes,
             tuple((headers or {}).items()),
         )
-        self._resume = resume
-        self._max_resumes = max_resumes
+        self._session = ResumableSession(http_base(base_url), options, resume=resume, max_resumes=max_resumes)
         self._capacity_timeout_s = capacity_timeout_s
-        self._credential: Credential | None = None
-        self._requests = itertools.count(1)
-        self._closed = False
+        self._fetch = functools.partial(fetch, self.base_url, options)
+        self._tasks = TaskClient(self._fetch)
         self.mcp_url: str | None = None
         self._classes: tuple[type[Observation], type[BaseModel]] | None = None
-        self._wait_by(IN_LOOP)
 
-    def _wait_by(self, io: ClientIO) -> None:
-        """Have no connection, and wait in this way for what comes."""
-        self._io = io
-        self._connecting = io.lock()
-        self._connection: AnyConnection | None = None
-        self._tasks = TaskClient(functools.partial(io.fetch, self.base_url, self._options))
-
-    def _in_thread(self) -> Self:
-        """This client, or one like it, that waits in the thread that calls it."""
-        if self._io is IN_THREAD:
-            return self
-        client = copy.copy(self)
-        client._wait_by(IN_THREAD)
-        client._requests, client._credential, client.mcp_url = itertools.count(1), None, None
-        return client
-
-    async def _open(
-        self, credential: Credential | None, *, resume: bool = False, session_id: str | None = None
-    ) -> AnyConnection:
-        return await self._io.open(
-            Handshake.to(self.base_url, self._options, credential=credential, resume=resume, session_id=session_id)
-        )
+    @property
+    def base_url(self) -> str:
+        """The ``http(s)://`` address of the server."""
+        return self._session.base_url
 
     # -- the session
 
     async def connect(self) -> None:
         """Open the session; does nothing if it is open. After a loss this begins a new session."""
-        async with self._connecting:
-            if self._connection is not None and self._connection.ended:
-                self._connection.abandon()
-                self._connection = None
-                await self._end_lost()
-            if self._connection is None:
-                self._credential = Credential() if self._resume else None
-                self._connection = await self._open(self._credential)
-            self._closed = False
-
-    async def _end_lost(self) -> None:
-        """End the session that was lost, if it waits for this client: it would keep its place for as long."""
-        if self._credential is None:
-            return
-        lost, self._credential = self._credential, None
-        try:
-            old = await self._open(lost, resume=True)
-            await old.close(encode_frame(FrameType.CLOSE))
-        except (ConnectionFailed, WireError):
-            return  # it is gone, or nobody is there to tell: either is for the new connection to find out
+        await self._session.connect()
 
     async def close(self) -> None:
-        """End the session and close the socket; a call under way ends with `SessionLost`. Safe to call twice."""
-        async with self._connecting:
-            self._closed = True
-            connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.close(encode_frame(FrameType.CLOSE))
+        """End the session and close the socket; a call in flight ends with `SessionLost`. Safe to call twice."""
+        await self._session.close()
 
     async def __aenter__(self) -> Self:
         await self.connect()
@@ -181,7 +136,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         await self.close()
 
     def sync(self) -> SyncEnvClient[ObsT, StateT]:
-        """The blocking form of this client. Make it before this one is used: it has a session of its own."""
+        """The same client, and the same session, with blocking methods. Use one of the two forms of a client only."""
         return SyncEnvClient(self)
 
     # -- the episode
@@ -207,12 +162,12 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         while True:
             await self.connect()
             try:
-                reply = await self._say(FrameType.RESET, data, "observation", wait_s=timeout_s)
+                reply = await self._session.exchange(FrameType.RESET, data, "observation", wait_s=timeout_s)
             except CapacityReached as full:
-                pause_s = _longer(max(pause_s, full.retry_after_s or 0.0))
+                pause_s = jittered(max(pause_s, full.retry_after_s or 0.0))
                 if time.monotonic() + pause_s - began > self._capacity_timeout_s:
                     raise
-                await self._io.sleep(pause_s)
+                await asyncio.sleep(pause_s)
             else:
                 return self._began(reply)
 
@@ -259,7 +214,9 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         data: dict[str, Any] = {"truncated": truncated}
         if reason is not None:
             data["reason"] = reason
-        return self._parse_result((await self._say(FrameType.END, data, "observation", wait_s=timeout_s)).data)
+        return self._parse_result(
+            (await self._session.exchange(FrameType.END, data, "observation", wait_s=timeout_s)).data
+        )
 
     async def wait(self, timeout_s: float | None = None) -> StepResult[ObsT]:
         """Wait until the episode is over, whoever acts on it; an agent at ``info["mcp_url"]``, say.
@@ -279,18 +236,20 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         while True:
             left_s = _LONGEST_WAIT_S if end is None else max(end - time.monotonic(), 0.001)
             data = {"timeout_s": min(left_s, _LONGEST_WAIT_S)}
-            reply = await self._say(FrameType.WAIT, data, "observation", wait_s=_LONGEST_WAIT_S + _REPLY_MARGIN_S)
+            reply = await self._session.exchange(
+                FrameType.WAIT, data, "observation", wait_s=_LONGEST_WAIT_S + _REPLY_MARGIN_S
+            )
             result = self._parse_result(reply.data)
             if result.done or (end is not None and time.monotonic() >= end):
                 return result
 
     async def trajectory(self) -> Trajectory:
         """The record of the running or last episode so far, steps of an agent included. Takes no turn."""
-        return Trajectory.from_plain((await self._say(FrameType.TRAJECTORY, {}, "trajectory")).data)
+        return Trajectory.from_plain((await self._session.exchange(FrameType.TRAJECTORY, {}, "trajectory")).data)
 
     async def cancel(self, request_id: str) -> bool:
         """Stop the step that was given this name; it raises `OperationCancelled`. Whether it was under way."""
-        reply = await self._say(FrameType.CANCEL, {"request_id": request_id}, "cancel")
+        reply = await self._session.exchange(FrameType.CANCEL, {"request_id": request_id}, "cancel")
         return bool(reply.data.get("cancelled"))
 
     # -- state to hold
@@ -341,7 +300,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             CapacityReached: every session of the server is taken; this one is not lost.
         """
         data: dict[str, Any] = {} if snapshot is None else {"snapshot_id": _id_of(snapshot)}
-        credential = Credential() if self._resume else None
+        credential = self._session.new_credential()
         if credential is not None:
             data |= {"session_id": credential.session_id, "session_token": credential.token}
         reply = await self._ask(FrameType.FORK, data, "fork", timeout_s)
@@ -349,11 +308,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         if not isinstance(session_id, str) or not isinstance(mcp_url, str):
             raise InvalidMessage("the server answered without the session of the fork")
         forked = copy.copy(self)
-        forked._wait_by(self._io)
-        forked._requests, forked._credential, forked.mcp_url = itertools.count(1), credential, mcp_url
-        forked._connection = await self._open(
-            credential, resume=credential is not None, session_id=session_id if credential is None else None
-        )
+        forked._session, forked.mcp_url = await self._session.joined(session_id, credential), mcp_url
         return forked
 
     async def drop_snapshot(self, snapshot: SnapshotRef | str) -> bool:
@@ -368,7 +323,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             ListingFailed: the server answered with something else than a listing.
         """
         text = encode_frame(FrameType.STEP, encode_action(ListToolsAction()))
-        reply = await self._exchange(text, "observation", None)
+        reply = await self._session.exchange_once(text, "observation")
         observation = reply.data.get("observation")
         if not isinstance(observation, dict) or not isinstance(observation.get("tools"), list):
             raise ListingFailed(self.base_url, "the reply has no tools")
@@ -379,7 +334,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
 
     async def state(self) -> StateT:
         """The environment's state."""
-        return self._parse_state((await self._exchange(encode_frame(FrameType.STATE), "state", None)).data)
+        return self._parse_state((await self._session.exchange_once(encode_frame(FrameType.STATE), "state")).data)
 
     # -- the server
 
@@ -484,79 +439,24 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
 
     async def _step(self, payload: dict[str, Any], timeout_s: float | None, request_id: str | None) -> StepResult[ObsT]:
         wait_s = None if timeout_s is None else timeout_s + _REPLY_MARGIN_S
-        reply = await self._say(
+        reply = await self._session.exchange(
             FrameType.STEP, payload, "observation", timeout_s=timeout_s, wait_s=wait_s, request_id=request_id
         )
         return self._parse_result(reply.data)
 
-    async def _say(
-        self,
-        kind: FrameType,
-        data: dict[str, Any],
-        answer: str,
-        *,
-        timeout_s: float | None = None,
-        wait_s: float | None = None,
-        request_id: str | None = None,
-    ) -> Reply:
-        """Send a frame and give its reply; with ``resume``, over as many sockets as it takes."""
-        connection = self._connection or await self._current()
-        if request_id is None and (self._resume or kind.urgent):
-            request_id = f"{kind.value}-{next(self._requests)}"
-        text = encode_frame(kind, data, request_id=request_id, timeout_s=timeout_s)
-        resumed = 0
-        while True:
-            try:
-                return await connection.exchange(text, answer, wait_s, request_id=request_id)
-            except SessionLost as lost:
-                if self._credential is None or not connection.interrupted or resumed >= self._max_resumes:
-                    raise
-                resumed += 1
-                connection = await self._resumed(connection, resumed, lost)
-
     async def _ask(self, kind: FrameType, data: dict[str, Any], answer: str, timeout_s: float | None) -> Reply:
         """Send a frame under a request id of its own."""
-        return await self._say(
+        return await self._session.exchange(
             kind,
             data,
             answer,
             timeout_s=timeout_s,
             wait_s=None if timeout_s is None else 2 * timeout_s + _REPLY_MARGIN_S,
-            request_id=f"{kind.value}-{next(self._requests)}",
+            request_id=self._session.request_id(kind),
         )
 
-    async def _exchange(self, text: str, answer: str, timeout_s: float | None) -> Reply:
-        return await (await self._current()).exchange(text, answer, timeout_s)
-
-    async def _current(self) -> AnyConnection:
-        connection = self._connection
-        if connection is None:
-            if self._closed:
-                raise SessionLost("the client was closed; reset() begins a new session")
-            await self.connect()
-            connection = self._connection
-        if connection is None:  # closed while this call connected
-            raise SessionLost("the client was closed")
-        return connection
-
-    async def _resumed(self, lost: AnyConnection, attempt: int, why: SessionLost) -> AnyConnection:
-        """Another socket of the same session; the message under way is asked again there."""
-        await self._io.sleep(_longer(min(0.05 * 2**attempt, 2.0)))
-        async with self._connecting:
-            if self._connection is lost:
-                try:
-                    self._connection = await self._open(self._credential, resume=True)
-                except ConnectionFailed:
-                    if attempt >= self._max_resumes:
-                        raise SessionLost(f"{why.message}; nobody knows what became of the last message") from why
-                    return lost
-            current = self._connection
-        if current is None:
-            raise SessionLost("the client was closed")
-        return current
-
     async def _described(self, path: str) -> dict[str, Any]:
-        body = await self._io.fetch(self.base_url, self._options, path)
+        body = await self._fetch(path)
         if not isinstance(body, dict):
             raise InvalidMessage(f"{without_password(self.base_url + path)} answered no JSON object")
         return body
@@ -584,11 +484,6 @@ class GenericEnvClient(EnvClient[dict[str, Any], dict[str, Any], dict[str, Any]]
 
 def _id_of(snapshot: SnapshotRef | str) -> str:
     return snapshot if isinstance(snapshot, str) else snapshot.snapshot_id
-
-
-def _longer(pause_s: float) -> float:
-    """A random pause around this one, so that clients refused together do not come back together."""
-    return min(max(pause_s, 0.05), 10.0) * random.uniform(0.8, 1.6)
 
 
 def _class_for(body: dict[str, Any], own: type[Observation]) -> type[Observation]:

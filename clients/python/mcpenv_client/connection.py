@@ -1,22 +1,40 @@
-"""One WebSocket to an environment, in an event loop: the thin shell around `wire` that does the I/O."""
+"""One WebSocket to an environment: the thin shell around `wire` that does the I/O."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import warnings
-import weakref
+from collections.abc import Callable
 from typing import Any
 
-from websockets.asyncio.client import connect
+from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 from websockets.protocol import State
 
 from . import forks
-from .exchanges import FAREWELL_S, Exchanges, Waiting
+from .errors import (
+    CapacityReached,
+    FactoryError,
+    InvalidJSON,
+    InvalidMessage,
+    SessionError,
+    SessionLost,
+    Unauthorized,
+    UnsupportedVersion,
+    from_wire,
+)
 from .handshake import Handshake
-from .loop_socket import LoopSocket
 from .wire import Reply, decode_reply
+
+FAREWELL_S = 5.0
+"""Seconds that a server may take to close a socket after it was asked to."""
+
+_ENDS_THE_SESSION = (CapacityReached, FactoryError, SessionError, Unauthorized, UnsupportedVersion)
+"""After these the server closes the socket."""
+
+_MAY_BE_REFUSED = ("snapshot", "fork")
+"""Answers of which the same refusals end nothing: there is no room for another snapshot, or another session."""
 
 
 class Owner:
@@ -50,24 +68,57 @@ class Owner:
         """The event loop."""
         return self._loop
 
-    def call_soon(self, callback: Any) -> None:
+    def call_soon(self, callback: Callable[[], object]) -> None:
         """Call in the owner's loop if it still runs here, from any thread."""
         if self._process == forks.number():
             with contextlib.suppress(RuntimeError):  # the loop is closed, and its sockets with it
                 self._loop.call_soon_threadsafe(callback)
 
 
-class Connection(Exchanges):
-    """One socket in an event loop."""
+class _Waiting:
+    """A caller whose reply has not come.
 
-    def __init__(self, socket: LoopSocket, handshake: Handshake) -> None:
-        super().__init__(handshake.shown, handshake.options)
+    Attributes:
+        request_id: of its message.
+        limit_s: seconds that it waits at most.
+        reply: once it came.
+        woken: set by the caller that reads, when it has read something or reads no more.
+    """
+
+    __slots__ = ("limit_s", "reply", "request_id", "woken")
+
+    def __init__(self, request_id: str | None, limit_s: float) -> None:
+        self.request_id = request_id
+        self.limit_s = limit_s
+        self.reply: Reply | None = None
+        self.woken: asyncio.Future[None] | None = None
+
+
+class Connection:
+    """One socket in an event loop.
+
+    Messages without a ``request_id`` are exchanged one at a time, in the order in which callers came. One whose reply
+    did not come (a timeout, a lost socket, a cancelled caller) leaves the socket in an unknown state, so the socket is
+    closed and every later call is `SessionLost`. Messages with a ``request_id`` are told apart by it and wait for no
+    other. Of the callers that wait, one receives for all.
+
+    Attributes:
+        protocol: the server's protocol version, once it has said it.
+        interrupted: it ended by accident: a session with a credential may be resumed.
+    """
+
+    def __init__(self, socket: ClientConnection, handshake: Handshake) -> None:
         self._socket = socket
+        self._url = handshake.shown
+        self._options = handshake.options
         self._owner = Owner()
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._reading = False
-        self._followers = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._lost: str | None = None
+        self._late: str | None = None
+        self._waiting: list[_Waiting] = []
+        self.protocol: str | None = None
+        self.interrupted = False
 
     @classmethod
     async def open(cls, handshake: Handshake) -> Connection:
@@ -89,10 +140,8 @@ class Connection(Exchanges):
                 max_size=options.max_message_bytes,
                 additional_headers=handshake.headers,
                 compression=None,
-                create_connection=LoopSocket,
                 **direct,
             )
-        assert isinstance(socket, LoopSocket)
         return cls(socket, handshake)
 
     @property
@@ -109,8 +158,8 @@ class Connection(Exchanges):
             text: the frame.
             answer: the type of the reply.
             timeout_s: seconds.
-            request_id: the frame's; its reply is told apart from others', so that it takes no turn, and a caller that
-                is cancelled loses nothing but its answer.
+            request_id: the frame's; its reply is told apart from others', so that it waits for no other, and a caller
+                that is cancelled loses nothing but its answer.
 
         Raises:
             SessionLost: the socket ended, or no reply came in time.
@@ -120,21 +169,19 @@ class Connection(Exchanges):
         self._refuse_if_lost()
         if request_id is not None:
             return self._read(await self._ask(text, limit_s, request_id), answer)
-        waits = self._turn.locked()
-        async with self._turn:
-            if waits:
-                self._refuse_if_lost()
+        async with self._lock:
+            self._refuse_if_lost()
             return self._read(await self._ask(text, limit_s, None), answer)
 
     async def close(self, farewell: str) -> None:
-        """Say ``farewell`` if nobody waits for a reply, and close the socket. Safe to call twice.
+        """Send ``farewell`` if nobody waits for a reply, and close the socket. Safe to call twice.
 
         The server closes it when the session has ended, which is waited for, but not for long: an environment may take
-        its time. A call under way ends with `SessionLost`.
+        its time. A call in flight ends with `SessionLost`.
         """
         if self._reason() is not None:
             return
-        silent = not self._turn.locked() and self._socket.state is State.OPEN
+        silent = not self._lock.locked() and self._socket.state is State.OPEN
         self._lost = "the client was closed"
         if silent:
             with contextlib.suppress(ConnectionClosed, asyncio.TimeoutError, TimeoutError):
@@ -143,20 +190,23 @@ class Connection(Exchanges):
         await self._socket.close()
 
     def abandon(self) -> None:
-        """Drop the socket without a word, from any thread."""
+        """Drop the socket without a closing handshake, from any thread."""
         if self._lost is None:
             self._lost = "the client was closed"
-        self._owner.call_soon(self._socket.transport.abort)
+        self._owner.call_soon(self._abort)
 
     def __del__(self) -> None:
         # Nobody can close it any more, and the server would hold its environment as long as pings are answered.
         if self._lost is None and self._socket.state is State.OPEN and self._owner.alive:
             warnings.warn(f"a client of {self._url} was not closed", ResourceWarning, source=self, stacklevel=1)
-            self.abandon()
+            self._owner.call_soon(self._socket.transport.abort)
+
+    # -- one message
 
     async def _ask(self, text: str, limit_s: float, request_id: str | None) -> Reply:
-        waiting = self._expect(request_id, self._owner.loop.time(), limit_s)
-        self._watch(waiting.deadline)
+        waiting = _Waiting(request_id, limit_s)
+        self._waiting.append(waiting)
+        timer = self._owner.loop.call_later(limit_s, self._expire, waiting)
         try:
             return await self._send_then_receive(text, waiting)
         except BaseException as error:
@@ -165,89 +215,109 @@ class Connection(Exchanges):
                 raise
             raise told from error
         finally:
-            self._forget(waiting)
+            timer.cancel()
+            self._waiting.remove(waiting)
 
-    async def _send_then_receive(self, text: str, waiting: Waiting) -> Reply:
-        socket = self._socket
+    async def _send_then_receive(self, text: str, waiting: _Waiting) -> Reply:
         closed: ConnectionClosed | None = None
-        sending = socket.say(text)
-        if sending is not None:
-            try:
-                await sending
-            except ConnectionClosed as error:
-                # The server may have said why before it closed (no capacity, say): that is still to be read, if another
-                # who waits has not read it for all.
-                closed = error
+        try:
+            await self._socket.send(text)
+        except ConnectionClosed as error:
+            # The server may have said why before it closed (no capacity, say): that is still to be read, if another
+            # caller has not read it for all.
+            closed = error
         while waiting.reply is None:
             if self._reading:
-                await self._let_others_read(waiting)
-                continue
-            # One frame on behalf of all who wait, given to whom it answers. Not a coroutine of its own: with many
-            # clients in a loop each costs 1 us.
-            self._reading = True
-            try:
-                message: str | bytes | None = socket.taken()
-                if message is None:
-                    arrival = socket.arrival()
-                    if arrival is not None:
-                        await arrival
-                        message = socket.taken()
-                    if message is None:
-                        message = await socket.receive()
-                self._give(decode_reply(message))
-            finally:
-                self._reading = False
-                if self._followers:
-                    self._wake_followers()
+                waiting.woken = self._owner.loop.create_future()
+                await waiting.woken
+            else:
+                await self._read_one()
         if closed is not None and waiting.reply.type != "error":
             raise closed
         return waiting.reply
 
-    async def _let_others_read(self, waiting: Waiting) -> None:
-        waiting.wake = self._owner.loop.create_future()
-        self._followers += 1
+    async def _read_one(self) -> None:
+        """Receive one frame on behalf of all callers, and wake them: the first without its reply reads on."""
+        self._reading = True
         try:
-            await waiting.wake
+            self._give(decode_reply(await self._socket.recv()))
         finally:
-            self._followers -= 1
+            self._reading = False
+            for each in self._waiting:
+                if each.woken is not None and not each.woken.done():
+                    each.woken.set_result(None)
 
-    def _wake_followers(self) -> None:
-        """Whoever has its reply goes; of the others, the first reads on."""
-        for each in self._everybody():
-            if each.wake is not None and not each.wake.done():
-                each.wake.set_result(None)
+    def _give(self, reply: Reply) -> None:
+        """Give a reply to the caller that it answers."""
+        unanswered = [each for each in self._waiting if each.reply is None]
+        callers = [each for each in unanswered if each.request_id == reply.request_id][:1]
+        if not callers and reply.request_id is None and reply.type == "error":
+            callers = unanswered  # said of the session as a whole, before it closes
+        for each in callers:
+            each.reply = reply
 
-    def _watch(self, deadline: float) -> None:
-        """Have one timer for all who wait, set again only when it fires: nearly all replies come long before."""
-        if self._timer is None or deadline < self._timer.when():
-            if self._timer is not None:
-                self._timer.cancel()
-            # Weakly, so that a client that nobody has any more does not live until then.
-            self._timer = self._owner.loop.call_at(deadline, _expire, weakref.ref(self))
+    def _expire(self, waiting: _Waiting) -> None:
+        """Give the connection up, because this reply did not come in time. Ends every send and receive."""
+        if waiting.reply is None and self._lost is None:
+            self._late = f"no reply from {self._url} within {waiting.limit_s:g} s"
+            self.interrupted = True
+            self._lose(self._late)
 
-    def _check_deadlines(self) -> None:
-        self._timer = None
-        if self._lost is not None or not self._waiting:
-            return
-        first = self._first_to_be_late()
-        if self._owner.loop.time() < first.deadline:
-            self._watch(first.deadline)
-        else:
-            self._is_late(first)  # which wakes whoever sends or receives
+    def _failed(self, waiting: _Waiting, error: BaseException) -> BaseException:
+        """Decide what a failed message means for the session; return what its caller is told, maybe the same error."""
+        if isinstance(error, ConnectionClosed):
+            if self._late is not None:
+                return SessionLost(self._late)
+            if self._lost is None:
+                self.interrupted = True
+            return self._lose(f"the connection to {self._url} ended: {error}")
+        if isinstance(error, InvalidJSON | InvalidMessage):
+            self._lose(error.message)
+        elif waiting.request_id is None:
+            self._lose("a call was cancelled before its reply came")
+        return error
+
+    def _read(self, reply: Reply, answer: str) -> Reply:
+        """Return the reply.
+
+        Raises:
+            WireError: the server refused, or the reply is not an ``answer``.
+        """
+        if reply.type not in (answer, "error"):
+            said = f"the server answered with a frame of type {reply.type[:60]!r}, not {answer!r}"
+            self._lose(said)
+            raise InvalidMessage(said)
+        if reply.protocol is not None:
+            self.protocol = reply.protocol
+        if reply.type == "error":
+            refused = from_wire(reply.data)
+            if isinstance(refused, _ENDS_THE_SESSION) and not (reply.request_id and answer in _MAY_BE_REFUSED):
+                self._lose(refused.message)
+            raise refused
+        return reply
+
+    # -- the end
+
+    def _refuse_if_lost(self) -> None:
+        why = self._reason()
+        if why is not None:
+            raise SessionLost(why)
 
     def _reason(self) -> str | None:
+        """Why nothing can be asked here, if so."""
         if self._lost is None:
             self._lost = self._owner.why_not()
         return self._lost
 
+    def _lose(self, why: str) -> SessionLost:
+        """Drop the socket; nothing more can be asked here."""
+        if self._lost is None:
+            self._lost = why
+        self._abort()
+        return SessionLost(self._lost)
+
     def _abort(self) -> None:
         self._socket.transport.abort()
-
-
-def _expire(connection: weakref.ref[Connection]) -> None:
-    alive = connection()
-    if alive is not None:
-        alive._check_deadlines()
 
 
 __all__ = ["Connection", "Owner"]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Coroutine
+import sys
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from . import porters
-from .shared_loop import SHARED_LOOP
+from .portal import PORTAL
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -19,21 +18,20 @@ if TYPE_CHECKING:
     from .tasks import Task
     from .tools import Tool
 
-Run = Callable[[Coroutine[Any, Any, Any]], Any]
 ObsT = TypeVar("ObsT")
 StateT = TypeVar("StateT")
-T = TypeVar("T")
 
 
 class BlockingClient:
-    """An async client with blocking methods; safe to use from any thread.
+    """An async client with blocking methods. Any thread may call, also one whose own event loop runs.
 
-    Every method of the wrapped client, also those that a subclass adds, is here under its name.
+    Every method of the wrapped client, also those that a subclass adds, is here under its name. Its coroutines run in
+    the event loop that the blocking clients of a process share. Ctrl-C, and whatever else a signal handler raises,
+    cancels the call that it interrupts.
     """
 
-    def __init__(self, client: Any, run: Run = SHARED_LOOP.run) -> None:
+    def __init__(self, client: Any) -> None:
         self._client = client
-        self._run = run
 
     def __getattr__(self, name: str) -> Any:
         if name == "_client":  # not initialized: copy and pickle ask
@@ -41,44 +39,49 @@ class BlockingClient:
         attribute = getattr(self._client, name)
         if not inspect.ismethod(attribute):
             return attribute
+        mine, its = type(self), type(self._client)
 
-        # The function does not hold this object, which is freed, its socket with it, when nobody has it any more.
-        run, mine, its = self._run, type(self), type(self._client)
-
+        # The function does not refer to this object, so that the client is freed with its last user.
         @functools.wraps(attribute)
         def blocking(*args: Any, **kwargs: Any) -> Any:
-            result = attribute(*args, **kwargs)
-            if not inspect.iscoroutine(result):
-                return result
-            given = run(result)
-            return mine(given) if isinstance(given, its) else given  # a fork blocks too
+            make = functools.partial(attribute, *args, **kwargs)
+            if not inspect.iscoroutinefunction(attribute):
+                made = make()
+                if not inspect.iscoroutine(made):
+                    return made
+                make = functools.partial(lambda coroutine: coroutine, made)
+            result = PORTAL.call(make)
+            return mine(result) if isinstance(result, its) else result  # a fork blocks too
 
         self.__dict__[name] = blocking
         return blocking
 
+    def close(self) -> None:
+        """End the session and close the socket; a call in flight ends with `SessionLost`. Safe to call twice.
+
+        Returns at once where it cannot wait, in a finalizer that runs in the event loop's thread or as the interpreter
+        shuts down.
+        """
+        if sys.is_finalizing():
+            return  # the system closes the socket
+        if PORTAL.is_current_thread:
+            PORTAL.start(self._client.close)
+        else:
+            PORTAL.call(self._client.close)
+
     def __enter__(self) -> Self:
-        self._run(self._client.connect())
+        PORTAL.call(self._client.connect)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._run(self._client.close())
+        self.close()
 
 
 class SyncEnvClient(BlockingClient, Generic[ObsT, StateT]):
-    """`EnvClient` with blocking methods: what `EnvClient.sync` gives.
-
-    The thread that calls sends, waits for the reply and reads it. Handlers of signals run while it waits, or when the
-    call is over. Only a client whose class has methods of its own, which may use asyncio, is served by the event loop
-    that the sync clients of a process share.
-    """
+    """`EnvClient` with blocking methods: what `EnvClient.sync` gives."""
 
     def __init__(self, client: EnvClient[Any, ObsT, StateT]) -> None:
-        self._waits_here = not _has_ways_of_its_own(type(client))
-        if self._waits_here:
-            super().__init__(client._in_thread(), porters.run)
-        else:
-            super().__init__(client)
-        self._original = client  # which may own what its subclass has made
+        super().__init__(client)
 
     if TYPE_CHECKING:
         # ruff: noqa: D102 - the methods are `EnvClient`'s
@@ -86,7 +89,6 @@ class SyncEnvClient(BlockingClient, Generic[ObsT, StateT]):
         mcp_url: str | None
 
         def connect(self) -> None: ...
-        def close(self) -> None: ...
         def reset(
             self,
             seed: int | None = None,
@@ -126,17 +128,4 @@ class SyncEnvClient(BlockingClient, Generic[ObsT, StateT]):
         def schema(self) -> dict[str, Any]: ...
 
 
-_KNOWN = ("__init__", "_step_payload", "_parse_result", "_parse_state")
-"""What a typed client overrides; none of it waits."""
-
-
-def _has_ways_of_its_own(cls: type[Any]) -> bool:
-    """Whether a class of clients has methods that this package does not know, so that they may wait for anything."""
-    ours = __name__.partition(".")[0]
-    for base in cls.__mro__:
-        if base in (object, Generic) or base.__module__.partition(".")[0] == ours:
-            continue
-        for name, attribute in vars(base).items():
-            if inspect.isroutine(attribute) and (name not in _KNOWN or inspect.iscoroutinefunction(attribute)):
-                return True
-    return False
+__all__ = ["BlockingClient", "SyncEnvClient"]

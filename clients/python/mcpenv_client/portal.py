@@ -1,0 +1,125 @@
+"""The event loop that blocking clients run on: one daemon thread for all of a process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+_LOOK_UP_S = 1.0
+"""Seconds after which a waiting thread runs the handler of a signal that came just before it began to wait."""
+
+
+class _Call(Generic[T]):
+    """A coroutine that runs in the portal's thread while another thread waits for its result."""
+
+    def __init__(self, function: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._function = function
+        self._task: asyncio.Task[None] | None = None
+        self._error: BaseException | None = None
+        self._result: T
+        # A plain lock, not a future: a signal handler that interrupts the wait may call a client itself, and the
+        # portal's thread must not wait for a lock that the interrupted thread holds.
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def start(self) -> None:
+        """Begin. For the portal's thread."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def cancel(self) -> None:
+        """Cancel the coroutine if it runs. For the portal's thread."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def result(self) -> T:
+        """Wait for the result. Signal handlers run meanwhile, and may raise."""
+        while not self._done.acquire(timeout=_LOOK_UP_S):
+            if sys.is_finalizing():
+                raise RuntimeError("the interpreter is shutting down, and the thread of the sync clients with it")
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                self._error = None  # it refers to this object by its traceback
+        return self._result
+
+    async def _run(self) -> None:
+        try:
+            self._result = await self._function()
+        except BaseException as error:  # noqa: BLE001 - raised where the call was made
+            self._error = error
+        finally:
+            self._done.release()
+
+
+class Portal:
+    """An event loop in a daemon thread of its own, started on first use. Any thread may call."""
+
+    def __init__(self) -> None:
+        # Reentrant, because a signal handler may make the first call while another makes the first call.
+        self._lock = threading.RLock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread_id: int | None = None
+        self._of_parents: list[asyncio.AbstractEventLoop] = []
+
+    @property
+    def is_current_thread(self) -> bool:
+        """Whether the caller runs in the portal's own thread."""
+        return threading.get_ident() == self._thread_id
+
+    def call(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run ``await function()`` in the portal's thread and return its result.
+
+        The coroutine runs in the context (`contextvars`) of the caller. An exception that interrupts the wait, such as
+        KeyboardInterrupt, cancels the coroutine and is raised at once.
+
+        Raises:
+            RuntimeError: the caller runs in the portal's thread, which would wait for itself; or the interpreter is
+                shutting down.
+        """
+        if self.is_current_thread:
+            raise RuntimeError("a sync client was used inside a coroutine of its own loop; use the async client there")
+        if sys.is_finalizing():
+            raise RuntimeError("a sync client was used while the interpreter is shutting down")
+        loop = self._running()
+        call = _Call(function)
+        try:
+            loop.call_soon_threadsafe(call.start)
+            return call.result()
+        except BaseException:
+            loop.call_soon_threadsafe(call.cancel)  # no effect if the coroutine itself has raised
+            raise
+
+    def start(self, function: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """Run ``await function()`` in the portal's thread; do not wait for it."""
+        self._running().call_soon_threadsafe(_Call(function).start)
+
+    def after_fork(self) -> None:
+        """Start anew in a forked child, where the thread does not exist and the lock may be held."""
+        self._lock = threading.RLock()
+        if self._loop is not None:
+            # Kept, because collecting it would unregister sockets that the parent still waits for.
+            self._of_parents.append(self._loop)
+        self._loop = self._thread_id = None
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                loop = asyncio.new_event_loop()
+                thread = threading.Thread(target=loop.run_forever, name="mcpenv-client", daemon=True)
+                thread.start()
+                self._thread_id, self._loop = thread.ident, loop
+            return self._loop
+
+
+PORTAL = Portal()
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=PORTAL.after_fork)
+
+__all__ = ["PORTAL", "Portal"]
