@@ -14,10 +14,11 @@ import threading
 import warnings
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial, wraps
 from typing import Any
 
 import pytest
-from client_servers import Echo, free_port, in_loop, observation, refused, said, server_in_thread
+from client_servers import Echo, Patient, free_port, in_loop, observation, refused, said, server_in_thread, until
 from strict_python import STRICT_PYTHON
 from websockets.asyncio.server import ServerConnection
 
@@ -29,7 +30,7 @@ from mcpenv_client import (
     GenericEnvClient,
     SessionLost,
 )
-from mcpenv_client.shared_loop import SHARED_LOOP
+from mcpenv_client.portal import PORTAL, Portal
 
 PROCESS_LIMIT_S = 60
 
@@ -62,7 +63,7 @@ def test_every_method_of_the_client_is_there_and_blocks(url: str) -> None:
     for name in coroutines:
         blocking = getattr(sync, name)
         assert not inspect.iscoroutinefunction(blocking)
-        assert blocking.__doc__ == getattr(client, name).__doc__
+        assert blocking.__doc__.startswith(getattr(client, name).__doc__)  # `close` says more
     assert sync.base_url == client.base_url
     with pytest.raises(AttributeError):
         sync.nothing
@@ -85,6 +86,33 @@ class Longer(EnvClient[Any, Any, Any]):
 def test_methods_that_a_subclass_adds_are_there_too(url: str) -> None:
     with Longer(url).sync() as env:
         assert (env.greet(), env.shout(), env.greeting, env._hidden()) == ("hello", "HELLO", "hello", 1)
+
+
+def retried(method: Any) -> Any:
+    """A decorator that does not look like a coroutine function."""
+    return wraps(method)(lambda *args: method(*args))
+
+
+class Many(EnvClient[Any, Any, Any]):
+    @retried
+    async def both(self) -> list[str]:
+        results = await asyncio.gather(*(self.call_tool("echo", {"word": word}) for word in "ab"))
+        return [result.text for result in results]
+
+
+def test_a_method_of_a_subclass_may_use_asyncio(url: str) -> None:
+    with Many(url).sync() as env:
+        assert env.both() == ["a", "b"]
+
+
+def test_one_client_is_one_session_in_both_forms(url: str, echo: Echo) -> None:
+    client = EnvClient(url)
+    with client.sync() as env:
+        assert client.sync().reset().info == {"episode_id": "episode-1"}
+        assert env.call_tool("echo", {"word": "a"}).reward == 1.0
+        with pytest.raises(RuntimeError, match="two event loops"):
+            asyncio.run(client.call_tool("echo", {"word": "b"}))
+    assert echo.connections == 1
 
 
 def test_errors_are_raised_in_the_caller(url: str) -> None:
@@ -227,8 +255,8 @@ def test_ctrl_c_interrupts_a_call_and_loses_the_session() -> None:
 
 
 def test_an_interrupt_at_any_point_leaves_no_call_running() -> None:
-    code = SHARED_LOOP.run.__func__.__code__  # type: ignore[attr-defined]
-    SHARED_LOOP.run(asyncio.sleep(0))
+    code = Portal.call.__code__
+    PORTAL.call(partial(asyncio.sleep, 0))
     running: dict[int, asyncio.Task[Any] | None] = {}
 
     async def call(index: int) -> None:
@@ -239,7 +267,7 @@ def test_an_interrupt_at_any_point_leaves_no_call_running() -> None:
             del running[index]
 
     def interrupt_at(point: int) -> Any:
-        """A trace function that raises at a point in `SharedLoop.run`, as a signal's handler may."""
+        """A trace function that raises at a point in `Portal.call`, as a signal's handler may."""
         seen = 0
 
         def trace(frame: Any, event: str, argument: Any) -> Any:
@@ -254,17 +282,14 @@ def test_an_interrupt_at_any_point_leaves_no_call_running() -> None:
         return trace
 
     def interrupted(point: int, ended: threading.Event) -> None:
-        coroutine = call(point)
         sys.settrace(interrupt_at(point))
         try:
-            SHARED_LOOP.run(coroutine)
+            PORTAL.call(partial(call, point))
         except BaseException:  # noqa: BLE001 - whatever ended it
             ended.set()
         finally:
             sys.settrace(None)
-        SHARED_LOOP.run(asyncio.sleep(0))
-        if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
-            coroutine.close()
+        PORTAL.call(partial(asyncio.sleep, 0))
 
     point = 0
     while True:
@@ -284,9 +309,40 @@ def test_an_interrupt_at_any_point_leaves_no_call_running() -> None:
         assert task is not None
         task.cancel()
 
-    SHARED_LOOP.run(stop_it())
+    PORTAL.call(stop_it)
     thread.join(PROCESS_LIMIT_S)
     assert not running
+
+
+CTRL_C_NAMED = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from mcpenv_client import EnvClient
+env = EnvClient(sys.argv[1]).sync()
+env.reset()
+try:
+    env.call_tool("hold", {"word": "a"}, request_id="mine")
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+print(env.call_tool("echo", {"word": "b"}).text, flush=True)
+env.close()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_ctrl_c_costs_a_call_with_a_request_id_nothing_but_its_answer() -> None:
+    server = Patient()
+    with server_in_thread(server) as url:
+        command = [*STRICT_PYTHON, "-c", CTRL_C_NAMED, url]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                assert server.held.wait(PROCESS_LIMIT_S)
+                process.send_signal(signal.SIGINT)
+                out, err = process.communicate(timeout=PROCESS_LIMIT_S)
+            finally:
+                process.kill()
+    assert (out.split(), err, process.returncode) == (["interrupted", "b"], "", 0)
+    assert server.ran == ["a", "b"]
 
 
 FORK = """
@@ -371,17 +427,79 @@ def test_a_program_that_closes_nothing_ends_all_the_same(url: str) -> None:
     assert "was not closed" in run_script(OPEN_AT_EXIT, url).stderr
 
 
+IN_USE_AT_EXIT = """
+import atexit, sys, threading
+from mcpenv_client import EnvClient
+class Kept:
+    def __init__(self): self.env = EnvClient(sys.argv[1]).sync()
+    def __del__(self): self.env.close()
+kept = Kept()
+kept.itself = kept
+kept.env.reset()
+atexit.register(lambda: print(kept.env.call_tool("echo", {"word": "x"}).text, flush=True))
+def entered():
+    with EnvClient(sys.argv[1]).sync() as env:
+        env.reset()
+        yield
+        yield
+generator = entered()
+next(generator)
+other = EnvClient(sys.argv[1]).sync()
+other.reset()
+threading.Thread(target=other.call_tool, args=("hold", {"word": "y"}), daemon=True).start()
+while not sys.stdin.readline():
+    pass
+print("end", flush=True)
+"""
+
+
+def test_a_program_ends_whatever_it_still_has_in_use() -> None:
+    server = Patient()
+    with server_in_thread(server) as url:
+        command = [sys.executable, "-c", IN_USE_AT_EXIT, url]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                assert server.held.wait(PROCESS_LIMIT_S)
+                out, err = process.communicate("go on\n", timeout=PROCESS_LIMIT_S)
+            finally:
+                process.kill()
+    assert (out.split(), err, process.returncode) == (["end", "x"], "", 0)
+
+
+LOST_IN_FINALIZER = """
+import sys
+from mcpenv_client import EnvClient
+class Kept:
+    def __init__(self): self.env = EnvClient(sys.argv[1]).sync()
+    def __del__(self):
+        try:
+            self.env.reset()
+        except RuntimeError as error:
+            sys.stdout.write(str(error))
+kept = Kept()
+kept.env.reset()
+"""
+
+
+def test_a_call_as_the_interpreter_shuts_down_is_an_error(url: str) -> None:
+    ran = run_script(LOST_IN_FINALIZER, url, sys.executable)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "shutting down" in ran.stdout
+
+
 def test_a_dropped_client_is_freed_without_the_collector(url: str, echo: Echo) -> None:
     gc.disable()
     try:
         env = EnvClient(url).sync()
         env.reset()
         env.call_tool("echo", {"word": "a"})
-        gone = weakref.ref(env._client)  # what was said of the connection holds that
+        gone = weakref.ref(env._client)  # the warning refers to the connection
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             del env
-        assert gone() is None
+            until(lambda: gone() is None)  # the thread of the loop may still be leaving the last call
         assert [str(each.message).endswith("was not closed") for each in said] == [True]
     finally:
         gc.enable()
