@@ -97,7 +97,7 @@ BUDGETS = (
             "1 client",
             "its CPU, times that of bare blocking websockets",
             ratio(BARE_BLOCKING, CPU),
-            at_most=1.3,
+            at_most=3,
         )
         for path in (BLOCKING_CLIENT, BLOCKING_IN_THREAD)
     ),
