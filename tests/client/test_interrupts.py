@@ -378,6 +378,7 @@ def test_a_finalizer_in_the_thread_of_the_loop_may_close_a_client(url: str, echo
 
 FORKED = """
 import os, signal, sys, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from mcpenv_client import EnvClient
 env = EnvClient(sys.argv[1]).sync()
 env.reset()

@@ -385,6 +385,39 @@ def test_a_forked_child_has_a_loop_of_its_own_and_leaves_the_parents_session_alo
     assert echo.echoed == ["before", "child", "after"]
 
 
+FORK_OF_RESUMABLE = """
+import os, sys
+from mcpenv_client import EnvClient
+parent = EnvClient(sys.argv[1], resume=True).sync()
+parent.reset()
+pid = os.fork()
+if pid == 0:
+    parent.reset()
+    parent.close()
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+assert parent.call_tool("echo", {"word": "after"}).text == "after"
+parent.close()
+print("end", flush=True)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_does_not_resume_the_session_of_its_parent() -> None:
+    server, paths = Patient(), []
+
+    async def noted(socket: ServerConnection) -> None:
+        assert socket.request is not None
+        paths.append(socket.request.path)
+        await server(socket)
+
+    with server_in_thread(noted) as url:
+        ran = run_script(FORK_OF_RESUMABLE, url)
+    assert (ran.stdout.split(), ran.returncode) == (["end"], 0), ran.stderr
+    assert len(paths) == 2
+    assert not any("resume=1" in path for path in paths)
+
+
 CLOSED = """
 import sys
 from mcpenv_client import EnvClient
