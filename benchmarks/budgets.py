@@ -83,9 +83,9 @@ MORE_SESSIONS = ("100", "1,000", "10,000")
 BUDGETS = (
     Budget("steps", STEP, "32 clients", f"calls/s, times {OPENENV}", ratio(OPENENV, CALLS), at_least=40),
     Budget("steps", STEP, "32 clients", "calls/s, times the floor", ratio(FLOOR, CALLS), at_least=0.75),
-    Budget("steps", STEP, "32 clients", "server CPU, times the floor", ratio(FLOOR, CPU), at_most=2),
+    Budget("steps", STEP, "32 clients", "server CPU, times the floor", ratio(FLOOR, CPU), at_most=2.2),
     Budget("steps", STEP, "1 client", "p50", own(P50), at_most=0.25, unit=" ms"),
-    Budget("control", "/ws connect + reset", "32 clients", "a second", own(CALLS), at_least=900),
+    Budget("control", "/ws connect + reset", "32 clients", "a second", own(CALLS), at_least=700),
     Budget("inside", "in-process step, async tool", "1 at a time", "p50", own(P50, 1e3), at_most=50, unit=" µs"),
     Budget("inside", "in-process step, sync tool", "1 at a time", "p50", own(P50, 1e3), at_most=50, unit=" µs"),
     Budget("inside", "a new instance, 2 tools", "1 at a time", "p50", own(P50, 1e3), at_most=20, unit=" µs"),
@@ -108,9 +108,9 @@ BUDGETS = (
             load,
             f"calls/s, times {TUNED}",
             ratio(TUNED, CALLS),
-            at_least=1.05,
+            at_least=least,
         )
-        for era in (MODERN, HANDSHAKE)
+        for era, least in ((MODERN, 1.05), (HANDSHAKE, 0.6))
         for kind in ("async", "sync")
         for load in ("1 client", "32 clients")
     ),
