@@ -415,17 +415,11 @@ class MCPEnvironment:
             ExecutionError: the author's score, act or implicit reset raised (``__cause__``).
             TypeError: not an action of this environment.
         """
-        execution = self._execution
-        if type(action) is CallToolAction and timeout_s is None:
-            record = execution.call_tool_without_loop(action.tool_name, action.arguments)
-            if record is not None:
-                return shim.observation_of(execution, record)
-        return execution.home.drive(self.step_async(action, timeout_s=timeout_s))
+        return self._execution.home.drive(self.step_async(action, timeout_s=timeout_s))
 
     async def step_async(self, action: Action, *, timeout_s: float | None = None) -> Observation:
         """`step` for coroutines."""
-        known = type(action) is CallToolAction
-        if not known and not isinstance(action, (CallToolAction, ListToolsAction, *self.action_types)):
+        if not isinstance(action, (CallToolAction, ListToolsAction, *self.action_types)):
             raise TypeError(f"{type(self).__name__} takes no {type(action).__name__} as an action")
         return await shim.step(self._execution, action, plane=Plane.PROCESS, timeout_s=timeout_s)
 

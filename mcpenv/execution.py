@@ -43,7 +43,7 @@ from .errors import Misuse
 from .failures import environment_failure
 from .judged_anyway import judged_anyway
 from .judging import Judging
-from .loops import NoLoop, drive_plain
+from .loops import NoLoop
 from .rewards import Finish, reward_of
 from .snapshots import Snapshot
 from .snapshots.work import Put, hold
@@ -55,7 +55,7 @@ from .turn import Turn
 from .watch import Ending
 
 _STEP, _RUNNING, _DONE = Event.STEP, EpisodeState.RUNNING, EpisodeState.DONE
-_PROCESS, _AGENT = Plane.PROCESS, Plane.AGENT
+_AGENT = Plane.AGENT
 # Names of their own: to look a member up in its class costs a quarter of a microsecond.
 
 STUCK = "state could not be stopped"
@@ -175,30 +175,6 @@ class Execution(Stepping):
         observation = record.outcome.value
         assert isinstance(observation, Observation)
         return record, observation
-
-    def call_tool_without_loop(self, name: str, arguments: dict[str, Any]) -> StepRecord | None:
-        """`call_tool` without an event loop, where nothing in the step is asynchronous; else None, nothing done."""
-        tool = self.tools.get(self.mode, name)
-        if (
-            tool is None
-            or tool.kind.is_async
-            or tool.kind.injected
-            or self.handed_in is not None
-            or not self.author.runner.inline
-            or self.author.limit(tool.kind.timeout_s) is not None
-            or self.env._score_is_async
-            or (self._judging is not None and not self._judging.is_sync)
-            or not self._turn.try_take()  # exclusive, so that `without_loop` speaks of this step alone
-        ):
-            return None
-        try:
-            if self.episode.state is not EpisodeState.RUNNING or self.author.stuck:
-                return None
-            self.without_loop = True
-            return drive_plain(self._begun(tool, name, arguments, self._run_of(tool), _PROCESS, None, None))
-        finally:
-            self.without_loop = False
-            self._give_turn()
 
     # -- the episode
 

@@ -14,7 +14,7 @@ from .failures import environment_failure
 from .rewards import total
 from .rubrics import Rubric
 from .rubrics.rubric import is_async
-from .rubrics.scoring import Scoring
+from .rubrics.scoring import EpisodeRubric
 from .snapshots.snapshot import HeldEpisode
 from .verification import Verification
 from .worlds import Tree
@@ -33,7 +33,7 @@ class Judging:
     def __init__(self, author: AuthorCode, env: Author) -> None:
         self._author = author
         self._env = env
-        self._scoring: Scoring | None = None
+        self._scoring: EpisodeRubric | None = None
         self._verification: Verification | None = None
         self.ended = False
         self.asks_steps = False
@@ -79,12 +79,6 @@ class Judging:
         """The world as the reset left it, if it is to be verified what became of it."""
         return None if self._verification is None else self._verification.before
 
-    @property
-    def is_sync(self) -> bool:
-        """Whether nothing here waits for anything."""
-        scoring, verification = self._scoring, self._verification
-        return (scoring is None or scoring.is_sync) and (verification is None or verification.is_sync)
-
     async def of_step(self, call: ToolCall, outcome: ToolOutcome) -> Reward | None:
         """What the rubric says of a step.
 
@@ -93,7 +87,7 @@ class Judging:
         """
         scoring = self._scoring
         assert scoring is not None
-        return await self._ask(scoring.is_sync, scoring.of_step, call, outcome)
+        return await self._ask(scoring.of_step, call, outcome)
 
     @property
     def owes_end(self) -> bool:
@@ -124,7 +118,7 @@ class Judging:
             trajectory.verified = await verification.result()
         if scoring is None:
             return trajectory.verified
-        reward = await self._ask(scoring.is_sync, scoring.of_trajectory, trajectory)
+        reward = await self._ask(scoring.of_trajectory, trajectory)
         return reward if scoring.has_verified else self.total(reward, trajectory.verified)
 
     @staticmethod
@@ -145,24 +139,17 @@ class Judging:
             self._scoring = await self._author.stage("rubric", lambda: self._author.call(self._new_scoring), timeout_s)
             self.asks_steps = self._scoring.scores_steps
 
-    def _new_scoring(self) -> Scoring:
+    def _new_scoring(self) -> EpisodeRubric:
         rubric = self._env.rubric
         if isinstance(rubric, type):
             name = rubric.__name__
             raise TypeError(f"rubric is the class {name}; it is a Rubric, such as {name}(...), or None")
         if not isinstance(rubric, Rubric):
             raise TypeError(f"rubric is a {type(rubric).__name__}; it is a Rubric or None")
-        return Scoring(rubric, self._env)
+        return EpisodeRubric(rubric, self._env)
 
-    async def _ask(self, is_sync: bool, of: Callable[..., Any], *about: Any) -> Reward | None:
-        scoring = self._scoring
-        assert scoring is not None
-        if is_sync:
-            reward: Reward | None = await self._author.stage(
-                "rubric", lambda: self._author.call(scoring.at_once, of, about)
-            )
-        else:
-            reward = await self._author.stage("rubric", lambda: of(*about, self._call))
+    async def _ask(self, of: Callable[..., Any], *about: Any) -> Reward | None:
+        reward: Reward | None = await self._author.stage("rubric", lambda: of(*about, self._call))
         return reward
 
     async def _call(self, fn: Callable[..., Any], *args: Any) -> Any:

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import selectors
-import sys
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -42,71 +40,6 @@ class NoLoop:
                 _swap_current_task(self._outer, self._task)
 
 
-class _Loop(asyncio.SelectorEventLoop):
-    """An event loop that takes the first step of a coroutine at once. Most steps of an environment never wait."""
-
-    MAX_CANCELLED = 128
-    """Cancelled timers, which only a turn of the loop clears away: once there are more than a hundred."""
-
-    _ready: deque[asyncio.Handle]
-    _scheduled: list[asyncio.TimerHandle]
-    _timer_cancelled_count: int
-    _internal_fds: int
-    _selector: selectors.BaseSelector
-    _thread_id: int | None
-    _asyncgen_firstiter_hook: Callable[[Any], None]
-    _asyncgen_finalizer_hook: Callable[[Any], None]
-
-    def __init__(self) -> None:
-        super().__init__()
-        # A later Python may name them otherwise; then every step takes its turn of the loop.
-        self._is_known = all(hasattr(self, name) for name in _Loop.__annotations__)
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """`run_until_complete`, without a turn of the loop (30 µs) where nothing waits, and nothing else is to be done.
-
-        The coroutine is in a task of its own, as there: ``asyncio.timeout`` and anyio need one.
-        """
-        if not self._is_known or self.is_closed() or self.get_debug() or not self._idle:
-            return self.run_until_complete(coroutine)
-        task = asyncio.Task(coroutine, loop=self)
-        if len(self._ready) == 1:  # another thread may have been quicker
-            self._step_first(self._ready.popleft(), task)
-        if not task.done() or not self._idle:
-            return self.run_until_complete(task)
-        return task.result()
-
-    @property
-    def _idle(self) -> bool:
-        """Whether a turn would do nothing: no callbacks, no timers, nobody who waits for a file or a socket.
-
-        What tools begin and leave to itself goes on with each step, as far as a turn brings it.
-        """
-        return (
-            not self._ready
-            and len(self._scheduled) == self._timer_cancelled_count < self.MAX_CANCELLED
-            and len(self._selector.get_map() or ()) == self._internal_fds
-        )
-
-    def _step_first(self, step: asyncio.Handle, task: asyncio.Task[Any]) -> None:
-        """Take the step as `run_forever` does, which sets up the same."""
-        hooks = sys.get_asyncgen_hooks()
-        self._thread_id = threading.get_ident()
-        sys.set_asyncgen_hooks(self._asyncgen_firstiter_hook, self._asyncgen_finalizer_hook)
-        asyncio._set_running_loop(self)
-        try:
-            step._run()
-        except BaseException:
-            # KeyboardInterrupt, SystemExit: they pass through, and the task need not tell of them.
-            if task.done() and not task.cancelled():
-                task.exception()
-            raise
-        finally:
-            asyncio._set_running_loop(None)
-            self._thread_id = None
-            sys.set_asyncgen_hooks(*hooks)
-
-
 class PrivateLoop:
     """An event loop that runs one coroutine at a time for blocking callers.
 
@@ -115,7 +48,7 @@ class PrivateLoop:
     """
 
     def __init__(self) -> None:
-        self._loop = _Loop()
+        self._loop = asyncio.SelectorEventLoop()
         self._mutex = threading.Lock()
         self._runner: int | None = None
         self.users = 0
@@ -131,7 +64,7 @@ class PrivateLoop:
             self._runner = threading.get_ident()
             try:
                 with NoLoop():
-                    return self._loop.run(coroutine)
+                    return self._loop.run_until_complete(coroutine)
             finally:
                 self._runner = None
 
@@ -229,15 +162,3 @@ class Home:
 
 _LOOPS = _Loops()
 atexit.register(_LOOPS.close)
-
-
-def drive_plain(awaitable: Awaitable[T]) -> T:
-    """The result of a coroutine that is known to wait for nothing, without any loop (1 µs instead of 12)."""
-    coroutine: Any = awaitable  # or a generator that stands for one, which has no ``__await__``
-    try:
-        coroutine.send(None)
-    except StopIteration as finished:
-        result: T = finished.value
-        return result
-    coroutine.close()
-    raise RuntimeError("the coroutine waited although nothing in it is asynchronous")

@@ -55,7 +55,6 @@ class Stepping:
         handed_in: the FastMCP server that the author handed in, if any.
         session_id: names this instance for tools that keep state.
         changes: who is told when its tools, prompts or resources change.
-        without_loop: a step is under way that no event loop drives.
         sink: where episodes go when they are over; None: nowhere.
     """
 
@@ -74,7 +73,6 @@ class Stepping:
         "session_id",
         "sink",
         "tools",
-        "without_loop",
     )
 
     def __init__(self, env: Author) -> None:
@@ -88,7 +86,6 @@ class Stepping:
         self.session_id = secrets.token_hex(8)
         self.home = Home()
         self.changes = Changes()
-        self.without_loop = False
         self.sink: EpisodeSink | None = None
         self._judging: Judging | None = None  # that of the running episode
         self._under_way = UnderWay()
@@ -237,7 +234,7 @@ class Stepping:
         if tool is None:
             return _not_found
         score = self.env.score if self.episode.orchestrated and not self.env._score_is_async else None
-        return ToolRun(self, tool, score, self.home if self.without_loop else None).run
+        return ToolRun(self, tool, score).run
 
     async def _run_through(self, step: Step, arguments: dict[str, Any]) -> tuple[ToolOutcome, Any]:
         """A call that goes through the handed-in server and its middleware."""

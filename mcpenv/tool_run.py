@@ -25,7 +25,6 @@ from .author import AuthorCode
 from .context import AmbientContext, EnvironmentContext
 from .deadline import Deadline
 from .failures import environment_failure, execution_failure, unusable_result
-from .loops import Home
 from .results import result_of
 from .step import Place, Step
 from .toolbox import BoundTool
@@ -67,16 +66,14 @@ class ToolRun:
 
     Args:
         score: the score to make in the thread of a sync tool; None if there is none to make there.
-        loopless: no event loop drives the step; what turns out to be awaitable runs on this home.
     """
 
-    __slots__ = ("_clock", "_given_up", "_limit", "_loopless", "_score", "_site", "_step", "_tool")
+    __slots__ = ("_clock", "_given_up", "_limit", "_score", "_site", "_step", "_tool")
 
-    def __init__(self, site: Site, tool: BoundTool, score: Score | None = None, loopless: Home | None = None) -> None:
+    def __init__(self, site: Site, tool: BoundTool, score: Score | None = None) -> None:
         self._site = site
         self._tool = tool
         self._score = score
-        self._loopless = loopless
         self._given_up = False
 
     async def run(self, step: Step, arguments: dict[str, Any]) -> tuple[ToolOutcome, Any]:
@@ -177,8 +174,6 @@ class ToolRun:
                 pass  # nearly always; to ask what it is otherwise takes as long as a small tool
             elif inspect.isgenerator(value):
                 value = list(value)
-            elif self._loopless is not None and (inspect.isawaitable(value) or inspect.isasyncgen(value)):
-                value = self._loopless.drive(_awaited(value))
         except (KeyboardInterrupt, GeneratorExit) as error:
             if site.author.runner.inline:
                 raise
@@ -192,10 +187,7 @@ class ToolRun:
         if self._score is None or self._given_up:  # the step is over: what came of it too late is nobody's
             return outcome, NOT_SCORED
         try:
-            scored = self._score(self._step.call, outcome)
-            if self._loopless is not None and type(scored) not in SCORES and inspect.isawaitable(scored):
-                scored = self._loopless.drive(_awaited(scored))
-            return outcome, scored
+            return outcome, self._score(self._step.call, outcome)
         except BaseException as error:
             if site.author.runner.inline and isinstance(error, KeyboardInterrupt | GeneratorExit):
                 raise

@@ -25,11 +25,10 @@ class Verification:
 
     Attributes:
         before: the world as the reset left it; None without a world.
-        is_sync: it waits for nothing.
         said: why the end is worth no more, as sentences.
     """
 
-    __slots__ = ("_author", "_env", "_task", "before", "is_sync", "said")
+    __slots__ = ("_author", "_env", "_task", "before", "said")
 
     def __init__(self, author: AuthorCode, env: Author, task: Task | None, before: Tree | None) -> None:
         self._author = author
@@ -37,7 +36,6 @@ class Verification:
         self._task = task
         self.before = before
         self.said: list[str] = []
-        self.is_sync = not env._verify_is_async and (task is None or task.verifier is None)
 
     @classmethod
     async def begin(

@@ -18,7 +18,7 @@ from environments import CounterEnvironment
 from strict_python import STRICT_PYTHON
 
 from mcpenv import CallToolAction, MCPEnvironment
-from mcpenv.loops import Home, NoLoop, PrivateLoop, drive_plain
+from mcpenv.loops import Home, NoLoop, PrivateLoop
 
 
 class Meeting(MCPEnvironment):
@@ -109,24 +109,8 @@ def test_a_coroutine_in_a_blocking_call_that_raises_leaves_the_loop_usable() -> 
         assert home.drive(fine()) == 1
 
 
-class Watched(PrivateLoop):
-    """Counts the turns of its loop."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.turns = 0
-        loop: Any = self._loop
-        turn = loop._run_once
-
-        def counted() -> None:
-            self.turns += 1
-            turn()
-
-        loop._run_once = counted
-
-
-def test_what_never_waits_is_in_a_task_of_a_running_loop_that_takes_no_turn() -> None:
-    watched = Watched()
+def test_a_coroutine_that_never_waits_runs_in_a_task_of_a_running_loop() -> None:
+    private = PrivateLoop()
 
     async def work() -> str:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
@@ -141,19 +125,17 @@ def test_what_never_waits_is_in_a_task_of_a_running_loop_that_takes_no_turn() ->
 
     async def outside() -> str:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        result = watched.run(work())
+        result = private.run(work())
         assert asyncio.get_running_loop() is loop and asyncio.current_task() is task
         return result
 
-    assert watched.run(work()) == asyncio.run(outside()) == "done"
-    assert watched.turns == 0
-    assert watched.run(asyncio.sleep(0, "waited")) == "waited"
-    assert watched.turns > 0
-    watched.close()
+    assert private.run(work()) == asyncio.run(outside()) == "done"
+    assert private.run(asyncio.sleep(0, "waited")) == "waited"
+    private.close()
 
 
-def test_what_was_begun_beside_a_coroutine_that_never_waits_begins_too() -> None:
-    watched = Watched()
+def test_a_task_left_running_by_one_call_goes_on_in_the_next() -> None:
+    private = PrivateLoop()
     begun: list[object] = []
 
     async def beside() -> None:
@@ -167,15 +149,15 @@ def test_what_was_begun_beside_a_coroutine_that_never_waits_begins_too() -> None
     async def later() -> None:
         await task
 
-    task = watched.run(work())
+    task = private.run(work())
     assert len(begun) == 1
-    watched.run(later())
+    private.run(later())
     assert begun[1:] == ["went on"]
-    watched.close()
+    private.close()
 
 
-def test_what_waits_beside_steps_that_never_wait_goes_on_with_them() -> None:
-    watched = Watched()
+def test_a_reader_added_in_one_call_is_served_in_the_next() -> None:
+    private = PrivateLoop()
     ours, theirs = socket.socketpair()
     came: list[bytes] = []
 
@@ -188,44 +170,20 @@ def test_what_waits_beside_steps_that_never_wait_goes_on_with_them() -> None:
     async def stop_reading() -> None:
         asyncio.get_running_loop().remove_reader(ours)
 
-    async def later() -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(3_600, came.clear)
-
     with ours, theirs:
-        watched.run(read())
+        private.run(read())
         theirs.send(b"word")
-        watched.run(nothing())
+        private.run(nothing())
         assert came == [b"word"]
-        watched.run(stop_reading())
-    timer = watched.run(later())
-    before = watched.turns
-    watched.run(nothing())
-    assert watched.turns > before
-    timer.cancel()
-    before = watched.turns
-    watched.run(nothing())
-    assert watched.turns == before
-    watched.close()
-
-
-def test_timers_that_were_cancelled_do_not_pile_up() -> None:
-    watched = Watched()
-
-    async def in_time() -> None:
-        asyncio.get_running_loop().call_later(3_600, print).cancel()
-
-    for _ in range(1_000):
-        watched.run(in_time())
-    loop: Any = watched._loop
-    assert len(loop._scheduled) <= 2 * loop.MAX_CANCELLED
-    watched.close()
+        private.run(stop_reading())
+    private.close()
 
 
 @pytest.mark.parametrize("waits", [False, True])
 @pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError, KeyboardInterrupt, SystemExit])
 def test_what_a_coroutine_raises_comes_out_and_its_loop_goes_on(error: type[BaseException], waits: bool) -> None:
-    watched, told = Watched(), []
-    loop: Any = watched._loop
+    private, told = PrivateLoop(), []
+    loop: Any = private._loop
     loop.set_exception_handler(lambda loop, context: told.append(context["message"]))
     hooks = sys.get_asyncgen_hooks()
 
@@ -235,16 +193,16 @@ def test_what_a_coroutine_raises_comes_out_and_its_loop_goes_on(error: type[Base
         raise error("why")
 
     with pytest.raises(error, match="why" if error is not asyncio.CancelledError else None):
-        watched.run(work())
+        private.run(work())
     assert not loop.is_running() and sys.get_asyncgen_hooks() == hooks
-    assert watched.run(asyncio.sleep(0, "next")) == "next"
+    assert private.run(asyncio.sleep(0, "next")) == "next"
     gc.collect()
     assert told == []
-    watched.close()
+    private.close()
 
 
-def test_an_async_generator_left_by_what_never_waits_is_closed_on_its_loop() -> None:
-    watched, closed = Watched(), []
+def test_an_async_generator_that_is_left_is_closed_on_its_loop() -> None:
+    private, closed = PrivateLoop(), []
 
     async def numbers() -> AsyncIterator[int]:
         try:
@@ -257,11 +215,11 @@ def test_an_async_generator_left_by_what_never_waits_is_closed_on_its_loop() -> 
             return number
         return 0
 
-    assert watched.run(work()) == 1
+    assert private.run(work()) == 1
     gc.collect()
-    watched.run(asyncio.sleep(0))
-    assert closed == [watched._loop]
-    watched.close()
+    private.run(asyncio.sleep(0))
+    assert closed == [private._loop]
+    private.close()
 
 
 def test_a_drive_inside_a_drive_uses_another_loop() -> None:
@@ -293,18 +251,6 @@ def test_context_variables_set_before_a_blocking_call_are_seen_in_it() -> None:
     env.reset()
     variable.set("set")
     assert env.call_tool("read").text == "set"
-
-
-def test_without_a_loop_a_plain_coroutine_gives_its_result_and_a_waiting_one_is_an_error() -> None:
-    async def plain() -> int:
-        return 3
-
-    async def waits() -> None:
-        await asyncio.sleep(0)
-
-    assert drive_plain(plain()) == 3
-    with pytest.raises(RuntimeError, match="the coroutine waited"):
-        drive_plain(waits())
 
 
 def test_no_loop_hides_the_running_loop_and_brings_it_back() -> None:

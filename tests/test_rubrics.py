@@ -531,14 +531,6 @@ def test_a_thread_affine_environment_has_its_rubric_in_its_thread() -> None:
         assert client.call_tool("hand_in").reward == 2.0
 
 
-def test_a_sync_rubric_keeps_the_step_without_an_event_loop() -> None:
-    loops: list[object] = []
-    env = Desk(FunctionRubric(lambda call, outcome: loops.append(env._execution.without_loop), name="look"))
-    env.reset()
-    env.call_tool("write", {"word": "cat"})
-    assert loops == [True]
-
-
 # -- whose state it is
 
 

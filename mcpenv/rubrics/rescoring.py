@@ -10,7 +10,7 @@ from mcpenv_client.records import StepRecord, Trajectory
 
 from ..rewards import total
 from .rubric import Rubric, is_async
-from .scoring import Scoring
+from .scoring import EpisodeRubric
 
 
 async def rescore(trajectory: Trajectory, rubric: Rubric) -> Trajectory:
@@ -24,7 +24,7 @@ async def rescore(trajectory: Trajectory, rubric: Rubric) -> Trajectory:
         Misuse: the rubric asks for its environment, which is gone.
         Exception: whatever the rubric raised; TypeError and ValueError for what is no finite number.
     """
-    scoring = Scoring(rubric, None)
+    scoring = EpisodeRubric(rubric, None)
     steps: list[StepRecord] = []
     for step in trajectory.steps:
         seen = _with_value(step)

@@ -9,21 +9,19 @@ from typing import Any
 
 from mcpenv_client.records import Reward, ToolCall, ToolOutcome, Trajectory
 
-from ..loops import drive_plain
 from ..rewards import reward_of
 from .composites import Composite, Moment
-from .rubric import Rubric, Scored, is_async, overrides
+from .rubric import Rubric, Scored, overrides
 from .verified import Verified
 
 Invoke = Callable[..., Awaitable[Any]]
 """Calls a function with its arguments where it belongs: a sync one in a worker thread, on a server."""
 
 
-class Scoring:
+class EpisodeRubric:
     """What one episode is scored by.
 
     Attributes:
-        is_sync: nothing in the rubric is async; it can be asked in one go in a worker thread.
         scores_steps: some part of it is asked about steps; if none is, there is nothing to run after a step.
         has_verified: `Verified` is among its parts.
 
@@ -31,23 +29,19 @@ class Scoring:
         TypeError: a part would never score.
     """
 
-    __slots__ = ("_root", "has_verified", "is_sync", "scores_steps")
+    __slots__ = ("_root", "has_verified", "scores_steps")
 
     def __init__(self, rubric: Rubric, env: Any) -> None:
         refuse_silent(rubric)
         self._root = rubric.fresh()
-        code: list[Callable[..., Any]] = []
         self.scores_steps = False
         self.has_verified = False
         for each in self._root._all():
             each.__dict__["_env"] = env
-            code.extend(each._hooks)
             if isinstance(each, Composite):
                 continue
             self.has_verified = self.has_verified or isinstance(each, Verified)
             self.scores_steps = self.scores_steps or overrides(each, "score")
-            code.extend([each.score, each.score_trajectory])
-        self.is_sync = not any(is_async(fn) for fn in code)
 
     @property
     def rubrics(self) -> list[Rubric]:
@@ -70,11 +64,6 @@ class Scoring:
         """
         last = trajectory.steps[-1].call if trajectory.steps else None
         return await self._of(Moment(last, None, trajectory, trajectory.dropped + len(trajectory.steps)), invoke)
-
-    def at_once(self, of: Callable[..., Any], about: tuple[Any, ...]) -> Reward | None:
-        """`of_step` or `of_trajectory` of a sync rubric, without an event loop: for a worker thread."""
-        reward: Reward | None = drive_plain(of(*about, _here))
-        return reward
 
     async def _of(self, moment: Moment, invoke: Invoke) -> Reward | None:
         # A composite at the top names no component: its value is the reward itself.
@@ -147,10 +136,6 @@ def refuse_silent(rubric: Rubric) -> None:
     for each in rubric._all():
         if not isinstance(each, Composite) and not (overrides(each, "score") or overrides(each, "score_trajectory")):
             raise TypeError(f"{type(each).__name__} never scores: it overrides neither score nor score_trajectory")
-
-
-async def _here(fn: Callable[..., Any], *args: Any) -> Any:
-    return fn(*args)
 
 
 def _plain(value: Any, rubric: Rubric, what: str) -> Any:
