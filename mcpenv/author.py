@@ -14,7 +14,6 @@ from mcpenv_client.errors import OperationTimeout
 from mcpenv_client.records import ToolCall, ToolOutcome
 from mcpenv_client.state import State
 
-from .deadline import Deadline
 from .failures import environment_failure, is_no_failure
 from .reset_options import ResetOptions
 from .rubrics import Rubric
@@ -125,15 +124,15 @@ class AuthorCode:
         limit = self.limit(timeout_s)
         token = None if inside(self._owner) else current.set(self._owner)
         try:
-            with Deadline(limit) as deadline:
+            async with asyncio.timeout(limit):
                 try:
-                    return await deadline.over(make())
+                    return await make()
                 except BaseException as error:
-                    if isinstance(error, asyncio.CancelledError) and deadline.caused_it():
-                        raise OperationTimeout(f"the environment's {name} took longer than {limit:g} s") from None
                     if self.lets_through(error):
                         raise
                     raise environment_failure(name, error) from error
+        except TimeoutError:
+            raise OperationTimeout(f"the environment's {name} took longer than {limit:g} s") from None
         finally:
             if token is not None:
                 current.reset(token)
@@ -163,7 +162,7 @@ class AuthorCode:
                 if self._left == 1 and self.on_stuck is not None:
                     self._after.append(self.on_stuck())
             abandoned.when_finished(self._returned)
-            raise
+            raise asyncio.CancelledError from None  # the only class that `asyncio.timeout` recognizes in Python 3.11
 
     async def beside(self, fn: Callable[..., Any], *args: Any) -> Any:
         """Run sync code that is no instance's: off the event loop on a server, and not in the instance's thread."""
@@ -172,7 +171,7 @@ class AuthorCode:
         except Abandoned as abandoned:
             if self.on_stuck is not None:
                 abandoned.when_finished(self.on_stuck())
-            raise
+            raise asyncio.CancelledError from None
 
     def when_returned(self, callback: Callable[[], None]) -> bool:
         """Have ``callback`` called in the stuck thread after it has returned; False, and nothing done, if it has."""

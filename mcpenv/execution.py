@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
@@ -39,9 +39,9 @@ from mcpenv_client.wire import EpisodeState, Event, action_type, next_state
 from .admission import Listing
 from .assignment import Assignment, Wanted
 from .author import Author
+from .cancellation import score_regardless
 from .errors import Misuse
 from .failures import environment_failure
-from .judged_anyway import judged_anyway
 from .judging import Judging
 from .loops import NoLoop
 from .rewards import Finish, reward_of
@@ -138,8 +138,7 @@ class Execution(Stepping):
             InputRequired: the tool asks its client for input.
         """
         if plane is _AGENT and self.episode.orchestrated:
-            # An agent that goes away must not take the score of what it did with it.
-            return judged_anyway(partial(self._call_tool, name, arguments, plane, principal, timeout_s, episode_id))
+            return score_regardless(partial(self._call_tool, name, arguments, plane, principal, timeout_s, episode_id))
         return self._call_tool(name, arguments, plane, principal, timeout_s, episode_id)
 
     async def act(
@@ -166,7 +165,8 @@ class Execution(Stepping):
         await self._take_turn()
         try:
             if not self._may_step:
-                await self._under_way.run(self._begin_step())
+                with self._in_flight.call():
+                    await self._begin_step()
             record = await self._begun(
                 None, action_type(type(action)), arguments, self._run_of_action(action), plane, principal, timeout_s
             )
@@ -221,7 +221,8 @@ class Execution(Stepping):
         """
         await self._take_turn(event=Event.RESET)
         try:
-            return await self._under_way.run(self._reset(assigned, episode_id, timeout_s, implicit=False))
+            with self._in_flight.call():
+                return await self._reset(assigned, episode_id, timeout_s, implicit=False)
         finally:
             self._give_turn()
 
@@ -236,7 +237,8 @@ class Execution(Stepping):
             return
         await self._take_turn(event=Event.END)
         try:
-            await self._under_way.run(self._end(truncated, reason))
+            with self._in_flight.call():
+                await self._end(truncated, reason)
         finally:
             self._give_turn()
 
@@ -252,7 +254,8 @@ class Execution(Stepping):
         self._refuse_without_episodes()
         await self._take_turn(event=Event.SNAPSHOT)
         try:
-            return await self._under_way.run(self._hold(timeout_s))
+            with self._in_flight.call():
+                return await self._hold(timeout_s)
         finally:
             if self.author.stuck:
                 self.episode.cut_short("a snapshot could not be stopped")
@@ -271,7 +274,8 @@ class Execution(Stepping):
         snapshot.check_class(type(self.env), self.env.VERSION)
         await self._take_turn(event=Event.RESET)
         try:
-            await self._under_way.run(self._restore(snapshot, timeout_s))
+            with self._in_flight.call():
+                await self._restore(snapshot, timeout_s)
         finally:
             if self.author.stuck:
                 self.episode.cut_short("a restore could not be stopped")
@@ -311,7 +315,8 @@ class Execution(Stepping):
         try:
             if self.episode.state is EpisodeState.CLOSED:
                 next_state(self.episode.state, Event.STEP)
-            return await self._under_way.run(self._read_state(timeout_s))
+            with self._in_flight.call():
+                return await self._read_state(timeout_s)
         finally:
             if self.author.stuck:
                 self.episode.cut_short(STUCK)
@@ -322,7 +327,7 @@ class Execution(Stepping):
 
         From the event loop that drives it all; `close` follows.
         """
-        self._under_way.stop()
+        self._in_flight.stop()
 
     async def close(self, reason: str = "closed") -> None:
         """Run the author's close once; later calls do nothing.
@@ -398,7 +403,7 @@ class Execution(Stepping):
         """Take the turn if nobody has it."""
         if current.get() is not None:
             self._refuse_inside()
-        if self._under_way.stopped or self.author.stuck:
+        if self._in_flight.stopped or self.author.stuck:
             self._refuse_at_the_end(event)
         return self._turn.try_take(shared)
 
@@ -418,7 +423,7 @@ class Execution(Stepping):
             )
 
     def _refuse_at_the_end(self, event: Event) -> None:
-        if self._under_way.stopped:
+        if self._in_flight.stopped:
             raise SessionLost("the session was closed")
         if self.author.stuck:
             if self.episode.state is not EpisodeState.NEW:
@@ -448,12 +453,13 @@ class Execution(Stepping):
             if episode_id is not None and episode_id != self.episode.id:
                 raise EpisodeDone("The episode is over.")
             if not self._may_step:
-                await self._under_way.run(self._begin_step())
+                with self._in_flight.call():
+                    await self._begin_step()
             return await self._begun(tool, name, arguments, self._run_of(tool), plane, principal, timeout_s, on_ran)
         finally:
             self._give_turn(shared)
 
-    def _begun(
+    async def _begun(
         self,
         tool: BoundTool | None,
         name: str,
@@ -463,12 +469,13 @@ class Execution(Stepping):
         principal: str | None,
         timeout_s: float | None,
         on_ran: Callable[[], None] | None = None,
-    ) -> Awaitable[StepRecord]:
-        """The step, counted; to be awaited in turn."""
+    ) -> StepRecord:
+        """Count and take the step while holding the turn."""
         self.episode.count_step()
         call = call_made(name, arguments, self.episode.step_count, plane, principal)
         step = Step(self, call, self.episode.kept, timeout_s)
-        return self._under_way.run(self._step(step, run, tool, on_ran), step)
+        with self._in_flight.call():
+            return await self._step(step, run, tool, on_ran)
 
     async def _hold(self, timeout_s: float | None) -> Snapshot:
         if self.episode.state is EpisodeState.NEW:
@@ -484,7 +491,7 @@ class Execution(Stepping):
     def _give_turn(self, shared: bool = False) -> None:
         self.last_active = time.monotonic()
         try:
-            if self.sink is not None and self.episode.state is _DONE and not self._under_way:
+            if self.sink is not None and self.episode.state is _DONE and not len(self._in_flight):
                 self._hand_over()  # tools that run together all stand in it
             if self.tools.version != self._told_version:
                 self._told_version = self.tools.version

@@ -11,9 +11,7 @@ from mcpenv_client.errors import WireError
 from mcpenv_client.records import LogEntry, ToolCall
 
 from .changes import Changes
-from .deadline import Deadline
 from .rewards import Finish
-from .under_way import Piece
 
 
 class Place(Protocol):
@@ -33,7 +31,7 @@ class Place(Protocol):
         ...
 
 
-class Step(Piece):
+class Step:
     """A step under way.
 
     Attributes:
@@ -46,18 +44,7 @@ class Step(Piece):
         fault: an error of the environment, with which the step fails: ``score`` raised in the tool's thread, or
             ``finish(...)`` was given no finite reward.
         settled: it has been decided that the episode ends with it; its end is being judged.
-        limit_s: seconds from `limited_at` on, after which its tool is cancelled, if it waits; None: no limit.
-        limited_at: when the tool began (``time.perf_counter``).
-        late: the deadline that came of that; None: the tool has not waited.
     """
-
-    # What every step sets has a slot; the rest is of the class until it is set.
-    __slots__ = ("call", "kept", "late", "limit_s", "limited_at", "logs", "owner", "timeout_s")
-
-    own_kept: dict[str, Any] | None = None
-    finish: Finish | None = None
-    fault: WireError | None = None
-    settled = False
 
     def __init__(self, owner: Place, call: ToolCall, kept: dict[str, Any], timeout_s: float | None) -> None:
         self.owner = owner
@@ -65,15 +52,10 @@ class Step(Piece):
         self.kept = kept
         self.timeout_s = timeout_s
         self.logs: list[LogEntry] = []
-        self.limit_s: float | None = None
-        self.limited_at = 0.0
-        self.late: Deadline | None = None
-
-    def waits(self) -> None:
-        """It waits for the first time."""
-        super().waits()
-        if self.limit_s is not None:
-            self.late = Deadline(self.limit_s, self, self.limited_at)
+        self.own_kept: dict[str, Any] | None = None
+        self.finish: Finish | None = None
+        self.fault: WireError | None = None
+        self.settled = False
 
 
 current: ContextVar[object | None] = ContextVar("mcpenv_current", default=None)

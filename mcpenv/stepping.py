@@ -25,9 +25,9 @@ from mcpenv_client.records import PLAIN_TYPES, Plane, Reward, StepRecord, ToolOu
 from mcpenv_client.tools import Mode, ToolErrorType, ToolFailure
 
 from .author import Author, AuthorCode
+from .cancellation import InFlight
 from .changes import Changes
 from .context import EnvironmentContext
-from .deadline import Deadline
 from .episode import Episode
 from .failures import environment_failure, execution_failure
 from .handed_in import HandedIn
@@ -39,7 +39,6 @@ from .sink import EpisodeSink
 from .step import Step, current
 from .tool_run import NOT_SCORED, SCORES, InputRequired, TimedOut, ToolRun, asked_for_input
 from .toolbox import BoundTool, Toolbox, Visible
-from .under_way import UnderWay
 
 Run = Callable[[Step, dict[str, Any]], Awaitable[tuple[ToolOutcome, Any]]]
 """Runs what was called with these arguments: the outcome, and the score if it was made on the way."""
@@ -60,8 +59,8 @@ class Stepping:
 
     __slots__ = (
         "__weakref__",
+        "_in_flight",
         "_judging",
-        "_under_way",
         "author",
         "changes",
         "env",
@@ -88,7 +87,7 @@ class Stepping:
         self.changes = Changes()
         self.sink: EpisodeSink | None = None
         self._judging: Judging | None = None  # that of the running episode
-        self._under_way = UnderWay()
+        self._in_flight = InFlight()
 
     @property
     def server(self) -> FastMCP | None:
@@ -194,7 +193,7 @@ class Stepping:
     async def _with_end(self, judging: Judging, record: StepRecord) -> Reward | None:
         """The reward of the step that ends the episode, with what the end is worth."""
         judging.begin_end()
-        await self._under_way.alone()  # what runs beside it would change what is looked at
+        await self._in_flight.alone()  # what runs beside it would change what is looked at
         ended = self.episode.with_last(record)
         of_end = await judging.of_end(ended)
         assert self.episode.trajectory is not None
@@ -242,16 +241,18 @@ class Stepping:
         clock, limit = time.perf_counter(), self.author.limit(step.timeout_s)
         context = EnvironmentContext(step)
         own = OwnCall(self, self._visible, step)
-        with set_context(context), Deadline(limit, step) as deadline:
-            try:
-                outcome = await self.handed_in.call_tool(self._visible, step.call.name, arguments, own)
-            except BaseException as error:  # middleware's boundary, and that of tools that FastMCP runs
-                if isinstance(error, asyncio.CancelledError) and deadline.caused_it():
-                    raise TimedOut(step.call.name, limit) from None
-                for_client = isinstance(error, MCPError) and step.call.plane is Plane.AGENT
-                if for_client or isinstance(error, WireError) or self.author.lets_through(error):
-                    raise
-                outcome = execution_failure(step.call.name, error, self.mode)
+        try:
+            with set_context(context):
+                async with asyncio.timeout(limit):
+                    try:
+                        outcome = await self.handed_in.call_tool(self._visible, step.call.name, arguments, own)
+                    except BaseException as error:  # middleware's boundary, and that of tools that FastMCP runs
+                        for_client = isinstance(error, MCPError) and step.call.plane is Plane.AGENT
+                        if for_client or isinstance(error, WireError) or self.author.lets_through(error):
+                            raise
+                        outcome = execution_failure(step.call.name, error, self.mode)
+        except TimeoutError:
+            raise TimedOut(step.call.name, limit) from None
         duration_s = time.perf_counter() - clock
         if isinstance(outcome, InputRequiredResult):
             return asked_for_input(step, outcome), NOT_SCORED

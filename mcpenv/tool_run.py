@@ -23,7 +23,6 @@ from mcpenv_client.wire import describe_faults
 
 from .author import AuthorCode
 from .context import AmbientContext, EnvironmentContext
-from .deadline import Deadline
 from .failures import environment_failure, execution_failure, unusable_result
 from .results import result_of
 from .step import Place, Step
@@ -96,44 +95,20 @@ class ToolRun:
             if site.author.lets_through(error):
                 raise
             return self._failed(error), NOT_SCORED
-        limit = site.author.deadline_s
-        if step.timeout_s is not None or kind.timeout_s is not None:
-            limit = site.author.limit(step.timeout_s, kind.timeout_s)
-        self._limit = limit
-        deadline: Deadline | None = None
-        leaves_it = step.task is None and step.limit_s is None  # it needs none unless it waits
-        if limit is not None:
-            if leaves_it:
-                step.limit_s, step.limited_at = limit, self._clock
-            else:
-                deadline = Deadline(limit, step)
+        self._limit = limit = site.author.limit(step.timeout_s, kind.timeout_s)
         token = None if kind.injected else around.set(AmbientContext(step))
         try:
-            if kind.injected:
-                return await self._run_injected(args, kwargs)
-            if not kind.is_coroutine:
-                return await self._run(args, kwargs)
-            try:
-                value = await tool.fn(*args, **kwargs)
-            except BaseException as error:  # the tool's boundary: SystemExit of a tool ends no server
-                if site.author.lets_through(error):
-                    raise
-                return self._failed(error), NOT_SCORED
-            return self._returned(value), NOT_SCORED
+            async with asyncio.timeout(limit):
+                return await (self._run_injected(args, kwargs) if kind.injected else self._run(args, kwargs))
+        except TimeoutError:
+            self._given_up = True
+            raise TimedOut(kind.name, limit) from None
         except asyncio.CancelledError:
             self._given_up = True
-            if leaves_it:
-                deadline = step.late
-            if deadline is not None and deadline.caused_it():
-                raise TimedOut(kind.name, limit) from None
             raise
         finally:
             if token is not None:
                 around.reset(token)
-            if leaves_it:
-                deadline, step.limit_s, step.late = step.late, None, None
-            if deadline is not None:
-                deadline.end()
 
     async def _run_injected(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ToolOutcome, Any]:
         twin = self._tool.kind.twin

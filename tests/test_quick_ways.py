@@ -24,8 +24,6 @@ from pydantic import BaseModel, Field, TypeAdapter
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from mcpenv import CallToolAction, MCPEnvironment
-from mcpenv.deadline import Deadline
-from mcpenv.eager import eager
 from mcpenv.quick_json import bytes_of, step_frame, step_reply, wrapping_reply
 from mcpenv.recording.episodes import (
     QUICKLY_MADE,
@@ -469,64 +467,6 @@ def test_what_reads_like_no_number_in_a_result_is_text() -> None:
     episode = recorded([step_with({"what": "NaN"}, {"type": "text", "text": "Infinity"})])
     assert episode.quick_line() == episode.line()
     assert RecordedEpisode.from_line(episode.line()).trajectory == episode.trajectory
-
-
-# -- waiting
-
-
-def test_what_never_waits_is_told_of_no_waiting_and_what_waits_is_told_once() -> None:
-    told: list[str] = []
-
-    async def works(waits: int) -> int:
-        for _ in range(waits):
-            await asyncio.sleep(0)
-        return waits
-
-    async def main() -> None:
-        assert await eager(works(0), lambda: told.append("0")) == 0
-        assert told == []
-        assert await eager(works(3), lambda: told.append("3")) == 3
-        assert told == ["3"]
-
-    asyncio.run(main())
-
-
-def test_what_is_thrown_at_eager_work_reaches_it_and_what_it_raises_comes_out() -> None:
-    async def works() -> str:
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            await asyncio.sleep(0)
-            raise ValueError("stopped") from None
-        return "never"
-
-    async def main() -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        with pytest.raises(ValueError, match="stopped"):
-            await eager(works(), task.cancel)
-        task.uncancel()
-
-    asyncio.run(main())
-
-
-def test_a_deadline_counts_from_its_beginning_and_stops_what_waits() -> None:
-    async def main() -> None:
-        with Deadline(0.001) as deadline:
-            try:
-                await deadline.over(asyncio.sleep(60))
-            except asyncio.CancelledError:
-                assert deadline.caused_it()
-        assert deadline.expired
-        with Deadline(0.001) as deadline:
-            assert await deadline.over(_at_once()) == 1
-        assert not deadline.expired
-
-    asyncio.run(main())
-
-
-async def _at_once() -> int:
-    return 1
 
 
 # -- the context of tools that ask for none

@@ -1,0 +1,142 @@
+"""Cancellation: calls that end with their session, and calls that are scored although their client has left.
+
+A deadline is `asyncio.timeout`, which tells its own expiry from a cancellation by somebody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from mcpenv_client.errors import SessionLost
+
+logger = logging.getLogger("mcpenv")
+
+T = TypeVar("T")
+
+
+class InFlight:
+    """The calls that run in one environment instance.
+
+    Attributes:
+        stopped: `stop` was called. No further call begins.
+    """
+
+    __slots__ = ("_calls", "_waiting", "stopped")
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self._calls: list[_Call] = []
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def __len__(self) -> int:
+        """Return the number of calls in flight."""
+        return len(self._calls)
+
+    def call(self) -> _Call:
+        """Return a context manager that keeps the current task among the calls in flight.
+
+        Raises:
+            SessionLost: `stop` was called, and nobody else cancelled the task.
+        """
+        return _Call(self)
+
+    async def alone(self) -> None:
+        """Return when the caller is the only call in flight. No call may begin meanwhile."""
+        while len(self._calls) > 1:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(future)
+            if len(self._calls) > 1:
+                await future
+
+    def stop(self) -> None:
+        """Cancel the calls in flight and refuse further ones. Call it on the event loop that runs them."""
+        self.stopped = True
+        for call in self._calls:
+            call.cancel()
+
+    def add(self, call: _Call) -> None:
+        """Add a call."""
+        if self.stopped:
+            raise SessionLost("the session was closed")
+        self._calls.append(call)
+
+    def remove(self, call: _Call) -> None:
+        """Remove a call and wake the callers of `alone`."""
+        self._calls.remove(call)
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            future.get_loop().call_soon_threadsafe(_wake, future)
+
+
+class _Call:
+    """One call in flight: the task that runs it, and whether `InFlight.stop` cancelled that task."""
+
+    __slots__ = ("_before", "_cancelled", "_in_flight", "_task")
+
+    def __init__(self, in_flight: InFlight) -> None:
+        self._in_flight = in_flight
+        self._cancelled = False
+
+    def __enter__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task, self._before = task, task.cancelling()
+        self._in_flight.add(self)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._in_flight.remove(self)
+        if not self._cancelled:
+            return
+        # Taken back in any case: the cancellation must not reach what the task does next.
+        alone = self._task.uncancel() <= self._before
+        if alone and isinstance(error, asyncio.CancelledError):
+            raise SessionLost("the session was closed") from None
+
+    def cancel(self) -> None:
+        """Cancel the task."""
+        if not self._cancelled:
+            self._cancelled = True
+            self._task.cancel()
+
+
+async def score_regardless(call: Callable[[Callable[[], None]], Coroutine[Any, Any, T]]) -> T:
+    """Return the result of ``call``, which runs in a task of its own.
+
+    Cancelling this coroutine cancels the task and waits for its end. Once the tool has returned, the task goes on, so
+    that the step is scored and recorded.
+
+    Args:
+        call: a coroutine function. Its argument is to be called when the tool has returned.
+    """
+    returned = False
+
+    def on_returned() -> None:
+        nonlocal returned
+        returned = True
+
+    task = asyncio.ensure_future(call(on_returned))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if task.done():
+            raise
+        if returned:
+            task.add_done_callback(_retrieve)
+            raise
+        task.cancel()
+        await asyncio.wait([task])
+        raise
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    """Retrieve the exception, so that asyncio does not report it. The record has the step."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.info("a call whose client had left ended with %s", type(error).__name__)
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
