@@ -19,7 +19,7 @@ from mcp_types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 
 from mcpenv_client.records import LogEntry
 
-from .changes import Changes
+from .notifications import Changes
 from .step import Step
 
 _OFFLINE = FastMCP("mcpenv")

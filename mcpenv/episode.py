@@ -16,9 +16,9 @@ from mcpenv_client.wire import EpisodeState, Event, next_state
 
 from .assignment import Assignment, copied
 from .kept_step import kept
+from .notifications import Ending, Watchers
 from .rewards import Finish
 from .snapshots.snapshot import HeldEpisode
-from .watch import Ending, Watchers
 
 _STEP = Event.STEP
 _RUNNING = EpisodeState.RUNNING

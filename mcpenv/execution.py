@@ -1,21 +1,21 @@
-"""The one execution core: every tool call of every plane goes through `Execution.call_tool`.
+"""Execution: the one core. Every tool call of every plane goes through `Execution.call_tool`.
 
-    turn -> state -> validate -> deadline -> run -> convert -> score -> rubric -> verify -> record
+    lock -> state -> validate -> deadline -> run -> convert -> score -> rubric -> verify -> record
 
-`env.step`, ``/ws``, HTTP, ``/mcp`` and stdio differ only in how they spell what goes in and comes out.
+`env.step`, ``/ws``, HTTP, ``/mcp`` and stdio differ only in how they spell requests and replies.
 """
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import secrets
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
+from fastmcp import FastMCP
 from mcp.shared.subscriptions import ToolsListChanged
 
 from mcpenv_client.actions import Action
@@ -23,61 +23,108 @@ from mcpenv_client.errors import (
     EpisodeDone,
     ErrorCode,
     ExecutionError,
-    InvalidMessage,
-    NotSupported,
     RateLimited,
     SessionLost,
     WireError,
 )
 from mcpenv_client.observations import Observation
-from mcpenv_client.records import Plane, Reward, StepRecord, call_made
+from mcpenv_client.records import Plane, Reward, StepRecord, ToolCall
 from mcpenv_client.state import State
 from mcpenv_client.tools import Mode, Tool
 from mcpenv_client.values import to_plain
 from mcpenv_client.wire import EpisodeState, Event, action_type, next_state
 
+from . import closing
 from .admission import Listing
 from .assignment import Assignment, Wanted
-from .author import Author
-from .cancellation import score_regardless
+from .cancellation import InFlight, score_regardless
+from .episode import Episode
 from .errors import Misuse
 from .failures import environment_failure
-from .judging import Judging
-from .loops import NoLoop
+from .handed_in import HandedIn
+from .lock import Lock
+from .loops import Home
+from .notifications import Changes, Ending
+from .pipeline import Pipeline, Run, run_action
+from .restore import refuse_without_episodes, restore, take_snapshot
 from .rewards import Finish, reward_of
+from .scoring import Scoring
+from .sink import EpisodeSink
 from .snapshots import Snapshot
-from .snapshots.work import Put, hold
 from .step import Step, current, inside
-from .stepping import Run, Stepping
-from .tool_run import InputRequired
-from .toolbox import BoundTool
-from .turn import Turn
-from .watch import Ending
-
-_STEP, _RUNNING, _DONE = Event.STEP, EpisodeState.RUNNING, EpisodeState.DONE
-_AGENT = Plane.AGENT
-# Names of their own: to look a member up in its class costs a quarter of a microsecond.
+from .tool_call import InputRequired, run_tool, visible
+from .toolbox import BoundTool, Toolbox
+from .user_code import UserCode, UserEnvironment
 
 STUCK = "state could not be stopped"
-"""Why an episode ended in which the orchestrator asked for a state that never came."""
+"""The reason of an episode that was truncated because reading `state` could not be stopped."""
 
 
-class Execution(Stepping):
-    """One environment instance at work: whose turn it is, its episode, its steps.
+class Execution:
+    """One environment instance in use: its tools, its episode, and the lock that its operations hold.
 
     Attributes:
-        max_calls: how many may be under way or wait; None: any number.
-        last_active: when something last ended here (``time.monotonic``, seconds).
+        env: the environment.
+        environment_type: the name of its class.
+        mode: the mode that decides which tools are visible.
+        tools: the environment's own tools.
+        handed_in: the mounted FastMCP server, if any.
+        user_code: runs the environment's code.
+        episode: the running or last episode.
+        scoring: its scoring; None before the first reset, and where there are no episodes.
+        session_id: names this instance for tools that keep state.
+        home: the event loop of blocking calls.
+        changes: the subscribers to changes of tools, prompts and resources.
+        in_flight: the operations that hold the lock.
+        sink: receives episodes that are over; None: nobody does.
+        max_calls: the most calls that may run or wait; None: no limit.
+        last_active: when an operation last ended (``time.monotonic``, seconds).
     """
 
-    __slots__ = ("_told_version", "_turn", "last_active", "max_calls")
+    __slots__ = (
+        "__weakref__",
+        "_lock",
+        "_told_version",
+        "changes",
+        "env",
+        "environment_type",
+        "episode",
+        "handed_in",
+        "home",
+        "in_flight",
+        "last_active",
+        "max_calls",
+        "mode",
+        "scoring",
+        "session_id",
+        "sink",
+        "tools",
+        "user_code",
+    )
 
-    def __init__(self, env: Author) -> None:
-        super().__init__(env)
-        self._told_version = 0
-        self.last_active = time.monotonic()
+    def __init__(self, env: UserEnvironment) -> None:
+        self.env = env
+        self.environment_type = type(env).__name__
+        self.mode = Mode.SIMULATION
+        self.tools = Toolbox()
+        self.handed_in: HandedIn | None = None
+        self.user_code = UserCode(self, env.THREAD_AFFINE)
+        self.episode = Episode()
+        self.scoring: Scoring | None = None
+        self.session_id = secrets.token_hex(8)
+        self.home = Home()
+        self.changes = Changes()
+        self.in_flight = InFlight()
+        self.sink: EpisodeSink | None = None
         self.max_calls: int | None = None
-        self._turn = Turn()
+        self.last_active = time.monotonic()
+        self._lock = Lock()
+        self._told_version = 0
+
+    @property
+    def server(self) -> FastMCP | None:
+        """The mounted server."""
+        return None if self.handed_in is None else self.handed_in.server
 
     @property
     def closed(self) -> bool:
@@ -86,29 +133,29 @@ class Execution(Stepping):
 
     @property
     def busy(self) -> bool:
-        """Whether something is under way or waits for its turn."""
-        return self._turn.taken
+        """Whether an operation holds the lock or waits for it."""
+        return self._lock.locked
 
     async def wait_idle(self) -> None:
-        """Return once what is under way has ended."""
-        await self._turn.take()
-        self._turn.give()
+        """Return once the operations that hold the lock have ended."""
+        async with self._lock.held():
+            pass
 
     # -- tools
 
     async def list_tools(self) -> list[Tool]:
-        """The tools that this mode sees. Takes no turn: allowed in any state, also during a step."""
+        """Return the tools that this mode sees. Allowed in any state, also during a step."""
         return (await self.listing()).tools
 
     async def listing(self) -> Listing:
-        """The same, with who may use them."""
+        """Return the tools that this mode sees, and who may use them."""
         if self.handed_in is not None:
-            return await self.handed_in.listing(self._visible)
+            return await self.handed_in.listing(visible(self))
         return self.tools.listing(self.mode)
 
     # -- steps
 
-    def call_tool(
+    async def call_tool(
         self,
         name: str,
         arguments: dict[str, Any],
@@ -117,8 +164,8 @@ class Execution(Stepping):
         principal: str | None = None,
         timeout_s: float | None = None,
         episode_id: str | None = None,
-    ) -> Coroutine[Any, Any, StepRecord]:
-        """Call a tool: one step, whatever comes of it. A tool's failure is data in the record.
+    ) -> StepRecord:
+        """Call a tool, which is one step. A tool's failure is data in the record.
 
         Args:
             name: the tool.
@@ -126,20 +173,34 @@ class Execution(Stepping):
             plane: where the call came from.
             principal: who asks, if that is known.
             timeout_s: seconds that the tool may take.
-            episode_id: the only episode that the call is meant for; a reset may come before its turn.
+            episode_id: the only episode that the call is meant for; a reset may come before it has the lock.
 
         Cancelling stops an async tool. A sync one cannot be stopped: the episode is truncated, and the instance does
-        nothing more.
+        nothing more. If an agent's call in an orchestrated episode is cancelled after its tool has returned, the step
+        is scored and recorded all the same.
 
         Raises:
             EpisodeDone: the episode is over.
             RateLimited: too many calls wait already.
-            ExecutionError: the author's scoring, or an implicit reset, raised.
+            ExecutionError: the user's scoring, or an implicit reset, raised.
             InputRequired: the tool asks its client for input.
         """
-        if plane is _AGENT and self.episode.orchestrated:
-            return score_regardless(partial(self._call_tool, name, arguments, plane, principal, timeout_s, episode_id))
-        return self._call_tool(name, arguments, plane, principal, timeout_s, episode_id)
+        tool = self.tools.get(self.mode, name)
+        take = partial(
+            self._step,
+            name,
+            arguments,
+            partial(run_tool, self, tool),
+            plane=plane,
+            principal=principal,
+            timeout_s=timeout_s,
+            episode_id=episode_id,
+            shared=self._may_share(tool),
+            terminal=tool is not None and tool.kind.terminal,
+        )
+        if plane is Plane.AGENT and self.episode.orchestrated:
+            return await score_regardless(lambda on_ran: take(on_ran=on_ran))
+        return await take()
 
     async def act(
         self,
@@ -149,7 +210,7 @@ class Execution(Stepping):
         principal: str | None = None,
         timeout_s: float | None = None,
     ) -> tuple[StepRecord, Observation]:
-        """Take an action of the environment's own: one step.
+        """Take an action of the environment's own, which is one step.
 
         Raises:
             EpisodeDone: the episode is over.
@@ -160,18 +221,10 @@ class Execution(Stepping):
         arguments = {name: value for name, value in to_plain(action, "action").items() if name != "type"}
         if not arguments["metadata"]:
             del arguments["metadata"]
-        if self.max_calls is not None:
-            self._refuse_crowd(self.max_calls)
-        await self._take_turn()
-        try:
-            if not self._may_step:
-                with self._in_flight.call():
-                    await self._begin_step()
-            record = await self._begun(
-                None, action_type(type(action)), arguments, self._run_of_action(action), plane, principal, timeout_s
-            )
-        finally:
-            self._give_turn()
+        run = partial(run_action, self, action)
+        record = await self._step(
+            action_type(type(action)), arguments, run, plane=plane, principal=principal, timeout_s=timeout_s
+        )
         observation = record.outcome.value
         assert isinstance(observation, Observation)
         return record, observation
@@ -186,11 +239,11 @@ class Execution(Stepping):
         *,
         timeout_s: float | None = None,
     ) -> Observation:
-        """Begin an episode: id and count first, then the author's body, once.
+        """Begin an episode: assign id and count 0, then run the user's reset once.
 
         Raises:
             InvalidMessage: an option that the environment does not take, or a task that it does not have.
-            ExecutionError: the author's reset raised; the environment is NEW.
+            ExecutionError: the user's reset raised; the environment is NEW.
             OperationTimeout: it passed its deadline.
         """
         self._refuse_inside()
@@ -198,68 +251,54 @@ class Execution(Stepping):
         return await self.begin(await self.assign(seed, wanted, timeout_s), episode_id, timeout_s=timeout_s)
 
     async def assign(self, seed: int | None, wanted: Wanted, timeout_s: float | None = None) -> Assignment:
-        """The task that is wanted, read where the author's sync code runs. Takes no turn.
+        """Return the task that is wanted, read where the user's sync code runs. Holds no lock.
 
         Raises:
             InvalidMessage: there is none such, or its options do not fit.
-            ExecutionError: the author's code that makes tasks raised.
+            ExecutionError: the user's code that makes tasks raised.
         """
         if not wanted.any:
             return Assignment(None, seed, wanted.options)
-        assigned: Assignment = await self.author.stage(
-            "tasks", lambda: self.author.beside(wanted.found, seed), timeout_s
+        assigned: Assignment = await self.user_code.stage(
+            "tasks", lambda: self.user_code.beside(wanted.found, seed), timeout_s
         )
         return assigned
 
     async def begin(
         self, assigned: Assignment, episode_id: str | None = None, *, timeout_s: float | None = None
     ) -> Observation:
-        """`reset` with what `assign` gave.
+        """Begin an episode with the task that `assign` returned.
 
         Raises:
             as `reset`.
         """
-        await self._take_turn(event=Event.RESET)
-        try:
-            with self._in_flight.call():
-                return await self._reset(assigned, episode_id, timeout_s, implicit=False)
-        finally:
-            self._give_turn()
+        async with self._operation(Event.RESET):
+            return await self._reset(assigned, episode_id, timeout_s, implicit=False)
 
     async def end(self, *, truncated: bool = False, reason: str | None = None) -> None:
-        """The agent has stopped: the orchestrator ends the episode, and its end is judged. Nothing, if it is over.
+        """End the episode, because the agent has stopped, and score its end. Do nothing if it is over.
 
         Raises:
             InvalidMessage: there is no episode yet.
-            ExecutionError: judging the end failed; the episode is over all the same.
+            ExecutionError: scoring the end failed; the episode is over all the same.
         """
         if self.episode.state is EpisodeState.DONE:
             return
-        await self._take_turn(event=Event.END)
-        try:
-            with self._in_flight.call():
-                await self._end(truncated, reason)
-        finally:
-            self._give_turn()
+        async with self._operation(Event.END):
+            await self._end(truncated, reason)
 
     async def snapshot(self, *, timeout_s: float | None = None) -> Snapshot:
-        """Hold the episode as it stands. Changes nothing, whatever comes of it.
+        """Return a snapshot of the episode. Changes nothing, also if it fails.
 
         Raises:
             NotSupported: it cannot be held.
             InvalidMessage: there is no episode yet.
-            ExecutionError: the author's code raised.
+            ExecutionError: user code raised.
             OperationTimeout: it passed its deadline.
         """
-        self._refuse_without_episodes()
-        await self._take_turn(event=Event.SNAPSHOT)
-        try:
-            with self._in_flight.call():
-                return await self._hold(timeout_s)
-        finally:
-            if self.author.stuck:
-                self.episode.cut_short("a snapshot could not be stopped")
-            self._give_turn()
+        refuse_without_episodes(self)
+        async with self._operation(Event.SNAPSHOT, if_stuck="a snapshot could not be stopped"):
+            return await take_snapshot(self, timeout_s)
 
     async def restore(self, snapshot: Snapshot, *, timeout_s: float | None = None) -> None:
         """Go on from a snapshot, in a new episode that has the same steps.
@@ -267,26 +306,20 @@ class Execution(Stepping):
         Raises:
             Misuse: it is of another class or version.
             NotSupported: it does not fit this instance.
-            ExecutionError: the author's code raised; the environment is NEW.
+            ExecutionError: user code raised; the environment is NEW.
             OperationTimeout: it passed its deadline.
         """
-        self._refuse_without_episodes()
+        refuse_without_episodes(self)
         snapshot.check_class(type(self.env), self.env.VERSION)
-        await self._take_turn(event=Event.RESET)
-        try:
-            with self._in_flight.call():
-                await self._restore(snapshot, timeout_s)
-        finally:
-            if self.author.stuck:
-                self.episode.cut_short("a restore could not be stopped")
-            self._give_turn()
+        async with self._operation(Event.RESET, if_stuck="a restore could not be stopped"):
+            await restore(self, snapshot, timeout_s)
 
     async def wait(self, timeout_s: float | None = None, *, episode_id: str | None = None) -> bool:
-        """Return when the running episode is over (True), or after ``timeout_s`` seconds (False). Takes no turn.
+        """Return when the running episode is over (True), or after ``timeout_s`` seconds (False). Holds no lock.
 
         Args:
             timeout_s: seconds, None for no limit.
-            episode_id: the episode that was running when somebody asked.
+            episode_id: the episode that ran when the caller asked.
 
         Raises:
             SessionLost: a reset began another episode, or the environment was closed.
@@ -305,66 +338,52 @@ class Execution(Stepping):
         return ending is Ending.DONE
 
     async def read_state(self, *, timeout_s: float | None = None) -> State:
-        """The author's `state`, in turn with the steps.
+        """Return the environment's `state`, read while holding the lock.
 
         Raises:
-            ExecutionError: the author's property raised.
+            ExecutionError: the user's property raised.
             OperationTimeout: it passed its deadline.
         """
-        await self._take_turn()
-        try:
-            if self.episode.state is EpisodeState.CLOSED:
+        async with self._operation(if_stuck=STUCK):
+            if self.closed:
                 next_state(self.episode.state, Event.STEP)
-            with self._in_flight.call():
-                return await self._read_state(timeout_s)
-        finally:
-            if self.author.stuck:
-                self.episode.cut_short(STUCK)
-            self._give_turn()
+            state = await self.user_code.stage("state", lambda: self.user_code.call(lambda: self.env.state), timeout_s)
+            assert isinstance(state, State)
+            return state
 
     def stop(self) -> None:
-        """Stop what is under way or waits for its turn: its session ends. Who asked gets `SessionLost`.
+        """Cancel the operations in flight and refuse further ones: their callers get `SessionLost`.
 
-        From the event loop that drives it all; `close` follows.
+        Call it on the event loop that runs them, before `close`.
         """
-        self._in_flight.stop()
+        self.in_flight.stop()
 
     async def close(self, reason: str = "closed") -> None:
-        """Run the author's close once; later calls do nothing.
+        """Run the user's close once; later calls do nothing.
 
         Args:
             reason: for the record of an episode that has not come to its end.
 
         Raises:
-            ExecutionError: the author's close raised; the environment is closed all the same.
+            ExecutionError: the user's close raised; the environment is closed all the same.
         """
         if self.closed:
             return
         self._refuse_inside()
-        if not self.author.stuck:
-            await self._turn.take()
-            try:
-                if self.closed:
-                    return
-                if not self.author.stuck:
-                    await self._close_in_turn(reason)
-                    return
-            finally:
-                self._give_turn()
-        if self.closed:
-            return
-        self._close_episode(reason)
-        loop = None if self.author.runner.inline else asyncio.get_running_loop()
-        # While its thread is in the author's code, close follows there when it returns.
-        if not self.author.when_returned(lambda: self._close_late(loop)):
-            await self._close_in_turn(reason)
+        if not self.user_code.stuck:
+            async with self._lock.held():
+                if not self.closed and not self.user_code.stuck:
+                    await closing.close(self, reason)
+                    self.last_active = time.monotonic()
+        if not self.closed:
+            await closing.close_stuck(self, reason)
 
     def finish(self, reward: Any, truncated: bool, reason: str | None) -> None:
-        """`MCPEnvironment.finish`.
+        """Do what `MCPEnvironment.finish` says.
 
         Raises:
             Misuse: outside a step and a reset of this environment.
-            ExecutionError: the reward is no finite number; the step fails with it, whatever the tool makes of it.
+            ExecutionError: the reward is no finite number; the step fails with it, even if the tool catches it.
         """
         now = current.get()
         step = now if isinstance(now, Step) and now.owner is self else None
@@ -386,157 +405,18 @@ class Execution(Stepping):
 
     @property
     def said_of_end(self) -> list[str]:
-        """Why the end of the episode was verified to be worth no more, as sentences."""
-        return [] if self._judging is None else self._judging.said
+        """The reasons why the end of the episode failed verification, as sentences."""
+        return [] if self.scoring is None else self.scoring.problems
 
-    # -- inside
+    # -- for restore and closing
 
-    def _refuse_crowd(self, most: int) -> None:
-        if len(self._turn) >= most:
-            raise RateLimited(f"{most} calls are under way or wait their turn; no more are taken")
-
-    async def _take_turn(self, event: Event = Event.STEP) -> None:
-        if not self._takes_turn(False, event):
-            await self._wait_turn(False, event)
-
-    def _takes_turn(self, shared: bool, event: Event) -> bool:
-        """Take the turn if nobody has it."""
-        if current.get() is not None:
-            self._refuse_inside()
-        if self._in_flight.stopped or self.author.stuck:
-            self._refuse_at_the_end(event)
-        return self._turn.try_take(shared)
-
-    async def _wait_turn(self, shared: bool, event: Event) -> None:
-        await self._turn.take(shared)
-        try:
-            self._refuse_at_the_end(event)
-        except BaseException:
-            self._turn.give(shared)
-            raise
-
-    def _refuse_inside(self) -> None:
-        if inside(self):
-            raise Misuse(
-                "this environment is in the middle of a step: its own tools and reset cannot step, reset or close it; "
-                "call the function itself"
-            )
-
-    def _refuse_at_the_end(self, event: Event) -> None:
-        if self._in_flight.stopped:
-            raise SessionLost("the session was closed")
-        if self.author.stuck:
-            if self.episode.state is not EpisodeState.NEW:
-                next_state(self.episode.state, event)
-            raise ExecutionError("code that could not be stopped still runs in this environment; begin with a new one")
-
-    async def _call_tool(
-        self,
-        name: str,
-        arguments: dict[str, Any],
-        plane: Plane,
-        principal: str | None,
-        timeout_s: float | None,
-        episode_id: str | None,
-        on_ran: Callable[[], None] | None = None,
-    ) -> StepRecord:
-        tool = self.tools.get(self.mode, name)
-        # Own tools that say so run together, and all of them where there are no episodes.
-        shared = (tool is not None and tool.kind.concurrent) or (
-            not self.episode.orchestrated and self.env.CONCURRENT_CALLS
-        )
-        if self.max_calls is not None and self._turn.holders:
-            self._refuse_crowd(self.max_calls)
-        if not self._takes_turn(shared, _STEP):
-            await self._wait_turn(shared, _STEP)
-        try:
-            if episode_id is not None and episode_id != self.episode.id:
-                raise EpisodeDone("The episode is over.")
-            if not self._may_step:
-                with self._in_flight.call():
-                    await self._begin_step()
-            return await self._begun(tool, name, arguments, self._run_of(tool), plane, principal, timeout_s, on_ran)
-        finally:
-            self._give_turn(shared)
-
-    async def _begun(
-        self,
-        tool: BoundTool | None,
-        name: str,
-        arguments: dict[str, Any],
-        run: Run,
-        plane: Plane,
-        principal: str | None,
-        timeout_s: float | None,
-        on_ran: Callable[[], None] | None = None,
-    ) -> StepRecord:
-        """Count and take the step while holding the turn."""
-        self.episode.count_step()
-        call = call_made(name, arguments, self.episode.step_count, plane, principal)
-        step = Step(self, call, self.episode.kept, timeout_s)
-        with self._in_flight.call():
-            return await self._step(step, run, tool, on_ran)
-
-    async def _hold(self, timeout_s: float | None) -> Snapshot:
-        if self.episode.state is EpisodeState.NEW:
-            raise InvalidMessage("there is no episode to hold yet; reset first")
-        next_state(self.episode.state, Event.SNAPSHOT)
-        return await hold(self, self._judging, timeout_s)
-
-    async def _read_state(self, timeout_s: float | None) -> State:
-        state = await self.author.stage("state", lambda: self.author.call(lambda: self.env.state), timeout_s)
-        assert isinstance(state, State)
-        return state
-
-    def _give_turn(self, shared: bool = False) -> None:
-        self.last_active = time.monotonic()
-        try:
-            if self.sink is not None and self.episode.state is _DONE and not len(self._in_flight):
-                self._hand_over()  # tools that run together all stand in it
-            if self.tools.version != self._told_version:
-                self._told_version = self.tools.version
-                self.changes.tell(ToolsListChanged())
-        finally:
-            self._turn.give(shared)
-
-    @property
-    def _may_step(self) -> bool:
-        """Whether there is nothing to do before a step."""
-        return self.episode.state is _RUNNING and (self._judging is None or not self._judging.ended)
-
-    async def _begin_step(self) -> None:
-        """In NEW, reset first."""
-        if self.episode.state is EpisodeState.NEW:
-            await self._reset(Assignment(None, None, {}), None, None, implicit=True)
-        if self._judging is not None and self._judging.ended:
-            raise EpisodeDone("the episode is over, reset to begin another")
-
-    async def _reset(
-        self, assigned: Assignment, episode_id: str | None, timeout_s: float | None, *, implicit: bool
-    ) -> Observation:
+    async def run_reset(self, assigned: Assignment, episode_id: str | None, timeout_s: float | None) -> Observation:
+        """Run the user's reset once, for the episode that was opened."""
         seed, options = assigned.seed, assigned.options
-        self.env._reset_options.check(options)
-        if self.sink is not None:
-            self._hand_over("reset")
-            if seed is None and self.env._reset_options.takes_seed:
-                # Nobody could play a recorded episode again whose seed nobody knows.
-                assigned = replace(assigned, seed=secrets.randbits(31))
-                seed = assigned.seed
-        self.episode.open(assigned, episode_id, implicit)
-        observation = await self._author_reset(assigned, episode_id, timeout_s)
-        if self.episode.orchestrated:
-            judging = Judging(self.author, self.env)
-            await judging.begin(assigned.task, timeout_s)
-            self._judging = judging
-        return self.episode.opened(observation)
-
-    async def _author_reset(self, assigned: Assignment, episode_id: str | None, timeout_s: float | None) -> Observation:
-        """Run the author's body, once."""
-        seed, options = assigned.seed, assigned.options
-        self._judging, self.episode.reset_number = None, -1
-        observation = await self.author.stage(
+        self.scoring, self.episode.reset_number = None, -1
+        observation = await self.user_code.stage(
             "reset",
-            lambda: self.author.call(self.env._author_reset(seed, episode_id, options)),
+            lambda: self.user_code.call(self.env._author_reset(seed, episode_id, options)),
             timeout_s,
         )
         if observation is None:
@@ -547,58 +427,7 @@ class Execution(Stepping):
         self.episode.reset_number = self.episode.number
         return observation
 
-    async def _restore(self, snapshot: Snapshot, timeout_s: float | None) -> None:
-        held, episode = snapshot.episode, self.episode
-        next_state(episode.state, Event.RESET)
-        assigned = held.assignment(declares_task=self.env._reset_options.declares("task"))
-        same_reset = held.reset_of == (self.session_id, episode.reset_number)
-        if not same_reset:  # what that reset made, this instance has not got
-            self._open_instead(assigned)
-            await self._author_reset(assigned, episode.id, timeout_s)
-        judging = Judging(self.author, self.env)
-        await judging.resume(held, timeout_s)
-        put = Put(self, snapshot, judging)
-        await put.read(timeout_s)
-        if same_reset:
-            self._open_instead(assigned)
-        reset_number, episode.reset_number = episode.reset_number, -1
-        await put.write(timeout_s)
-        self._judging, episode.reset_number = judging, reset_number
-        episode.resumed(held, snapshot.step, put.kept)
-        if self.sink is not None and held.spilled is not None and episode.trajectory is not None:
-            self.sink.resume(episode.trajectory, held.spilled)
-
-    def _open_instead(self, assigned: Assignment) -> None:
-        """From now on the episode before is over, and the environment NEW until it is restored."""
-        self._hand_over("restored")
-        self.episode.open(assigned, None, implicit=False, instead="restored")
-
-    def _refuse_without_episodes(self) -> None:
-        if self.mode is Mode.PRODUCTION:
-            raise NotSupported("snapshots are for simulation, and this environment is used in production mode")
-        if not self.episode.orchestrated:
-            raise NotSupported("snapshots are of episodes, and there are none here: nobody resets this environment")
-
-    async def _end(self, truncated: bool, reason: str | None) -> None:
-        if self.episode.state is EpisodeState.DONE:
-            return  # the step that was under way has ended it
-        next_state(self.episode.state, Event.END)
-        judging, trajectory = self._judging, self.episode.trajectory
-        assert trajectory is not None
-        reward: Reward | None = None
-        if judging is not None and judging.asks_end:
-            ended = self.episode.as_ended(truncated, reason)
-            judging.begin_end()
-            try:
-                reward = await judging.of_end(ended)
-            except BaseException as error:
-                code = error.code if isinstance(error, WireError) else ErrorCode.CANCELLED
-                self.episode.end(None, truncated, reason, code.value)
-                raise
-            trajectory.verified = ended.verified
-        self.episode.end(reward, truncated, reason)
-
-    def _hand_over(self, reason: str | None = None) -> None:
+    def hand_over(self, reason: str | None = None) -> None:
         """Give the episode to the sink, once, if it is over.
 
         Args:
@@ -615,64 +444,136 @@ class Execution(Stepping):
         episode.handed_over = True
         self.sink.episode_over(trajectory)
 
-    def _close_episode(self, reason: str) -> None:
-        self._hand_over(reason)
-        self.episode.close(reason)
+    # -- inside
 
-    async def _close_in_turn(self, reason: str) -> None:
-        self._close_episode(reason)
-        try:
-            if self.env._own_close:
-                await self.author.stage("close", lambda: self.author.call(self.env._author_close()))
-        finally:
-            if self.handed_in is not None:
-                await self.handed_in.leave()
-            self._forget()
+    async def _step(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        run: Run,
+        *,
+        plane: Plane,
+        principal: str | None,
+        timeout_s: float | None,
+        episode_id: str | None = None,
+        shared: bool = False,
+        terminal: bool = False,
+        on_ran: Callable[[], None] | None = None,
+    ) -> StepRecord:
+        if self.max_calls is not None and len(self._lock) >= self.max_calls:
+            raise RateLimited(f"{self.max_calls} calls are under way or wait their turn; no more are taken")
+        async with self._operation(Event.STEP, shared=shared):
+            await self._ready_to_step(episode_id)
+            self.episode.count_step()
+            call = ToolCall(name, arguments, self.episode.step_count, plane, principal)
+            step = Step(self, call, self.episode.kept, timeout_s)
+            return await Pipeline(self, step, run, terminal=terminal, on_ran=on_ran).take()
 
-    def _close_late(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Close in the thread that had been given up, after it has returned; a coroutine on the server's ``loop``."""
-        close = self.env._author_close()
-        if loop is not None and loop.is_closed():
-            loop = None  # the server has ended
-        if loop is not None and self.handed_in is not None:
-            asyncio.run_coroutine_threadsafe(self.handed_in.leave(), loop)
-        if loop is not None and inspect.iscoroutinefunction(close):
-            asyncio.run_coroutine_threadsafe(self._close_later(close), loop)
-            return
-        token = current.set(self)
-        try:
-            with NoLoop():
-                if inspect.iscoroutinefunction(close):
-                    asyncio.run(close())  # in a loop of its own: the one that it was used on may be gone
-                else:
-                    close()
-        finally:
-            current.reset(token)
-            self._forget()
+    def _may_share(self, tool: BoundTool | None) -> bool:
+        """Return whether the tool may run beside others: it says so, or there are no episodes and its class says so."""
+        if tool is not None and tool.kind.concurrent:
+            return True
+        return not self.episode.orchestrated and self.env.CONCURRENT_CALLS
 
-    async def _close_later(self, close: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        try:
-            await self.author.stage("close", close)
-        finally:
-            self._forget()
+    @asynccontextmanager
+    async def _operation(
+        self, event: Event = Event.STEP, *, shared: bool = False, if_stuck: str | None = None
+    ) -> AsyncIterator[None]:
+        """Hold the lock for one operation, which `stop` can cancel.
 
-    def _forget(self) -> None:
-        """Let go of the instance, and of closures that hold it: it is freed without waiting for the collector."""
-        self.tools.clear()
-        self.episode.kept.clear()
-        self._judging = None
-        self.author.forget_owner()
-        self.env = _CLOSED
+        Args:
+            event: of the episode's state table.
+            shared: other shared operations may run at the same time.
+            if_stuck: the reason why the episode is truncated if the operation's code cannot be stopped.
 
+        Raises:
+            Misuse: the caller is code of this environment.
+            SessionLost: the session ends.
+            ExecutionError: code that could not be stopped still runs here.
+        """
+        self._refuse_inside()
+        self._refuse_stopped(event)
+        async with self._lock.held(shared=shared):
+            self._refuse_stopped(event)
+            try:
+                with self.in_flight.call():
+                    yield
+            finally:
+                if if_stuck is not None and self.user_code.stuck:
+                    self.episode.cut_short(if_stuck)
+                self._after_operation()
 
-class _Closed:
-    """In the place of an instance that is closed."""
+    def _after_operation(self) -> None:
+        self.last_active = time.monotonic()
+        # Concurrent steps are all part of the episode: it is complete when none is in flight.
+        if self.sink is not None and self.episode.state is EpisodeState.DONE and len(self.in_flight) == 0:
+            self.hand_over()
+        if self.tools.version != self._told_version:
+            self._told_version = self.tools.version
+            self.changes.tell(ToolsListChanged())
 
-    def __getattr__(self, name: str) -> NoReturn:
-        raise SessionLost("the environment is closed")
+    def _refuse_inside(self) -> None:
+        if inside(self):
+            raise Misuse(
+                "this environment is in the middle of a step: its own tools and reset cannot step, reset or close it; "
+                "call the function itself"
+            )
 
+    def _refuse_stopped(self, event: Event) -> None:
+        if self.in_flight.stopped:
+            raise SessionLost("the session was closed")
+        if self.user_code.stuck:
+            if self.episode.state is not EpisodeState.NEW:
+                next_state(self.episode.state, event)
+            raise ExecutionError("code that could not be stopped still runs in this environment; begin with a new one")
 
-_CLOSED: Any = _Closed()
+    async def _ready_to_step(self, episode_id: str | None) -> None:
+        """Reset an environment that is NEW with defaults. Refuse a step after the end.
+
+        Raises:
+            EpisodeDone: the episode is over, or is not ``episode_id``.
+        """
+        if episode_id is not None and episode_id != self.episode.id:
+            raise EpisodeDone("The episode is over.")
+        if self.episode.state is EpisodeState.NEW:
+            await self._reset(Assignment(None, None, {}), None, None, implicit=True)
+        if self.scoring is not None and self.scoring.ended:
+            raise EpisodeDone("the episode is over, reset to begin another")
+
+    async def _reset(
+        self, assigned: Assignment, episode_id: str | None, timeout_s: float | None, *, implicit: bool
+    ) -> Observation:
+        self.env._reset_options.check(assigned.options)
+        if self.sink is not None:
+            self.hand_over("reset")
+            if assigned.seed is None and self.env._reset_options.takes_seed:
+                # A recorded episode can be replayed only if its seed is known.
+                assigned = replace(assigned, seed=secrets.randbits(31))
+        self.episode.open(assigned, episode_id, implicit)
+        observation = await self.run_reset(assigned, episode_id, timeout_s)
+        if self.episode.orchestrated:
+            scoring = Scoring(self.user_code, self.env)
+            await scoring.begin(assigned.task, timeout_s)
+            self.scoring = scoring
+        return self.episode.opened(observation)
+
+    async def _end(self, truncated: bool, reason: str | None) -> None:
+        if self.episode.state is EpisodeState.DONE:
+            return  # the step that held the lock has ended it
+        next_state(self.episode.state, Event.END)
+        scoring, trajectory = self.scoring, self.episode.trajectory
+        assert trajectory is not None
+        reward: Reward | None = None
+        if scoring is not None and scoring.owes_end and not self.user_code.stuck:
+            ended = self.episode.as_ended(truncated, reason)
+            try:
+                reward = await scoring.of_end(ended)
+            except BaseException as error:
+                code = error.code if isinstance(error, WireError) else ErrorCode.CANCELLED
+                self.episode.end(None, truncated, reason, code.value)
+                raise
+            trajectory.verified = ended.verified
+        self.episode.end(reward, truncated, reason)
 
 
 __all__ = ["Execution", "InputRequired"]

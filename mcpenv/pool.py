@@ -100,7 +100,7 @@ class SessionPool:
             # An agent may be at work in a session whose socket is idle.
             session.dismiss(at_once=not session.execution.busy)
         for execution in [session.execution for session in self._sessions.values()]:
-            if execution.busy and not execution.author.stuck:
+            if execution.busy and not execution.user_code.stuck:
                 await execution.wait_idle()
         for session in self.sessions():
             session.dismiss(at_once=True)
@@ -148,7 +148,7 @@ class SessionPool:
         session = self._sessions.get(session_id)
         if session is None:
             return None
-        if session.execution.author.stuck and not session.origin.orchestrated:
+        if session.execution.user_code.stuck and not session.origin.orchestrated:
             # Nobody will reset it, and nothing said to its client would help: the next call begins anew.
             self._begin_close(session)
             return None
@@ -413,7 +413,7 @@ class SessionPool:
 
     async def _made(self, making: Making) -> Execution:
         execution = await making.result()
-        execution.author.on_stuck = self.slots.quarantine
+        execution.user_code.on_stuck = self.slots.quarantine
         return execution
 
     async def make_room(self, orchestrated: bool) -> None:

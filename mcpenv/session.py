@@ -242,7 +242,7 @@ class Session:
                 # What makes tasks belongs to no instance: each try that gets stuck leaves one thread more.
                 self._pool.refuse_stuck_code()
             assigned = await self.execution.assign(seed, wanted, timeout_s)
-            if self.execution.author.stuck:
+            if self.execution.user_code.stuck:
                 await self._pool.replace(self)
             return await self._begun(self.execution.begin(assigned, episode_id, timeout_s=timeout_s), before)
 
@@ -275,7 +275,7 @@ class Session:
             WireError: refused, or the author's code failed.
         """
         async with self._resetting:  # the next one would begin its episode before this one's has its handle
-            if self.execution.author.stuck:
+            if self.execution.user_code.stuck:
                 await self._pool.replace(self)
             return await self._begun(shim.restore(self.execution, snapshot, timeout_s), self.execution.episode.id)
 
@@ -330,7 +330,7 @@ class Session:
         Raises:
             WireError: when it is awaited: refused, or the author's code failed.
         """
-        if len(data) != 3 or data.get("type") != "call_tool" or self.execution.author.stuck:
+        if len(data) != 3 or data.get("type") != "call_tool" or self.execution.user_code.stuck:
             return None
         name, arguments = data.get("tool_name"), data.get("arguments")
         if type(name) is not str or type(arguments) is not dict:
@@ -392,7 +392,7 @@ class Session:
 
     async def _renew(self) -> None:
         """After a reset that could not be stopped there is no episode yet: what comes next is for a new instance."""
-        if self.execution.author.stuck and self.execution.episode.state is EpisodeState.NEW:
+        if self.execution.user_code.stuck and self.execution.episode.state is EpisodeState.NEW:
             await self._pool.replace(self)
 
 

@@ -154,8 +154,8 @@ class EnvironmentSource:
                 raise factory_failure(self.name, error) from error
             execution = env._execution
             execution.mode = self._config.mode
-            execution.author.runner = runner
-            execution.author.deadline_s = self._config.step_timeout_s
+            execution.user_code.runner = runner
+            execution.user_code.deadline_s = self._config.step_timeout_s
             execution.max_calls = self._config.max_calls_in_flight
             execution.episode.orchestrated = orchestrated
             if self.recorder is not None:
@@ -200,7 +200,7 @@ class EnvironmentSource:
         runner = OwnThread()
         env = await self._first(runner)
         self.environment_class = type(env)
-        env._execution.author.runner = runner
+        env._execution.user_code.runner = runner
         try:
             await env.close_async()
         finally:
@@ -210,7 +210,7 @@ class EnvironmentSource:
         runner = OwnThread()
         env = await self._first(runner)
         execution = env._execution
-        execution.author.runner = runner
+        execution.user_code.runner = runner
         try:
             listings: dict[Mode, Listing] = {}
             for mode in Mode:
@@ -327,4 +327,4 @@ async def close_instance(execution: Execution, reason: str = "closed") -> None:
         logger.error("closing an environment failed: %s", error)
     finally:
         # A thread of its own ends after what is queued, also when its code cannot be stopped now.
-        execution.author.runner.close()
+        execution.user_code.runner.close()

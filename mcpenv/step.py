@@ -10,7 +10,7 @@ from fastmcp import FastMCP
 from mcpenv_client.errors import WireError
 from mcpenv_client.records import LogEntry, ToolCall
 
-from .changes import Changes
+from .notifications import Changes
 from .rewards import Finish
 
 
@@ -38,7 +38,8 @@ class Step:
         owner: the execution whose step it is.
         kept: what the episode's tools keep until the next reset.
         own_kept: what this one keeps until the end of the call; None: nothing yet.
-        timeout_s: seconds that whoever called gives it; None: no limit.
+        timeout_s: seconds that the caller gives it; None: no limit.
+        score: the result of a sync `score`, which runs in the thread of its tool; else `NOT_SCORED`.
         logs: what the tool logged so far.
         finish: what the first ``finish(...)`` said.
         fault: an error of the environment, with which the step fails: ``score`` raised in the tool's thread, or
@@ -56,7 +57,11 @@ class Step:
         self.finish: Finish | None = None
         self.fault: WireError | None = None
         self.settled = False
+        self.score = NOT_SCORED
 
+
+NOT_SCORED: Any = object()
+"""The score of a step that was not scored where its tool ran."""
 
 current: ContextVar[object | None] = ContextVar("mcpenv_current", default=None)
 """The `Step` under way in this context, or the execution whose reset, state or close is."""

@@ -31,7 +31,7 @@ from mcpenv_client.errors import EpisodeDone, SessionLost, WireError
 from mcpenv_client.wire import EpisodeState
 
 from .execution import Execution
-from .watch import Ending
+from .notifications import Ending
 
 MAX_URIS = 1_000
 """Resources that one handshake connection may subscribe to."""

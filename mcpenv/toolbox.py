@@ -10,9 +10,9 @@ from typing import Any
 from mcpenv_client.tools import Mode
 
 from .admission import AuthChecks, Listing
-from .changes import Changes
 from .errors import InvalidTool
 from .kinds import ToolKind
+from .notifications import Changes
 
 BOTH_MODES = (Mode.SIMULATION, Mode.PRODUCTION)
 

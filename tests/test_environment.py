@@ -807,7 +807,7 @@ def test_a_close_that_is_inherited_runs_and_where_there_is_none_no_thread_is_ask
 
     def served(cls: type[MCPEnvironment]) -> MCPEnvironment:
         env = cls()
-        env._execution.author.runner = THREADS
+        env._execution.user_code.runner = THREADS
         return env
 
     asyncio.run(served(Inheriting).close_async())
@@ -997,7 +997,7 @@ def test_an_environment_whose_stuck_tool_has_returned_is_closed_at_once(kind: st
     env: MCPEnvironment = Sync() if kind == "sync" else Async()
     env.reset()
     env.call_tool("stuck")
-    env._execution.author.when_returned(left.set)
+    env._execution.user_code.when_returned(left.set)
     release.set()
     assert left.wait(5)
     env.close()

@@ -135,7 +135,7 @@ def test_a_tool_that_is_under_way_at_the_end_is_waited_for_before_the_end_is_jud
         slow = asyncio.ensure_future(env.step_async(CallToolAction(tool_name="slow", arguments={})))
         await until(env.begun)
         submitting = asyncio.ensure_future(env.step_async(CallToolAction(tool_name="submit", arguments={})))
-        while not env._execution._judging.ended:  # type: ignore[union-attr]
+        while not env._execution.scoring.ended:  # type: ignore[union-attr]
             await asyncio.sleep(0)
         env.free.set()
         await slow

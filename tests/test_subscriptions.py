@@ -38,8 +38,8 @@ from mcp_types import (
 
 from mcpenv import Context, MCPEnvironment
 from mcpenv.app import create_app
-from mcpenv.changes import MAX_STREAMS, Changes
 from mcpenv.config import ServerConfig
+from mcpenv.notifications import MAX_STREAMS, Changes
 from mcpenv.serve import serving
 from mcpenv_client import EnvClient
 

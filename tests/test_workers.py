@@ -254,7 +254,7 @@ def test_invariant_6_on_a_server_sync_code_runs_beside_the_event_loop(affine: bo
         runner: Runner = OwnThread() if affine else Threads()
         env: Everywhere = await runner.run(Everywhere)
         execution = env._execution
-        execution.author.runner = runner
+        execution.user_code.runner = runner
         await execution.reset()
         for tool in ("tool", "later"):
             assert (await env.step_async(CallToolAction(tool_name=tool))).reward == 1.0
@@ -293,7 +293,7 @@ def test_invariant_6_a_stuck_sync_tool_delays_no_other_environment() -> None:
         pool = Threads()
         envs = [Slow(), Slow()]
         for env in envs:
-            env._execution.author.runner = pool
+            env._execution.user_code.runner = pool
         slow = asyncio.create_task(envs[0].step_async(CallToolAction(tool_name="slow")))
         same = asyncio.create_task(envs[0].step_async(CallToolAction(tool_name="quick")))
         await envs[1].step_async(CallToolAction(tool_name="quick"))
@@ -324,7 +324,7 @@ def test_invariant_6_a_sync_tool_that_was_quick_until_now_delays_no_other_enviro
         pool = Threads()
         envs = [Notes() for _ in range(4)]
         for env in envs:
-            env._execution.author.runner = pool
+            env._execution.user_code.runner = pool
 
         def note(env: MCPEnvironment, text: str, slowly: bool = False) -> Any:
             return env.step_async(CallToolAction(tool_name="note", arguments={"text": text, "slowly": slowly}))

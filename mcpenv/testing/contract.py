@@ -156,7 +156,7 @@ class Contract:
         actions, label = [trace.action for trace in episode if trace.action is not None], episode[-1].label
         with self._subject.instance() as env:
             self._subject.reset(env)
-            env._execution.author.deadline_s = None  # with one, sync tools change threads, which is another check
+            env._execution.user_code.deadline_s = None  # with one, sync tools change threads, which is another check
             if not [env.step(action) for action in actions][-1].done:
                 raise unittest.SkipTest(f"{label} ended the episode in one run and not in another")
             with suppress(EpisodeDone):

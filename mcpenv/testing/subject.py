@@ -66,7 +66,7 @@ class Subject:
     def instance(self) -> Iterator[MCPEnvironment]:
         """A new instance for use in process, closed in the end. Async code has a deadline, sync code has none."""
         env = self.make()
-        env._execution.author.deadline_s = self.call_timeout_s
+        env._execution.user_code.deadline_s = self.call_timeout_s
         try:
             yield env
         finally:

@@ -111,8 +111,8 @@ class Served:
         """Make the instance."""
         env: MCPEnvironment = await self._runner.run(factory)
         self.execution = env._execution
-        self.execution.author.runner = self._runner
-        self.execution.author.deadline_s = self._call_timeout_s
+        self.execution.user_code.runner = self._runner
+        self.execution.user_code.deadline_s = self._call_timeout_s
         self.execution.mode = self._mode
         self.execution.episode.orchestrated = self._mode is Mode.SIMULATION
 

@@ -1,4 +1,4 @@
-"""The author's code: where it runs, how long it may take, and what becomes of its exceptions."""
+"""User code: the threads it runs in, its deadlines, and the errors that its exceptions become."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from .worlds import Worlds
 logger = logging.getLogger("mcpenv")
 
 
-class Author(Protocol):
-    """What the core needs of an environment: what its author wrote and set."""
+class UserEnvironment(Protocol):
+    """The parts of an `MCPEnvironment` that the core reads and calls."""
 
     THREAD_AFFINE: ClassVar[bool]
     CONCURRENT_CALLS: ClassVar[bool]
@@ -48,27 +48,27 @@ class Author(Protocol):
 
     @property
     def state(self) -> State:
-        """The author's state, completed."""
+        """Return the state, completed."""
         ...
 
     def score(self, call: ToolCall, outcome: ToolOutcome) -> Any:
-        """The author's score."""
+        """Return the score of a step."""
         ...
 
     def verify(self, evidence: Evidence) -> Any:
-        """The author's verification."""
+        """Return the reward of the state at the end."""
         ...
 
     def act(self, action: Action) -> Any:
-        """The author's handling of own actions."""
+        """Take an action of the environment's own."""
         ...
 
     def save_state(self) -> Any:
-        """What a snapshot holds of the author's."""
+        """Return the state for a snapshot."""
         ...
 
     def load_state(self, state: Any) -> Any:
-        """Be as it was when `save_state` gave ``state``."""
+        """Restore what `save_state` returned."""
         ...
 
     def _author_reset(self, seed: int | None, episode_id: str | None, options: dict[str, Any]) -> Callable[[], Any]: ...
@@ -76,15 +76,14 @@ class Author(Protocol):
     def _author_close(self) -> Callable[[], Any]: ...
 
 
-class AuthorCode:
-    """Runs one environment's code.
+class UserCode:
+    """Runs the code of one environment.
 
     Attributes:
         runner: how sync code runs.
-        deadline_s: seconds that one piece of it may take, None for no limit.
-        stuck: sync code had to be given up; whether it still runs in its thread or has returned, nothing more may
-            run here but the close, and that not beside it.
-        on_stuck: called when that happens; what it returns is called from that thread once it has returned.
+        deadline_s: seconds that one call may take; None for no limit.
+        stuck: sync code was abandoned in its thread. From then on only `close` may run here, and not beside it.
+        on_stuck: called when that happens. It returns a function, which that thread calls once the code has returned.
     """
 
     __slots__ = ("_after", "_left", "_mutex", "_owner", "affine", "deadline_s", "on_stuck", "runner", "stuck")
@@ -97,15 +96,15 @@ class AuthorCode:
         self.stuck = False
         self.on_stuck: Callable[[], Callable[[], None]] | None = None
         self._mutex = threading.Lock()
-        self._left = 0  # how much of what was given up still runs; tools that run together may all get stuck
+        self._left = 0  # how many abandoned calls still run; concurrent tools may all get stuck
         self._after: list[Callable[[], None]] = []
 
     def forget_owner(self) -> None:
-        """Hold it no more: nothing of its author's runs from now on."""
+        """Drop the reference to the owner. No further user code may run."""
         self._owner = None
 
     def limit(self, *limits: float | None) -> float | None:
-        """The shortest of the limits that are set, the step deadline among them; seconds."""
+        """Return the shortest of the limits that are set, the step deadline included; seconds."""
         shortest = self.deadline_s
         for limit in limits:
             if limit is not None and (shortest is None or limit < shortest):
@@ -138,18 +137,18 @@ class AuthorCode:
                 current.reset(token)
 
     def lets_through(self, error: BaseException) -> bool:
-        """Whether what came out of the author's code is for whoever asked, and no failure (`is_no_failure`)."""
+        """Return whether an exception of user code is no failure but goes on to the caller (`is_no_failure`)."""
         return is_no_failure(error, inline=self.runner.inline)
 
     async def call(self, fn: Callable[..., Any], *args: Any) -> Any:
-        """Call a function of the author's: a coroutine function here, anything else by the runner."""
+        """Call a user function: a coroutine function here, anything else by the runner."""
         if inspect.iscoroutinefunction(fn):
             return await fn(*args)
         value = await self.hand_over(None, fn, *args)
         return await value if inspect.isawaitable(value) else value
 
     async def hand_over(self, limit: float | None, fn: Callable[..., Any], *args: Any) -> Any:
-        """Run sync code; in process in the caller's thread, unless a ``limit`` asks for one that can be left."""
+        """Run sync code by the runner. In process, a ``limit`` moves it to a worker thread, which can be abandoned."""
         runner = self.runner
         if runner.inline and limit is not None and not self.affine:
             runner = THREADS
@@ -165,7 +164,7 @@ class AuthorCode:
             raise asyncio.CancelledError from None  # the only class that `asyncio.timeout` recognizes in Python 3.11
 
     async def beside(self, fn: Callable[..., Any], *args: Any) -> Any:
-        """Run sync code that is no instance's: off the event loop on a server, and not in the instance's thread."""
+        """Run sync code that belongs to no instance: on a server in a pool thread, in process in the caller's."""
         try:
             return await (INLINE if self.runner.inline else THREADS).run(fn, *args)
         except Abandoned as abandoned:
@@ -174,7 +173,7 @@ class AuthorCode:
             raise asyncio.CancelledError from None
 
     def when_returned(self, callback: Callable[[], None]) -> bool:
-        """Have ``callback`` called in the stuck thread after it has returned; False, and nothing done, if it has."""
+        """Call ``callback`` in the stuck thread once its code returns. Return False if it already has."""
         with self._mutex:
             if self._left:
                 self._after.append(callback)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from mcpenv import CallToolAction, MCPEnvironment
-from mcpenv.turn import Turn
+from mcpenv.lock import Lock
 
 
 async def settle() -> None:
@@ -16,65 +16,65 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def test_a_free_turn_is_taken_at_once_and_only_once() -> None:
-    turn = Turn()
-    assert not turn.taken and turn.try_take() and turn.taken
-    assert not turn.try_take() and not turn.try_take(shared=True)
-    turn.give()
-    assert not turn.taken and turn.try_take(shared=True)
+def test_a_free_lock_is_acquired_at_once_and_only_once() -> None:
+    lock = Lock()
+    assert not lock.locked and lock.try_acquire() and lock.locked
+    assert not lock.try_acquire() and not lock.try_acquire(shared=True)
+    lock.release()
+    assert not lock.locked and lock.try_acquire(shared=True)
 
 
-def test_shared_turns_run_together_and_exclusive_ones_alone() -> None:
-    turn = Turn()
-    assert turn.try_take(shared=True) and turn.try_take(shared=True)
-    assert not turn.try_take()
-    turn.give(shared=True)
-    assert not turn.try_take()
-    turn.give(shared=True)
-    assert turn.try_take()
+def test_shared_holders_run_together_and_exclusive_ones_alone() -> None:
+    lock = Lock()
+    assert lock.try_acquire(shared=True) and lock.try_acquire(shared=True)
+    assert not lock.try_acquire()
+    lock.release(shared=True)
+    assert not lock.try_acquire()
+    lock.release(shared=True)
+    assert lock.try_acquire()
 
 
-def test_turns_come_in_order_of_arrival() -> None:
+def test_the_lock_is_granted_in_order_of_arrival() -> None:
     async def main() -> list[int]:
-        turn, order = Turn(), []
-        await turn.take()
+        lock, order = Lock(), []
+        await lock.acquire()
 
         async def wait(number: int) -> None:
-            await turn.take()
+            await lock.acquire()
             order.append(number)
             await asyncio.sleep(0)
-            turn.give()
+            lock.release()
 
         tasks = []
         for number in range(5):
             tasks.append(asyncio.create_task(wait(number)))
             await settle()
-        assert not turn.try_take()
-        turn.give()
-        assert not turn.try_take()  # the queue goes first
+        assert not lock.try_acquire()
+        lock.release()
+        assert not lock.try_acquire()  # the queue goes first
         await asyncio.gather(*tasks)
-        assert not turn.taken
+        assert not lock.locked
         return order
 
     assert asyncio.run(main()) == [0, 1, 2, 3, 4]
 
 
-def test_a_shared_turn_does_not_overtake_an_exclusive_one_that_waits() -> None:
+def test_a_shared_waiter_does_not_overtake_an_exclusive_one_that_waits() -> None:
     async def main() -> list[str]:
-        turn, order = Turn(), []
-        await turn.take(shared=True)
+        lock, order = Lock(), []
+        await lock.acquire(shared=True)
 
         async def wait(name: str, shared: bool) -> None:
-            await turn.take(shared)
+            await lock.acquire(shared=shared)
             order.append(name)
-            turn.give(shared)
+            lock.release(shared=shared)
 
         exclusive = asyncio.create_task(wait("exclusive", False))
         await settle()
         shared = asyncio.create_task(wait("shared", True))
         await settle()
-        assert order == [] and not turn.try_take(shared=True)
-        turn.give(shared=True)
+        assert order == [] and not lock.try_acquire(shared=True)
+        lock.release(shared=True)
         await asyncio.gather(exclusive, shared)
         return order
 
@@ -84,63 +84,63 @@ def test_a_shared_turn_does_not_overtake_an_exclusive_one_that_waits() -> None:
 @pytest.mark.parametrize("granted", [False, True], ids=["waiting", "granted already"])
 def test_a_cancelled_waiter_gives_its_place_back(granted: bool) -> None:
     async def main() -> None:
-        turn = Turn()
-        await turn.take()
-        cancelled = asyncio.create_task(turn.take())
+        lock = Lock()
+        await lock.acquire()
+        cancelled = asyncio.create_task(lock.acquire())
         await settle()
-        other = asyncio.create_task(turn.take())
+        other = asyncio.create_task(lock.acquire())
         await settle()
         if granted:
-            turn.give()  # to the first, whose task does not know yet
+            lock.release()  # to the first, whose task does not know yet
             cancelled.cancel()
         else:
             cancelled.cancel()
             await settle()
-            turn.give()
+            lock.release()
         with pytest.raises(asyncio.CancelledError):
             await cancelled
         await asyncio.wait_for(other, 5)
-        turn.give()
-        assert not turn.taken
+        lock.release()
+        assert not lock.locked
 
     asyncio.run(main())
 
 
 def test_cancelling_an_exclusive_waiter_lets_shared_ones_behind_it_in() -> None:
     async def main() -> None:
-        turn = Turn()
-        await turn.take(shared=True)
-        exclusive = asyncio.create_task(turn.take())
+        lock = Lock()
+        await lock.acquire(shared=True)
+        exclusive = asyncio.create_task(lock.acquire())
         await settle()
-        shared = asyncio.create_task(turn.take(shared=True))
+        shared = asyncio.create_task(lock.acquire(shared=True))
         await settle()
         exclusive.cancel()
         await asyncio.wait_for(shared, 5)
-        turn.give(shared=True)
-        turn.give(shared=True)
-        assert not turn.taken
+        lock.release(shared=True)
+        lock.release(shared=True)
+        assert not lock.locked
 
     asyncio.run(main())
 
 
-def test_a_turn_is_passed_on_between_threads_and_their_loops() -> None:
-    turn, order = Turn(), []
+def test_the_lock_is_passed_on_between_threads_and_their_loops() -> None:
+    lock, order = Lock(), []
     first_has_it, second_waits = threading.Event(), threading.Event()
 
     async def first() -> None:
-        await turn.take()
+        await lock.acquire()
         first_has_it.set()
         assert second_waits.wait(10)
         order.append("first")
-        turn.give()
+        lock.release()
 
     async def second() -> None:
-        waiting = asyncio.create_task(turn.take())
+        waiting = asyncio.create_task(lock.acquire())
         await settle()
         second_waits.set()
         await asyncio.wait_for(waiting, 10)
         order.append("second")
-        turn.give()
+        lock.release()
 
     def run(body: Callable[[], Awaitable[None]]) -> None:
         async def main() -> None:
@@ -155,23 +155,23 @@ def test_a_turn_is_passed_on_between_threads_and_their_loops() -> None:
     other.start()
     one.join(10)
     other.join(10)
-    assert order == ["first", "second"] and not turn.taken
+    assert order == ["first", "second"] and not lock.locked
 
 
 def test_a_waiter_whose_loop_has_closed_is_passed_over() -> None:
-    turn = Turn()
-    assert turn.try_take()
+    lock = Lock()
+    assert lock.try_acquire()
     loop = asyncio.new_event_loop()
 
     async def wait() -> None:
-        await turn.take()
+        await lock.acquire()
 
     task = loop.create_task(wait())
     loop.run_until_complete(settle())
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     loop.close()
-    turn.give()
-    assert not turn.taken and turn.try_take()
+    lock.release()
+    assert not lock.locked and lock.try_acquire()
 
 
 def test_steps_of_one_environment_take_turns_and_concurrent_ones_run_together() -> None:
