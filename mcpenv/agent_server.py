@@ -105,6 +105,21 @@ class Finder(Protocol):
         ...
 
 
+class OnlyExecution:
+    """The finder of an environment's own FastMCP server, which has one execution."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+
+    async def to_list(self) -> Execution:
+        """Return the execution."""
+        return self._execution
+
+    async def to_call(self) -> Target:
+        """Return the execution as a target."""
+        return Target(self._execution)
+
+
 class AgentServer(FastMCP):
     """The FastMCP server of the agent plane. Its only provider asks the `Finder`; its calls go to the core.
 
@@ -291,4 +306,4 @@ def _listed(spec: Tool, auth: AuthChecks | None) -> Component:
     )
 
 
-__all__ = ["OVER", "AgentServer", "Finder", "Lister", "Target"]
+__all__ = ["OVER", "AgentServer", "Finder", "Lister", "OnlyExecution", "Target"]

@@ -25,18 +25,18 @@ from mcpenv_client.wire import ActionTypes, action_type
 
 from . import shim
 from .admission import AuthChecks
-from .agent_server import AgentServer, Target
+from .agent_server import AgentServer, OnlyExecution
 from .errors import InvalidTool, Misuse
 from .execution import Execution
 from .handed_in import HandedIn
 from .kinds import PLAIN, KindCache, ToolOptions, check_name
+from .overrides import NOTHING, around_close, around_reset, around_state, no_options
 from .reset_options import ResetOptions
 from .rubrics import Rubric
 from .rubrics.scoring import refuse_silent
 from .shared import IN_PROCESS, UNSET, being_made
 from .snapshots import Snapshot
 from .snapshots.state import default_state, load_default_state
-from .step import current
 from .tasks import TaskSet
 from .tasks.source import TaskSource
 from .toolbox import BoundTool, modes_of
@@ -142,12 +142,12 @@ class MCPEnvironment:
             cls.THREAD_AFFINE = bool(own["REQUIRES_SINGLE_THREAD_EXECUTOR"])
         if "reset" in own:
             cls._reset_body, cls._reset_options = own["reset"], ResetOptions(own["reset"])
-            cls.reset = _around_reset(own["reset"])  # type: ignore[method-assign]
+            cls.reset = around_reset(own["reset"])  # type: ignore[method-assign]
         if "close" in own:
             cls._close_body, cls._own_close = own["close"], True
-            cls.close = _around_close(own["close"])  # type: ignore[method-assign]
+            cls.close = around_close(own["close"])  # type: ignore[method-assign]
         if isinstance(own.get("state"), property):
-            cls.state = _around_state(own["state"])  # type: ignore[assignment]
+            cls.state = around_state(own["state"])  # type: ignore[assignment]
         elif "state" in own:
             raise TypeError(f"{cls.__name__}.state is read as an attribute: put @property above it")
         if "lifespan" in own and not isinstance(own["lifespan"], classmethod):
@@ -183,7 +183,7 @@ class MCPEnvironment:
             InvalidMessage: an unknown or missing option.
             ExecutionError: the author's body raised (``__cause__``); the environment is NEW.
         """
-        return _NOTHING
+        return NOTHING
 
     def score(self, call: ToolCall, outcome: ToolOutcome) -> Reward | float | Any | None:
         """The reward of a step, or None if it is not scored. Override it, sync or async.
@@ -221,7 +221,7 @@ class MCPEnvironment:
         Raises:
             ExecutionError: the author's body raised; the environment is closed all the same.
         """
-        return _NOTHING
+        return NOTHING
 
     def save_state(self) -> Any:
         """What a snapshot holds of this instance: its attributes by name, worlds and rubric apart. It has to pickle.
@@ -524,7 +524,7 @@ class MCPEnvironment:
         """This instance as a FastMCP server: for an in-memory ``fastmcp.Client``, or to mount elsewhere."""
         server: FastMCP | None = self.__dict__.get("_mcp_server")
         if server is None:
-            server = AgentServer(self.exposed_name(), _Only(self._execution), instructions=self.instructions())
+            server = AgentServer(self.exposed_name(), OnlyExecution(self._execution), instructions=self.instructions())
             self.__dict__["_mcp_server"] = server
         return server
 
@@ -595,96 +595,8 @@ def _locals_of(frame: FrameType) -> dict[str, Any]:
     return dict(frame.f_locals)
 
 
-class _Nothing:
-    """What the base methods return: no value, awaited or not, so that ``await super().reset()`` is harmless."""
-
-    def __await__(self) -> Any:
-        return
-        yield
-
-
-_NOTHING = _Nothing()
-
-
-class _Only:
-    """Finds the one execution that an environment's own FastMCP server has."""
-
-    def __init__(self, execution: Execution) -> None:
-        self._execution = execution
-
-    async def to_list(self) -> Execution:
-        return self._execution
-
-    async def to_call(self) -> Target:
-        return Target(self._execution)
-
-
-def _around_reset(body: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(body)
-    def reset(
-        self: MCPEnvironment, seed: int | None = None, episode_id: str | None = None, *args: Any, **options: Any
-    ) -> Any:
-        if current.get() is self._execution:  # super().reset() inside the author's own
-            return _call_body(body, self, seed, episode_id, args, options)
-        if args:
-            raise TypeError("reset takes its options by name")
-        return self._execution.home.drive(self.reset_async(seed, episode_id, **options))
-
-    return reset
-
-
-def _call_body(
-    body: Callable[..., Any],
-    env: MCPEnvironment,
-    seed: int | None,
-    episode_id: str | None,
-    args: tuple[Any, ...],
-    options: dict[str, Any],
-) -> Any:
-    parameters = inspect.signature(body).parameters
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    named = {"seed": seed, "episode_id": episode_id}
-    given = {name: value for name, value in named.items() if name in parameters or (takes_any and value is not None)}
-    return body(env, *args, **given, **options)
-
-
-def _no_options(self: MCPEnvironment, seed: int | None = None, episode_id: str | None = None) -> None:
-    """The reset of an environment that does not override it."""
-
-
-def _around_close(body: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(body)
-    def close(self: MCPEnvironment) -> Any:
-        if current.get() is self._execution:
-            return body(self)
-        self._execution.home.drive(self.close_async())
-        self._execution.home.leave()
-        return None
-
-    return close
-
-
-def _around_state(body: property) -> property:
-    getter = body.fget
-    assert getter is not None
-
-    @functools.wraps(getter)
-    def state(self: MCPEnvironment) -> Any:
-        value = getter(self)
-        if not isinstance(value, State):
-            raise TypeError(f"state is a {type(value).__name__}; return a State")
-        missing: dict[str, Any] = {}
-        if value.episode_id is None:
-            missing["episode_id"] = self.episode_id
-        if "step_count" not in value.model_fields_set:
-            missing["step_count"] = self.step_count
-        return value.model_copy(update=missing) if missing else value
-
-    return property(state, body.fset, body.fdel)
-
-
 MCPEnvironment._reset_body = MCPEnvironment.reset
 MCPEnvironment._close_body = MCPEnvironment.close
-MCPEnvironment._reset_options = ResetOptions(_no_options)
-MCPEnvironment.reset = _around_reset(MCPEnvironment._reset_body)  # type: ignore[method-assign]
-MCPEnvironment.close = _around_close(MCPEnvironment._close_body)  # type: ignore[method-assign]
+MCPEnvironment._reset_options = ResetOptions(no_options)
+MCPEnvironment.reset = around_reset(MCPEnvironment._reset_body)  # type: ignore[method-assign]
+MCPEnvironment.close = around_close(MCPEnvironment._close_body)  # type: ignore[method-assign]
