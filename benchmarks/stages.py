@@ -44,14 +44,14 @@ STAGES = (
     ("frame in", r"(websockets_sansio_impl|protocol|frames|streams|queues)\.py"),
     (
         "validate, run the tool",
-        r"tool_run\.py|signatures\.py|kinds\.py|deadline\.py|context\.py|mcpenv_tools\.py:.*add",
+        r"tool_call\.py|signatures\.py|kinds\.py|context\.py|mcpenv_tools\.py:.*add",
     ),
     ("result", r"results\.py|tools\.py|records\.py:outcome_made"),
     ("score", r"mcpenv_tools\.py:Tools\.score|rewards\.py|records\.py:(Reward|finite|ToolOutcome)"),
-    ("score", r"stepping\.py:Stepping\.(_score|_reward)"),
+    ("score", r"scoring\.py"),
     ("record", r"episode\.py:Episode\.(add|judge|count_step)|records\.py:call_made|kept_step\.py"),
     ("encode", r"shim\.py|wire\.py|quick_json\.py|episode\.py:Episode\.info"),
-    ("dispatch", r"(conversation|frame_answers|session|execution|turn|under_way|step|stepping|toolbox|eager)\.py"),
+    ("dispatch", r"(conversation|frame_answers|session|execution|lock|cancellation|step|pipeline|toolbox|inline)\.py"),
 )
 """Which functions (``FILE:QUALIFIED NAME``) belong to which stage; the first that matches."""
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from planes import AGENT, ALL, CONTROL, OVER, EpisodeDone, Outcome, Plane
 from worlds import PIXEL, Judged, Ledger, WithServer, World
 
 from mcpenv import ExecutionError, Mode
+from mcpenv.execution import Execution
 from mcpenv_client import ToolErrorType
 
 NO_REWARDS = dict.fromkeys(AGENT, "the agent plane shows no reward, done or reset (invariant 2)")
@@ -21,6 +23,21 @@ def test_lists_the_tools_of_the_mode(plane: Plane) -> None:
     assert names[:3] == ["add", "add_sync", "draw"]
     assert "hint" in names
     assert "ticket" not in names
+
+
+@pytest.mark.planes(without={"stdio": "its environment is in another process"})
+def test_invariant_1_every_step_passes_through_call_tool(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[str] = []
+    call_tool = Execution.call_tool
+
+    async def counted(self: Execution, name: str, *args: Any, **options: Any) -> Any:
+        called.append(name)
+        return await call_tool(self, name, *args, **options)
+
+    monkeypatch.setattr(Execution, "call_tool", counted)
+    for name in ("add", "add_sync", "missing"):
+        plane.call(name)
+    assert called == ["add", "add_sync", "missing"]
 
 
 def test_invariant_4_schemas_are_the_same_everywhere(plane: Plane) -> None:
