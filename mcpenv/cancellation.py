@@ -1,7 +1,4 @@
-"""Cancellation: calls that end with their session, and calls that are scored although their client has left.
-
-A deadline is `asyncio.timeout`, which tells its own expiry from a cancellation by somebody else.
-"""
+"""Cancellation: deadlines, calls that end with their session, and calls that are scored although their client left."""
 
 from __future__ import annotations
 
@@ -15,6 +12,42 @@ from mcpenv_client.errors import SessionLost
 logger = logging.getLogger("mcpenv")
 
 T = TypeVar("T")
+
+
+class Deadline:
+    """A context manager that cancels the current task after ``limit_s`` seconds; None for no limit.
+
+    The same as `asyncio.timeout`, which in Python 3.11 does not recognize `Abandoned`, a subclass of `CancelledError`.
+
+    Raises:
+        TimeoutError: the deadline passed, and nobody else cancelled the task.
+    """
+
+    __slots__ = ("_before", "_expired", "_handle", "_limit_s", "_task")
+
+    def __init__(self, limit_s: float | None) -> None:
+        self._limit_s = limit_s
+        self._expired = False
+        self._handle: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> None:
+        if self._limit_s is None:
+            return
+        self._task = _current_task()
+        self._before = self._task.cancelling()
+        self._handle = self._task.get_loop().call_later(self._limit_s, self._expire)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if self._handle is None:
+            return
+        self._handle.cancel()
+        # Taken back in any case: the cancellation must not reach what the task does next.
+        if self._expired and self._task.uncancel() <= self._before and isinstance(error, asyncio.CancelledError):
+            raise TimeoutError from error
+
+    def _expire(self) -> None:
+        self._expired = True
+        self._task.cancel()
 
 
 class InFlight:
@@ -81,18 +114,15 @@ class _Call:
         self._cancelled = False
 
     def __enter__(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._task, self._before = task, task.cancelling()
+        self._task = _current_task()
+        self._before = self._task.cancelling()
         self._in_flight.add(self)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self._in_flight.remove(self)
         if not self._cancelled:
             return
-        # Taken back in any case: the cancellation must not reach what the task does next.
-        alone = self._task.uncancel() <= self._before
-        if alone and isinstance(error, asyncio.CancelledError):
+        if self._task.uncancel() <= self._before and isinstance(error, asyncio.CancelledError):
             raise SessionLost("the session was closed") from None
 
     def cancel(self) -> None:
@@ -135,6 +165,12 @@ def _retrieve(task: asyncio.Task[Any]) -> None:
     """Retrieve the exception, so that asyncio does not report it. The record has the step."""
     if not task.cancelled() and (error := task.exception()) is not None:
         logger.info("a call whose client had left ended with %s", type(error).__name__)
+
+
+def _current_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
 
 
 def _wake(future: asyncio.Future[None]) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 
 class _Waiter:
@@ -21,6 +19,20 @@ class _Waiter:
     def wake(self) -> None:
         if not self.future.done():
             self.future.set_result(None)
+
+
+class _Held:
+    __slots__ = ("_lock", "_shared")
+
+    def __init__(self, lock: Lock, shared: bool) -> None:
+        self._lock = lock
+        self._shared = shared
+
+    async def __aenter__(self) -> None:
+        await self._lock.acquire(shared=self._shared)
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._lock.release(shared=self._shared)
 
 
 class Lock:
@@ -46,14 +58,9 @@ class Lock:
         """Whether the lock is held or waited for."""
         return self._holders != 0 or bool(self._queue)
 
-    @asynccontextmanager
-    async def held(self, *, shared: bool = False) -> AsyncIterator[None]:
-        """Hold the lock within an ``async with``."""
-        await self.acquire(shared=shared)
-        try:
-            yield
-        finally:
-            self.release(shared=shared)
+    def held(self, *, shared: bool = False) -> _Held:
+        """Return an async context manager that holds the lock."""
+        return _Held(self, shared)
 
     def try_acquire(self, *, shared: bool = False) -> bool:
         """Acquire the lock unless that would mean waiting. Return whether it was acquired."""

@@ -20,6 +20,7 @@ from mcpenv_client.records import LogEntry, Plane, ToolOutcome, outcome_made
 from mcpenv_client.tools import Mode, ToolErrorType, ToolFailure, ToolResult
 from mcpenv_client.wire import describe_faults
 
+from .cancellation import Deadline
 from .context import AmbientContext, EnvironmentContext
 from .episode import Episode
 from .failures import environment_failure, execution_failure, unusable_result
@@ -104,7 +105,7 @@ class _ToolRun:
             return self._failed(error)
         token = None if kind.injected else around.set(AmbientContext(self._step))
         try:
-            async with asyncio.timeout(self._limit):
+            with Deadline(self._limit):
                 return await (self._call_injected(args, kwargs) if kind.injected else self._call(args, kwargs))
         except TimeoutError:
             self._cancelled = True
@@ -202,15 +203,14 @@ async def _run_through(site: Site, server: HandedIn, step: Step) -> ToolOutcome:
     clock, limit = time.perf_counter(), site.user_code.limit(step.timeout_s)
     own = _OwnCall(site, step)
     try:
-        with set_context(EnvironmentContext(step)):
-            async with asyncio.timeout(limit):
-                try:
-                    outcome = await server.call_tool(own.tools, step.call.name, step.call.arguments, own)
-                except BaseException as error:  # the boundary of middleware, and of tools that FastMCP runs
-                    for_client = isinstance(error, MCPError) and step.call.plane is Plane.AGENT
-                    if for_client or isinstance(error, WireError) or site.user_code.lets_through(error):
-                        raise
-                    outcome = execution_failure(step.call.name, error, site.mode)
+        with set_context(EnvironmentContext(step)), Deadline(limit):
+            try:
+                outcome = await server.call_tool(own.tools, step.call.name, step.call.arguments, own)
+            except BaseException as error:  # the boundary of middleware, and of tools that FastMCP runs
+                for_client = isinstance(error, MCPError) and step.call.plane is Plane.AGENT
+                if for_client or isinstance(error, WireError) or site.user_code.lets_through(error):
+                    raise
+                outcome = execution_failure(step.call.name, error, site.mode)
     except TimeoutError:
         raise TimedOut(step.call.name, limit) from None
     duration_s = time.perf_counter() - clock

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import threading
@@ -14,6 +13,7 @@ from mcpenv_client.errors import OperationTimeout
 from mcpenv_client.records import ToolCall, ToolOutcome
 from mcpenv_client.state import State
 
+from .cancellation import Deadline
 from .failures import environment_failure, is_no_failure
 from .reset_options import ResetOptions
 from .rubrics import Rubric
@@ -123,7 +123,7 @@ class UserCode:
         limit = self.limit(timeout_s)
         token = None if inside(self._owner) else current.set(self._owner)
         try:
-            async with asyncio.timeout(limit):
+            with Deadline(limit):
                 try:
                     return await make()
                 except BaseException as error:
@@ -161,7 +161,7 @@ class UserCode:
                 if self._left == 1 and self.on_stuck is not None:
                     self._after.append(self.on_stuck())
             abandoned.when_finished(self._returned)
-            raise asyncio.CancelledError from None  # the only class that `asyncio.timeout` recognizes in Python 3.11
+            raise
 
     async def beside(self, fn: Callable[..., Any], *args: Any) -> Any:
         """Run sync code that belongs to no instance: on a server in a pool thread, in process in the caller's."""
@@ -170,7 +170,7 @@ class UserCode:
         except Abandoned as abandoned:
             if self.on_stuck is not None:
                 abandoned.when_finished(self.on_stuck())
-            raise asyncio.CancelledError from None
+            raise
 
     def when_returned(self, callback: Callable[[], None]) -> bool:
         """Call ``callback`` in the stuck thread once its code returns. Return False if it already has."""

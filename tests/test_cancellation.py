@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mcpenv.cancellation import InFlight, score_regardless
+from mcpenv.cancellation import Deadline, InFlight, score_regardless
 from mcpenv_client import SessionLost
 
 
@@ -77,11 +77,52 @@ def test_a_deadline_inside_a_call_is_told_apart_from_stop() -> None:
     async def main() -> None:
         in_flight = InFlight()
         with in_flight.call():
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.001):
-                    await asyncio.Event().wait()
+            with pytest.raises(TimeoutError), Deadline(0.001):
+                await asyncio.Event().wait()
             await asyncio.sleep(0)
         assert not in_flight.stopped
+
+    asyncio.run(main())
+
+
+def test_of_two_deadlines_the_one_that_passed_raises() -> None:
+    async def main() -> None:
+        with pytest.raises(TimeoutError), Deadline(0.001), Deadline(60):
+            await asyncio.Event().wait()
+        with Deadline(60):
+            with pytest.raises(TimeoutError), Deadline(0.001):
+                await asyncio.Event().wait()
+            await asyncio.sleep(0)
+        with Deadline(0), Deadline(None):
+            pass  # nothing waits: there is nothing to cancel
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+
+def test_a_deadline_recognizes_subclasses_of_cancelled_error_and_lets_other_cancellations_pass() -> None:
+    class Sub(asyncio.CancelledError):
+        pass
+
+    async def late() -> None:
+        with Deadline(0.001):
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise Sub from None
+
+    async def cancelled() -> None:
+        with Deadline(60):
+            await asyncio.Event().wait()
+
+    async def main() -> None:
+        with pytest.raises(TimeoutError):
+            await late()
+        task = asyncio.create_task(cancelled())
+        await settle()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
 
     asyncio.run(main())
 
