@@ -1,9 +1,9 @@
-"""Loops: how blocking methods such as ``env.step`` run coroutines, in scripts, in Jupyter and in threads.
+"""Loops: the event loops on which blocking methods such as ``env.step`` run coroutines.
 
-Each environment has a private event loop, taken at the first need, and keeps to it, because clients and browsers are
-bound to theirs. As long as there are enough, no two environments that live at the same time share one: threads that
-step different environments do not wait for each other. Inside a running loop the private one is run nested, in its
-place, for the duration of the call.
+They work in scripts, in Jupyter and in threads. Each environment takes a private loop at its first blocking call and
+keeps it, because clients and browsers are bound to their loop. The first 64 environments that live at the same time
+have one each, so that threads which step different environments do not wait for each other; further ones share. Inside
+a running loop the private one runs nested, in its place, for the duration of the call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _swap_current_task = getattr(asyncio.tasks, "_swap_current_task", None)
 
 
 class NoLoop:
-    """A context manager in which this thread seems to run no event loop, whatever runs outside."""
+    """A context manager that hides the running event loop of this thread."""
 
     __slots__ = ("_outer", "_task")
 
@@ -44,7 +44,7 @@ class PrivateLoop:
     """An event loop that runs one coroutine at a time for blocking callers.
 
     Attributes:
-        users: environments at home here.
+        users: the number of environments that use it.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class PrivateLoop:
         return self._runner == threading.get_ident()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """The coroutine's result; other threads wait until it is there."""
+        """Run the coroutine and return its result. Other threads wait meanwhile."""
         with self._mutex:
             self._runner = threading.get_ident()
             try:

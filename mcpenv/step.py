@@ -1,4 +1,4 @@
-"""A step under way, and the context variable by which the author's code finds it."""
+"""Step: a running step, and the context variable by which user code finds it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .rewards import Finish
 
 
 class Place(Protocol):
-    """Where a step is taken: an environment instance at work.
+    """The environment instance that takes a step.
 
     Attributes:
         session_id: names the instance for tools that keep state.
-        changes: who is told of what its tools change.
+        changes: the subscribers to changes of its tools.
     """
 
     session_id: str
@@ -27,24 +27,24 @@ class Place(Protocol):
 
     @property
     def server(self) -> FastMCP | None:
-        """The FastMCP server that contexts belong to, if the author handed one in."""
+        """The mounted FastMCP server, to which contexts belong; None without one."""
         ...
 
 
 class Step:
-    """A step under way.
+    """A running step.
 
     Attributes:
-        owner: the execution whose step it is.
-        kept: what the episode's tools keep until the next reset.
-        own_kept: what this one keeps until the end of the call; None: nothing yet.
+        owner: the execution that takes it.
+        kept: the values that the episode's tools keep until the next reset.
+        own_kept: the values that this call keeps until its end; None: no value yet.
         timeout_s: seconds that the caller gives it; None: no limit.
         score: the result of a sync `score`, which runs in the thread of its tool; else `NOT_SCORED`.
-        logs: what the tool logged so far.
-        finish: what the first ``finish(...)`` said.
+        logs: the messages that the tool logged so far.
+        finish: the arguments of the first ``finish(...)``.
         fault: an error of the environment, with which the step fails: ``score`` raised in the tool's thread, or
             ``finish(...)`` was given no finite reward.
-        settled: it has been decided that the episode ends with it; its end is being judged.
+        settled: the episode ends with this step, and its end is being scored.
     """
 
     def __init__(self, owner: Place, call: ToolCall, kept: dict[str, Any], timeout_s: float | None) -> None:
@@ -64,10 +64,10 @@ NOT_SCORED: Any = object()
 """The score of a step that was not scored where its tool ran."""
 
 current: ContextVar[object | None] = ContextVar("mcpenv_current", default=None)
-"""The `Step` under way in this context, or the execution whose reset, state or close is."""
+"""The `Step` that runs in this context, or the execution whose reset, state or close runs."""
 
 
 def inside(owner: object) -> bool:
-    """Whether the caller is code of this environment that is under way."""
+    """Return whether the caller is running code of this environment."""
     now = current.get()
     return now is owner or (isinstance(now, Step) and now.owner is owner)
