@@ -40,7 +40,16 @@ def recorded(folder: Path, *seeds: int) -> list[RecordedEpisode]:
         recorder.attach(env)
         for seed in seeds:
             play(env, seed)
+            recorder.flush()
     return list(read_episodes(folder))
+
+
+@pytest.mark.parametrize(("name", "steps"), [("in_process", [11, 11]), ("served", [4])])
+def test_a_record_of_an_earlier_version_is_replayed(name: str, steps: list[int]) -> None:
+    episodes = list(read_episodes(Path(__file__).parent / "data" / "records" / name))
+    replayed = [replay(Dice(), each) for each in episodes]
+    assert [each.verdict for each in replayed] == [Verdict.AGREES] * len(steps)
+    assert [each.steps for each in replayed] == steps
 
 
 def tampered(record: Path, into: Path, change: Any) -> Path:

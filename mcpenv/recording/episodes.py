@@ -13,15 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError, SchemaSerializer, from_json, to_json
+from pydantic_core import CoreConfig, PydanticSerializationError, SchemaSerializer, from_json, to_json
 
 from mcpenv_client.errors import NotSerializable
 from mcpenv_client.records import Trajectory
-from mcpenv_client.tools import PLAIN
 from mcpenv_client.values import MAX_DEPTH, plain, to_plain
 
 from ..errors import DamagedRecord
-from .quick_lines import AS_RECORDED, known_finite, quick_line
 
 FORMAT = 1
 """The version of the line's shape. A reader refuses those that it does not know."""
@@ -34,9 +32,6 @@ OBSERVATIONS = "observations"
 
 RESCORED = "rescored"
 """In ``extra``: the rubric that gave its rewards anew, and those before, as ``{"rubric", "before"}``."""
-
-QUICKLY_MADE, QUICKLY_MADE_TEXT = 64, 2000
-"""Steps of an episode, and characters of each text in it, up to which its line is made in about the time of a step."""
 
 Ending = Literal[
     "terminated", "truncated", "reset", "closed", "disconnected", "idle", "restored", "shutdown", "unfinished"
@@ -102,19 +97,13 @@ class RecordedEpisode:
         What has no JSON form (NaN, an object that a program in the same process gave as an option) is written as null,
         and `NOT_RECORDED` says where: an episode is not lost for one odd value.
         """
-        line = quick_line(self)
-        if line is not None:
-            return line
         try:
-            if math.isfinite(self.trajectory.total_reward):  # a sum, which the serializer would make null
-                return known_finite(_serializer().to_json(self, fallback=plain)) + b"\n"
-            return _what_can_be_written(self) + b"\n"
+            text = _serializer().to_json(self, fallback=plain)
         except (PydanticSerializationError, TypeError, ValueError, OverflowError, RecursionError):
             return _what_can_be_written(self) + b"\n"
-
-    def quick_line(self) -> bytes | None:
-        """The line, if it is made in about the time of a step; None: `line` makes it, somewhere else."""
-        return None if len(self.trajectory.steps) > QUICKLY_MADE else quick_line(self, QUICKLY_MADE_TEXT)
+        if b"NaN" in text or b"Infinity" in text:  # a number without a JSON form; or a text, of which nothing is lost
+            return _what_can_be_written(self) + b"\n"
+        return text + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> RecordedEpisode:
@@ -125,10 +114,10 @@ class RecordedEpisode:
         """
         try:
             try:
-                episode: RecordedEpisode = _adapter().validate_json(line, context=PLAIN)
+                episode: RecordedEpisode = _adapter().validate_json(line)
             except ValidationError:
                 # Its JSON reader follows no more than 200 levels, of which a result may have as many itself.
-                episode = _adapter().validate_python(json.loads(line), context=PLAIN)
+                episode = _adapter().validate_python(json.loads(line))
         except (ValueError, RecursionError) as error:
             if not isinstance(error, ValidationError):
                 raise DamagedRecord(f"it is no JSON: {error}") from error
@@ -147,8 +136,8 @@ def _adapter() -> TypeAdapter[RecordedEpisode]:
 
 @functools.cache
 def _serializer() -> SchemaSerializer:
-    """Writes an episode in one go. Apart from the adapter's own, which would write NaN as null and say nothing."""
-    return SchemaSerializer(_adapter().core_schema, AS_RECORDED)
+    """Writes NaN and infinity by their names, so that they are found; the adapter's own would write null."""
+    return SchemaSerializer(_adapter().core_schema, CoreConfig(ser_json_inf_nan="constants", ser_json_bytes="base64"))
 
 
 # -- values that have no JSON form

@@ -19,7 +19,6 @@ from mcpenv_client.tools import Mode, Tool
 from mcpenv_client.values import to_plain
 
 from ..errors import ConfigurationError
-from ..kept_step import has_result
 from ..sink import SpilledSteps
 from .episodes import OBSERVATIONS, RecordedEnvironment, RecordedEpisode, versions
 from .spilled import Spilled
@@ -34,9 +33,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcpenv")
 
-QUICKLY_WRITTEN = 1 << 17
-"""Bytes of a line up to which it is compressed and written in about the time of a step."""
-
 Tools = Callable[[], Sequence[Tool] | None]
 """What agents could call, asked when an episode is over; None where that is not known."""
 
@@ -44,10 +40,10 @@ Tools = Callable[[], Sequence[Tool] | None]
 class Recorder:
     """Writes episodes to a folder, each whole or not at all; several processes may write to the same one.
 
-    Steps are not held up: nothing is done for a step. When an episode is over, a short one is written at once to a disk
-    of this machine that is not slow, and any other by a thread of its own. A server's recorder has an episode on disk
-    before the reset or close that follows it is answered; in process, `flush` waits for it. "On disk" means with the
-    operating system: a killed process loses nothing, a machine without power may.
+    Steps are not held up: nothing is done for a step. When an episode is over, a thread of the recorder encodes and
+    writes it. A server's recorder has an episode on disk before the reset or close that follows it is answered; in
+    process, `flush` waits for it. "On disk" means with the operating system: a killed process loses nothing, a machine
+    without power may.
 
     Args:
         directory: made if it is not there.
@@ -157,11 +153,7 @@ class RecordingSink:
         """Have it written; nothing changes it any more."""
         spilled = self._spilled.pop(trajectory.episode_id, None) if self._spilled else None
         tools = self._tools()
-        whole = functools.partial(self._line, trajectory, tools, spilled)
-        line = self._made_here(trajectory, tools, spilled, whole)
-        if line is not None and len(line) <= QUICKLY_WRITTEN and self._writer.write_now(line):
-            return
-        job = Job(whole if line is None else lambda: line)
+        job = Job(functools.partial(self._line, trajectory, tools, spilled))
         if self._waits:
             self._writer.put(job, wait=True)
             return
@@ -209,23 +201,6 @@ class RecordingSink:
         if not in_time:
             logger.error("an episode is not written after %g s; going on without", self._patience_s)
 
-    def _made_here(
-        self,
-        trajectory: Trajectory,
-        tools: Sequence[Tool] | None,
-        spilled: Spilled | None,
-        whole: Callable[[], bytes],
-    ) -> bytes | None:
-        """The line, if it is made where the episode ended: cheaper than in a thread that takes turns with this one."""
-        try:
-            if self._waits:
-                return whole()
-            if spilled is None and (tools is None or self._lists.has(tools)):
-                return self._episode(trajectory, tools).quick_line()
-        except Exception:  # the recorder's boundary
-            logger.debug("an episode could not be encoded; the writer tries again, and says so", exc_info=True)
-        return None
-
     def _line(self, trajectory: Trajectory, tools: Sequence[Tool] | None, spilled: Spilled | None) -> bytes:
         if spilled is not None:
             steps = [*spilled.steps(), *trajectory.steps]
@@ -236,9 +211,7 @@ class RecordingSink:
         listed = None if tools is None else self._lists.keep(tools)
         episode = RecordedEpisode(trajectory, self._environment, versions(), listed)
         observations = {
-            str(step.call.step): seen
-            for step in trajectory.steps
-            if not has_result(step) and (seen := own_observation(step)) is not None
+            str(step.call.step): seen for step in trajectory.steps if (seen := own_observation(step)) is not None
         }
         if observations:
             episode.extra[OBSERVATIONS] = observations
@@ -276,6 +249,6 @@ class OwnTools:
 def own_observation(step: StepRecord) -> Any:
     """What an action of the environment's own gave; the record of a step has results of tools only."""
     value = step.outcome.value
-    if step.outcome.result is not None or not isinstance(value, Observation):
+    if not isinstance(value, Observation) or step.outcome.result is not None:
         return None
     return to_plain(value, "observation", exclude={"info", "done", "reward", "terminated", "truncated"})

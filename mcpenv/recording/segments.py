@@ -18,24 +18,11 @@ from pathlib import Path
 
 from ..errors import DamagedRecord
 
-try:
-    from isal.isal_zlib import compress as _compress  # the same format, in a part of zlib's time
-
-    QUICK_LEVEL = 0
-except ImportError:  # it is not built for every machine
-    from zlib import compress as _compress
-
-    QUICK_LEVEL = 1
-
 GZIP = 31
 """zlib's ``wbits`` for a gzip member."""
 
 LEVEL = 1
-"""Isal's 1 writes less than zlib's 1. Zlib's 6 would write 8 % less than zlib's 1 and take three times as long.
-
-Isal's 0 (`QUICK_LEVEL`) writes a fifth more than its 1, and takes two fifths of its time for an episode of 3 kB: most
-of that goes to a buffer which 0 does without. Zlib's 0 would not compress at all.
-"""
+"""Zlib's 6 writes 8 % less, and takes three times as long."""
 
 _CHUNK = 1 << 16
 
@@ -125,9 +112,9 @@ class Segments:
             last.close()
 
 
-def member_of(lines: bytes, level: int = LEVEL) -> bytes:
+def member_of(lines: bytes) -> bytes:
     """Lines as a gzip member. Other threads run meanwhile."""
-    return _compress(lines, level, GZIP)
+    return zlib.compress(lines, LEVEL, GZIP)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from mcpenv_client.records import StepRecord
-from mcpenv_client.tools import PLAIN
 
 _STEPS = TypeAdapter(list[StepRecord])
 _BATCH = 256
@@ -73,4 +72,4 @@ def _packed(batch: list[StepRecord]) -> bytes:
 
 
 def _read(batch: bytes) -> list[StepRecord]:
-    return _STEPS.validate_json(zlib.decompress(batch), context=PLAIN)
+    return _STEPS.validate_json(zlib.decompress(batch))

@@ -1,10 +1,11 @@
-"""The writer: compresses and appends episodes, where they are over or, where that could take long, in a thread."""
+"""The writer: compresses and appends episodes in a thread of its own."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import math
+import os
 import threading
 import time
 from collections import deque
@@ -12,8 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .local_disk import is_local
-from .segments import QUICK_LEVEL, Segments, member_of
+from .segments import Segments, member_of
 
 logger = logging.getLogger("mcpenv")
 
@@ -26,9 +26,6 @@ LINGER_S = 0.1
 
 MEMBER_BYTES = 1 << 20
 """Size of a text, in bytes, above which the next episode begins another gzip member."""
-
-SLOW_S, SLOW_FOR_S = 0.01, 10.0
-"""A disk that takes so many seconds for an episode is written to by the thread alone, for so many."""
 
 SILENCE_S = 60.0
 """Seconds for which a cause of losses that was logged is not logged again."""
@@ -107,10 +104,6 @@ class Writer:
     An episode that cannot be written is lost, and so are those that come while ``max_waiting`` wait already. Each
     cause is logged at most once a minute.
 
-    To wake a thread up, and to be woken by it, takes ten times as long as to write an episode to this machine's disk.
-    So a line that is made is written by whoever made it (`write_now`), unless the disk is another machine's, has just
-    been slow, or others wait; those are the thread's.
-
     Args:
         max_segment_bytes: size above which the next episode begins another file.
         max_waiting: episodes that may wait.
@@ -122,6 +115,14 @@ class Writer:
         self._member_bytes = min(MEMBER_BYTES, max_segment_bytes)
         self._max_waiting = max_waiting
         self._enough = min(ENOUGH, max_waiting)
+        self._written = 0
+        self._lost = 0
+        self._said: dict[object, float] = {}  # each cause, and when it was logged
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin with no jobs and no thread: in the process that made it, and in one that was forked off it."""
+        self._process = os.getpid()
         self._jobs: deque[Job] = deque()
         # A signal handler may call anything here while its own thread is at it.
         self._mutex = threading.RLock()
@@ -129,10 +130,6 @@ class Writer:
         self._working = 0  # how many are being written
         self._closing = False
         self._hurry = False  # somebody waits for what waits
-        self._slow_until = -math.inf if is_local(directory) else math.inf  # time.monotonic, seconds
-        self._written = 0
-        self._lost = 0
-        self._said: dict[object, float] = {}  # each cause, and when it was logged
         # Made at the first job: a recorder that records nothing has no thread.
         self._thread: threading.Thread | None = None
 
@@ -142,31 +139,14 @@ class Writer:
         with self._changed:
             return Counts(self._written, self._lost, len(self._jobs) + self._working)
 
-    def write_now(self, line: bytes) -> bool:
-        """Write an episode; False, and nothing done, if that could take long, or is not its turn."""
-        if self._interrupted:
-            return False
-        begun = time.monotonic()
-        with self._changed:
-            if self._jobs or self._working or self._closing or begun < self._slow_until:
-                return False
-            try:
-                self._segments.append(member_of(line, QUICK_LEVEL))
-            except OSError as error:
-                self._lose_to(error)
-            else:
-                self._written += 1
-            now = time.monotonic()
-            if now - begun > SLOW_S:
-                self._slow_until = now + SLOW_FOR_S
-            return True
-
     def put(self, job: Job, *, wait: bool) -> None:
         """Have it written.
 
         Args:
             wait: while many wait, wait too; without, as on an event loop, the job is lost if there are too many.
         """
+        if self._process != os.getpid():
+            self._begin()  # the thread and the jobs stayed with the parent
         wait_for_room = wait and not self._interrupted
         with self._changed:
             if wait_for_room and len(self._jobs) >= self._enough:
@@ -194,7 +174,7 @@ class Writer:
 
     def flush(self) -> None:
         """Return when everything that was put until now is over; at once in a signal handler that came between."""
-        if self._interrupted:
+        if self._interrupted or self._process != os.getpid():
             return  # who has been interrupted holds up the thread that would write the rest
         with self._changed:
             self._hurry = True
@@ -215,16 +195,20 @@ class Writer:
             Whether it has ended. It has not in a signal handler that came while its own thread was writing: nothing new
             is taken from now on, and another call ends it.
         """
+        if self._process != os.getpid():
+            self._begin()
         interrupted = self._interrupted
         with self._changed:
             self._closing = True
             self._changed.notify_all()
         if interrupted:
             return False
-        if self._thread is not None:
-            self._thread.join()
-        with self._changed, contextlib.suppress(OSError):  # what was written was said to be
-            self._segments.close()
+        with self._changed:
+            # `Thread.join` would deadlock if a signal handler that interrupts it calls this again.
+            while self._thread is not None:
+                self._changed.wait()
+            with contextlib.suppress(OSError):  # what was written was said to be
+                self._segments.close()
         return True
 
     @property
@@ -285,6 +269,8 @@ class Writer:
             while not self._jobs:
                 self._hurry = False
                 if self._closing:
+                    self._thread = None
+                    self._changed.notify_all()
                     return []
                 self._changed.wait()
             # Nobody waits for these: to wake up for each would cost those who make them more than writing does.
