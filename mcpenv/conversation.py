@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 from starlette.types import Receive, Send
 
 from mcpenv_client.errors import CapacityReached, InvalidJSON, InvalidMessage, Unauthorized, WireError
+from mcpenv_client.values import encode_plain
 from mcpenv_client.wire import Frame, FrameType, decode_frame, encode_reply, request_id_of
 
 from .frame_answers import Arrival, Text, answer_frame, cancelled_answer
 from .pool import SessionPool
-from .quick_json import bytes_of, step_frame
 from .replies import Answer
 from .session import Session
 from .urgent_frames import Gone, UrgentFrames
@@ -215,7 +215,7 @@ class Connection:
             size = len(text) if text.isascii() else len(text.encode())
             if size > self._max_message_bytes:
                 raise InvalidMessage(f"a frame of {size} bytes; at most {self._max_message_bytes} are taken")
-            frame = step_frame(text) or decode_frame(text)
+            frame = decode_frame(text)
         except WireError as refused:
             if text is None or len(text) > self._max_message_bytes:
                 return Arrival(None, None, refused)
@@ -257,7 +257,7 @@ class Connection:
 
     async def _once(self, session: Session, frame: Frame, request_id: str) -> Answer:
         assert self._task is not None
-        body = bytes_of([frame.type.value, frame.data, frame.timeout_s])
+        body = encode_plain([frame.type.value, frame.data, frame.timeout_s])
         try:
             return await session.replies.once_here(
                 request_id, body, lambda: answer_frame(session, frame), self._task, lambda: cancelled_answer(frame)

@@ -10,19 +10,14 @@ from typing import Any
 
 from mcpenv_client.errors import NotSerializable
 from mcpenv_client.observations import Observation
-from mcpenv_client.records import PLAIN_TYPES, Fork, Reward, StepRecord, Trajectory
+from mcpenv_client.records import Fork, Reward, StepRecord, Trajectory
 from mcpenv_client.values import to_plain
 from mcpenv_client.wire import EpisodeState, Event, next_state
 
 from .assignment import Assignment, copied
-from .kept_step import kept
 from .notifications import Ending, Watchers
 from .rewards import Finish
 from .snapshots.snapshot import HeldEpisode
-
-_STEP = Event.STEP
-_RUNNING = EpisodeState.RUNNING
-# A name of their own: to look a member up in its class costs a quarter of a microsecond.
 
 TIME_LIMIT = "time_limit"
 """Why an episode ended whose task has a time, which is over."""
@@ -172,8 +167,8 @@ class Episode:
         Raises:
             EpisodeDone, SessionLost: this state has no steps.
         """
-        if self.state is not _RUNNING:
-            self.state = next_state(self.state, _STEP)
+        if self.state is not EpisodeState.RUNNING:
+            self.state = next_state(self.state, Event.STEP)
         self.step_count += 1
 
     def uncount_step(self) -> None:
@@ -192,17 +187,7 @@ class Episode:
         """
         if not self.orchestrated:
             return
-        trajectory, outcome = self.trajectory, record.outcome
-        assert trajectory is not None
-        if (
-            finish is None
-            and not terminal
-            and cut_short is None
-            and trajectory.task is None
-            and (limit is None or self.step_count < limit)
-            and type(outcome.value) in PLAIN_TYPES
-        ):
-            return  # as nearly every step
+        outcome = record.outcome
         if finish is not None:
             record.truncated, record.terminated, record.reason = finish.truncated, not finish.truncated, finish.reason
         elif terminal and outcome.result is not None and not outcome.result.is_error:
@@ -282,13 +267,13 @@ class Episode:
             trajectory.total_reward += record.reward.value
             self.scored = True
         steps = trajectory.steps
-        steps.append(kept(record))
+        steps.append(record)
         over = len(steps) - keep
         if over > 0 and over > min(keep // DROPPED_PART, DROPPED_MOST):
             dropped = steps[:over]
             del steps[:over]  # moves all that stay
             trajectory.dropped += over
-        if (record.terminated or record.truncated) and self.state is _RUNNING:
+        if (record.terminated or record.truncated) and self.state is EpisodeState.RUNNING:
             self._end(record.terminated, record.truncated, record.reason)
         return dropped
 
@@ -360,11 +345,6 @@ def _renamed(observation: Observation, episode_id: str) -> Observation:
 
 
 def _plain(observation: Observation) -> dict[str, Any] | None:
-    if type(observation) is Observation and observation.reward is None and not observation.metadata:
-        # What nearly every reset gives; to look for what is no JSON costs more than the rest of the reset.
-        terminated, truncated = observation.terminated, observation.truncated
-        ended = {"reward": None, "terminated": terminated, "truncated": truncated}
-        return {**ended, "metadata": {}, "done": observation.done}
     try:
         plain: dict[str, Any] = to_plain(observation, "observation", exclude={"info"})
     except NotSerializable:

@@ -15,7 +15,6 @@ from mcpenv_client.wire import Frame, FrameType, encode_reply, observation_data,
 from .execution import Execution
 from .failures import wire_error
 from .openenv_route import answer_on_socket
-from .quick_json import step_reply
 from .replies import Answer, is_final
 from .session import Session
 from .shim import latest, reply_of
@@ -55,7 +54,8 @@ async def answer_frame(session: Session, frame: Frame) -> Answer:
             call = session.call_of(frame.data, frame.timeout_s)
             if call is not None:
                 return Answer(reply_of(session.execution, await call, frame.request_id))
-            return Answer(step_reply(await session.step(frame.data, frame.timeout_s), frame.request_id))
+            data = await session.step(frame.data, frame.timeout_s)
+            return Answer(encode_reply("observation", data, frame.request_id))
         if frame.type is FrameType.RESET:
             data = observation_data(await session.reset(frame.data, frame.timeout_s))
             return Answer(encode_reply("observation", data, frame.request_id))

@@ -1,6 +1,7 @@
 """Results: what a tool returned, as the contract's `ToolResult` and as MCP's; one conversion for every plane.
 
-FastMCP's ``convert_result`` decides. Plain values take a shorter way that a property test holds equal to it.
+FastMCP's ``convert_result`` decides. The result of a plain value is known without it: `ToolResult.wrapping`, which a
+property test holds equal.
 """
 
 from __future__ import annotations
@@ -15,30 +16,38 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic_core import PydanticSerializationError
 
 from mcpenv_client.errors import NotSerializable
-from mcpenv_client.records import WRAPS
+from mcpenv_client.records import ToolOutcome
 from mcpenv_client.tools import ToolResult
 from mcpenv_client.values import MAX_NESTING, refuse_non_finite, to_plain
 
 from .kinds import ToolKind
 
 _BLOCKS: TypeAdapter[list[ContentBlock]] = TypeAdapter(list[ContentBlock])
-_SHORT = -(2**63)
-"""The least integer of 64 bits."""
+_LONGEST_INTEGER = 63
+"""Bits. Longer ones are left to FastMCP: Python refuses to write those of more than some thousand digits."""
 
 
-def result_of(kind: ToolKind, value: Any) -> ToolResult:
-    """The result for the value that a tool of this kind returned; `WRAPS` for a plain one that surely has a result.
+def outcome_of(kind: ToolKind, value: Any, duration_s: float) -> ToolOutcome:
+    """Return the outcome for the value that a tool of this kind returned.
 
     Raises:
         NotSerializable: the value has no JSON form; the path begins with ``result``.
         fastmcp.exceptions.ToolError: the value does not fit the tool's output schema.
     """
-    if type(value) is kind.plain_return:
-        if type(value) is str and not value.isascii():
+    if type(value) is kind.plain_return and not (isinstance(value, int) and value.bit_length() > _LONGEST_INTEGER):
+        if isinstance(value, str):
             _refuse_surrogates(value)
-        elif type(value) is int and not _SHORT <= value <= -_SHORT:
-            return ToolResult.wrapping(value)  # Python refuses to write very long ones
-        return WRAPS  # type: ignore[no-any-return]
+        return ToolOutcome.returned(value, duration_s)
+    return ToolOutcome(result_of(kind, value), None, value, duration_s)
+
+
+def result_of(kind: ToolKind, value: Any) -> ToolResult:
+    """Return FastMCP's result for the value that a tool of this kind returned.
+
+    Raises:
+        NotSerializable: the value has no JSON form; the path begins with ``result``.
+        fastmcp.exceptions.ToolError: the value does not fit the tool's output schema.
+    """
     if "numpy" in sys.modules and _holds_numpy(value):
         value = to_plain(value, "result")
     refuse_non_finite(value, "result", MAX_NESTING)
@@ -58,7 +67,7 @@ def from_fastmcp(result: FastMCPResult) -> ToolResult:
     refuse_non_finite(structured, "result", MAX_NESTING)
     refuse_non_finite(result.meta, "result.meta", MAX_NESTING)
     for block in result.content:
-        if isinstance(block, TextContent) and not block.text.isascii():
+        if isinstance(block, TextContent):
             _refuse_surrogates(block.text)
     wrapped = bool(result.meta and result.meta.get("fastmcp", {}).get("wrap_result"))
     return ToolResult.model_construct(
@@ -72,16 +81,12 @@ def from_fastmcp(result: FastMCPResult) -> ToolResult:
 
 def to_fastmcp(result: ToolResult) -> FastMCPResult:
     """The FastMCP form of the contract's result, as ``tools/call`` answers it."""
-    content: Any
-    if len(result.content) == 1 and result.content[0].keys() == {"type", "text"}:
-        content = [TextContent(type="text", text=result.content[0]["text"])]
-    else:
-        content = _BLOCKS.validate_python(result.content, by_alias=True)
-    converted = FastMCPResult.model_construct(
-        content=content, structured_content=result.structured_content, meta=result.meta, is_error=result.is_error
+    return FastMCPResult(
+        content=_BLOCKS.validate_python(result.content, by_alias=True),
+        structured_content=result.structured_content,
+        meta=result.meta,
+        is_error=result.is_error,
     )
-    converted._raw_mcp_result = None
-    return converted
 
 
 def _refuse_surrogates(text: str) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from mcpenv_client.actions import Action, CallToolAction, ListToolsAction
-from mcpenv_client.models import filled
 from mcpenv_client.observations import CallToolObservation, ListToolsObservation, Observation
-from mcpenv_client.records import Plane, StepRecord, wraps
-from mcpenv_client.wire import around_observation, step_data
+from mcpenv_client.records import Plane, StepRecord
+from mcpenv_client.wire import encode_reply, step_data
 
 from .execution import Execution
-from .quick_json import step_reply, wrapping_reply
 from .snapshots import Snapshot
 
 
@@ -64,14 +62,7 @@ def reply_of(execution: Execution, record: StepRecord, request_id: str | None) -
     Raises:
         NotSerializable: naming the field.
     """
-    outcome = record.outcome
-    if wraps(outcome):
-        reward, info = record.reward, execution.episode.info(record)
-        around = around_observation(None if reward is None else reward.value, record.terminated, record.truncated, info)
-        text = wrapping_reply(record.call.name, outcome.value, around, request_id)
-        if text is not None:
-            return text
-    return step_reply(data_of(execution, record), request_id)
+    return encode_reply("observation", data_of(execution, record), request_id)
 
 
 def latest(execution: Execution) -> Observation:
@@ -109,20 +100,13 @@ def _own_observation(execution: Execution, record: StepRecord, observation: Obse
 
 
 def _tool_observation(execution: Execution, record: StepRecord) -> CallToolObservation:
-    return filled(
-        CallToolObservation,
-        {
-            "reward": None if record.reward is None else record.reward.value,
-            "terminated": record.terminated,
-            "truncated": record.truncated,
-            "metadata": {},
-            "info": execution.episode.info(record),
-            "tool_name": record.call.name,
-            "result": record.outcome.result,
-            "error": record.outcome.error,
-        },
-        set(_FIELDS),
+    return CallToolObservation.model_construct(
+        reward=None if record.reward is None else record.reward.value,
+        terminated=record.terminated,
+        truncated=record.truncated,
+        metadata={},
+        info=execution.episode.info(record),
+        tool_name=record.call.name,
+        result=record.outcome.result,
+        error=record.outcome.error,
     )
-
-
-_FIELDS = set(CallToolObservation.model_fields)

@@ -16,7 +16,7 @@ from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY, InputRequiredResult
 from pydantic import ValidationError
 
 from mcpenv_client.errors import NotSerializable, WireError
-from mcpenv_client.records import LogEntry, Plane, ToolOutcome, outcome_made
+from mcpenv_client.records import LogEntry, Plane, ToolOutcome
 from mcpenv_client.tools import Mode, ToolErrorType, ToolFailure, ToolResult
 from mcpenv_client.wire import describe_faults
 
@@ -25,7 +25,7 @@ from .context import AmbientContext, EnvironmentContext
 from .episode import Episode
 from .failures import environment_failure, execution_failure, unusable_result
 from .handed_in import HandedIn
-from .results import result_of
+from .results import outcome_of
 from .step import Place, Step
 from .toolbox import BoundTool, Toolbox, Visible
 from .user_code import UserCode, UserEnvironment
@@ -180,7 +180,7 @@ class _ToolRun:
         if isinstance(value, InputRequiredResult):
             return _asked_for_input(self._step, value)
         try:
-            return outcome_made(result_of(kind, value), None, value, duration_s)
+            return outcome_of(kind, value, duration_s)
         except NotSerializable as error:
             failure = unusable_result(kind.name, str(error))
         except BaseException as error:  # serializers are user code too

@@ -22,13 +22,11 @@ from pydantic import BaseModel, field_serializer
 
 from mcpenv import CallToolObservation, MCPEnvironment, Mode, ToolErrorType, ToolFailure, ToolResult
 from mcpenv.kinds import ToolKind
-from mcpenv.results import from_fastmcp, result_of, to_fastmcp
-from mcpenv_client.records import outcome_made
+from mcpenv.results import from_fastmcp, outcome_of, to_fastmcp
 
 
 def made(kind: ToolKind, value: Any) -> ToolResult:
-    """The result, also where it is made when it is looked at."""
-    result = outcome_made(result_of(kind, value), None, value, 0.0).result
+    result = outcome_of(kind, value, 0.0).result
     assert result is not None
     return result
 

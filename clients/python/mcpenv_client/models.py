@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import VERSION, BaseModel, ConfigDict
 
-M = TypeVar("M", bound=BaseModel)
-
 BUILDS_SAFELY = tuple(map(int, VERSION.split(".")[:2])) >= (2, 14)
 """Whether pydantic builds a model once, if several threads are the first to need it."""
-
-_set_dict, _set_fields_set, _set_extra, _set_private = (
-    vars(BaseModel)[name].__set__
-    for name in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
-)
 
 
 class Model(BaseModel):
@@ -33,21 +26,6 @@ class Model(BaseModel):
         super().__pydantic_init_subclass__(**kwargs)
         if not _is_ours(cls):
             cls.model_rebuild(raise_errors=False)
-
-
-def filled(cls: type[M], fields: dict[str, Any], names: set[str]) -> M:
-    """An instance with these fields, unchecked: `model_construct` without its search for defaults and aliases.
-
-    Args:
-        fields: a value for each field of the class, in their order; kept.
-        names: those of the fields; may be the same set for all instances.
-    """
-    instance = cls.__new__(cls)
-    _set_dict(instance, fields)
-    _set_fields_set(instance, names)
-    _set_extra(instance, None)
-    _set_private(instance, None)
-    return instance
 
 
 def build_models() -> None:

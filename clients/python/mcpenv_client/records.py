@@ -6,8 +6,8 @@ The core fills a `StepRecord` for every step on every plane, so that recording i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
@@ -50,19 +50,10 @@ class Reward:
     value: float
     components: dict[str, float] = field(default_factory=dict)
 
-    def __init__(self, value: float, components: dict[str, float] | None = None) -> None:
-        _set_value(self, value if type(value) is float and math.isfinite(value) else finite("reward", value))
-        if components:
-            for part in components.values():
-                if type(part) is not float or not math.isfinite(part):
-                    components = {name: finite(f"reward component {name!r}", part) for name, part in components.items()}
-                    break
-            else:
-                components = {**components}
-        _set_components(self, components or {})
-
-
-_set_value, _set_components = (getattr(Reward, each.name).__set__ for each in fields(Reward))
+    def __init__(self, value: float, components: Mapping[str, float] | None = None) -> None:
+        parts = {name: finite(f"reward component {name!r}", part) for name, part in (components or {}).items()}
+        object.__setattr__(self, "value", finite("reward", value))
+        object.__setattr__(self, "components", parts)
 
 
 def finite(what: str, value: Any) -> float:
@@ -106,6 +97,9 @@ class ToolCall:
 class ToolOutcome:
     """What came of a call: a ``result`` or an ``error``.
 
+    An outcome made by `returned` keeps the value alone, and makes its ``result`` anew each time that it is read: an
+    episode holds thousands of outcomes, and a result takes more memory than all the rest of a step.
+
     Attributes:
         value: the Python object that the tool returned (or an own action's observation); never on the wire.
         duration_s: seconds spent in the tool.
@@ -116,94 +110,29 @@ class ToolOutcome:
     value: Annotated[Any, Field(exclude=True)] = None
     duration_s: float = 0.0
 
+    @classmethod
+    def returned(cls, value: str | int | bool, duration_s: float) -> Self:
+        """The outcome of a tool that returned a plain value: its ``result`` is `ToolResult.wrapping` of the value."""
+        outcome = cls(None, None, value, duration_s)
+        object.__delattr__(outcome, "result")  # `__getattr__` stands in for it
+        return outcome
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            """Return the ``result`` of an outcome that `returned` made; called for attributes that are not set."""
+            if name == "result":
+                return ToolResult.wrapping(self.value)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     @property
     def observation(self) -> Observation | None:
         """The value, if it is an observation."""
-        # To ask a model's class what is its instance costs as much as a small tool does.
-        if type(self.value) in PLAIN_TYPES:
-            return None
         return self.value if isinstance(self.value, Observation) else None
 
 
 PLAIN_TYPES = frozenset({str, int, float, bool, type(None), list, dict})
 """Those of what most tools return; never those of an observation."""
-
-
-def _draft_of(cls: type[Any]) -> Any:
-    """What is filled, and then becomes a frozen record of the same slots.
-
-    The ``__init__`` of a frozen dataclass looks every field up by its name: the two records of a step would cost more
-    than a small tool does.
-    """
-    return type(f"_{cls.__name__}Draft", (), {"__slots__": cls.__slots__})
-
-
-_CallDraft, _OutcomeDraft, _RewardDraft = _draft_of(ToolCall), _draft_of(ToolOutcome), _draft_of(Reward)
-
-WRAPS: Any = object()
-"""In place of the result of a tool that returned a plain value: `ToolOutcome.result` makes it when somebody looks."""
-
-_slot: Any = vars(ToolOutcome)["result"]
-
-
-def _result(outcome: ToolOutcome) -> ToolResult | None:
-    result: ToolResult | None = _slot.__get__(outcome)
-    if result is WRAPS:
-        result = ToolResult.wrapping(outcome.value)
-        _slot.__set__(outcome, result)
-    return result
-
-
-type.__setattr__(ToolOutcome, "result", property(_result, _slot.__set__, doc="What the tool returned."))
-
-
-_result_of: Callable[[ToolOutcome], Any] = _slot.__get__
-
-
-def wraps(outcome: ToolOutcome) -> bool:
-    """Whether the result is that of a plain value, and nobody has looked at it, so that nobody has changed it."""
-    return _result_of(outcome) is WRAPS
-
-
-def result_or_wraps(outcome: ToolOutcome) -> ToolResult | None:
-    """The result, or `WRAPS`."""
-    return _result_of(outcome)  # type: ignore[no-any-return]
-
-
-def call_made(name: str, arguments: dict[str, Any], step: int, plane: Plane, principal: str | None) -> ToolCall:
-    """A `ToolCall`, made quickly."""
-    call = _CallDraft()
-    call.name = name
-    call.arguments = arguments
-    call.step = step
-    call.plane = plane
-    call.principal = principal
-    call.__class__ = ToolCall
-    return call  # type: ignore[no-any-return]
-
-
-def outcome_made(result: ToolResult | None, error: ToolFailure | None, value: Any, duration_s: float) -> ToolOutcome:
-    """A `ToolOutcome`, made quickly.
-
-    Args:
-        result: `WRAPS` where it is that of a plain value.
-    """
-    outcome = _OutcomeDraft()
-    outcome.result = result
-    outcome.error = error
-    outcome.value = value
-    outcome.duration_s = duration_s
-    outcome.__class__ = ToolOutcome
-    return outcome  # type: ignore[no-any-return]
-
-
-def reward_made(value: float, components: dict[str, float]) -> Reward:
-    """The `Reward` of parts that were found finite, made quickly."""
-    reward = _RewardDraft()
-    reward.value = value
-    reward.components = components
-    reward.__class__ = Reward
-    return reward  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)

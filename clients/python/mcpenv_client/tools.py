@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from enum import Enum
 from typing import Any
 
 from pydantic import ConfigDict, Field, ValidationInfo, model_validator
 
-from .models import Model, filled
+from .models import Model
 from .values import to_plain
-
-PLAIN: Any = object()
-"""The validation context of data that came as JSON."""
 
 
 class Mode(str, Enum):
@@ -95,36 +93,23 @@ class ToolResult(Model):
     @model_validator(mode="before")
     @classmethod
     def _plain(cls, data: Any, info: ValidationInfo) -> Any:
-        return to_plain(data, "result") if info.context is not PLAIN and isinstance(data, dict) else data
+        return to_plain(data, "result") if info.mode != "json" and isinstance(data, dict) else data
 
     @classmethod
     def wrapping(cls, value: str | int | bool) -> ToolResult:
-        """The result of a tool that returned a plain value, which MCP wraps: `model_construct` without its search."""
-        return filled(cls, wrapping_fields(value), _ALL_FIELDS)
+        """The result of a tool that returned a plain value, which MCP wraps."""
+        return cls.model_construct(
+            content=[{"type": "text", "text": value if isinstance(value, str) else json.dumps(value)}],
+            structured_content={"result": value},
+            data=value,
+            is_error=False,
+            meta={"fastmcp": {"wrap_result": True}},
+        )
 
     @property
     def text(self) -> str:
         """The text of the result, fit for a ``tool`` chat message; other blocks as ``[image]`` and the like."""
         return "\n".join(_text_of(block) for block in self.content)
-
-
-_ALL_FIELDS = set(ToolResult.model_fields)
-
-
-def wrapping_fields(value: str | int | bool) -> dict[str, Any]:
-    """The fields of `ToolResult.wrapping`."""
-    return {
-        "content": [{"type": "text", "text": value if type(value) is str else json_text(value)}],
-        "structured_content": {"result": value},
-        "data": value,
-        "is_error": False,
-        "meta": {"fastmcp": {"wrap_result": True}},
-    }
-
-
-def json_text(value: object) -> str:
-    """An int or a bool, as JSON and an agent read it."""
-    return ("true" if value else "false") if type(value) is bool else str(value)
 
 
 def _text_of(block: dict[str, Any]) -> str:

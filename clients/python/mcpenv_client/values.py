@@ -107,34 +107,16 @@ def decode(text: str | bytes) -> Any:
     Raises:
         ValueError: the text is not JSON, or holds NaN, infinity or a number too large for a float (1e999).
     """
-    data = decode_loosely(text)
-    refuse_infinite(data, text)
-    return data
-
-
-def decode_loosely(text: str | bytes) -> Any:
-    """`decode`, but a number too large for a float has become infinity: `refuse_infinite` is to follow.
-
-    Raises:
-        ValueError: the text is not JSON, or holds NaN or infinity.
-    """
     try:
-        return from_json(text, allow_inf_nan=False)
+        data = from_json(text, allow_inf_nan=False)
     except TypeError as error:  # a str with a lone surrogate
         raise ValueError("not valid Unicode text") from error
-
-
-def refuse_infinite(data: Any, text: str | bytes) -> None:
-    """Refuse what `decode_loosely` made of a text with numbers too large for a float, which it takes for infinity.
-
-    Raises:
-        ValueError: naming the field.
-    """
-    if _may_be_infinite(text) and to_json(data, inf_nan_mode="constants").find(b"Infinity") >= 0:
+    if _may_be_infinite(text) and b"Infinity" in to_json(data, inf_nan_mode="constants"):
         try:
             refuse_non_finite(data, "value")
         except NotSerializable as error:
             raise ValueError(f"number out of range at {error.path}") from error
+    return data
 
 
 def revive(cls: type[M], data: Any) -> M:

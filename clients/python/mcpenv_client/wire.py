@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from .actions import Action, CallToolAction, ListToolsAction
 from .errors import (
@@ -27,11 +27,9 @@ from .errors import (
     UnsupportedVersion,
     WireError,
 )
-from .observations import AnyObservation, CallToolObservation, ListToolsObservation, Observation
-from .tools import PLAIN, ToolFailure, ToolResult
-from .values import decode, decode_loosely, encode_plain, refuse_infinite, revive, to_plain, without_computed
-
-M = TypeVar("M", bound=BaseModel)
+from .observations import Observation
+from .tools import ToolFailure, ToolResult
+from .values import decode, encode_plain, revive, to_plain, without_computed
 
 PROTOCOL_VERSION = "1.0"
 """major.minor; a server refuses another major (`UNSUPPORTED_VERSION`)."""
@@ -133,7 +131,6 @@ class FrameType(str, Enum):
         return self in (FrameType.WAIT, FrameType.TRAJECTORY, FrameType.CANCEL)
 
 
-_STEP = FrameType.STEP
 _FRAME_TYPES = {member.value: member for member in FrameType}
 _NEEDED = {
     FrameType.STEP: "the action",
@@ -161,22 +158,7 @@ def decode_frame(text: str | bytes) -> Frame:
         InvalidJSON, InvalidMessage, UnknownType: `request_id_of` tells whose refusal it is.
     """
     try:
-        frame = decode_loosely(text)
-        if type(frame) is dict and frame.get("type") == "step":
-            data = frame.get("data")
-            if type(data) is dict and len(data) == 3 and data.get("type") == "call_tool":
-                arguments = data.get("arguments")
-                if (
-                    type(arguments) is dict
-                    and type(data.get("tool_name")) is str
-                    and _WITHOUT_FLOATS.issuperset(map(type, arguments.values()))
-                ):
-                    # As nearly every frame. To look for numbers in the text takes longer than to look at arguments.
-                    if len(frame) == 2:
-                        return Frame(_STEP, data)
-                    if len(frame) == 3 and "request_id" in frame:
-                        return Frame(_STEP, data, _request_id(frame["request_id"]))
-        refuse_infinite(frame, text)
+        frame = decode(text)
     except ValueError as error:
         raise InvalidJSON(f"Invalid JSON: {error}") from error
     if not isinstance(frame, dict):
@@ -203,9 +185,6 @@ def decode_frame(text: str | bytes) -> Frame:
             f"data of a {kind} frame is a JSON object, not {_json_kind(data)}", errors=[_fault("data", "not an object")]
         )
     return Frame(member, data, _request_id(frame.get("request_id")), timeout_of(frame.get("timeout_s")))
-
-
-_WITHOUT_FLOATS = frozenset({str, int, bool, type(None)})
 
 
 def request_id_of(text: str | bytes) -> str | None:
@@ -320,8 +299,6 @@ class ActionTypes:
                 errors=[_fault("type", f"not one of: {known}")],
             )
         try:
-            if cls is CallToolAction or cls is ListToolsAction:
-                return cls.model_validate(data)
             if "type" in data and "type" not in cls.model_fields:
                 data = {name: value for name, value in data.items() if name != "type"}
             return revive(cls, without_computed(cls, data))
@@ -345,24 +322,13 @@ def _types_of(cls: type[Action]) -> list[str]:
 
 
 def encode_call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """`encode_action` for a `CallToolAction` of these, which is not made if they are what it would hold.
+    """Return `encode_action` of a `CallToolAction`.
 
     Raises:
         pydantic.ValidationError: they are no name and arguments.
         NotSerializable: naming the field.
     """
-    if type(name) is str and type(arguments) is dict and all(map(_is_plain, arguments, arguments.values())):
-        return {"type": "call_tool", "tool_name": name, "arguments": arguments}
     return encode_action(CallToolAction(tool_name=name, arguments=arguments))
-
-
-def _is_plain(key: Any, value: Any) -> bool:
-    """Whether it needs no look: anything else might have no JSON form, which the frame could not name."""
-    kind = type(value)
-    return type(key) is str and key.isascii() and (value.isascii() if kind is str else kind in _SURE)
-
-
-_SURE = frozenset({int, bool, type(None)})
 
 
 def encode_action(action: Action | Mapping[str, Any]) -> dict[str, Any]:
@@ -394,25 +360,9 @@ def observation_data(observation: Observation) -> dict[str, Any]:
     Raises:
         NotSerializable: naming the field.
     """
-    metadata, info = observation.metadata, observation.info
-    if type(observation) is CallToolObservation:
-        data = step_data(
-            observation.tool_name,
-            observation.result,
-            observation.error,
-            observation.reward,
-            observation.terminated,
-            observation.truncated,
-            _plain_fields(info, "info") if info else info,
-        )
-        if metadata:
-            data["observation"]["metadata"] = data["metadata"] = _plain_fields(metadata, "metadata")
-        return data
-    if type(observation) is Observation and not metadata:
-        body: dict[str, Any] = {"metadata": {}}
-    else:
-        body = to_plain(observation, "observation", exclude=_BESIDE_THE_BODY)
-    data = _around(body, observation.reward, observation.terminated, observation.truncated, to_plain(info, "info"))
+    body = to_plain(observation, "observation", exclude=_BESIDE_THE_BODY)
+    info = to_plain(observation.info, "info")
+    data = _frame_data(body, observation.reward, observation.terminated, observation.truncated, info)
     if body.get("metadata"):
         data["metadata"] = body["metadata"]
     return data
@@ -431,21 +381,16 @@ def step_data(
     body = {
         "metadata": {},
         "tool_name": tool_name,
-        "result": None if result is None else result.__dict__,
+        "result": None if result is None else vars(result),
         "error": None if error is None else {"error_type": error.error_type.value, "message": error.message},
     }
-    return _around(body, reward, terminated, truncated, info)
+    return _frame_data(body, reward, terminated, truncated, info)
 
 
-def _around(
+def _frame_data(
     body: dict[str, Any], reward: float | None, terminated: bool, truncated: bool, info: dict[str, Any]
 ) -> dict[str, Any]:
-    return {"observation": body, **around_observation(reward, terminated, truncated, info)}
-
-
-def around_observation(reward: float | None, terminated: bool, truncated: bool, info: dict[str, Any]) -> dict[str, Any]:
-    """What stands beside ``observation`` in the ``data`` of its frame. ``info`` is plain."""
-    data: dict[str, Any] = {"reward": reward, "done": terminated or truncated}
+    data: dict[str, Any] = {"observation": body, "reward": reward, "done": terminated or truncated}
     if terminated:
         data["terminated"] = True
     if truncated:
@@ -453,18 +398,6 @@ def around_observation(reward: float | None, terminated: bool, truncated: bool, 
     if info:
         data["info"] = info
     return data
-
-
-_SCALARS = frozenset({str, int, float, bool, type(None)})
-
-
-def _plain_fields(fields: dict[str, Any], what: str) -> dict[str, Any]:
-    """``fields`` as plain data; the framework's own, which are nearly all, are that already."""
-    for value in fields.values():
-        if type(value) not in _SCALARS:
-            plain: dict[str, Any] = to_plain(fields, what)
-            return plain
-    return fields
 
 
 def encode_reply(kind: str, data: dict[str, Any], request_id: str | None = None) -> str:
@@ -513,9 +446,6 @@ def decode_reply(text: str | bytes) -> Reply:
     )
 
 
-_PLAIN_CLASSES = frozenset({Observation, CallToolObservation, ListToolsObservation, AnyObservation})
-
-
 def parse_observation(payload: Mapping[str, Any], cls: type[Observation]) -> Observation:
     """An observation of class ``cls`` from the ``data`` of an observation frame.
 
@@ -523,97 +453,16 @@ def parse_observation(payload: Mapping[str, Any], cls: type[Observation]) -> Obs
         pydantic.ValidationError: it does not fit.
         InvalidMessage: its reward is text that says NaN or infinity.
     """
-    if cls is CallToolObservation and (outcome := _tool_observation(payload)) is not None:
-        return outcome
     body = dict(payload["observation"])
     for name in ("reward", "done", "terminated", "truncated", "info"):
         if payload.get(name) is not None:
             body[name] = payload[name]
     if "metadata" not in body and payload.get("metadata") is not None:
         body["metadata"] = payload["metadata"]
-    # The contract's own classes have no bytes or dates: plain data is what they hold.
     try:
-        return cls.model_validate(body, context=PLAIN) if cls in _PLAIN_CLASSES else revive(cls, body)
+        return revive(cls, body)
     except NotSerializable as error:
         raise InvalidMessage(f"the server's observation: {error}") from error
-
-
-_PAYLOAD = frozenset({"observation", "reward", "done", "terminated", "truncated", "info", "metadata"})
-_BODY = frozenset({"metadata", "tool_name", "result", "error"})
-_RESULT = frozenset({"content", "structured_content", "data", "is_error", "meta"})
-
-
-def _tool_observation(payload: Mapping[str, Any]) -> CallToolObservation | None:
-    """What validation would make of a tool's observation as our own servers send it; None if it is not just that.
-
-    A property test holds them equal. Validation costs ten times as much, most of it in steps for other observations.
-    """
-    body = payload["observation"]
-    reward, done = payload.get("reward"), payload.get("done")
-    terminated, truncated = payload.get("terminated"), payload.get("truncated")
-    info, metadata = payload.get("info"), body.get("metadata")
-    result = body.get("result")
-    if not (
-        _PAYLOAD.issuperset(payload)
-        and body.keys() == _BODY
-        and body["error"] is None
-        and type(body["tool_name"]) is str
-        and type(metadata) is dict
-        and type(result) is dict
-        and result.keys() == _RESULT
-        and type(content := result["content"]) is list
-        and all(type(block) is dict for block in content)
-        and type(result["is_error"]) is bool
-        and type(result["structured_content"]) in _DICT_OR_NONE
-        and type(result["meta"]) in _DICT_OR_NONE
-        and type(reward) in _FLOAT_OR_NONE
-        and type(done) is bool
-        and type(terminated) in _BOOL_OR_NONE
-        and type(truncated) in _BOOL_OR_NONE
-        and done is bool(terminated or truncated)
-        and type(info) in _DICT_OR_NONE
-    ):
-        return None
-    given = {"metadata", "tool_name", "result", "error"}
-    for name in ("reward", "terminated", "truncated", "info"):
-        if payload.get(name) is not None:
-            given.add(name)
-    fields = {
-        "reward": reward,
-        "terminated": terminated or False,
-        "truncated": truncated or False,
-        "metadata": metadata,
-        "info": {} if info is None else info,
-        "tool_name": body["tool_name"],
-        "result": _constructed(
-            ToolResult,
-            {
-                "content": content,
-                "structured_content": result["structured_content"],
-                "data": result["data"],
-                "is_error": result["is_error"],
-                "meta": result["meta"],
-            },
-            set(result),
-        ),
-        "error": None,
-    }
-    return _constructed(CallToolObservation, fields, given)
-
-
-def _constructed(cls: type[M], fields: dict[str, Any], given: set[str]) -> M:
-    """What ``cls.model_construct`` makes of all of its fields; that looks each of them up first."""
-    made = cls.__new__(cls)
-    object.__setattr__(made, "__dict__", fields)
-    object.__setattr__(made, "__pydantic_fields_set__", given)
-    object.__setattr__(made, "__pydantic_extra__", None)
-    object.__setattr__(made, "__pydantic_private__", None)
-    return made
-
-
-_DICT_OR_NONE = frozenset({dict, type(None)})
-_FLOAT_OR_NONE = frozenset({float, type(None)})
-_BOOL_OR_NONE = frozenset({bool, type(None)})
 
 
 def check_version(asked: str) -> None:
