@@ -36,7 +36,6 @@ IDLE = "_Thread._work"
 OTHER = "event loop, and the rest"
 STAGES = (
     ("frame in", r"websocket_protocol\.py|wire\.py:decode_frame|values\.py"),
-    ("frame in", r"quick_json\.py:step_frame"),
     ("frame in", r"conversation\.py:Connection\.(_read|_decoded)|frame_answers\.py:Arrival"),
     ("frame out", r"locks\.py"),
     # uvicorn's and websockets' own, where they read and write.
@@ -46,12 +45,12 @@ STAGES = (
         "validate, run the tool",
         r"tool_call\.py|signatures\.py|kinds\.py|context\.py|mcpenv_tools\.py:.*add",
     ),
-    ("result", r"results\.py|tools\.py|records\.py:outcome_made"),
+    ("result", r"results\.py|tools\.py|records\.py:ToolOutcome\.returned"),
     ("score", r"mcpenv_tools\.py:Tools\.score|rewards\.py|records\.py:(Reward|finite|ToolOutcome)"),
     ("score", r"scoring\.py"),
-    ("record", r"episode\.py:Episode\.(add|judge|count_step)|records\.py:call_made|kept_step\.py"),
-    ("encode", r"shim\.py|wire\.py|quick_json\.py|episode\.py:Episode\.info"),
-    ("dispatch", r"(conversation|frame_answers|session|execution|lock|cancellation|step|pipeline|toolbox|inline)\.py"),
+    ("record", r"episode\.py:Episode\.(add|judge|count_step)|records\.py:(ToolCall|StepRecord)"),
+    ("encode", r"shim\.py|wire\.py|episode\.py:Episode\.info"),
+    ("dispatch", r"(conversation|frame_answers|session|execution|lock|cancellation|step|pipeline|toolbox)\.py"),
 )
 """Which functions (``FILE:QUALIFIED NAME``) belong to which stage; the first that matches."""
 

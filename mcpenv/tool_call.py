@@ -135,9 +135,7 @@ class _ToolRun:
     async def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ToolOutcome:
         tool, awaitable = self._tool, None
         if not tool.kind.is_async:
-            outcome, awaitable = await self._site.user_code.hand_over(
-                self._limit, self._call_sync, args, kwargs
-            )
+            outcome, awaitable = await self._site.user_code.hand_over(self._limit, self._call_sync, args, kwargs)
             if outcome is not None:
                 return outcome  # type: ignore[no-any-return]
         try:

@@ -63,7 +63,7 @@ def finite(what: str, value: Any) -> float:
         TypeError: it is no number.
         ValueError: it is NaN, infinite, or too large for a float.
     """
-    if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
+    if not isinstance(value, float) and (isinstance(value, str | bytes) or not hasattr(value, "__float__")):
         raise TypeError(f"{what} is a {type(value).__name__}, not a number")
     try:
         number = float(value)

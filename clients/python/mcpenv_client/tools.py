@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from enum import Enum
 from typing import Any
 
 from pydantic import ConfigDict, Field, ValidationInfo, model_validator
+from pydantic_core import to_json
 
 from .models import Model
 from .values import to_plain
@@ -99,7 +99,7 @@ class ToolResult(Model):
     def wrapping(cls, value: str | int | bool) -> ToolResult:
         """The result of a tool that returned a plain value, which MCP wraps."""
         return cls.model_construct(
-            content=[{"type": "text", "text": value if isinstance(value, str) else json.dumps(value)}],
+            content=[{"type": "text", "text": value if isinstance(value, str) else to_json(value).decode()}],
             structured_content={"result": value},
             data=value,
             is_error=False,
