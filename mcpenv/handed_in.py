@@ -33,7 +33,7 @@ from pydantic import PrivateAttr, ValidationError
 
 from mcpenv_client.errors import NotSerializable
 from mcpenv_client.records import LogEntry
-from mcpenv_client.tools import Tool, ToolErrorType, ToolFailure, ToolResult
+from mcpenv_client.tools import Mode, Tool, ToolErrorType, ToolFailure, ToolResult
 from mcpenv_client.wire import describe_faults
 
 from .admission import AuthChecks, Listing
@@ -41,14 +41,38 @@ from .context import AnnouncingSession, RecordSession
 from .failures import environment_failure, execution_failure, is_no_failure, unusable_result
 from .kinds import RESERVED_NAMES, spec_of
 from .loops import NoLoop
+from .notifications import Changes
 from .results import from_fastmcp, to_fastmcp
-from .toolbox import BoundTool, Visible
+from .toolbox import BoundTool, Toolbox
 from .workers import THREADS
 
 logger = logging.getLogger("mcpenv")
 
 _held: set[asyncio.Task[None]] = set()
 """Lifespans under way; a loop holds its tasks weakly."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Visible:
+    """The own tools that one instance shows in one mode.
+
+    Attributes:
+        session_id: names the instance and its episode for tools that keep state.
+        changes: who is told of what they change.
+    """
+
+    toolbox: Toolbox
+    mode: Mode
+    session_id: str
+    changes: Changes
+
+    def get(self, name: str) -> BoundTool | None:
+        """The tool of that name."""
+        return self.toolbox.get(self.mode, name)
+
+    def __iter__(self) -> Iterator[BoundTool]:
+        return self.toolbox.listed(self.mode)
+
 
 _serving: ContextVar[Visible | None] = ContextVar("mcpenv_handed_in_serving", default=None)
 

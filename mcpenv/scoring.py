@@ -21,6 +21,7 @@ from .snapshots.snapshot import HeldEpisode
 from .step import NOT_SCORED, Step
 from .user_code import UserCode, UserEnvironment
 from .verify import Evidence, Verdict, check, of_verdict, run
+from .workers import THREADS
 from .worlds import Tree, capture
 
 VERIFIED = "verified"
@@ -198,7 +199,7 @@ class Scoring:
         evidence = await self._user_code.call(self._evidence)
         self.problems = evidence.said
         if spec is not None:
-            return await run(spec, evidence)
+            return await run(spec, evidence, THREADS.run)
         if self._env._verify_is_async:
             return _worth(await self._user_code.call(self._env.verify, evidence), evidence)
         found = await self._user_code.hand_over(None, self._env.verify, evidence)

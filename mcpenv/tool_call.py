@@ -24,10 +24,10 @@ from .cancellation import Deadline
 from .context import AmbientContext, EnvironmentContext
 from .episode import Episode
 from .failures import environment_failure, execution_failure, unusable_result
-from .handed_in import HandedIn
+from .handed_in import HandedIn, Visible
 from .results import outcome_of
 from .step import Place, Step
-from .toolbox import BoundTool, Toolbox, Visible
+from .toolbox import BoundTool, Toolbox
 from .user_code import UserCode, UserEnvironment
 
 

@@ -12,7 +12,6 @@ from mcpenv_client.tools import Mode
 from .admission import AuthChecks, Listing
 from .errors import InvalidTool
 from .kinds import ToolKind
-from .notifications import Changes
 
 BOTH_MODES = (Mode.SIMULATION, Mode.PRODUCTION)
 
@@ -136,26 +135,4 @@ class Toolbox:
         self._removed.clear()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Visible:
-    """The own tools that one instance shows in one mode.
-
-    Attributes:
-        session_id: names the instance and its episode for tools that keep state.
-        changes: who is told of what they change.
-    """
-
-    toolbox: Toolbox
-    mode: Mode
-    session_id: str
-    changes: Changes
-
-    def get(self, name: str) -> BoundTool | None:
-        """The tool of that name."""
-        return self.toolbox.get(self.mode, name)
-
-    def __iter__(self) -> Iterator[BoundTool]:
-        return self.toolbox.listed(self.mode)
-
-
-__all__ = ["BOTH_MODES", "BoundTool", "Toolbox", "Visible", "modes_of"]
+__all__ = ["BOTH_MODES", "BoundTool", "Toolbox", "modes_of"]

@@ -7,7 +7,7 @@ import importlib.util
 import os
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from mcpenv_client.errors import NotSerializable
@@ -16,7 +16,6 @@ from mcpenv_client.tasks import Task
 from mcpenv_client.values import encode
 
 from ..errors import InvalidVerifier, VerifierFailed
-from ..workers import THREADS
 from .changes import Changes
 from .evidence import Evidence
 from .process import Sandbox
@@ -51,10 +50,15 @@ def check(spec: Mapping[str, Any], *, has_world: bool = True, where: str = "veri
         raise InvalidVerifier(f"{where}.sandbox", f'"process" needs Linux, and this is {sys.platform}; say "monty"')
 
 
-async def run(spec: Mapping[str, Any], evidence: Evidence) -> Reward | None:
+async def run(
+    spec: Mapping[str, Any], evidence: Evidence, in_thread: Callable[..., Awaitable[Any]] = asyncio.to_thread
+) -> Reward | None:
     """What a verifier spec says of an episode. Cancelling it kills what runs.
 
     A verdict is the top or the bottom of the task's range of rewards; a number is itself.
+
+    Args:
+        in_thread: runs a sync function off the event loop, as `asyncio.to_thread` does.
 
     Raises:
         InvalidVerifier: the spec cannot be used.
@@ -64,13 +68,13 @@ async def run(spec: Mapping[str, Any], evidence: Evidence) -> Reward | None:
     parsed = parse(spec)
     reward: Reward | None
     if not isinstance(parsed, PythonVerifier):
-        reward = await THREADS.run(_of_state, parsed, evidence)
+        reward = await in_thread(_of_state, parsed, evidence)
     elif parsed.sandbox == "monty":
-        reward = await THREADS.run(_in_monty, parsed, evidence)
+        reward = await in_thread(_in_monty, parsed, evidence)
     else:
         sandbox = Sandbox(parsed.limits)
         try:
-            reward = await THREADS.run(_in_process, parsed, evidence, sandbox)
+            reward = await in_thread(_in_process, parsed, evidence, sandbox)
         except asyncio.CancelledError:
             sandbox.stop()
             raise
