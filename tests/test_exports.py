@@ -166,7 +166,7 @@ def test_one_atif_document_goes_to_one_file(folder: Path, capfd: pytest.CaptureF
     assert json.loads(one.read_text())["trajectory_id"] == "bare"
     many = str(folder.parent / "many.json")
     assert execute(["trajectories", "export", str(folder), "--format", "atif", "--out", many]) == 2
-    assert "takes one episode, and several episodes would be exported" in capfd.readouterr().err
+    assert "takes exactly one episode, but several episodes would be exported" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

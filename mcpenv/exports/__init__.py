@@ -1,4 +1,4 @@
-"""Exports: episodes in the shapes that trainers and viewers read."""
+"""Exports: convert episodes to formats that trainers and viewers read."""
 
 from __future__ import annotations
 

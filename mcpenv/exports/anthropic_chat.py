@@ -1,4 +1,4 @@
-"""Anthropic's chat format: blocks of ``tool_use`` and ``tool_result``, ``system`` and ``tools`` beside the messages."""
+"""Anthropic's chat format: ``tool_use`` and ``tool_result`` blocks; ``system`` and ``tools`` are separate fields."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Block = dict[str, Any]
 
 
 def anthropic_row(episode: RecordedEpisode, tools: Sequence[Tool]) -> dict[str, Any]:
-    """An episode as ``{"system", "messages", "tools", "metadata"}``; messages take turns, as the API wants it.
+    """Return an episode as ``{"system", "messages", "tools", "metadata"}``, with alternating roles as the API requires.
 
     Args:
-        tools: what the agent could call.
+        tools: the tools that the agent could call.
     """
     conversation = conversation_of(episode)
     steps = steps_by_call(episode, conversation)
@@ -54,7 +54,7 @@ def _blocks(message: Mapping[str, Any], steps: Mapping[str, StepRecord]) -> list
 
 
 def _result(message: Mapping[str, Any], step: StepRecord | None) -> Block:
-    """An answer; images as such where the step has them, errors marked."""
+    """Return the block of a call's answer, with the step's images if it has any, and errors marked."""
     result = None if step is None else step.outcome.result
     if result is not None and any(block.get("type") == "image" for block in result.content):
         content: str | list[Block] = [_content(block) for block in result.content]

@@ -1,4 +1,4 @@
-"""ATIF 1.8, the Agent Trajectory Interchange Format of Harbor: one document an episode.
+"""ATIF 1.8, the Agent Trajectory Interchange Format of Harbor: one document for each episode.
 
 The specification is RFC 0001 of https://github.com/laude-institute/harbor.
 """
@@ -20,10 +20,10 @@ VERSION = "ATIF-v1.8"
 
 
 def atif_document(episode: RecordedEpisode, tools: Sequence[Tool]) -> dict[str, Any]:
-    """An episode as an ATIF trajectory.
+    """Return an episode as an ATIF trajectory.
 
     Args:
-        tools: what the agent could call.
+        tools: the tools that the agent could call.
     """
     conversation = conversation_of(episode)
     steps = list(_steps(episode, conversation))
@@ -50,10 +50,10 @@ def atif_document(episode: RecordedEpisode, tools: Sequence[Tool]) -> dict[str, 
 
 
 def _steps(episode: RecordedEpisode, conversation: Sequence[Message]) -> Iterator[dict[str, Any]]:
-    """Steps without their numbers; the answers to calls stand with the step that made them."""
+    """Yield ATIF steps without numbers. The answers to calls are part of the step that made the calls."""
     by_call = steps_by_call(episode, conversation)
     answers = {message["tool_call_id"]: message for message in conversation if message["role"] == "tool"}
-    # When the model answered is not recorded; the first call of its message says it well enough.
+    # The time of a model's message is not recorded; the start of its first call stands for it.
     began = _time(episode.trajectory.started_at)
     for message in conversation:
         role = message["role"]
@@ -104,7 +104,7 @@ def _result(answer: Message, step: StepRecord | None) -> dict[str, Any]:
 
 
 def _metrics(episode: RecordedEpisode) -> dict[str, Any]:
-    """What belongs to no step is there only if there is such."""
+    """Return the metrics of the whole episode; those of its end only if there are any."""
     trajectory = episode.trajectory
     end, verified = trajectory.end_reward, trajectory.verified
     return {

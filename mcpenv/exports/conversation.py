@@ -1,7 +1,7 @@
-"""Conversation: an episode as a chat with tool calls, of which every chat format is a spelling.
+"""Conversations: an episode as a chat with tool calls, the common form of all chat formats.
 
-Messages are OpenAI's, with the arguments of calls as objects. Those of a model that played the episode are used as they
-are; where there are none, the prompt and the calls make them.
+Messages are OpenAI's, with the arguments of calls as objects. If a model's messages were recorded, they are used
+unchanged; otherwise messages are made from the prompt and the calls.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Message = dict[str, Any]
 
 
 def conversation_of(episode: RecordedEpisode) -> list[Message]:
-    """The chat of an episode."""
+    """Return the messages of an episode."""
     if episode.messages is not None:
         return [_with_objects(message) for message in episode.messages]
     messages: list[Message] = [{"role": "user", "content": prompt_of(episode)}]
@@ -39,9 +39,10 @@ def conversation_of(episode: RecordedEpisode) -> list[Message]:
 
 
 def steps_by_call(episode: RecordedEpisode, messages: Sequence[Mapping[str, Any]]) -> dict[str, StepRecord]:
-    """The step of each tool call in a chat: the calls of a name are the steps of that name, in order.
+    """Return the step of each tool call in a chat, by the call's id.
 
-    Calls that were no steps (a tool of the agent's own, one that was never sent) have none.
+    The calls of a tool are matched with the steps of that tool in order. Calls without a step (of an agent's own tool,
+    or never sent) are left out.
     """
     waiting: dict[str, list[StepRecord]] = {}
     for step in episode.trajectory.steps:
@@ -56,12 +57,12 @@ def steps_by_call(episode: RecordedEpisode, messages: Sequence[Mapping[str, Any]
 
 
 def call_id_of(step: StepRecord) -> str:
-    """The id of a call that a record has no id for."""
+    """Return an id for a call that has none in the record."""
     return f"call_{step.call.step:04d}"
 
 
 def prompt_of(episode: RecordedEpisode) -> str:
-    """What the agent was told when the episode began; where nothing was recorded, a line that says so."""
+    """Return the prompt of an episode: the recorded one, else the first observation as JSON, else a placeholder."""
     trajectory = episode.trajectory
     prompt = _first_prompt(trajectory)
     if prompt:
@@ -71,7 +72,7 @@ def prompt_of(episode: RecordedEpisode) -> str:
 
 
 def text_of(episode: RecordedEpisode, step: StepRecord) -> str:
-    """What the agent could read of a step."""
+    """Return the text of a step that the agent could read."""
     outcome = step.outcome
     if outcome.error is not None:
         return outcome.error.message
@@ -82,14 +83,14 @@ def text_of(episode: RecordedEpisode, step: StepRecord) -> str:
 
 
 def flat_text(content: Any) -> str:
-    """The text of a message's content, which may be in parts."""
+    """Return the text of a message's content, which may be a list of parts."""
     if isinstance(content, list):
         return "\n".join(str(part.get("text", f"[{part.get('type', 'content')}]")) for part in content)
     return "" if content is None else str(content)
 
 
 def failed(step: StepRecord) -> bool:
-    """Whether the call gave no result, or one that says it failed."""
+    """Return True if the call has an error instead of a result, or a result that is marked as an error."""
     result: ToolResult | None = step.outcome.result
     return step.outcome.error is not None or (result is not None and result.is_error)
 
@@ -103,14 +104,14 @@ def _first_prompt(trajectory: Trajectory) -> str | None:
 
 
 def _first_observation(trajectory: Trajectory) -> dict[str, Any]:
-    """What a reset answered that is the author's."""
+    """Return the environment's own fields of a reset's observation; empty if there are none."""
     framework = {"reward", "done", "terminated", "truncated", "info"}
     seen = {name: value for name, value in (trajectory.observation or {}).items() if name not in framework}
     return seen if seen.get("metadata") or seen.keys() - {"metadata"} else {}
 
 
 def _with_objects(message: Mapping[str, Any]) -> Message:
-    """A recorded message, the arguments of its calls as objects."""
+    """Return a recorded message with the arguments of its calls as objects."""
     calls = message.get("tool_calls")
     if not calls:
         return dict(message)
@@ -126,7 +127,7 @@ def _with_object(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _object_of(text: Any) -> dict[str, Any]:
-    """The arguments that a model wrote; what is no JSON object is kept under a name of its own."""
+    """Return the arguments that a model wrote; text that is not a JSON object is kept as ``malformed_arguments``."""
     try:
         value = json.loads(text) if text else {}
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Export files: episodes written in a format, to a file, a folder or standard output."""
+"""Export files: write episodes in a format to a file, a folder or standard output."""
 
 from __future__ import annotations
 
@@ -19,32 +19,33 @@ from .atif import atif_document
 from .openai_chat import Arguments, openai_row
 
 Episodes = Iterable[tuple[RecordedEpisode, Sequence[Tool]]]
-"""Episodes with what their agents could call."""
+"""Episodes, each with the tools that its agent could call."""
 
 
 class Format(StrEnum):
-    """What is written."""
+    """The format of an export."""
 
     CHAT_OPENAI = "chat-openai"
-    """JSONL: messages and tools in OpenAI's shape."""
+    """JSONL with messages and tools in OpenAI's format."""
     CHAT_ANTHROPIC = "chat-anthropic"
-    """JSONL: messages, system and tools in Anthropic's shape."""
+    """JSONL with messages, system and tools in Anthropic's format."""
     PARQUET = "parquet"
-    """A table, one row an episode."""
+    """A table with one row for each episode."""
     ATIF = "atif"
-    """ATIF 1.8, one document an episode."""
+    """ATIF 1.8, with one document for each episode."""
 
 
 def export(episodes: Episodes, form: Format, out: Path | None, *, arguments: Arguments = "text") -> int:
-    """Write episodes; how many there were.
+    """Write episodes and return their number.
 
     Args:
-        out: a file; None: standard output. ATIF takes a folder, in which each episode is ``ID.json``, a file
+        out: a file; None for standard output. For ATIF: a folder, in which each episode is ``ID.json``, a file
             ``*.json`` for one episode, or ``*.jsonl`` for several.
-        arguments: of calls in OpenAI's shape.
+        arguments: the form of a call's arguments in OpenAI's format.
 
     Raises:
-        ConfigurationError: the format needs a file, or pyarrow; the file cannot be written.
+        ConfigurationError: the format needs a file or pyarrow, ``*.json`` would not get exactly one episode, or the
+            file cannot be written.
     """
     try:
         if form is Format.PARQUET:
@@ -62,9 +63,9 @@ def export(episodes: Episodes, form: Format, out: Path | None, *, arguments: Arg
 
 def _parquet(episodes: Episodes, out: Path | None) -> int:
     if out is None:
-        raise ConfigurationError("parquet is no text for a terminal or a pipe: say --out FILE.parquet")
+        raise ConfigurationError("parquet is binary and cannot be written to standard output; add --out FILE.parquet")
     try:
-        from .parquet import write_parquet  # pyarrow is large, and an extra
+        from .parquet import write_parquet  # pyarrow is large and optional
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "pyarrow":
             raise
@@ -76,7 +77,7 @@ Row = Callable[[RecordedEpisode, Sequence[Tool]], dict[str, Any]]
 
 
 def _lines(episodes: Episodes, row: Row, out: Path | None) -> int:
-    """JSONL."""
+    """Write one line of JSON for each episode and return their number."""
     lines = (json.dumps(row(episode, tools), ensure_ascii=False) + "\n" for episode, tools in episodes)
     if out is None:
         return sum(1 for line in lines if sys.stdout.write(line))
@@ -93,14 +94,14 @@ def _atif(episodes: Episodes, out: Path | None) -> int:
         if document is None or next(found, None) is not None:
             many = "no episode" if document is None else "several episodes"
             raise ConfigurationError(
-                f"{out} takes one episode, and {many} would be exported: name a folder, or use --id"
+                f"{out} takes exactly one episode, but {many} would be exported; name a folder, or use --id"
             )
         _write(out, document)
         return 1
     out.mkdir(parents=True, exist_ok=True)
     count = 0
     for document in _documents(episodes):
-        # An orchestrator may call an episode what it likes.
+        # An orchestrator may choose an id with any characters.
         _write(out / f"{quote(document['trajectory_id'], safe='')[:200]}.json", document)
         count += 1
     return count

@@ -1,4 +1,4 @@
-"""Metadata: what a row of an export says of its episode beside the chat and the steps."""
+"""Metadata: the fields of an exported episode beside the chat and the steps."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ..recording.summary import components_of, summary_of
 
 
 def metadata_of(episode: RecordedEpisode) -> dict[str, Any]:
-    """The episode's summary, the parts of its return, and what belongs to its end and to none of its steps.
+    """Return the episode's summary, the components of its return, and the rewards of its end.
 
-    Names of parts differ from task to task. Tables want the same fields in every row, so that they are JSON text.
+    Components are JSON text: their names differ by task, but a table needs the same fields in every row.
     """
     trajectory = episode.trajectory
     end, verified, task = trajectory.end_reward, trajectory.verified, trajectory.task

@@ -1,4 +1,4 @@
-"""OpenAI's chat format: one row an episode, with ``messages`` and ``tools`` as chat completions take them."""
+"""OpenAI's chat format: one row for each episode, with ``messages`` and ``tools`` as in chat completions."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .conversation import conversation_of
 from .metadata import metadata_of
 
 Arguments = Literal["text", "object"]
-"""How the arguments of a call are written: JSON text, as OpenAI has it, or an object, as most chat templates want."""
+"""The form of a call's arguments: JSON text as in OpenAI's API, or an object as most chat templates require."""
 
 
 def openai_row(episode: RecordedEpisode, tools: Sequence[Tool], arguments: Arguments = "text") -> dict[str, Any]:
-    """An episode as ``{"messages", "tools", "metadata"}``.
+    """Return an episode as ``{"messages", "tools", "metadata"}``.
 
     Args:
-        tools: what the agent could call.
-        arguments: those of calls, as JSON text or as objects.
+        tools: the tools that the agent could call.
+        arguments: the form of a call's arguments.
     """
     messages = conversation_of(episode)
     if arguments == "text":

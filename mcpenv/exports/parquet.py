@@ -1,4 +1,4 @@
-"""Parquet: one row an episode, by pyarrow (the extra ``parquet``)."""
+"""Parquet: a table with one row for each episode. Requires ``mcpenv[parquet]``."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ SCHEMA = pa.schema(
         ),
     ]
 )
-"""The columns. What differs from tool to tool (messages, tools, arguments, contents, components) is JSON text."""
+"""The columns. Values whose fields differ by tool (messages, tools, arguments, contents, components) are JSON text."""
 
 _ROWS = 256
 _INT64 = 2**63
 
 
 def write_parquet(episodes: Iterable[tuple[RecordedEpisode, Sequence[Tool]]], file: Path) -> int:
-    """Write episodes with their tools; how many there were.
+    """Write episodes with their tools and return their number.
 
     Raises:
         OSError: the file cannot be written.
@@ -91,7 +91,7 @@ def write_parquet(episodes: Iterable[tuple[RecordedEpisode, Sequence[Tool]]], fi
 
 
 def row_of(episode: RecordedEpisode, tools: Sequence[Tool]) -> dict[str, Any]:
-    """One row. A seed that is no 64-bit number is left out."""
+    """Return the row of an episode. A seed that does not fit into 64 bits becomes None."""
     chat = openai_row(episode, tools)
     row = chat["metadata"]
     seed = row["seed"]
