@@ -647,8 +647,8 @@ def test_episodes_of_all_workers_are_recorded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--workers", "0"), "--workers is 0; it is 1 or more"),
-        (("--workers", "-2"), "--workers is -2; it is 1 or more"),
+        (("--workers", "0"), "--workers is 0; it must be 1 or more"),
+        (("--workers", "-2"), "--workers is -2; it must be 1 or more"),
         (("--workers", "two"), "two"),
         (("--workers", "2", "--transport", "stdio"), "--workers needs --transport http"),
     ],
@@ -677,7 +677,7 @@ def test_a_worker_that_cannot_be_started_anew_is_tried_again(tmp_path: Path) -> 
         victim = min(server.workers())
         there.unlink()
         os.kill(victim, signal.SIGKILL)
-        until(lambda: any("could not be started anew" in line for line in server.said), "a failed start")
+        until(lambda: any("could not be restarted" in line for line in server.said), "a failed start")
         there.touch()
         run(_until_both_serve(server))
 

@@ -1,16 +1,16 @@
-"""Several workers that are one server (``mcpenv run --workers N``). With one worker nothing of this is in use.
+"""Several workers that form one server (``mcpenv run --workers N``). Not used with one worker.
 
-A *hub* accepts every connection and gives it to a worker, keeps the slots, and knows which worker has what; a *worker*
-is a process with an event loop, an environment's source and the sessions that were made in it. In the order in which
-data flows:
+The *hub* accepts every connection and passes it to a worker. It counts the slots, and knows the sessions of each worker
+whose ids clients chose. A *worker* is a process with an event loop, an environment's source and its own sessions. The
+modules, in the order in which data flows:
 
-    supervisor    starts the hub and the workers, and workers that died anew
-    hub           what is one for the whole server
-    entrance      accepts connections, looks at their first request, passes them on
-    belonging     which worker a request belongs to, by its head
-    worker        serves connections that it was given
-    forwarding    passes a request on that belongs to another worker
-    tunnel        carries it there: ASGI over a Unix socket
-    channel       calls between hub and workers; frames beneath both
-    tag           the worker's name in the ids that it makes
+    supervisor    starts the hub and the workers, and restarts workers that died
+    hub           the state of the whole server
+    entrance      accepts connections, peeks at their first request, passes them to a worker
+    belonging     routes a request to a worker by its head
+    worker        serves the connections that it receives
+    forwarding    forwards requests that belong to another worker
+    tunnel        carries forwarded requests: ASGI over a Unix socket
+    channel       calls between the hub and a worker; `frames` is the encoding of channels and tunnels
+    tag           identifies the worker in the ids that it makes
 """

@@ -1,7 +1,7 @@
-"""Belonging: which worker a request belongs to, by its head: method, path, query and header fields. No I/O.
+"""Routing of a request to a worker by its head: method, path, query and header fields. No I/O.
 
-The order is that of `mcpenv.binding`; what it cannot say, because only the bearer token or the body says it, is left to
-the worker.
+The order of the rules is that of `mcpenv.binding`. Requests that only the bearer token or the body can route are left
+to the worker.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n]*?)[ \t]*\r\n
 SESSION_HEADER = b"mcp-session-id"
 
 Headers = Iterable[tuple[bytes, bytes]]
-"""Names in lower case, and values."""
+"""Header names in lower case, with their values."""
 
 
 class Kind(Enum):
-    """To whom."""
+    """The kind of worker that a request belongs to."""
 
     ANYBODY = "anybody"
-    """Any worker can answer it."""
+    """Any worker can answer the request."""
     WORKER = "worker"
-    """The one whose tag it has."""
+    """The worker with the tag in the request's id."""
     CHOSEN = "chosen"
-    """The one with the session of an id that its client chose; if there is none, any."""
+    """The worker with the session whose id the client chose; any worker if there is no such session."""
     SERVICE = "service"
-    """The one with the session that all anonymous stateless clients share."""
+    """The worker with the session that all anonymous stateless clients share."""
     OPENS = "opens"
-    """It is the begin of a session, on a connection that stays with it: the worker with the fewest."""
+    """The least loaded worker: the request opens a session that is bound to its connection."""
     BODY = "body"
-    """Its body says it."""
+    """The body of the request decides."""
     NAMED = "named"
-    """The one with the session of that id, whoever made it up."""
+    """The worker with the session of an id without a tag."""
     PLACED = "placed"
-    """It makes a session, and may be answered from anywhere."""
+    """The least loaded worker: the request makes a session, which any connection may use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Belonging:
-    """Where a request belongs.
+    """The worker that a request belongs to.
 
     Attributes:
-        value: the tag, or the id.
+        value: the worker's tag, or the session's id; empty for other kinds.
     """
 
     kind: Kind
@@ -66,10 +66,10 @@ ANYBODY, SERVICE, OPENS, BODY, PLACED = (
 
 
 def belonging(method: str, path: str, query: bytes, headers: Headers) -> Belonging:
-    """Where a request belongs.
+    """Return the worker that a request belongs to.
 
     Args:
-        path: without query, decoded or not: ids need no encoding.
+        path: without query. It may be percent-encoded or not, because ids need no encoding.
     """
     if path.startswith("/episodes/"):
         return _tagged(path.split("/", 3)[2])
@@ -92,7 +92,7 @@ def belonging(method: str, path: str, query: bytes, headers: Headers) -> Belongi
 
 
 def belonging_of(head: bytes) -> Belonging:
-    """The same for the bytes with which a connection begins; what is not whole or odd belongs to anybody."""
+    """Return the same for the first bytes of a connection; `ANYBODY` for an incomplete or malformed head."""
     end = head.find(b"\r\n\r\n")
     line = _REQUEST_LINE.match(head)
     if end < 0 or line is None:
@@ -102,7 +102,7 @@ def belonging_of(head: bytes) -> Belonging:
 
 
 def speaks_mcp(headers: Headers) -> bool:
-    """Whether a POST to ``/mcp`` is MCP, and no plain JSON-RPC of OpenEnv's; by its head alone, "no" is a maybe."""
+    """Return True if a POST to ``/mcp`` is certainly MCP; False if it may be OpenEnv's plain JSON-RPC."""
     for name, value in headers:
         if name in (SESSION_HEADER, b"mcp-protocol-version"):
             return True
@@ -112,7 +112,7 @@ def speaks_mcp(headers: Headers) -> bool:
 
 
 def connection_tag(headers: Headers) -> Belonging:
-    """By the connection of a handshake MCP client."""
+    """Return the worker of a handshake MCP client, from the tag in its ``Mcp-Session-Id``."""
     given = [value.decode("latin-1") for name, value in headers if name == SESSION_HEADER]
     return _tagged(given[0]) if len(given) == 1 else ANYBODY
 
@@ -121,7 +121,7 @@ def _mcp(method: str, headers: Headers) -> Belonging:
     headers = list(headers)
     versions = [value.strip() for name, value in headers if name == b"mcp-protocol-version"]
     if method == "POST" and len(versions) == 1 and versions[0] in _MODERN:
-        return SERVICE  # whatever Mcp-Session-Id it carries
+        return SERVICE  # stateless clients: any Mcp-Session-Id is ignored
     if any(name == SESSION_HEADER for name, _ in headers):
         return connection_tag(headers)
     if method != "POST":

@@ -1,4 +1,4 @@
-"""Channels: calls and notices in both directions between the hub and a worker, in order."""
+"""Channels: ordered calls and notifications in both directions between the hub and a worker."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Handlers = Mapping[str, Callable[..., Any]]
 
 
 class Channel:
-    """One end.
+    """One end of a channel.
 
     Args:
-        handlers: by name, what the other end may call. Sync ones are done in order of arrival, before anything that
-            comes later; async ones each in a task.
+        handlers: the functions that the other end may call, by name. Sync ones run in order of arrival, each before the
+            next message is read. Async ones run in a task each.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handlers: Handlers) -> None:
@@ -39,14 +39,14 @@ class Channel:
         self.closed = False
 
     async def call(self, name: str, *arguments: Any, undo: Callable[[Any], None] | None = None) -> Any:
-        """What the other end's handler returns. Cancelling cancels that.
+        """Call a handler of the other end and return its result. Cancelling cancels the handler.
 
         Args:
-            undo: given what it returned, if the caller was cancelled and it was done nevertheless.
+            undo: called with the result if the caller was cancelled but the handler completed.
 
         Raises:
-            WireError: it raised that.
-            SessionLost: the other end is gone.
+            WireError: the handler raised it.
+            SessionLost: the connection to the other end is lost.
         """
         if self.closed:
             raise _gone()
@@ -68,11 +68,11 @@ class Channel:
             self._waiting.pop(number, None)
 
     def tell(self, name: str, *arguments: Any) -> None:
-        """Have a sync handler of the other end called; nothing comes back."""
+        """Notify a sync handler of the other end, without a reply."""
         self._send((_NOTICE, name, arguments))
 
     async def serve(self) -> None:
-        """Hear the other end until it is gone; calls that it had not answered then raise."""
+        """Serve messages of the other end until it disconnects. Calls that it has not answered then raise."""
         try:
             while True:
                 self._hear(await frames.receive(self._reader))
@@ -82,7 +82,7 @@ class Channel:
             self.close()
 
     def close(self) -> None:
-        """Be gone. Harmless twice."""
+        """Close the connection, fail pending calls and cancel running handlers. Idempotent."""
         self.closed = True
         self._writer.close()
         for answer in self._waiting.values():
@@ -123,7 +123,7 @@ class Channel:
         except McpenvError as error:
             wire = error if isinstance(error, WireError) else ExecutionError(str(error))
             answer = (_REFUSAL, number, wire.to_wire())
-        except Exception:  # the boundary between processes; logged here, told there
+        except Exception:  # the boundary between processes: the log has the traceback, the caller gets an error
             logger.exception("a call between the processes of the server failed")
             answer = (_REFUSAL, number, ExecutionError("internal error between the server's workers").to_wire())
         self._send(answer)

@@ -1,7 +1,7 @@
-"""Entrances: where connections come in. Each is accepted by the hub, looked at, and passed on to a worker whole.
+"""Entrances: the hub accepts connections, peeks at the first request and passes the connection to a worker.
 
-A connection goes to the worker to which its first request belongs, so that whoever is at work in one worker does not
-notice the end of another. What was looked at is not taken from the connection: the worker reads it again.
+A connection goes to the worker to which its first request belongs, so that clients of one worker are not affected by
+the end of another. Peeked bytes stay in the socket, and the worker reads them again.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from .belonging import Belonging, belonging_of
 logger = logging.getLogger("mcpenv")
 
 MAX_LOOK = 16 * 1024
-"""Bytes of a connection that are looked at; what is not decided by them is decided by a worker."""
+"""Maximum bytes of a connection to peek at. If they do not decide the routing, a worker does."""
 
 MAX_ACCEPTED = 64
-"""Connections that are accepted before anything else has its turn."""
+"""Maximum connections to accept in one run of the event loop's callback."""
 
 
 class Passage:
-    """The way of connections to one worker: a Unix socket over which open files are sent.
+    """The Unix socket over which connections are sent to one worker as open file descriptors.
 
     Args:
-        path: where the worker listens.
-        give_back: takes the connections that the worker was not given, because it is gone: door, connection, and where
-            it belongs.
+        path: the Unix socket on which the worker listens.
+        give_back: called with each connection that could not be sent because the worker disconnected: its door, the
+            connection, and the worker that it belongs to.
 
     Attributes:
-        broken: the worker is gone.
+        broken: True once the worker has disconnected.
 
     Raises:
-        OSError: it does not.
+        OSError: the worker does not listen.
     """
 
     def __init__(self, path: str, give_back: Callable[[int, socket.socket, Belonging], None]) -> None:
@@ -52,17 +52,19 @@ class Passage:
         self._waiting: deque[tuple[int, socket.socket, Belonging]] = deque()
 
     def send(self, door: int, connection: socket.socket, belongs: Belonging) -> None:
-        """Pass a connection on; it is closed here, or given back.
+        """Send a connection to the worker, queued if the socket is full, and close it here.
+
+        If the worker has disconnected, the connection is passed to ``give_back`` instead.
 
         Args:
-            door: at which of the server's doors it came.
+            door: the number of the listening socket that accepted it.
         """
         self._waiting.append((door, connection, belongs))
         if len(self._waiting) == 1:
             self._send()
 
     def close(self) -> None:
-        """The worker is gone."""
+        """Close the socket after the worker has disconnected; give back queued connections."""
         self._loop.remove_writer(self._socket.fileno())
         self._socket.close()
         self._break()
@@ -82,7 +84,7 @@ class Passage:
             except BlockingIOError:
                 self._loop.add_writer(self._socket.fileno(), self._send)
                 return
-            except OSError:  # the worker has just gone; that it has is heard elsewhere, later
+            except OSError:  # the worker has disconnected; its channel reports that later
                 self._break()
                 return
             self._waiting.popleft()
@@ -90,12 +92,12 @@ class Passage:
 
 
 class Entrance:
-    """One door.
+    """The acceptor of one door: a listening socket of the server.
 
     Args:
-        number: the door's.
-        listening: a socket that listens.
-        pass_on: given each connection, and where its first request belongs.
+        number: the door's number.
+        listening: the listening socket.
+        pass_on: called with the door's number, each connection, and the worker that its first request belongs to.
     """
 
     def __init__(
@@ -109,19 +111,19 @@ class Entrance:
         self._open = False
 
     def open(self) -> None:
-        """Accept connections."""
+        """Start accepting connections."""
         if not self._open:
             self._open = True
             self._loop.add_reader(self._listening.fileno(), self._accept)
 
     def shut(self) -> None:
-        """Accept no more; they wait outside."""
+        """Stop accepting connections; new ones wait in the socket's backlog."""
         if self._open:
             self._open = False
             self._loop.remove_reader(self._listening.fileno())
 
     def close(self) -> None:
-        """Accept no more, and close those that have not said anything."""
+        """Stop accepting connections, and close those that have sent nothing yet."""
         self.shut()
         for number, connection in self._silent.items():
             self._loop.remove_reader(number)
@@ -134,20 +136,20 @@ class Entrance:
                 connection, _ = self._listening.accept()
             except (BlockingIOError, ConnectionAbortedError):
                 return
-            except OSError:  # no more files, say
+            except OSError:  # for example, too many open files
                 logger.exception("a connection could not be accepted")
                 self.shut()
                 self._loop.call_later(1.0, self.open)
                 return
             connection.setblocking(False)
-            # Without it small replies wait 40 ms for the client's acknowledgement.
+            # Without TCP_NODELAY, small replies wait 40 ms for the client's acknowledgement.
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             number = connection.fileno()
             self._silent[number] = connection
             self._loop.add_reader(number, self._heard, number)
 
     def _heard(self, number: int) -> None:
-        """A connection has said something, and be it goodbye."""
+        """Pass on a connection that has sent its first bytes; close one that has disconnected."""
         connection = self._silent[number]
         try:
             head = connection.recv(MAX_LOOK, socket.MSG_PEEK)
@@ -164,10 +166,10 @@ class Entrance:
 
 
 def receive_connection(passage: socket.socket) -> tuple[int, socket.socket] | None:
-    """The next connection that the hub passes on, with the door's number; None when there is none now.
+    """Return the next connection from the hub, with the door's number; None if none is ready.
 
     Raises:
-        EOFError: the hub is gone.
+        EOFError: the hub has disconnected.
     """
     files: list[int] = []
     while not files:

@@ -1,7 +1,7 @@
-"""Forwarding: a request that belongs to another worker is carried there; the others are served here.
+"""Forwarding: forward requests that belong to another worker, and serve all others here.
 
-Whatever guards a route guards it where the request is served. A request for what no worker has (any more) is served
-here, and refused in the words of its route: ``SESSION_LOST``.
+Authentication and other checks of a route run in the worker that serves the request. A request for a session that no
+worker has is served here, where its route refuses it with ``SESSION_LOST``.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ logger = logging.getLogger("mcpenv")
 
 MCP_PATHS = ("/mcp", "/mcp/")
 RESTART_S = 30.0
-"""Longest wait for a worker that is being started anew, in seconds."""
+"""Maximum seconds to wait for a worker that is being restarted."""
 
 
 class Peers:
-    """The workers of a server, this one among them.
+    """The workers of a server, including this one.
 
     Args:
-        folder: where their sockets are.
-        count: how many there are when all run.
+        folder: the folder of their sockets.
+        count: number of workers of the server.
 
     Attributes:
         own: this worker's tag.
@@ -55,7 +55,7 @@ class Peers:
         self._changed = asyncio.Event()
 
     def learn(self, tags: list[str]) -> None:
-        """Those run."""
+        """Update the running workers; close the tunnels to those that have ended."""
         self._tags = {tag.number_of(each): each for each in tags}
         for gone in self._tunnels.keys() - set(tags):
             self._tunnels.pop(gone).close()
@@ -63,28 +63,28 @@ class Peers:
         changed.set()
 
     def alive(self, worker: str) -> bool:
-        """Whether the one with that tag runs."""
+        """Return True if the worker with this tag runs."""
         return worker in self._tags.values()
 
     def to(self, worker: str) -> Tunnels:
-        """Tunnels to it."""
+        """Return the tunnels to a worker."""
         if worker not in self._tunnels:
             self._tunnels[worker] = Tunnels(self._folder / f"{worker}.sock")
         return self._tunnels[worker]
 
     async def responsible_for(self, name: str) -> str:
-        """The tag of the worker that has what is shared under that name.
+        """Return the tag of the worker that the name is hashed to, for a session or answer shared under that name.
 
         Raises:
-            CapacityReached: it is being started anew, and that takes too long.
+            CapacityReached: the worker is not running and was not restarted in `RESTART_S` seconds.
         """
         return await self._at(zlib.crc32(name.encode()) % self._count)
 
     async def of_service(self) -> str:
-        """The tag of the worker with the session of all anonymous stateless clients.
+        """Return the tag of the worker with the session that all anonymous stateless clients share.
 
         Raises:
-            CapacityReached: as above.
+            CapacityReached: as `responsible_for`.
         """
         return await self._at(0)
 
@@ -106,12 +106,12 @@ class Peers:
 
 
 class Forwarding:
-    """The ASGI application at one door of a worker.
+    """The ASGI application at one door (listening socket) of a worker.
 
     Args:
         door: the door's number.
-        app: serves what belongs here.
-        auth: who may use the agent plane: what belongs to agents is by their names.
+        app: serves the requests that belong to this worker.
+        auth: the authentication of agents. The sessions of authenticated agents are placed by their names.
     """
 
     def __init__(
@@ -130,15 +130,15 @@ class Forwarding:
 
     @property
     def local(self) -> ASGIApp:
-        """Serves everything here: what came from another worker is not passed on again."""
+        """The application for requests from other workers, which are not forwarded again."""
         return self._app
 
     async def idle(self) -> None:
-        """Return when nothing of what came here is served elsewhere."""
+        """Wait until no request is being forwarded."""
         await self._at_rest.wait()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, or one WebSocket."""
+        """Serve or forward one request or WebSocket."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
@@ -177,7 +177,7 @@ class Forwarding:
                 self._at_rest.set()
 
     async def _chosen(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """A WebSocket of a client that chose its session's id; while it is open, the id is known to belong here."""
+        """Serve a WebSocket whose client chose the session's id; the id is claimed while the socket is open."""
         worker = await self._channel.call("claim", session_id)
         try:
             await self._serve_at(worker, scope, receive, send)
@@ -186,7 +186,7 @@ class Forwarding:
                 self._channel.tell("let_go", session_id)
 
     async def _worker_of(self, scope: Scope, belongs: Belonging) -> str:
-        """The tag of the worker that serves the request; that of this one if any can."""
+        """Return the tag of the worker that serves the request; this worker's if any can."""
         if scope["path"] in MCP_PATHS:
             return await self._of_mcp(scope, belongs)
         if belongs.kind is Kind.WORKER:
@@ -199,7 +199,7 @@ class Forwarding:
         return self._peers.own
 
     async def _of_mcp(self, scope: Scope, belongs: Belonging) -> str:
-        """A request at ``/mcp``: `mcpenv.binding` has the order."""
+        """Return the tag of the worker for a request at ``/mcp``, by the order of `mcpenv.binding`."""
         principal = await self._principal(scope)
         if principal is not None and not self._per_connection:
             return await self._peers.responsible_for(f"principal:{principal}")
@@ -212,7 +212,7 @@ class Forwarding:
         return self._peers.own
 
     async def _principal(self, scope: Scope) -> str | None:
-        """Who a request says it is from; where it is served it is checked again, and everything else about it."""
+        """Return the principal of the request's token, for routing only; the serving worker authenticates it again."""
         if self._auth is None:
             return None
         given = [value for name, value in scope["headers"] if name == b"authorization"]
@@ -223,7 +223,7 @@ class Forwarding:
         return getattr(found, "subject", None) or found.client_id
 
     async def _by_body(self, scope: Scope, body: bytes) -> str:
-        """A request whose session stands in its body."""
+        """Return the tag of the worker for a request whose body has the session's id."""
         if scope["path"] in MCP_PATHS and b"initialize" in body:
             return self._peers.own
         session_id = _session_id_in(body) if b"session_id" in body else None
@@ -232,18 +232,18 @@ class Forwarding:
             return worker or self._peers.own
         key = [value for name, value in scope["headers"] if name == b"idempotency-key"]
         if key:
-            # Whoever asks again must find the answer.
+            # A retry must reach the worker that has the first answer.
             return await self._peers.responsible_for(f"{scope['path']} {key[0].decode('latin-1')}")
         return await self._place()
 
     async def _place(self) -> str:
-        """Where a new session is made."""
+        """Return the tag of the worker for a new session."""
         worker: str = await self._channel.call("place")
         return worker
 
 
 class Tagged:
-    """Has the ids of handshake MCP connections say whose they are; FastMCP, behind it, makes them without.
+    """The middleware that adds this worker's tag to the ``Mcp-Session-Id`` of FastMCP, and removes it from requests.
 
     Args:
         own: this worker's tag.
@@ -277,7 +277,7 @@ class Tagged:
 
 
 class _Watched:
-    """A ``send`` that knows how far an answer has come."""
+    """The wrapper of ``send`` that tracks the progress of an answer."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -293,7 +293,7 @@ class _Watched:
         await self._send(message)
 
     async def lost(self, scope: Scope, receive: Receive) -> None:
-        """The worker that answered is gone: say so, if anything can still be said."""
+        """Send an error because the serving worker has disconnected, if the answer's state still allows it."""
         error = SessionLost("the worker of this server that had it has ended")
         if self._over:
             return
@@ -304,7 +304,7 @@ class _Watched:
                 await self._say_lost(error)
         elif not self.began:
             await refusal(error)(scope, receive, self._send)
-        # An answer that has begun ends without its end; the HTTP server then closes the connection.
+        # An HTTP answer that has begun stays incomplete, and the HTTP server then closes the connection.
 
     async def _say_lost(self, error: WireError) -> None:
         await self._send({"type": "websocket.send", "text": encode_reply("error", error.to_wire())})
@@ -321,11 +321,11 @@ async def _refuse(error: WireError, scope: Scope, receive: Receive, send: Send) 
 
 
 def _session_id_in(body: bytes) -> str | None:
-    """The ``session_id`` of a request of the control plane, or of OpenEnv's JSON-RPC."""
+    """Return the ``session_id`` in a control plane request or in OpenEnv's JSON-RPC; None if there is none."""
     try:
         value: Any = decode(body)
     except ValueError:
-        return None  # it is refused where it is served
+        return None  # the serving worker refuses it
     if not isinstance(value, dict):
         return None
     if "jsonrpc" in value:

@@ -1,4 +1,7 @@
-"""Frames: plain values over a stream between processes of one server. Both ends run the same Python."""
+"""Frames: plain values over a stream between processes of one server.
+
+Both ends must run the same Python, because values are encoded with `marshal`.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,23 @@ _LENGTH = struct.Struct("!I")
 
 
 class Closed(Exception):
-    """The other end is gone."""
+    """The other end has disconnected."""
 
 
 def send(writer: asyncio.StreamWriter, value: Any) -> None:
-    """Send None, booleans, numbers, strings, bytes, and tuples, lists and dicts of them; `drain` is the caller's."""
+    """Write a value of None, booleans, numbers, strings, bytes, and tuples, lists and dicts of them.
+
+    The caller must await `drain`.
+    """
     data = marshal.dumps(value)
     writer.write(_LENGTH.pack(len(data)) + data)
 
 
 async def receive(reader: asyncio.StreamReader) -> Any:
-    """The next value.
+    """Return the next value.
 
     Raises:
-        Closed: there is none.
+        Closed: the other end has disconnected.
     """
     try:
         head = await reader.readexactly(_LENGTH.size)

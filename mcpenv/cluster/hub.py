@@ -1,4 +1,4 @@
-"""The hub: what is one for the whole server. The slots, who has which session, and where connections go."""
+"""The hub: the state of the whole server. It counts slots, tracks chosen session ids and routes connections."""
 
 from __future__ import annotations
 
@@ -31,21 +31,23 @@ HUB = "hub.sock"
 """The name of the hub's socket in the server's folder."""
 
 EXPECTED_S = 5.0
-"""Seconds for which a session is expected of a connection that begins like one."""
+"""Seconds for which a connection that opens a session counts as load before the session takes a slot."""
 
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """What the hub knows of a worker.
+    """The hub's record of a worker.
 
     Attributes:
-        number: its place.
-        ready: it serves.
-        slots: how many it has.
-        asking: how many it waits for.
-        quarantined: instances left in code that cannot be stopped.
-        expected: until when each session is expected that has been begun there and has no slot yet.
-        given: connections and sessions so far.
+        number: its place among the workers, from 0.
+        passage: the socket for connections to it; None before it is ready.
+        ready: True once it serves.
+        leaving: True once it is shutting down.
+        slots: number of slots that it has.
+        asking: number of slots that it waits for.
+        quarantined: number of instances whose code cannot be stopped.
+        expected: the expiry (monotonic seconds) of each expected session that has no slot yet.
+        given: number of connections and sessions routed to it so far.
     """
 
     number: int
@@ -62,7 +64,7 @@ class Worker:
 
     @property
     def load(self) -> tuple[int, int, int]:
-        """The smaller, the sooner it gets the next session."""
+        """The worker's load; the worker with the smallest gets the next session."""
         now = time.monotonic()
         while self.expected and self.expected[0] <= now:
             self.expected.popleft()
@@ -71,7 +73,7 @@ class Worker:
 
 @dataclass(slots=True)
 class _Holding:
-    """Whose an id is that a client chose, and how many say so: sockets, and the session."""
+    """The worker of an id that a client chose, and its number of claims, by sockets and by the session."""
 
     worker: Worker
     times: int = 0
@@ -81,14 +83,14 @@ class Hub:
     """The hub of one server.
 
     Args:
-        folder: the server's own, for its sockets; nobody else's.
-        doors: sockets that listen.
-        count: how many workers there are when all run.
-        anonymous: agents need no token, so that who they are is not for a worker to find out.
+        folder: a folder for the server's sockets, private to its user.
+        doors: the listening sockets.
+        count: number of workers of the server.
+        anonymous: True if agents need no token, so that the hub itself can route stateless MCP requests.
 
     Attributes:
-        failure: why a worker could not start.
-        started: all workers serve, or one could not start.
+        failure: why a worker could not start; None if none failed.
+        started: set when all workers serve, or one could not start.
     """
 
     def __init__(
@@ -114,7 +116,7 @@ class Hub:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Serve workers as they come and go."""
+        """Serve workers while the block runs."""
         server = await asyncio.start_unix_server(self._met, self._folder / HUB)
         self._entrances = [Entrance(number, door, self._pass_on) for number, door in enumerate(self._doors)]
         try:
@@ -129,17 +131,17 @@ class Hub:
                 await asyncio.wait(self._serving)
 
     async def wait_started(self) -> None:
-        """Return when all workers serve.
+        """Wait until all workers serve.
 
         Raises:
-            StartupError: one could not start.
+            StartupError: a worker could not start.
         """
         await self.started.wait()
         if self.failure is not None:
             raise StartupError(self.failure)
 
     def end(self) -> None:
-        """Have all workers end in order; a second time, at once."""
+        """Ask all workers to shut down gracefully; called a second time, immediately."""
         for worker in self._workers:
             worker.channel.tell("end")
 
@@ -153,7 +155,7 @@ class Hub:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         number = min(set(range(self._count + len(self._workers))) - {worker.number for worker in self._workers})
         if number >= self._count:
-            writer.close()  # there are enough
+            writer.close()  # all places are taken
             return
         handlers: dict[str, Callable[..., Any]] = {}
         worker = Worker(number, tag.tag_of(number, next(self._lives[number])), Channel(reader, writer, handlers))
@@ -165,7 +167,7 @@ class Hub:
             self._gone(worker)
 
     def became_ready(self, worker: Worker, limit: int) -> None:
-        """A worker serves."""
+        """Handle a worker that has started to serve."""
         worker.passage = Passage(str(self._folder / f"{worker.tag}.connections"), self._pass_on)
         worker.ready = True
         self._limit = limit
@@ -178,28 +180,28 @@ class Hub:
                 entrance.open()
 
     def failed(self, why: str) -> None:
-        """A worker could not start."""
+        """Handle a worker that could not start."""
         if self.failure is not None:
-            return  # it is the same for all
+            return  # all workers fail for the same reason
         if not self.started.is_set():
             self.failure = why
             self.started.set()
         else:
-            logger.error("a worker could not be started anew: %s", why)
+            logger.error("a worker could not be restarted: %s", why)
 
     def left(self, worker: Worker) -> None:
-        """A worker is about to end."""
+        """Handle a worker that is shutting down."""
         worker.leaving = True
         self._shut_if_alone()
 
     def _gone(self, worker: Worker) -> None:
-        """A worker has ended, in order or not: what it had is free."""
+        """Handle a worker that has disconnected: free its slots and chosen ids."""
         self._workers.remove(worker)
         if worker.passage is not None:
             worker.passage.close()
         if worker.ready and not worker.leaving:
             logger.error(
-                "worker %d ended unexpectedly; its %d sessions are lost, and another one is started",
+                "worker %d ended unexpectedly; its %d sessions are lost, and the worker is restarted",
                 worker.number,
                 worker.slots,
             )
@@ -259,13 +261,13 @@ class Hub:
         return None
 
     def least_loaded(self, among: list[Worker] | None = None, *, expects: bool) -> Worker:
-        """The worker for what comes next.
+        """Return the least loaded worker, and count a connection or session for it.
 
         Args:
-            expects: it is a session.
+            expects: True if a session follows.
 
         Raises:
-            CapacityReached: there is none.
+            CapacityReached: there is no worker.
         """
         among = self._usable() if among is None else among
         if not among:
@@ -277,7 +279,10 @@ class Hub:
         return worker
 
     def claim(self, worker: Worker, session_id: str) -> Worker:
-        """Whose that id is, which a client chose: if nobody's, the worker's that asks. One more says so if it is."""
+        """Return the worker of an id that a client chose; assign a free id to the asking worker.
+
+        If it is the asking worker's, its claims are counted up. Release each claim with `let_go`.
+        """
         holding = self._chosen.get(session_id)
         if holding is None:
             holding = self._chosen[session_id] = _Holding(worker)
@@ -286,14 +291,14 @@ class Hub:
         return holding.worker
 
     def reserve(self, worker: Worker, session_id: str) -> bool:
-        """Whether that id was nobody's; now it is the worker's."""
+        """Assign a free id to the worker and return True; return False if the id is taken."""
         if session_id in self._chosen:
             return False
         self._chosen[session_id] = _Holding(worker, 1)
         return True
 
     def let_go(self, worker: Worker, session_id: str) -> None:
-        """One less says that the id is that worker's."""
+        """Release one claim of the worker on the id."""
         holding = self._chosen.get(session_id)
         if holding is not None and holding.worker is worker:
             holding.times -= 1
@@ -301,31 +306,31 @@ class Hub:
                 del self._chosen[session_id]
 
     async def sessions(self, asking: Worker) -> list[dict[str, Any]]:
-        """What there is to know of the sessions of all others."""
+        """Return the descriptions of all other workers' sessions."""
         return [each for sessions in await self._ask(asking, "sessions") for each in sessions]
 
     async def recorded(self, asking: Worker) -> list[dict[str, int]]:
-        """What became of the episodes of each of the others."""
+        """Return the other workers' counts of recorded episodes."""
         return [counts for counts in await self._ask(asking, "recorded") if counts is not None]
 
     async def whose(self, asking: Worker, session_id: str) -> str | None:
-        """The tag of the other worker that has a session of that id."""
+        """Return the tag of the other worker that has a session with this id; None if there is none."""
         others = [worker for worker in self._workers if worker.ready and worker is not asking]
         has = await self._ask(asking, "has", session_id)
         return next((worker.tag for worker, it_has in zip(others, has, strict=True) if it_has), None)
 
     async def _ask(self, asking: Worker, name: str, *arguments: Any) -> list[Any]:
-        """What all others answer; those that end meanwhile have nothing."""
+        """Return the answers of all other workers; an empty answer for those that disconnect meanwhile."""
         others = [worker for worker in self._workers if worker.ready and worker is not asking]
         return await asyncio.gather(*(_or_nothing(worker, name, arguments) for worker in others))
 
     # -- slots
 
     async def take(self, worker: Worker, orchestrated: bool) -> None:
-        """Take a slot for a worker.
+        """Acquire a slot for a worker.
 
         Raises:
-            CapacityReached: there is none.
+            CapacityReached: no slot became free in time, or no slots are given.
         """
         if worker.expected:
             worker.expected.popleft()
@@ -341,19 +346,19 @@ class Hub:
         self._tell_slots()
 
     def free(self, worker: Worker) -> None:
-        """A worker gives a slot back."""
+        """Release a slot of a worker."""
         worker.slots -= 1
         self._slots.free()
         self._tell_slots()
 
     def quarantine(self, worker: Worker, many: int) -> None:
-        """A worker has so many more instances, or fewer, in code that cannot be stopped."""
+        """Add to a worker's count of quarantined instances; ``many`` may be negative."""
         worker.quarantined += many
         self._slots.count_quarantined(many)
         self._tell_slots()
 
     async def occupancy(self) -> tuple[int, int, int, int, bool]:
-        """The fields of `mcpenv.slots.Occupancy`."""
+        """Return the fields of `mcpenv.slots.Occupancy`."""
         slots = self._slots
         return slots.taken, slots.limit, slots.waiting, slots.quarantined, slots.open
 
@@ -361,13 +366,13 @@ class Hub:
         """Count a request of an agent.
 
         Raises:
-            RateLimited: it sent too many.
+            RateLimited: the agent exceeded its rate.
         """
         if self._rate is not None:
             self._rate.spend(agent)
 
     async def _make_room(self, orchestrated: bool) -> None:
-        """Have the session end that nobody misses, the one not used for longest, if there is one."""
+        """Evict the least recently used session that may be evicted, until a slot is free or none is left."""
         while self._slots.full:
             workers = [worker for worker in self._workers if worker.ready]
             used = await asyncio.gather(*(_or_nothing(worker, "gives_way", (orchestrated,)) for worker in workers))
@@ -378,7 +383,7 @@ class Hub:
 
 
 class _Desk:
-    """What one worker may ask of the hub."""
+    """The handlers that one worker may call on the hub."""
 
     def __init__(self, hub: Hub, worker: Worker) -> None:
         def of_worker(method: Callable[..., Any]) -> Callable[..., Any]:

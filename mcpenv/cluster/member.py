@@ -1,4 +1,4 @@
-"""Membership of one worker among several."""
+"""The membership of one worker among several."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .slots import SharedSlots
 
 
 class Member:
-    """What is for the whole server is asked of the hub."""
+    """The membership that asks the hub for everything that concerns the whole server."""
 
     def __init__(self, channel: Channel, worker: str) -> None:
         self._channel = channel
@@ -21,11 +21,11 @@ class Member:
         self.shared_slots: SharedSlots | None = None
 
     def new_id(self) -> str:
-        """A new id, which says that it is of this worker."""
+        """Return a new id with this worker's tag."""
         return tag.new_id(self._tag)
 
     def slots(self, limit: Callable[[], int], config: ServerConfig) -> Slots:
-        """The slots of the whole server."""
+        """Return the slots of the whole server."""
         self.shared_slots = SharedSlots(self._channel, limit, config)
         return self.shared_slots
 
@@ -33,29 +33,29 @@ class Member:
         """Count a request of an agent.
 
         Raises:
-            RateLimited: it sent too many.
+            RateLimited: the agent exceeded its rate; this request is not counted.
         """
         await self._channel.call("spend", agent)
 
     async def sessions(self, own: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """What there is to know of all sessions."""
+        """Return the descriptions of all sessions of the server, oldest first."""
         others: list[dict[str, Any]] = await self._channel.call("sessions")
         return sorted([*own, *others], key=lambda session: float(session["created_at"]))
 
     async def recorded(self, own: dict[str, int]) -> dict[str, int]:
-        """What became of all episodes that are recorded, by the workers that run."""
+        """Return the counts of recorded episodes, summed over the running workers."""
         others: list[dict[str, int]] = await self._channel.call("recorded")
         return {name: sum(each[name] for each in (own, *others)) for name in own}
 
     async def reserve(self, session_id: str) -> bool:
-        """Whether nobody has that id."""
+        """Reserve a session id that a client chose; return False if it is taken."""
         free: bool = await self._channel.call("reserve", session_id)
         return free
 
     def hold(self, session_id: str) -> None:
-        """A session has that id."""
+        """Claim an id for a session of this worker, so that requests with it are routed here."""
         self._channel.tell("hold", session_id)
 
     def let_go(self, session_id: str) -> None:
-        """It has it no more."""
+        """Release a claim of `reserve` or `hold`."""
         self._channel.tell("let_go", session_id)

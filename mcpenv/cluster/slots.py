@@ -1,4 +1,4 @@
-"""The slots of the whole server, as one of its workers sees them: the hub has them."""
+"""The slots of the whole server, for one of its workers. The hub counts them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .channel import Channel
 
 
 class SharedSlots(Slots):
-    """Slots that are given by the hub.
+    """The slots that the hub gives.
 
     Attributes:
-        taken, quarantined: on the whole server, when it was last heard of.
+        taken, quarantined: the counts of the whole server, as last sent by the hub.
     """
 
     def __init__(self, channel: Channel, limit: Callable[[], int], config: ServerConfig) -> None:
@@ -23,22 +23,22 @@ class SharedSlots(Slots):
         self._asking: set[asyncio.Task[None]] = set()
 
     def learn(self, taken: int, quarantined: int) -> None:
-        """What the hub says of the whole server."""
+        """Store the counts of the whole server that the hub sent."""
         self.taken, self.quarantined = taken, quarantined
 
     async def occupancy(self) -> Occupancy:
-        """How it stands now."""
+        """Return the present occupancy of the whole server."""
         taken, limit, waiting, quarantined, is_open = await self._channel.call("occupancy")
         return Occupancy(taken, limit, waiting, quarantined, is_open and self.open)
 
     async def take(self, make_room: MakeRoom, orchestrated: bool) -> None:
-        """Take a slot; when there is none, wait in line.
+        """Acquire a slot; if all are taken, wait in the queue. Cancelling releases the place or the slot.
 
         Args:
-            make_room: not asked: the hub asks all workers who gives way.
+            make_room: not called: the hub asks all workers for a session to evict.
 
         Raises:
-            CapacityReached: none came in time, or none are given.
+            CapacityReached: no slot became free in time, or no slots are given.
         """
         if not self.open:
             raise self.refusal("this server takes no new sessions now")
@@ -55,17 +55,17 @@ class SharedSlots(Slots):
             raise
 
     def free(self) -> None:
-        """Give a slot back."""
+        """Release a slot."""
         self._channel.tell("free")
 
     def close(self) -> None:
-        """Give no more; who waits is refused."""
+        """Give no more slots, and refuse those that wait for one."""
         self.closed = True
         for asking in self._asking:
             asking.cancel()
 
     def count_quarantined(self, many: int) -> None:
-        """There are so many more, or fewer, in code that cannot be stopped."""
+        """Add to the count of quarantined instances; ``many`` may be negative."""
         super().count_quarantined(many)
         self._channel.tell("quarantined", many)
 
@@ -73,6 +73,6 @@ class SharedSlots(Slots):
         await self._channel.call("take", orchestrated, undo=lambda _: self.free())
 
     def _give_back(self, asking: asyncio.Task[None]) -> None:
-        """Whoever asked has gone, and it came nevertheless."""
+        """Release a slot that was given after its caller was cancelled."""
         if not asking.cancelled() and asking.exception() is None:
             self.free()

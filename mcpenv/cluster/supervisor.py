@@ -1,4 +1,4 @@
-"""The supervisor: starts the hub and the workers, and a worker that has died anew. uvicorn's own does the starting."""
+"""The supervisor: start the hub and the workers, and restart workers that died, with uvicorn's own supervisor."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def serve_in_processes(
     anonymous: bool,
     on_started: Callable[[], None],
 ) -> None:
-    """Serve with so many processes until a signal comes and all have ended in order.
+    """Serve with ``count`` processes until a signal comes and all processes have shut down gracefully.
 
     Args:
-        load: gives what is served; pickled, and called in each of the processes.
-        doors: sockets that listen: one, or the agents' and the control plane's.
-        anonymous: agents need no token.
+        load: returns what to serve. It is pickled, and called in each process.
+        doors: the listening sockets: one, or the agents' and the control plane's.
+        anonymous: True if agents need no token.
         on_started: called once, in another thread, when all workers serve.
 
     Raises:
@@ -53,7 +53,7 @@ def serve_in_processes(
     allow_many(MANY_SESSIONS if config.max_concurrent_envs is None else config.max_concurrent_envs)
     with _folder() as folder, _hub_in_thread(folder, doors, config, count, anonymous, on_started) as hub:
         job = Job(folder, count, config, split=len(doors) > 1)
-        # What uvicorn says of processes is said here in this program's words.
+        # Silence uvicorn's messages about processes; mcpenv logs its own.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         settings = uvicorn.Config(
             WorkerProcess(job, load),
@@ -68,24 +68,24 @@ def serve_in_processes(
 
 
 class Processes(Multiprocess):
-    """uvicorn's supervisor; its signals end the server in order, a second one at once."""
+    """The supervisor of uvicorn, extended: a signal shuts down gracefully, a second one immediately."""
 
     def __init__(self, config: uvicorn.Config, hub: HubThread) -> None:
         usual = {number: signal.getsignal(number) for number in (signal.SIGTTIN, signal.SIGTTOU, signal.SIGWINCH)}
         super().__init__(config, [])
         for number, handler in usual.items():
-            signal.signal(number, handler)  # there are as many workers as were asked for
+            signal.signal(number, handler)  # uvicorn would change the number of workers
         self._hub = hub
 
     def handle_hup(self) -> None:
-        """The terminal is gone, and with it whoever started the server."""
+        """Shut down when the terminal is closed."""
         self.handle_term()
 
     def keep_subprocess_alive(self) -> None:
-        """Start a worker anew that has ended; one that is only slow is left alone.
+        """Restart workers that have ended, but not slow ones.
 
-        uvicorn asks each whether it lives, by a pipe that does not say when there is nobody at its end any more: a
-        worker that loads for longer than a health check takes would be killed, and a dead one noticed late.
+        uvicorn's own check pings a worker over a pipe that does not report a closed end. It would kill a worker that
+        takes longer to load than the check's timeout, and detect a dead one late.
         """
         for index, process in enumerate(self.processes):
             if process.process.is_alive():
@@ -98,7 +98,7 @@ class Processes(Multiprocess):
             self.processes[index].start()
 
     def join_all(self) -> None:
-        """Wait until all have ended."""
+        """Wait until all processes have ended. A further signal ends them immediately."""
         for process in self.processes:
             while process.exitcode is None:
                 process.process.join(0.2)
@@ -108,14 +108,14 @@ class Processes(Multiprocess):
 
 
 class WorkerProcess:
-    """The application that uvicorn runs in a worker's process: nothing but a lifespan, in which a `Worker` runs."""
+    """The application that uvicorn runs in a worker process: only a lifespan, in which a `Worker` runs."""
 
     def __init__(self, job: Job, load: Callable[[], Served]) -> None:
         self._job = job
         self._load = load
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Live through the lifespan."""
+        """Run the worker for the duration of the lifespan."""
         assert scope["type"] == "lifespan"
         await receive()
         worker = Worker(self._job, self._load)
@@ -129,7 +129,8 @@ class WorkerProcess:
                 logger.error("a worker could not start", exc_info=error)
             await send({"type": "lifespan.startup.failed", "message": ""})
             return
-        running.add_done_callback(lambda _: signal.raise_signal(signal.SIGTERM))  # told by the hub, or it is gone
+        # The hub has ended it, or the hub is gone.
+        running.add_done_callback(lambda _: signal.raise_signal(signal.SIGTERM))
         with tuned_gc():
             await send({"type": "lifespan.startup.complete"})
             await receive()
@@ -140,7 +141,7 @@ class WorkerProcess:
 
 
 class HubThread:
-    """A hub with a loop of its own."""
+    """The hub in a thread with its own event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, hub: Hub) -> None:
         self._loop = loop
@@ -148,11 +149,11 @@ class HubThread:
 
     @property
     def failure(self) -> str | None:
-        """Why a worker could not start."""
+        """The reason why a worker could not start; None if none failed."""
         return self._hub.failure
 
     def end(self) -> None:
-        """Have all workers end in order; a second time, at once. From any thread."""
+        """Ask all workers to shut down gracefully; called a second time, immediately. Thread-safe."""
         self._loop.call_soon_threadsafe(self._hub.end)
 
 
@@ -179,7 +180,7 @@ def _hub_in_thread(
         try:
             with asyncio.Runner(loop_factory=loop_factory()) as runner:
                 runner.run(main())
-        except BaseException as error:  # handed to whoever waits for the hub
+        except BaseException as error:  # re-raised in the thread that waits for the hub
             if not made.done():
                 made.set_exception(error)
             else:
@@ -210,7 +211,7 @@ def serving_in_threads(
     *,
     anonymous: bool,
 ) -> Iterator[None]:
-    """Serve with workers that are threads of this process, until left: for tests.
+    """Serve with workers that are threads of this process while the block runs. For tests.
 
     Raises:
         StartupError: a worker did not start.
@@ -225,7 +226,7 @@ def serving_in_threads(
                     with asyncio.Runner(loop_factory=loop_factory()) as runner:
                         job = Job(folder, count, config, split=len(doors) > 1)
                         runner.run(Worker(job, load).run(lambda: None))
-                except BaseException as error:  # handed to whoever waits for the start
+                except BaseException as error:  # re-raised in the thread that waits for the start
                     if not started.done():
                         started.set_exception(error)
                     else:
@@ -245,6 +246,6 @@ def serving_in_threads(
 
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
-    """A folder that nobody else may enter, for the server's own sockets."""
+    """Yield a temporary folder for the server's sockets that only this user can enter."""
     with tempfile.TemporaryDirectory(prefix="mcpenv-") as folder:
         yield Path(folder)

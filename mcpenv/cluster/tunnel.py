@@ -1,7 +1,7 @@
-"""Tunnels: requests that are carried to the worker to which they belong. ASGI's own messages over a Unix socket.
+"""Tunnels: carry requests to the worker to which they belong, as ASGI messages over a Unix socket.
 
-One tunnel carries one request at a time, an HTTP exchange or a WebSocket's whole life, and then the next one. Both ends
-hold back where the other does not read. A tunnel that breaks is, to the application, a client that left.
+One tunnel carries one request at a time: an HTTP exchange, or a WebSocket until it closes. Both ends apply
+backpressure. For the application, a broken tunnel is a client that disconnected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from . import frames
 logger = logging.getLogger("mcpenv")
 
 IDLE_S = 2.0
-"""Seconds for which a tunnel is kept for what comes next."""
+"""Seconds for which an idle tunnel is kept for reuse."""
 
 _SCOPE_KEYS = (
     "type", "asgi", "http_version", "method", "scheme", "path", "raw_path", "query_string", "root_path", "headers",
@@ -31,17 +31,17 @@ _SCOPE_KEYS = (
 )  # fmt: skip
 
 MAX_AHEAD = 8
-"""Messages of a client that are read before the application asks for them."""
+"""Maximum messages of a client that are buffered before the application receives them."""
 
 _SAID, _OVER = "said", "over"
-"""What the far end says: a message, or that the application has returned and whether it failed."""
+"""Kinds of frames from the far end: an ASGI message, or the application's return with a flag for failure."""
 
 
 class Gone(Exception):
-    """The worker is gone.
+    """The worker has disconnected.
 
     Attributes:
-        began: its answer had begun.
+        began: True if its answer had begun.
     """
 
     def __init__(self, began: bool) -> None:
@@ -51,7 +51,7 @@ class Gone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Idle:
-    """A tunnel that carries nothing, and until when it is kept."""
+    """The connection of an idle tunnel, and the time (monotonic seconds) until which it is kept."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -59,10 +59,10 @@ class _Idle:
 
 
 class Tunnels:
-    """The near end: tunnels to one worker.
+    """The near end of the tunnels to one worker.
 
     Args:
-        path: where it listens.
+        path: the Unix socket on which the worker listens.
     """
 
     def __init__(self, path: Path) -> None:
@@ -71,13 +71,13 @@ class Tunnels:
         self._timer: asyncio.TimerHandle | None = None
 
     async def carry(self, door: int, scope: Scope, receive: Receive, send: Send) -> None:
-        """Have a request served there.
+        """Let the worker serve a request.
 
         Args:
-            door: at which of the server's doors it came.
+            door: the number of the listening socket that accepted the request.
 
         Raises:
-            Gone: the worker is gone, or went meanwhile.
+            Gone: the worker is not there, or disconnected during the request.
         """
         reader, writer = await self._tunnel()
         reusable = False
@@ -97,7 +97,7 @@ class Tunnels:
                 writer.close()
 
     def close(self) -> None:
-        """Close those that carry nothing."""
+        """Close the idle tunnels."""
         for idle in self._idle:
             idle.writer.close()
         self._idle.clear()
@@ -110,7 +110,7 @@ class Tunnels:
             self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._let_go)
 
     def _let_go(self) -> None:
-        """Close those that nothing has come for."""
+        """Close idle tunnels whose time is over."""
         self._timer = None
         now = time.monotonic()
         while self._idle and self._idle[0].until <= now:
@@ -139,15 +139,15 @@ async def _answers(reader: asyncio.StreamReader, send: Send) -> None:
             raise Gone(began) from error
         if message[0] == _OVER:
             if message[1]:
-                raise RuntimeError("the worker to which a request belongs failed to answer it")  # it has the traceback
+                raise RuntimeError("the worker to which a request belongs failed to answer it")  # see its log
             return
         began = True
         await send(message[1])
 
 
 async def _pass_on(receive: Receive, writer: asyncio.StreamWriter) -> None:
-    """Messages of the client, until it has left."""
-    with contextlib.suppress(OSError):  # the worker is gone: who waits for its answer is told so
+    """Send the client's messages to the worker until the client disconnects."""
+    with contextlib.suppress(OSError):  # the worker has disconnected: `_answers` raises `Gone`
         while True:
             message = await receive()
             frames.send(writer, message)
@@ -157,10 +157,10 @@ async def _pass_on(receive: Receive, writer: asyncio.StreamWriter) -> None:
 
 
 class TunnelServer:
-    """The far end: serves what comes through tunnels.
+    """The far end of tunnels, which serves their requests.
 
     Args:
-        applications: those at the server's doors.
+        applications: the applications of the server's doors, by number.
     """
 
     def __init__(self, applications: list[ASGIApp]) -> None:
@@ -172,7 +172,7 @@ class TunnelServer:
 
     @contextlib.asynccontextmanager
     async def running(self, path: Path) -> AsyncIterator[None]:
-        """Listen; in the end, what is still carried is cut off."""
+        """Listen while the block runs; then cancel the requests that are still running."""
         server = await asyncio.start_unix_server(self._begin, path)
         try:
             yield
@@ -184,7 +184,7 @@ class TunnelServer:
                 await asyncio.wait(self._tunnels)
 
     async def idle(self) -> None:
-        """Return when nothing is carried."""
+        """Wait until no request is being served."""
         await self._at_rest.wait()
 
     def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -201,7 +201,7 @@ class TunnelServer:
         try:
             while (message := await incoming.next()) is not None:
                 if isinstance(message, dict):
-                    continue  # of a request that has been answered
+                    continue  # a late message of a request that has been answered
                 self._busy += 1
                 self._at_rest.clear()
                 try:
@@ -216,7 +216,7 @@ class TunnelServer:
 
 
 class _Incoming:
-    """What comes through a tunnel. Whoever waits for a message may be cancelled, and nothing is lost."""
+    """The messages of a tunnel. Cancelling a wait for a message loses none, because a task reads the stream."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
@@ -225,7 +225,7 @@ class _Incoming:
         self._over = False
 
     async def next(self) -> Any:
-        """The next message; None when the other end is gone."""
+        """Return the next message; None once the other end has disconnected."""
         if self._over:
             return None
         message = await self._messages.get()
@@ -233,7 +233,7 @@ class _Incoming:
         return message
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._reading.cancel()
 
     async def _read(self) -> None:
@@ -247,7 +247,7 @@ class _Incoming:
 
 
 class _Exchange:
-    """One request at the far end, as its application sees it."""
+    """The ASGI callables of one request at the far end."""
 
     def __init__(self, scope: Scope, incoming: _Incoming, writer: asyncio.StreamWriter) -> None:
         self._disconnect: Message = {"type": f"{scope['type']}.disconnect", "code": 1006}
@@ -256,7 +256,7 @@ class _Exchange:
         self._left = False
 
     async def receive(self) -> Message:
-        """The client's next message."""
+        """Return the client's next message; the disconnect message once the client or the tunnel has disconnected."""
         if self._left:
             return self._disconnect
         message: Message | None = await self._incoming.next()
@@ -266,13 +266,13 @@ class _Exchange:
         return message
 
     async def send(self, message: Message) -> None:
-        """Say something to the client.
+        """Send a message to the client.
 
         Raises:
-            OSError: it is gone.
+            OSError: the other worker has disconnected.
         """
         if self._writer.is_closing():
-            raise OSError("the worker that asked is gone")
+            raise OSError("the worker that forwarded the request has disconnected")
         if "headers" in message:
             message = {**message, "headers": [(bytes(name), bytes(value)) for name, value in message["headers"]]}
         frames.send(self._writer, (_SAID, message))
@@ -283,11 +283,11 @@ async def _one(app: ASGIApp, scope: Scope, incoming: _Incoming, writer: asyncio.
     exchange, failed = _Exchange(scope, incoming, writer), False
     try:
         await app(scope, exchange.receive, exchange.send)
-    except Exception:  # the boundary of a request, as a server of HTTP has it
+    except Exception:  # the boundary of a request, as in an HTTP server
         if writer.is_closing():
             return
         logger.exception("a request that came from another worker failed")
         failed = True
     frames.send(writer, (_OVER, failed))
-    with contextlib.suppress(OSError):  # the worker that asked is gone
+    with contextlib.suppress(OSError):  # the other worker has disconnected
         await writer.drain()

@@ -1,4 +1,4 @@
-"""A worker: one event loop with an environment's source, its sessions, and connections that the hub passes on."""
+"""The worker: one event loop with an environment's source, its sessions, and the connections from the hub."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ logger = logging.getLogger("mcpenv")
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker serves, and where its hub is.
+    """The settings of a worker.
 
     Attributes:
-        folder: the server's own, with the hub's socket.
-        count: how many workers the server has.
-        split: the control plane has a door of its own.
+        folder: the folder of the server's sockets, with the hub's.
+        count: number of workers of the server.
+        split: True if the control plane has its own listening socket.
     """
 
     folder: Path
@@ -49,10 +49,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Served:
-    """What is loaded for a worker.
+    """The environment that a worker loads and serves.
 
     Attributes:
-        auth: who may use the agent plane.
+        auth: the authentication of agents; None for none.
     """
 
     env_factory: EnvFactory
@@ -61,10 +61,10 @@ class Served:
 
 
 class Worker:
-    """One worker of a server.
+    """The worker of a server that has several.
 
     Args:
-        load: gives what it serves.
+        load: returns what to serve.
     """
 
     def __init__(self, job: Job, load: Callable[[], Served]) -> None:
@@ -74,10 +74,10 @@ class Worker:
         self._ended_early = False
 
     async def run(self, on_started: Callable[[], None]) -> None:
-        """Serve until told to end, by `end` or by the hub, or until the hub is gone.
+        """Serve until `end` is called, by this process or by the hub, or until the hub disconnects.
 
         Raises:
-            StartupError: the environment does not start; the hub has been told.
+            StartupError: the environment does not start. The hub is notified first.
         """
         reader, writer = await asyncio.open_unix_connection(self._job.folder / HUB)
         handlers: dict[str, Callable[..., Any]] = {"end": self.end}
@@ -107,7 +107,7 @@ class Worker:
             await asyncio.wait({hearing})
 
     def end(self) -> None:
-        """Take no new sessions, let steps under way finish, and end; a second time, end at once."""
+        """Refuse new sessions, let running steps finish, and end; called a second time, end immediately."""
         if self._ending is None:
             self._ended_early = True
         else:
@@ -180,7 +180,7 @@ class Worker:
 
 @asynccontextmanager
 async def _receiving(path: Path, servers: list[HTTPServer]) -> AsyncIterator[Callable[[], None]]:
-    """Listen for the hub, which passes connections on; gives what begins to take them."""
+    """Listen for the hub's connections; yield the function that starts to accept them."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     passages: list[socket.socket] = []
     loop = asyncio.get_running_loop()
