@@ -126,7 +126,7 @@ def test_calls_of_one_message_are_made_in_order_and_what_a_tool_refuses_is_its_a
 def test_a_call_that_cannot_be_read_goes_back_to_the_model_and_is_no_step(played: tuple[Evaluated, Endpoint]) -> None:
     _, _, asked, answer, *_ = messages_of(played[0], "stutter")
     assert asked["tool_calls"][0]["function"]["arguments"] == "{}"
-    assert answer["content"] == "Error: this call was not made. Its arguments are no JSON object: [1]"
+    assert answer["content"] == "Error: this call was not made. Its arguments are not a JSON object: [1]"
     results = by_task(played[0])
     assert (results["stutter"].malformed_calls, results["scrawl"].malformed_calls) == (1, 5)
     assert played[0].summary.malformed_calls == 6
@@ -255,7 +255,7 @@ def test_a_prompt_in_the_arguments_leaves_stdin_empty_and_is_one_argument(tmp_pa
 
 @pytest.mark.parametrize("written", ["{url}", "{mcp-url}", "{task_id2}", "{the_prompt}"])
 def test_a_place_that_nothing_fills_in_is_said(written: str) -> None:
-    with pytest.warns(UserWarning, match=rf"\{written} is not filled in; \{{mcp_url\}}, "):
+    with pytest.warns(UserWarning, match=rf"\{written} is not a placeholder; \{{mcp_url\}}, "):
         ProgramAgent(f"true {written}")
 
 

@@ -351,7 +351,7 @@ def test_a_full_disk_ends_the_evaluation_and_keeps_what_is_there(endpoint: Endpo
             check=False,
         )
         assert limited.returncode == 2
-        assert f"error: {tmp_path}: cannot be written to: " in limited.stderr
+        assert f"error: {tmp_path} cannot be written: " in limited.stderr
         before = {result.episode_id for result in read_results(tmp_path)}
         assert 0 < len(before) < 48
         with running(*given) as again:

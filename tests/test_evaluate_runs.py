@@ -74,8 +74,8 @@ def test_a_seed_draws_tasks_and_a_larger_n_keeps_those_of_a_smaller(endpoint: En
         ({"timeout_s": float("inf")}, "--timeout-s"),
         ({"pass_threshold": float("nan")}, "--pass-threshold"),
         ({"split": "tset"}, "no such split .there are: test, programs, slow, odd, many"),
-        ({"concurrency": 2000}, "takes 1024 at a time; use --concurrency 1024"),
-        ({"settings": ["a=1"]}, "a class has its settings"),
+        ({"concurrency": 2000}, "allows 1024 sessions at once; use --concurrency 1024"),
+        ({"settings": ["a=1"]}, "settings and tasks cannot be given for a class"),
     ],
 )
 def test_what_cannot_be_is_one_clear_line(
@@ -94,14 +94,14 @@ def test_a_server_at_a_url_is_used_with_its_control_token(endpoint: Endpoint, tm
     with serving(Counting, ServerConfig(control_token="secret-of-control", max_concurrent_envs=3)) as url:
         done = evaluate(url, agent, out=tmp_path / "a", n=3, control_token="secret-of-control")
         assert done.summary.scored == 3
-        with pytest.raises(ConfigurationError, match="it wants its control token"):
+        with pytest.raises(ConfigurationError, match="it requires its control token"):
             evaluate(url, agent, out=tmp_path / "b", n=1)
-        with pytest.raises(ConfigurationError, match="takes 3 at a time; use --concurrency 3"):
+        with pytest.raises(ConfigurationError, match="allows 3 sessions at once; use --concurrency 3"):
             evaluate(url, agent, out=tmp_path / "b", concurrency=4, control_token="secret-of-control")
         with pytest.raises(ConfigurationError, match="--set and --tasks are for an environment's code"):
             evaluate(url, agent, out=tmp_path / "b", settings=["bonus=1"], control_token="secret-of-control")
     with serving(Counting, mode="production") as url:
-        with pytest.raises(ConfigurationError, match="there is no /capacity"):
+        with pytest.raises(ConfigurationError, match="it has no /capacity"):
             evaluate(url, agent, out=tmp_path / "b")
     with pytest.raises(ConnectionFailed):
         evaluate(url, agent, out=tmp_path / "b")
@@ -168,7 +168,7 @@ def test_a_task_that_was_changed_is_not_mixed_with_what_it_was(endpoint: Endpoin
         evaluate(url, model(endpoint), out=tmp_path, n=1)
     Changed.__name__ = Counting.__name__
     with serving(Changed, port=port) as url:
-        with pytest.raises(ConfigurationError, match="task 'solve' was another one when it was played"):
+        with pytest.raises(ConfigurationError, match="task 'solve' has changed since it was played"):
             evaluate(url, model(endpoint), out=tmp_path)
 
 
@@ -206,7 +206,7 @@ def test_lines_that_are_no_results_and_results_of_nobody_knows_what_are_refused(
     evaluate(Counting, agent, out=tmp_path, n=1)
     kept = (tmp_path / RESULTS).read_bytes()
     (tmp_path / RESULTS).write_bytes(kept + b"no result\n")
-    with pytest.raises(ConfigurationError, match=r"results.jsonl:2: is no result"):
+    with pytest.raises(ConfigurationError, match=r"results.jsonl:2: not a result"):
         evaluate(Counting, agent, out=tmp_path, n=1)
     (tmp_path / RESULTS).write_bytes(kept)
     (tmp_path / "settings.json").unlink()
@@ -220,7 +220,7 @@ def test_two_evaluations_do_not_write_to_one_folder(endpoint: Endpoint, tmp_path
     async def both() -> None:
         first = asyncio.ensure_future(evaluate_async(Counting, model(endpoint), out=tmp_path, n=1))
         await asyncio.to_thread(endpoint.holding.acquire)
-        with pytest.raises(ConfigurationError, match="another evaluation writes there"):
+        with pytest.raises(ConfigurationError, match="another evaluation is using this folder"):
             await evaluate_async(Counting, model(endpoint), out=tmp_path, n=1)
         endpoint.let_go()
         assert (await first).summary.passed == 1

@@ -1,4 +1,4 @@
-"""Evaluation: an agent plays the tasks of an environment, and what came of it as figures."""
+"""Evaluation: let an agent play the tasks of an environment and compute figures from the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agent: who plays. It gets an episode that was reset, acts, and says how that went; the end is not its business."""
+"""Agents: the interface of what plays an episode. The evaluation resets and ends the episode."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .results import Failure
 
 @dataclass(frozen=True)
 class Play:
-    """An episode, as an agent gets it.
+    """The running episode that an agent plays.
 
     Attributes:
-        env: the session; the agent may step, call and list, and neither resets nor ends.
-        mcp_url: where an MCP client acts on this episode.
-        prompt: what the agent is told.
-        task_id: of the task, or the episode's id where there is none.
-        tools: what it can call.
+        env: the session. The agent may step, call and list tools; it must not reset or end the episode.
+        mcp_url: the URL for an MCP client of this episode.
+        prompt: the prompt for the agent.
+        task_id: the task's id; without a task, the episode's id.
+        tools: the tools that the agent can call.
         deadline: by the event loop's clock, in seconds.
-        output: the file that keeps what the agent prints, if it prints.
+        output: the file for the agent's output, if it prints any.
     """
 
     env: EnvClient
@@ -39,21 +39,21 @@ class Play:
 
     @property
     def left_s(self) -> float:
-        """Seconds until the deadline; 0 when it is past."""
+        """The seconds until the deadline; 0 after it."""
         return max(self.deadline - asyncio.get_running_loop().time(), 0.0)
 
 
 @dataclass
 class Acted:
-    """How an agent's play went.
+    """The outcome of an agent's play.
 
     Attributes:
-        failure: None if it stopped by itself, or the episode ended.
-        detail: of the failure, in one line.
-        turns: answers of a model; None for other agents.
-        malformed_calls: calls that could not be read.
-        messages: the conversation as chat completions have it, if there was one.
-        prompt_tokens, completion_tokens: as the endpoint counts them.
+        failure: None if the agent stopped by itself, or the episode ended.
+        detail: the failure's details, in one line.
+        turns: number of answers of a model; None for other agents.
+        malformed_calls: number of calls that could not be parsed.
+        messages: the conversation in the format of chat completions, if there was one.
+        prompt_tokens, completion_tokens: as counted by the endpoint.
     """
 
     failure: Failure | None = None
@@ -65,34 +65,36 @@ class Acted:
     completion_tokens: int | None = None
 
     def fail(self, failure: Failure, detail: str | None = None) -> Acted:
-        """The same, failed."""
+        """Set the failure and return this object."""
         self.failure, self.detail = failure, detail
         return self
 
 
 class Agent(Protocol):
-    """Anything that can play. One object plays many episodes, several at a time."""
+    """The interface of an agent. One object plays many episodes, several at once."""
 
     def described(self) -> dict[str, Any]:
-        """What it is, as plain JSON data: it stands in the record, and a run goes on only with the same."""
+        """Return the agent's settings as plain JSON data, for the record.
+
+        A run is only continued with equal settings.
+        """
         ...
 
     def running(self) -> AbstractAsyncContextManager[None]:
-        """Around all its episodes.
+        """Return a context manager that is entered before the first episode and left after the last.
 
         Raises:
-            ConfigurationError: it cannot play as it was set up.
+            ConfigurationError: the agent cannot play with its settings.
         """
         ...
 
     async def act(self, play: Play) -> Acted:
-        """Play one episode, until there is no more to do, the episode is over, or the deadline is past.
+        """Play one episode until the agent is done, the episode is over, or the deadline is reached.
 
-        What fails is said by `Acted.fail`, so that the conversation until then is kept. Cancelling leaves nothing
-        running.
+        Report failures by `Acted.fail`, which keeps the conversation. Cancelling must leave nothing running.
 
         Raises:
-            WireError: the environment failed; the same as `Failure.ENVIRONMENT_ERROR`.
-            ConfigurationError: it cannot play at all, this episode or any other; the evaluation stops.
+            WireError: the environment failed; equivalent to `Failure.ENVIRONMENT_ERROR`.
+            ConfigurationError: the agent cannot play any episode. The evaluation stops.
         """
         ...

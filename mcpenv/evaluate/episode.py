@@ -1,4 +1,4 @@
-"""Episode: one of an evaluation, from its reset to its result."""
+"""Episodes: play one episode of an evaluation, from its reset to its result."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from .results import EpisodeResult, Failure
 from .server import Server
 
 _FRAMEWORKS = {"reward", "done", "terminated", "truncated", "info", "metadata"}
-"""Fields of an observation that are none of the environment's own."""
+"""Fields of an observation that are not the environment's own."""
 
 
 @dataclass
 class Played:
-    """An episode that is over.
+    """A finished episode.
 
     Attributes:
-        trajectory: None if the environment could not say.
-        tools: what the agent could call.
+        trajectory: None if the environment could not return it.
+        tools: the tools that the agent could call.
         messages: the conversation, if there was one.
     """
 
@@ -48,12 +48,12 @@ async def play(planned: Planned, server: Server, agent: Agent, *, timeout_s: flo
     """Play one episode in a session of its own. Cancelling ends the session and the agent.
 
     Args:
-        timeout_s: seconds from the reset after which the agent is stopped.
-        output: the file for what the agent prints.
+        timeout_s: seconds after the reset at which the agent is stopped.
+        output: the file for the agent's output.
 
     Raises:
-        ConnectionFailed: the server is gone.
-        ConfigurationError: no episode at all can be played.
+        ConnectionFailed: the connection to the server is lost.
+        ConfigurationError: no episode can be played.
     """
     result = EpisodeResult(
         split=planned.key.split,
@@ -78,7 +78,7 @@ async def play(planned: Planned, server: Server, agent: Agent, *, timeout_s: flo
     except WireError as error:
         acted = Acted().fail(Failure.ENVIRONMENT_ERROR, f"{error.code.value}: {error.message}")
     if acted.failure is Failure.ENVIRONMENT_ERROR:
-        # One session may be lost by itself. If it is the server, no episode has failed: they wait for another server.
+        # If the server is lost too, this raises: the episode has not failed, and is played again in the next run.
         await server.check()
     played.messages = acted.messages
     played.result = _result(result, acted, played.trajectory, time.monotonic() - began)
@@ -88,7 +88,7 @@ async def play(planned: Planned, server: Server, agent: Agent, *, timeout_s: flo
 async def _acted(
     env: EnvClient, key: Key, server: Server, agent: Agent, timeout_s: float, output: Path, played: Played
 ) -> Acted:
-    """Reset, let the agent act, and end.
+    """Reset the episode, let the agent act, and end the episode.
 
     Raises:
         WireError: the environment failed.
@@ -118,9 +118,9 @@ async def _acted(
 
 
 def prompt_of(first: StepResult[Any]) -> str:
-    """What an agent is told: the task's prompt, or else what the environment's reset says, as JSON if it is not text.
+    """Return the prompt for an agent: the task's, or else the reset's observation, as JSON if it is not one text.
 
-    Empty if it says nothing.
+    Empty if the observation has no fields of the environment's own.
     """
     if first.prompt:
         return first.prompt
@@ -134,11 +134,11 @@ def prompt_of(first: StepResult[Any]) -> str:
 
 
 async def _trajectory(env: EnvClient) -> Trajectory | None:
-    """The record of the episode; None if there is no session, or no episode, any more."""
+    """Return the record of the episode; None if the session or the episode is lost."""
     try:
         return await env.trajectory()
     except WireError:
-        return None  # what made it so is the failure, and was said
+        return None  # the failure that caused this is reported already
 
 
 def _result(result: EpisodeResult, acted: Acted, trajectory: Trajectory | None, duration_s: float) -> EpisodeResult:

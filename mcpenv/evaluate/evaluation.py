@@ -1,4 +1,4 @@
-"""Evaluation: an agent plays the tasks of an environment, some at a time, and goes on where it was stopped."""
+"""Evaluations: play the tasks of an environment concurrently, and continue an interrupted run."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _TASKS_AT_A_TIME = 1000
 
 @dataclass(frozen=True)
 class Progress:
-    """How far an evaluation is.
+    """The progress of an evaluation.
 
     Attributes:
-        result: of the episode that is over now; None at the start, and where earlier ones were found.
-        finished: episodes that are over, those of an earlier run among them.
-        planned: episodes that there are to be.
-        passed: finished episodes that passed; None where nobody knows.
-        directory: where they are.
+        result: the result of the episode that just finished; None at the start of a run.
+        finished: number of finished episodes, including those of earlier runs.
+        planned: number of planned episodes.
+        passed: number of finished episodes that passed; None if that is known of none of them.
+        directory: the folder of the results.
     """
 
     result: EpisodeResult | None
@@ -55,13 +55,13 @@ class Progress:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """An evaluation that came to its end.
+    """The outcome of a finished evaluation.
 
     Attributes:
-        directory: where everything is.
-        summary: its figures.
+        directory: the folder of the results.
+        summary: the figures.
         results: one for each episode of the plan, in its order.
-        settings: what it was made with.
+        settings: the settings of the evaluation.
     """
 
     directory: Path
@@ -70,12 +70,12 @@ class Evaluated:
     settings: dict[str, Any]
 
     def to_plain(self) -> dict[str, Any]:
-        """Settings and figures as plain JSON data."""
+        """Return settings and figures as plain JSON data."""
         return {"directory": str(self.directory), **self.settings, **self.summary.to_plain()}
 
 
 class Options(TypedDict, total=False):
-    """What `evaluate_async` takes beside target and agent."""
+    """The arguments of `evaluate_async` beside target and agent."""
 
     out: Path | str | None
     split: str | None
@@ -94,7 +94,7 @@ class Options(TypedDict, total=False):
 
 
 def evaluate(target: str | type[MCPEnvironment], agent: Agent, **options: Unpack[Options]) -> Evaluated:
-    """`evaluate_async`, for programs without an event loop; with the same arguments."""
+    """Run `evaluate_async` with the same arguments, in a program without an event loop."""
     return asyncio.run(evaluate_async(target, agent, **options))
 
 
@@ -117,39 +117,41 @@ async def evaluate_async(
     retry_errors: bool = False,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Evaluated:
-    """Have an agent play episodes, and say what came of them.
+    """Let an agent play episodes, and return the results and figures.
 
-    What is finished is on the disk at once. Cancelled, or killed, it goes on when it is called again with the same
-    ``out``: no finished episode is played again, and none under way counts.
+    Each finished episode is written to disk at once. To continue after cancellation or a crash, call this again with
+    the same ``out``. Finished episodes are not played again; unfinished ones are.
 
     Args:
-        target: an environment as the command line names it, the URL of a server, or a class.
-        agent: who plays.
-        out: the folder; by default a new one under ``runs``.
-        split: of the tasks; by default ``test``, or else the only one.
-        n: how many tasks; by default all. Of an environment without tasks, how many seeds; by default 10.
-        k: episodes of each.
-        seed: draws the tasks at random, instead of the first ones; without tasks, the first seed (0).
-        concurrency: episodes at a time; by default 4, or as many as the environment allows.
+        target: an environment as named on the command line, the URL of a server, or a class.
+        agent: the agent that plays.
+        out: the folder for the results. Default: a new one in ``runs``.
+        split: the split of the tasks. Default: ``test``, or else the only split.
+        n: number of tasks. Default: all. For an environment without tasks, number of seeds. Default: 10.
+        k: number of episodes of each task or seed.
+        seed: the seed to choose the tasks at random, instead of the first ``n``. Without tasks: the first seed
+            (default: 0).
+        concurrency: maximum concurrent episodes. Default: 4, or the number of free sessions if that is lower.
         timeout_s: seconds for which the agent may act in one episode.
-        tasks: a file of tasks that takes the place of the environment's own.
+        tasks: a file of tasks to use instead of the environment's own.
         settings: ``name=value`` each, for the environment's constructor.
-        control_token: the one that a server at a URL wants.
-        pass_threshold: the return from which on an episode has passed; by default each task's full reward.
-        fresh: drop what is in ``out``.
-        retry_errors: play episodes again in which the environment or the model's endpoint failed.
-        on_progress: told in the event loop.
+        control_token: the control token of a server at a URL, if it requires one.
+        pass_threshold: minimum return of an episode that passes. Default: each task's full reward.
+        fresh: delete the results in ``out`` first.
+        retry_errors: repeat episodes in which the environment or the model's endpoint failed.
+        on_progress: called in the event loop, at the start and after each episode.
 
     Raises:
-        ConfigurationError: something cannot be: a split that is not there, other settings in ``out``, a full disk.
-        ConnectionFailed: there is no server, or no more.
+        ConfigurationError: an argument cannot be used (an unknown split, other settings in ``out``), or the results
+            cannot be written.
+        ConnectionFailed: the server cannot be reached, or the connection is lost.
     """
     _check(n, k, concurrency, timeout_s, pass_threshold)
     directory = Path(out) if out is not None else RUNS / f"{_name(target)}-{time.strftime('%Y%m%d-%H%M%S')}"
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigurationError(f"{directory}: cannot be made: {error.strerror}") from error
+        raise ConfigurationError(f"{directory} cannot be created: {error.strerror}") from error
     async with served(
         target,
         settings=settings,
@@ -180,7 +182,7 @@ async def evaluate_async(
 
 
 class _Run:
-    """The episodes of a plan, on their way."""
+    """The execution of a plan."""
 
     def __init__(
         self,
@@ -202,11 +204,11 @@ class _Run:
         self._passed: dict[Key, bool | None] = {}
 
     async def play(self, at_a_time: int, retry_errors: bool) -> None:
-        """Play what is not finished.
+        """Play the episodes that are not finished.
 
         Raises:
-            ConfigurationError: a task is not what it was when its episodes were played; or the agent cannot play.
-            ConnectionFailed: the server is gone.
+            ConfigurationError: a task has changed since its episodes were played, or the agent cannot play.
+            ConnectionFailed: the connection to the server is lost.
         """
         todo = [planned for planned in self._plan if self._wanted(planned, retry_errors)]
         self._tell(*self._finished())
@@ -221,7 +223,7 @@ class _Run:
                 await asyncio.gather(*workers, return_exceptions=True)
 
     def evaluated(self, settings: dict[str, Any]) -> Evaluated:
-        """What came of it; also as a file."""
+        """Return the outcome, and write its summary to the folder."""
         results = self._finished()
         summary = summarize(results, len(self._plan), self._pass_threshold)
         evaluated = Evaluated(self._folder.directory, summary, results, settings)
@@ -229,18 +231,18 @@ class _Run:
         return evaluated
 
     def _wanted(self, planned: Planned, retry_errors: bool) -> bool:
-        """Whether it is to be played.
+        """Return True if the episode is to be played.
 
         Raises:
-            ConfigurationError: it was played, as another task.
+            ConfigurationError: the task has changed since the episode was played.
         """
         result = self._folder.finished(planned.key)
         if result is None:
             return True
         if result.digest != planned.digest:
             raise ConfigurationError(
-                f"{self._folder.directory}: task {planned.key.task!r} was another one when it was played; "
-                "use another --out, or --fresh to drop the results"
+                f"{self._folder.directory}: task {planned.key.task!r} has changed since it was played; "
+                "use another --out, or --fresh to delete the results"
             )
         return retry_errors and result.unscored
 
@@ -248,7 +250,7 @@ class _Run:
         for planned in waiting:
             output = self._folder.output_of(planned.key)
             played = await play(planned, self._server, self._agent, timeout_s=self._timeout_s, output=output)
-            # In a thread that goes on if this is cancelled: the episode is kept, or it is not.
+            # The thread runs to its end even if this task is cancelled, so that an episode is never half written.
             await asyncio.to_thread(
                 self._folder.add,
                 played.result,
@@ -267,7 +269,7 @@ class _Run:
         self._on_progress(Progress(now, len(self._passed), len(self._plan), counted, self._folder.directory))
 
     def _finished(self) -> list[EpisodeResult]:
-        """The results of this plan; the folder may have more, of a larger one."""
+        """Return the results of this plan. The folder may have more, of a larger plan."""
         found = (self._folder.finished(planned.key) for planned in self._plan)
         return [result for result in found if result is not None]
 
@@ -275,15 +277,15 @@ class _Run:
 async def _plan(
     server: Server, split: str | None, n: int | None, k: int, seed: int | None
 ) -> tuple[str | None, list[Planned]]:
-    """The split, and the episodes.
+    """Return the split and the planned episodes.
 
     Raises:
-        ConfigurationError: there is no such split, or nothing in it.
+        ConfigurationError: there is no such split, or it is empty.
     """
     client = server.client()
     if not server.has_tasks:
         if split is not None:
-            raise ConfigurationError(f"{server.name} has no tasks, so that it has no split {split!r}")
+            raise ConfigurationError(f"{server.name} has no tasks, and so no split {split!r}")
         return None, of_seeds(EPISODES_WITHOUT_TASKS if n is None else n, k, seed or 0)
     try:
         splits = await client.splits()
@@ -304,14 +306,14 @@ def _split(server: Server, splits: Sequence[str], split: str | None) -> str:
     if split is None:
         if "test" in splits or len(splits) == 1:
             return "test" if "test" in splits else splits[0]
-        raise ConfigurationError(f"{server.name} has several splits; say which one by --split ({listed})")
+        raise ConfigurationError(f"{server.name} has several splits; choose one with --split ({listed})")
     if split not in splits:
         raise ConfigurationError(f"--split {split}: {server.name} has no such split (there are: {listed})")
     return split
 
 
 def _ranges(indices: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Ascending numbers as ranges, each without its end, and not too long for one answer."""
+    """Yield half-open ranges that cover ascending indices, each short enough for one request."""
     start = 0
     for at in range(1, len(indices) + 1):
         if at == len(indices) or indices[at] != indices[at - 1] + 1 or at - start == _TASKS_AT_A_TIME:
@@ -322,8 +324,8 @@ def _ranges(indices: Sequence[int]) -> Iterator[tuple[int, int]]:
 def _concurrency(wanted: int | None, server: Server) -> int:
     if server.free == 0 or (wanted is not None and wanted > server.free):
         taken = f"has {server.free} of {server.slots} sessions free"
-        limit = f"takes {server.slots} at a time" if server.free == server.slots else taken
-        hint = f"use --concurrency {server.free}" if server.free else "see mcpenv sessions for who has them"
+        limit = f"allows {server.slots} sessions at once" if server.free == server.slots else taken
+        hint = f"use --concurrency {server.free}" if server.free else "mcpenv sessions lists those in use"
         raise ConfigurationError(f"{server.name} {limit}; {hint}")
     return min(CONCURRENCY, server.free) if wanted is None else wanted
 
@@ -331,11 +333,11 @@ def _concurrency(wanted: int | None, server: Server) -> int:
 def _check(n: int | None, k: int, concurrency: int | None, timeout_s: float, pass_threshold: float | None) -> None:
     for option, count in (("-n", n), ("-k", k), ("--concurrency", concurrency)):
         if count is not None and count < 1:
-            raise ConfigurationError(f"{option} is {count}; it is 1 or more")
+            raise ConfigurationError(f"{option} is {count}; it must be 1 or more")
     if not 0 < timeout_s < math.inf:
-        raise ConfigurationError(f"--timeout-s is {timeout_s:g}; it is a number of seconds, more than 0")
+        raise ConfigurationError(f"--timeout-s is {timeout_s:g}; it must be a number of seconds above 0")
     if pass_threshold is not None and not math.isfinite(pass_threshold):
-        raise ConfigurationError(f"--pass-threshold is {pass_threshold:g}; it is a finite number")
+        raise ConfigurationError(f"--pass-threshold is {pass_threshold:g}; it must be a finite number")
 
 
 def _named(target: str | type[MCPEnvironment]) -> str:
@@ -343,7 +345,7 @@ def _named(target: str | type[MCPEnvironment]) -> str:
 
 
 def _name(target: str | type[MCPEnvironment]) -> str:
-    """A short name for a folder."""
+    """Return a short name of the target for a folder."""
     if not isinstance(target, str):
         return target.__name__
     last = re.split(r"[/\\]", target.rstrip("/\\"))

@@ -1,4 +1,4 @@
-"""Folder: where an evaluation keeps what it has, so that it can go on where it was stopped."""
+"""Folders: store the results and records of an evaluation, so that an interrupted one can be continued."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ SETTINGS, SUMMARY, REPORT = "settings.json", "summary.json", "report.html"
 RECORD, AGENTS, SERVER_LOG = "record", "agents", "server.log"
 
 IN_RECORD = "eval"
-"""In a recorded episode's ``extra``: its `EpisodeResult` as plain data."""
+"""The key of the `EpisodeResult`, as plain JSON data, in a recorded episode's ``extra``."""
 
 _OURS = (RESULTS, SETTINGS, SUMMARY, REPORT, RECORD, AGENTS)
 _SHOWN = 60
 
 
 class RunFolder:
-    """The folder of one evaluation. From any thread, by one process at a time.
+    """The folder of one evaluation. Thread-safe; one process at a time may open it.
 
-    An episode is finished when its record is written; its line of results follows, and is made anew from the record
-    if the process ended between the two. So whatever kills it, an episode is there once or not at all.
+    An episode is finished once its record is written. Its line in the results follows; if the process ends between the
+    two, the line is restored from the record. So an episode is stored exactly once or not at all.
 
     Args:
-        settings: what makes results comparable; a run with other settings is refused.
-        environment: of which its episodes are.
-        fresh: drop what an earlier evaluation left there.
+        settings: the settings on which results depend. A run with other settings is refused.
+        environment: the environment of the episodes.
+        fresh: delete the files of an earlier evaluation first.
 
     Raises:
-        ConfigurationError: other settings, another evaluation writes there, or the folder cannot be used.
+        ConfigurationError: the settings differ, another evaluation has the folder open, or it cannot be used.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class RunFolder:
         with contextlib.ExitStack() as stack, _one_line(directory):
             ours = (directory / SETTINGS).exists() or (directory / RESULTS).exists()
             if (directory / RECORD).exists() and not ours:
-                raise ConfigurationError(f"{directory / RECORD} is no evaluation's; use another --out")
+                raise ConfigurationError(f"{directory / RECORD} is not the record of an evaluation; use another --out")
             directory.mkdir(parents=True, exist_ok=True)
             self._file = ResultsFile(directory)
             stack.callback(self._file.close)
@@ -72,21 +72,21 @@ class RunFolder:
 
     @property
     def results(self) -> list[EpisodeResult]:
-        """Of all episodes that are finished, in the order in which they were."""
+        """The results of all finished episodes, in the order in which they finished."""
         with self._mutex:
             return list(self._results.values())
 
     def finished(self, key: Key) -> EpisodeResult | None:
-        """The result of an episode; None if it is not finished."""
+        """Return the result of an episode; None if it is not finished."""
         with self._mutex:
             return self._results.get(key)
 
     def output_of(self, key: Key) -> Path:
-        """A file for what an agent's program prints, other than that of an earlier try."""
+        """Return an unused path for the output of an agent's program."""
         unit = key.task if key.task is not None else f"seed-{key.seed}"
         name = re.sub(r"[^A-Za-z0-9_.-]+", "-", unit).strip("-.")[:_SHOWN]
         if name != unit:
-            # Ids that differ only in what a file's name cannot have must not share a file.
+            # Ids that differ only in replaced characters must not share a file.
             name += "-" + hashlib.sha256(f"{key.split}/{unit}".encode()).hexdigest()[:8]
         folder, number = self.directory / AGENTS, 0
         while True:
@@ -104,13 +104,13 @@ class RunFolder:
         agent: dict[str, Any],
         messages: list[dict[str, Any]] | None,
     ) -> None:
-        """Keep a finished episode. Blocks until it is on the disk.
+        """Store a finished episode. Blocks until it is on disk.
 
         Args:
-            trajectory: None if the environment could not say.
+            trajectory: None if the environment could not return it.
 
         Raises:
-            ConfigurationError: it cannot be written.
+            ConfigurationError: the episode cannot be written.
         """
         with self._mutex, _one_line(self.directory):
             if trajectory is not None:
@@ -130,11 +130,11 @@ class RunFolder:
             self._append(result)
 
     def write(self, name: str, text: str) -> Path:
-        """Write a file of the folder, whole or not at all."""
+        """Write a file of the folder atomically, and return its path."""
         return _write(self.directory, name, text)
 
     def close(self) -> None:
-        """Let others write there."""
+        """Close the files and release the folder's lock."""
         with self._mutex:
             self._closing.close()
 
@@ -144,7 +144,7 @@ class RunFolder:
         self._results[result.key] = result
 
     def _restore(self) -> None:
-        """The lines of results that a killed process had no time for."""
+        """Append results that are in the record only, because the process was killed before it wrote them."""
         known = {result.episode_id for result in self._results.values()}
         for episode in read_episodes(self.directory / RECORD):
             plain = episode.extra.get(IN_RECORD)
@@ -157,30 +157,30 @@ class RunFolder:
 
 
 def _check(directory: Path, settings: Mapping[str, Any]) -> None:
-    """Refuse to mix results that cannot be compared."""
+    """Write the settings of a new folder; raise if those of an existing one differ."""
     file = directory / SETTINGS
-    # As they will be read.
+    # Compared as JSON reads them back: tuples as lists, for example.
     settings = json.loads(json.dumps(settings))
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
         if (directory / RESULTS).stat().st_size:
             raise ConfigurationError(
-                f"{directory}: has {RESULTS}, but no {SETTINGS} that says of what; use another folder, or --fresh"
+                f"{directory} has {RESULTS} but no {SETTINGS}; use another --out, or --fresh to delete the results"
             ) from None
         _write(directory, SETTINGS, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
         return
     try:
         kept = json.loads(text)
     except ValueError as error:
-        raise ConfigurationError(f"{file}: is no JSON: {error}") from error
+        raise ConfigurationError(f"{file} is not JSON: {error}") from error
     different = [
         f"{name} was {_shown(before)} and is {_shown(now)}" for name, before, now in _differences(kept, settings)
     ]
     if different:
         raise ConfigurationError(
             f"{directory}: its results were made with other settings ({'; '.join(different)}); "
-            "use another --out, or --fresh to drop them"
+            "use another --out, or --fresh to delete them"
         )
 
 
@@ -198,7 +198,7 @@ def _shown(value: Any) -> str:
 
 
 def _drop(directory: Path) -> None:
-    """Remove what an evaluation wrote, and nothing else. The results' file is open, and empty."""
+    """Remove the files of an evaluation, except the file of results, which is open and empty."""
     for name in _OURS:
         path = directory / name
         if path.is_dir():
@@ -219,4 +219,4 @@ def _one_line(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ConfigurationError(f"{directory}: cannot be written to: {error.strerror or error}") from error
+        raise ConfigurationError(f"{directory} cannot be written: {error.strerror or error}") from error

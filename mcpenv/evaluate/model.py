@@ -1,4 +1,4 @@
-"""ModelAgent: a language model that calls tools, on any endpoint that speaks OpenAI's chat completions."""
+"""The agent that is a language model with tool calls, at an endpoint with OpenAI's chat completions API."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ DEFAULT_URL = "https://api.openai.com/v1"
 DEFAULT_KEY = "OPENAI_API_KEY"
 
 MAX_MALFORMED = 5
-"""Turns in a row without a call that can be read, after which the model is given up."""
+"""The number of consecutive turns without a call that can be parsed after which the episode fails."""
 
 MAX_QUOTED = 1000
-"""Characters of a malformed call that the model gets to see again."""
+"""Maximum characters of a malformed call that are quoted to the model."""
 
 _OVER = "The episode is over; this call was not made."
 _CONVERSATIONS_FAULT = {400, 413, 422}
@@ -37,23 +37,24 @@ _NOBODY_GETS_IN = {401, 403, 404, 405}
 
 @dataclass
 class ModelAgent:
-    """A model that plays by a chat: the task's prompt, its tool calls, their answers, until it calls no more tools.
+    """The agent that lets a model play in a chat: prompt, tool calls and their results, until it calls no more tools.
 
-    Calls of one message are made in their order. A call that cannot be read is answered by an error for the model.
+    The calls of one message are made in order. A call that cannot be parsed is answered with an error for the model.
 
     Args:
-        model: its name at the endpoint.
-        base_url: of the endpoint; "/chat/completions" is added.
-        api_key_env: the environment variable that has the key; None for none.
+        model: the model's name at the endpoint.
+        base_url: the endpoint's URL; "/chat/completions" is added.
+        api_key_env: the environment variable with the key; None if no key is needed.
         system: a system message before the prompt.
-        temperature, max_tokens: None leaves them to the endpoint.
-        max_turns: answers of the model at most.
-        tries: how often one request is made, with growing pauses, where the endpoint is busy or failed.
-        request_timeout_s: seconds for one try.
+        temperature, max_tokens: None for the endpoint's defaults.
+        max_turns: maximum answers of the model in an episode.
+        tries: maximum tries of a request when the endpoint is busy or fails.
+        request_timeout_s: timeout of one try, in seconds.
+        backoff_s: as `ChatEndpoint.backoff_s`.
         extra: further fields of each request.
 
     Raises:
-        ConfigurationError: one of them cannot be used.
+        ConfigurationError: an argument cannot be used.
     """
 
     model: str
@@ -71,7 +72,7 @@ class ModelAgent:
     def __post_init__(self) -> None:
         for name in ("max_turns", "tries"):
             if getattr(self, name) < 1:
-                raise ConfigurationError(f"{name} is {getattr(self, name)}; it is 1 or more")
+                raise ConfigurationError(f"{name} is {getattr(self, name)}; it must be 1 or more")
         self._endpoint = ChatEndpoint(
             self.base_url, self.api_key_env, self.request_timeout_s, self.tries, self.backoff_s
         )
@@ -84,7 +85,7 @@ class ModelAgent:
         self._answered = False
 
     def described(self) -> dict[str, Any]:
-        """What it is, without its key."""
+        """Return the agent's settings as plain JSON data, without the key."""
         return {
             "kind": "model",
             "model": self.model,
@@ -98,7 +99,7 @@ class ModelAgent:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """The connections that all its episodes share."""
+        """Open the HTTP client that all episodes share; close it at the end."""
         async with self._endpoint.http() as http:
             self._http = http
             try:
@@ -110,7 +111,7 @@ class ModelAgent:
         """Play one episode.
 
         Raises:
-            ConfigurationError: the endpoint lets nobody in, or has not answered a single request well.
+            ConfigurationError: the endpoint denies access, or has not answered any request yet.
         """
         tools = _NamedTools(play.tools)
         chat = _Chat([] if self.system is None else [{"role": "system", "content": self.system}])
@@ -142,8 +143,8 @@ class ModelAgent:
         return chat.acted.fail(Failure.OUT_OF_TURNS, f"{self.max_turns} turns")
 
     async def _complete(self, chat: _Chat, tools: _NamedTools) -> tuple[dict[str, Any], Any]:
-        """The model's next message, and why it stopped there."""
-        assert self._http is not None, "act() is for the time of running()"
+        """Return the model's next message and its finish reason."""
+        assert self._http is not None, "call act() inside running()"
         request: dict[str, Any] = {"model": self.model, **self.extra, "messages": chat.messages}
         if tools.listed:
             request["tools"] = tools.listed
@@ -156,10 +157,10 @@ class ModelAgent:
         return answer
 
     def _endpoint_failed(self, error: EndpointFailed, chat: _Chat) -> Acted:
-        """What it means that there is no answer: for this episode, or for all of them.
+        """Return the episode's outcome for a request that failed.
 
         Raises:
-            ConfigurationError: for all.
+            ConfigurationError: requests of any episode would fail.
         """
         if error.status in _NOBODY_GETS_IN or not self._answered:
             raise ConfigurationError(f"{without_password(self._endpoint.url)}: {error}") from error
@@ -169,7 +170,7 @@ class ModelAgent:
 
 
 class _NamedTools:
-    """The tools under names that endpoints take; MCP's may have characters that functions may not."""
+    """The tools under names that endpoints accept: MCP allows characters that function names may not have."""
 
     def __init__(self, tools: Iterable[Tool]) -> None:
         self.listed: list[dict[str, Any]] = []
@@ -189,15 +190,15 @@ class _NamedTools:
         return free
 
     def own(self, name: str) -> str:
-        """The environment's own name; one that was not listed stays as it is, for the environment to refuse."""
+        """Return the environment's name of a tool; an unknown name unchanged, so that the environment refuses it."""
         return self._own.get(name, name)
 
 
 class _Call:
-    """A tool call of a message.
+    """The parsed tool call of a message.
 
     Attributes:
-        arguments: None if they cannot be read; ``problem`` then says why.
+        arguments: None if they cannot be parsed; ``problem`` then says why.
     """
 
     def __init__(self, call: dict[str, Any]) -> None:
@@ -209,23 +210,23 @@ class _Call:
         try:
             value = (decode(given) if given.strip() else {}) if isinstance(given, str) else given or {}
         except ValueError as error:
-            self.problem = f"Its arguments are no JSON ({error}): {given[:MAX_QUOTED]}"
+            self.problem = f"Its arguments are not JSON ({error}): {given[:MAX_QUOTED]}"
         else:
             if isinstance(value, dict):
                 self.arguments = value
             else:
-                self.problem = f"Its arguments are no JSON object: {str(given)[:MAX_QUOTED]}"
-        # Endpoints read back what they get, and many fail at what their model wrote. The text is in the problem.
+                self.problem = f"Its arguments are not a JSON object: {str(given)[:MAX_QUOTED]}"
+        # Many endpoints fail on malformed calls in a conversation. The original text is in `problem`.
         call["function"]["arguments"] = encode(self.arguments or {}).decode()
 
 
 class _Chat:
-    """A conversation as it grows.
+    """The conversation of an episode.
 
     Attributes:
-        messages: as the endpoint gets them.
-        acted: what can be said of the play so far.
-        read: calls that could be read.
+        messages: the messages as sent to the endpoint.
+        acted: the outcome so far.
+        read: number of calls that could be parsed.
     """
 
     def __init__(self, messages: list[dict[str, Any]]) -> None:
@@ -234,17 +235,17 @@ class _Chat:
         self.read = 0
 
     def read_answer(self, answer: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-        """The message of an answer, and why the model stopped there. What it used counts, also if it is malformed.
+        """Return the message of an answer and its finish reason; count its tokens, even if it is malformed.
 
         Raises:
-            MalformedAnswer: it has no message, or calls that cannot be answered.
+            MalformedAnswer: the answer has no message, or has calls that cannot be answered.
         """
         self.acted.prompt_tokens = (self.acted.prompt_tokens or 0) + tokens_in(answer, "prompt_tokens")
         self.acted.completion_tokens = (self.acted.completion_tokens or 0) + tokens_in(answer, "completion_tokens")
         message, finish_reason = message_in(answer)
         calls = message.get("tool_calls") or []
         if not isinstance(calls, list):
-            raise MalformedAnswer("the tool calls are no list")
+            raise MalformedAnswer("the tool calls are not a list")
         for call in calls:
             function = call.get("function") if isinstance(call, dict) else None
             if not isinstance(function, dict) or not isinstance(function.get("name"), str):
@@ -252,7 +253,7 @@ class _Chat:
         return message, finish_reason
 
     def add(self, message: dict[str, Any]) -> list[_Call]:
-        """The model's message is part of the conversation; its calls."""
+        """Add the model's message to the conversation and return its calls."""
         assert self.acted.turns is not None
         self.acted.turns += 1
         kept = {name: value for name, value in message.items() if value not in (None, [])}
@@ -266,12 +267,12 @@ class _Chat:
         return [_Call(call) for call in calls]
 
     def answer(self, call: _Call, text: str) -> None:
-        """The answer to a call."""
+        """Add the answer to a call to the conversation."""
         self.messages.append({"role": "tool", "tool_call_id": call.id, "content": text})
 
 
 async def _make(calls: list[_Call], play: Play, tools: _NamedTools, chat: _Chat) -> bool:
-    """Make the calls of one message in their order; whether the episode is over. Each gets an answer in any case."""
+    """Make the calls of one message in order and answer each; return True if the episode is over."""
     over = False
     for call in calls:
         if call.arguments is None:
@@ -283,7 +284,7 @@ async def _make(calls: list[_Call], play: Play, tools: _NamedTools, chat: _Chat)
             chat.answer(call, _OVER)
             continue
         try:
-            # The server keeps the deadline: a call that is given up here would lose the session with its score.
+            # The server enforces the deadline: cancelling the call here would lose the session and its score.
             result = await play.env.call_tool(tools.own(call.name), call.arguments, timeout_s=play.left_s)
         except EpisodeDone:
             over = True
@@ -298,7 +299,7 @@ async def _make(calls: list[_Call], play: Play, tools: _NamedTools, chat: _Chat)
 
 
 def _ended(acted: Acted, message: dict[str, Any], finish_reason: Any) -> Acted:
-    """How it went for a model that called no tool in its last message."""
+    """Return the outcome after a message without tool calls."""
     if message.get("refusal") or finish_reason == "content_filter":
         return acted.fail(Failure.MODEL_REFUSED)
     return acted.fail(Failure.CUT_SHORT) if finish_reason == "length" else acted

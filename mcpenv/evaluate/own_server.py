@@ -1,6 +1,6 @@
-"""OwnServer: an environment served for one evaluation, in a process of its own that ends with it, however it ends.
+"""The server process of one evaluation, which ends when the evaluation's process ends, in any way.
 
-This module is both ends: `OwnServer` starts the process, `main` is what runs there.
+`OwnServer` starts the process, and `main` runs in it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ SHUTDOWN_S = 5.0
 
 
 class OwnServer:
-    """The process. Its control plane wants a token that the agents do not have; they get addresses of episodes only.
+    """The server process. Agents do not have its control token and get only the URLs of episodes.
 
     Args:
-        target: as the command line takes it.
+        target: TARGET as on the command line.
         settings: ``name=value`` each, for the constructor or factory.
-        tasks: a file of tasks that takes the place of the environment's.
-        control_token: what its control plane wants.
-        log: what it and the environment print is added to this file.
+        tasks: a file of tasks to use instead of the environment's own.
+        control_token: the token that its control plane requires.
+        log: the file to which the output of the server and the environment is appended.
     """
 
     def __init__(self, target: str, settings: Sequence[str], tasks: Path | None, control_token: str, log: Path) -> None:
@@ -52,33 +52,33 @@ class OwnServer:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                # Ctrl-C is for the evaluation, which then ends this.
+                # Ctrl-C must reach the evaluation only, which then ends this process.
                 start_new_session=True,
             )
         assert self._process.stdin is not None
-        # Not among the arguments, which everybody on this machine sees.
-        with contextlib.suppress(BrokenPipeError):  # it is dead already; `url` says so
+        # Not as an argument, because every user of this machine can see those.
+        with contextlib.suppress(BrokenPipeError):  # the process has ended; `url` reports it
             self._process.stdin.write(json.dumps(job).encode() + b"\n")
             self._process.stdin.flush()
 
     def url(self) -> str:
-        """Where it serves; blocks until it does.
+        """Block until the server accepts connections, and return its URL.
 
         Raises:
-            ConfigurationError: it does not start; the text is its own.
+            ConfigurationError: the server does not start. The text is the server's own error message.
         """
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         try:
             said = json.loads(line)
         except ValueError:
-            raise ConfigurationError("the environment's server ended while it started; its log says why") from None
+            raise ConfigurationError("the environment's server ended while it started; see its log") from None
         if "error" in said:
             raise ConfigurationError(said["error"])
         return f"http://127.0.0.1:{said['port']}"
 
     def stop(self) -> None:
-        """End it, and its environments; it is killed if that takes too long. Harmless twice."""
+        """Stop the server and its environments; kill it after `STOP_TIMEOUT_S` seconds. Idempotent."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         try:
@@ -93,7 +93,7 @@ class OwnServer:
 
 
 def main() -> int:
-    """Serve what the first line of stdin says until stdin ends; tells the port, or why not, on stdout."""
+    """Serve the job in the first line of stdin until stdin is closed; write the port or an error to stdout."""
     told, job = _streams()
     asked = json.loads(job.readline())
     _end_with(job)
@@ -119,7 +119,7 @@ def main() -> int:
 
 
 def _streams() -> tuple[TextIO, TextIO]:
-    """Where to tell, and where the job comes from; whatever the environment prints or reads goes elsewhere."""
+    """Return this process's stdout and stdin, and redirect those of user code to stderr and the null device."""
     told, job = os.fdopen(os.dup(1), "w"), os.fdopen(os.dup(0))
     os.dup2(2, 1)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -133,12 +133,12 @@ def _tell(told: TextIO, what: dict[str, Any]) -> None:
 
 
 def _end_with(job: TextIO) -> None:
-    """End this process when whoever started it closes the pipe, as its death does."""
+    """End this process when the parent process closes the pipe or ends."""
 
     def wait() -> None:
         job.read()
         os.kill(os.getpid(), signal.SIGTERM)
-        # An environment that will not close must not outlive the evaluation.
+        # An environment whose close blocks must not outlive the evaluation.
         threading.Event().wait(STOP_TIMEOUT_S)
         os._exit(1)
 

@@ -1,4 +1,4 @@
-"""Plan: which episodes an evaluation has, each a sample of a task or of a seed."""
+"""Plans: the episodes of an evaluation, each a sample of a task or of a seed."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from mcpenv_client.tasks import Task
 
 
 class Key(NamedTuple):
-    """What makes an episode of an evaluation the one that it is.
+    """The key that identifies an episode in an evaluation.
 
     Attributes:
-        task: the task's id; None for an environment without tasks, whose episodes are told apart by ``seed``.
-        split: that of the task.
-        seed: None for a task, which brings its own.
-        sample: 0-based.
+        task: the task's id; None for an environment without tasks, whose episodes differ by ``seed``.
+        split: the task's split; None without a task.
+        seed: None with a task, which has its own seed.
+        sample: the number of the sample, from 0.
     """
 
     split: str | None
@@ -28,7 +28,7 @@ class Key(NamedTuple):
 
     @property
     def unit(self) -> tuple[str | None, str | None, int | None]:
-        """What its samples are samples of."""
+        """The key of the task or seed, without the sample."""
         return self[:3]
 
     def __str__(self) -> str:
@@ -38,11 +38,11 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Planned:
-    """An episode that is to be played.
+    """A planned episode.
 
     Attributes:
-        full_reward: what a solved task is worth (`worth_of`); None where there is no task.
-        digest: of the task as it is now; None where there is none.
+        full_reward: the worth of a solved task (`worth_of`); None without a task.
+        digest: the hash of the task's present definition; None without a task.
     """
 
     key: Key
@@ -51,12 +51,12 @@ class Planned:
 
 
 def chosen(size: int, n: int | None, seed: int | None) -> list[int]:
-    """Which tasks of a split are played. A larger ``n`` keeps those of a smaller.
+    """Return the indices of the tasks to play. A larger ``n`` includes those of a smaller one.
 
     Args:
-        size: how many there are.
-        n: how many are wanted; None for all.
-        seed: draws them at random; None takes the first ones.
+        size: number of tasks in the split.
+        n: number of tasks to play; None for all.
+        seed: the seed of a random choice; None chooses the first ones.
     """
     indices = list(range(size))
     if seed is not None:
@@ -65,13 +65,13 @@ def chosen(size: int, n: int | None, seed: int | None) -> list[int]:
 
 
 def samples_of(tasks: Iterable[Task], k: int) -> list[Planned]:
-    """``k`` samples of each task, first one of every task: what is stopped early has seen most of them."""
+    """Return ``k`` samples of each task, sample by sample, so that an interrupted run has played most tasks."""
     firsts = [Planned(Key(task.split, task.id, None, 0), task.reward_range[1], _digest(task)) for task in tasks]
     return [replace(first, key=first.key._replace(sample=sample)) for sample in range(k) for first in firsts]
 
 
 def of_seeds(n: int, k: int, seed: int) -> list[Planned]:
-    """``k`` samples each of the ``n`` seeds from ``seed`` on."""
+    """Return ``k`` samples of each of the ``n`` seeds from ``seed`` on, sample by sample."""
     return [Planned(Key(None, None, each, sample)) for sample in range(k) for each in range(seed, seed + n)]
 
 

@@ -1,4 +1,4 @@
-"""Plots: the figures of an evaluation as SVG, to stand in a page. Needs ``mcpenv[eval]``."""
+"""Plots: the figures of an evaluation as SVG for an HTML page. Requires ``mcpenv[eval]``."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .summary import Summary
 
 BLUE, GREY, RED = "#2563eb", "#94a3b8", "#dc2626"
 WIDTH, HEIGHT = 4.6, 2.7
-"""Inches; the page scales them."""
+"""The size of a plot in inches; the page scales it."""
 
 _MANY_BINS = 20
 _FEW = 5
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 _STYLE: dict[Any, Any] = {
-    # Text stays text: smaller, and in the page's own font.
+    # Keep text as text, which is smaller than paths and uses the page's font.
     "svg.fonttype": "none",
     "font.family": "sans-serif",
     "font.size": 9,
@@ -40,34 +40,33 @@ _STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Plot:
-    """One figure, as an ``svg`` element, and what it shows in words."""
+    """The plot as an ``svg`` element, with a caption."""
 
     svg: str
     words: str
 
 
 def plots_of(summary: Summary, results: Sequence[EpisodeResult]) -> Iterator[Plot]:
-    """Those for which there is something to show. No text of a task is in them."""
+    """Yield the plots that have data. They contain no text of tasks, agents or models."""
     returns = [result.score for result in results if result.score is not None]
     kinds = [(kind.replace("_", " "), count) for kind, count in summary.failures.items()]
     if summary.not_passed:
         kinds.append(("not passed", summary.not_passed))
     if summary.pass_at:
-        words = "How likely at least one of k samples of a task passes, with 95 % intervals."
+        words = "Probability that at least one of k samples of a task passes, with 95 % intervals."
         yield Plot(_svg("pass@k", lambda axes: _pass_at(axes, summary)), words)
     if returns:
-        words = f"How many of {len(returns)} scored episodes had which return."
+        words = f"Returns of {len(returns)} scored episodes."
         yield Plot(_svg("Returns", lambda axes: _histogram(axes, returns, "return")), words)
     if results:
-        words = f"How many of {len(results)} episodes took how many steps."
+        words = f"Steps of {len(results)} episodes."
         yield Plot(_svg("Steps", lambda axes: _histogram(axes, [result.steps for result in results], "steps")), words)
     if kinds:
-        yield Plot(_svg("Failures", lambda axes: _failures(axes, kinds)), "Episodes by what went wrong.")
+        yield Plot(_svg("Failures", lambda axes: _failures(axes, kinds)), "Episodes by failure.")
 
 
 def _svg(title: str, draw: Callable[[Axes], None]) -> str:
-    # Not by pyplot, which keeps what it made, and belongs to one thread. Ids are made of the salt: no two plots of a
-    # page may share them.
+    # Not pyplot, which keeps its figures and is not thread-safe. The salt makes the ids of a page's plots distinct.
     with rc_context({**_STYLE, "svg.hashsalt": title}):
         figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
         axes = figure.subplots()
@@ -75,7 +74,7 @@ def _svg(title: str, draw: Callable[[Axes], None]) -> str:
         draw(axes)
         text = io.StringIO()
         figure.savefig(text, format="svg", transparent=True, metadata=_NO_METADATA)
-    # What comes before is for a file of its own.
+    # Drop the XML prologue, which an element in a page must not have.
     return text.getvalue()[text.getvalue().index("<svg") :]
 
 
@@ -96,7 +95,7 @@ def _pass_at(axes: Axes, summary: Summary) -> None:
 def _histogram(axes: Axes, values: Sequence[float], name: str) -> None:
     different = sorted(set(values))
     if len(different) <= _MANY_BINS:
-        # Each value its own bar: most returns are 0 or 1, and bins between them would be invented.
+        # One bar for each value: most returns are 0 or 1, and bins between them would mislead.
         gaps = [after - before for before, after in pairwise(different)]
         wide = 0.8 if len(different) > _FEW else 0.4
         axes.bar(different, [values.count(each) for each in different], width=wide * min(gaps, default=1.0), color=BLUE)

@@ -1,4 +1,4 @@
-"""ProgramAgent: any program that acts as an MCP client, started anew for each episode."""
+"""The agent that is a program: an MCP client, started once for each episode."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ PROMPT = "MCPENV_PROMPT"
 TASK_ID = "MCPENV_TASK_ID"
 
 MAX_VARIABLE = 100_000
-"""Bytes of a prompt in an argument or a variable; systems take no more than 128 KiB, and say so in riddles."""
+"""Maximum bytes of a prompt in an environment variable. Systems limit one to 128 KiB, with unclear errors."""
 
 MAX_LINE = 200
-"""Characters of its last line that a failure quotes."""
+"""Maximum characters of a program's last line that a failure quotes."""
 
 MAX_TAIL = 4096
 
 KILL_AFTER_S = 5.0
-"""Between asking a program to end and killing it."""
+"""Seconds between SIGTERM and SIGKILL to a program."""
 
 _PLACE = re.compile(r"\{(mcp_url|prompt|task_id)\}")
 _LIKE_A_PLACE = re.compile(r"(?<!\$)\{[\w-]*(?:url|prompt|task)[\w-]*\}")
@@ -47,17 +47,17 @@ _NOT_FOR_AGENTS = ("MCPENV_CONTROL_TOKEN", "MCPENV_AGENT_TOKENS")
 
 @dataclass
 class ProgramAgent:
-    """A program that plays: it gets the URL of the episode's MCP server and the prompt, and exits when it is done.
+    """The agent that runs a program with the URL of the episode's MCP server and the prompt, until it exits.
 
-    ``{mcp_url}``, ``{prompt}`` and ``{task_id}`` in the command are filled in, each within one argument, whatever it
-    holds; no shell reads the command. The same are in its environment as MCPENV_MCP_URL, MCPENV_PROMPT (if it fits)
-    and MCPENV_TASK_ID. A command without ``{prompt}`` gets the prompt on stdin, any other an empty stdin: programs such
-    as ``claude -p`` and ``codex exec`` add what they find there to the prompt in their arguments. What it prints is
-    kept. It is the leader of a process group, which ends as a whole.
+    ``{mcp_url}``, ``{prompt}`` and ``{task_id}`` in the command are replaced, each within one argument; no shell reads
+    the command. The environment variables MCPENV_MCP_URL, MCPENV_PROMPT (if it fits) and MCPENV_TASK_ID have the same
+    values. A command without ``{prompt}`` gets the prompt on stdin. With ``{prompt}`` stdin is empty, because programs
+    such as ``claude -p`` and ``codex exec`` append stdin to the prompt in their arguments. The program's output is
+    stored. The program leads a process group, which is ended as a whole.
 
     Args:
-        command: as a shell would split it.
-        grace_s: seconds that the program may go on when the episode is over, of which nobody tells it but the tools.
+        command: the command line, split as a shell would.
+        grace_s: seconds for which the program may run on after the episode's end, which it learns only from tools.
 
     Raises:
         ConfigurationError: the command cannot be split, or its program is not found.
@@ -76,21 +76,21 @@ class ProgramAgent:
         for found in _LIKE_A_PLACE.findall(self.command):
             if _PLACE.fullmatch(found) is None:
                 known = "{mcp_url}, {prompt} and {task_id} are"
-                warnings.warn(f"agent {self.command!r}: {found} is not filled in; {known}", stacklevel=3)
+                warnings.warn(f"agent {self.command!r}: {found} is not a placeholder; {known}", stacklevel=3)
         if "{" not in self._words[0] and shutil.which(self._words[0]) is None:
             raise ConfigurationError(f"agent {self.command!r}: there is no program {self._words[0]!r}")
 
     def described(self) -> dict[str, Any]:
-        """What it is."""
+        """Return the agent's settings as plain JSON data."""
         return {"kind": "program", "command": self.command}
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Nothing is shared by its episodes."""
+        """Do nothing: episodes share no resources."""
         yield
 
     async def act(self, play: Play) -> Acted:
-        """Play one episode: until the program exits, or ``grace_s`` after the episode's end, or to the deadline.
+        """Play one episode until the program exits, ``grace_s`` after the episode's end, or until the deadline.
 
         Cancelling kills the program.
 
@@ -124,13 +124,13 @@ class ProgramAgent:
 
 
 def _filled(word: str, play: Play) -> str:
-    """An argument with its placeholders filled in; what was filled in is not read again."""
+    """Return an argument with its placeholders replaced, in one pass, so that values are not searched for more."""
     values = {"mcp_url": play.mcp_url, "prompt": play.prompt, "task_id": play.task_id}
     return _PLACE.sub(lambda found: values[found.group(1)], word)
 
 
 def _environment(play: Play) -> dict[str, str]:
-    """This process's, without what an agent must not have, and with where to play."""
+    """Return this process's environment variables without tokens that agents must not have, and with the episode's."""
     variables = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_AGENTS}
     variables |= {MCP_URL: play.mcp_url, TASK_ID: play.task_id}
     if len(play.prompt.encode()) <= MAX_VARIABLE:
@@ -140,7 +140,7 @@ def _environment(play: Play) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _stdin(text: str) -> Iterator[IO[bytes] | int]:
-    """What a program reads there: a file, because a pipe wants somebody who writes as fast as it reads."""
+    """Yield a program's stdin with ``text``: a file, because a pipe would need a task that writes to it."""
     if not text:
         yield subprocess.DEVNULL
         return
@@ -153,12 +153,12 @@ def _stdin(text: str) -> Iterator[IO[bytes] | int]:
 async def _watched(
     exited: asyncio.Future[int], over: asyncio.Future[StepResult[Any]], play: Play, grace_s: float
 ) -> Acted:
-    """How the play went, when the program has exited, or the episode and its grace are over, or the time is up."""
+    """Wait until the program exits, the grace after the episode's end is over, or the deadline; return the outcome."""
     either: set[asyncio.Future[Any]] = {exited, over}
     await asyncio.wait(either, timeout=play.left_s, return_when=asyncio.FIRST_COMPLETED)
     acted = Acted()
     if over.done():
-        over.result()  # raises what became of the session
+        over.result()  # raises if the session is lost
         await asyncio.wait({exited}, timeout=min(grace_s, play.left_s))
         return acted
     if not exited.done():
@@ -172,11 +172,11 @@ async def _watched(
 
 
 async def _end_group(group: int, exited: asyncio.Future[int]) -> None:
-    """End a program and all that it started."""
+    """End a program and all processes of its group."""
     if not exited.done():
         _signal(group, signal.SIGTERM)
         await asyncio.wait({exited}, timeout=KILL_AFTER_S)
-    # Also when it has exited: what it left behind would go on acting.
+    # Also after the program has exited: its child processes could go on acting.
     _signal(group, signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
     await exited
 
@@ -184,7 +184,7 @@ async def _end_group(group: int, exited: asyncio.Future[int]) -> None:
 def _signal(group: int, number: signal.Signals) -> None:
     with contextlib.suppress(
         ProcessLookupError, PermissionError
-    ):  # all of it is gone; macOS says the second of zombies
+    ):  # the group has ended; macOS raises the second for zombies
         if sys.platform == "win32":
             os.kill(group, number)
         else:
@@ -199,7 +199,7 @@ def _signal_name(number: int) -> str:
 
 
 def _last_line(output: Path) -> str:
-    """The last line with words in it that a program printed, shortened."""
+    """Return the last printed line that has a letter or digit, shortened; empty if there is none."""
     with output.open("rb") as file:
         file.seek(max(output.stat().st_size - MAX_TAIL, 0))
         lines = file.read().decode("utf-8", "replace").split("\n")

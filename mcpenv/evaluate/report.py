@@ -1,4 +1,4 @@
-"""Report: an evaluation as one HTML page that needs nothing else. Needs ``mcpenv[eval]``."""
+"""Reports: an evaluation as one self-contained HTML page. Requires ``mcpenv[eval]``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEMPLATE = "report.html.j2"
 
 
 def write_report(evaluated: Evaluated) -> Path:
-    """Write the page into the evaluation's folder; its path."""
+    """Write the report to the evaluation's folder and return its path."""
     file, whole = evaluated.directory / REPORT, evaluated.directory / f".{REPORT}-{secrets.token_hex(4)}"
     whole.write_text(report_of(evaluated), encoding="utf-8")
     os.replace(whole, file)
@@ -28,13 +28,13 @@ def write_report(evaluated: Evaluated) -> Path:
 
 
 def report_of(evaluated: Evaluated) -> str:
-    """The page. Whatever models, agents and tasks wrote is text in it, never markup."""
+    """Return the report as HTML. Texts of models, agents and tasks are escaped."""
     environment = Environment(
         loader=PackageLoader("mcpenv.evaluate", ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters.update(number=_number, estimate=_estimate, words=_words)
     summary = evaluated.summary
-    # Matplotlib escapes what it draws.
+    # Matplotlib escapes the texts that it draws.
     plots = [(Markup(plot.svg), plot.words) for plot in plots_of(summary, evaluated.results)]
     return environment.get_template(TEMPLATE).render(
         settings=evaluated.settings,
@@ -63,7 +63,7 @@ def _words(name: str) -> str:
 
 
 def _flat(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Settings as lines, those that say something."""
+    """Yield the names and values of settings that are set, nested ones with a prefix."""
     for name, value in settings.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name} ")

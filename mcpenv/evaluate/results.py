@@ -1,4 +1,4 @@
-"""Results: what became of each episode, a line of JSON each, appended when it is over."""
+"""Results: one line of JSON for each episode, appended when the episode is over."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ RESULTS = "results.jsonl"
 
 
 class Failure(StrEnum):
-    """Why an episode did not come to a good end by itself."""
+    """The kind of failure that ended an episode."""
 
     AGENT_CRASHED = "agent_crashed"
-    """The agent's program could not be run, or ended with another status than 0."""
+    """The agent's program could not be run, or exited with a status other than 0."""
     MALFORMED_TOOL_CALL = "malformed_tool_call"
-    """The model made one call after the other that cannot be read."""
+    """The model made no call that can be parsed in several turns in a row."""
     MODEL_REFUSED = "model_refused"
-    """The model would not answer, or its endpoint would not let it."""
+    """The model refused to answer, or its endpoint's content filter stopped it."""
     CUT_SHORT = "cut_short"
-    """An answer of the model ended at its limit of tokens."""
+    """An answer of the model reached the limit of tokens."""
     CONVERSATION_REJECTED = "conversation_rejected"
-    """The endpoint did not take the conversation as it had become; mostly because it is too long."""
+    """The endpoint rejected the conversation, usually because it is too long."""
     OUT_OF_TURNS = "out_of_turns"
-    """The model still called tools in its last turn."""
+    """The model still called tools in the last turn that it had."""
     TIMEOUT = "timeout"
-    """The agent was not done in time."""
+    """The agent was not done before the deadline."""
     TRUNCATED = "truncated"
-    """A limit of the environment or of the task ended it."""
+    """A limit of the environment or of the task ended the episode."""
     MODEL_ERROR = "model_error"
     """The endpoint did not answer. There is no score."""
     ENVIRONMENT_ERROR = "environment_error"
@@ -50,26 +50,26 @@ class Failure(StrEnum):
 
 
 UNSCORED = frozenset({Failure.MODEL_ERROR, Failure.ENVIRONMENT_ERROR})
-"""Failures that say nothing of the agent: such episodes are in no figure, and may be played again."""
+"""Failures not caused by the agent. Such episodes have no score and may be played again."""
 
 
 @dataclass(frozen=True)
 class EpisodeResult:
-    """What became of one episode.
+    """The result of one episode.
 
     Attributes:
-        score: its return; None if nothing scored it, or one of `UNSCORED` happened.
-        verified: what its end was verified to be worth; None if nothing verified it.
-        full_reward: the worth of a solved task, None without a task.
-        digest: of the task as it was.
-        components: sums of the named parts of its rewards.
-        steps: of the environment, calls that it refused included.
-        turns: answers of the model; None for a program.
-        malformed_calls: calls that could not be read; the model was told so, and they are no steps.
-        detail: of the failure, in one line.
+        score: its return; None if it was not scored, or its failure is one of `UNSCORED`.
+        verified: the value of the verifier at its end; None if there was no verifier.
+        full_reward: the worth of a solved task; None without a task.
+        digest: the hash of the task's definition when it was played.
+        components: sums of the named components of its rewards.
+        steps: number of steps, including calls that the environment refused.
+        turns: number of answers of the model; None for a program.
+        malformed_calls: number of calls that could not be parsed. They are answered with an error and are not steps.
+        detail: the failure's details, in one line.
         started_at: seconds since the epoch, UTC.
         duration_s: seconds from the reset to the end.
-        prompt_tokens, completion_tokens: as the endpoint counts them; None for a program.
+        prompt_tokens, completion_tokens: as counted by the endpoint; None for a program.
     """
 
     split: str | None
@@ -97,37 +97,37 @@ class EpisodeResult:
 
     @property
     def key(self) -> Key:
-        """Which episode of the plan it is; the seed of a task's episode is no part of that."""
+        """The key of the episode in the plan, without the seed if it has a task."""
         return Key(self.split, self.task, self.seed if self.task is None else None, self.sample)
 
     @property
     def unscored(self) -> bool:
-        """Whether it says nothing of the agent."""
+        """The episode has a failure that was not caused by the agent."""
         return self.failure in UNSCORED
 
     def passed(self, threshold: float | None) -> bool | None:
-        """Whether its return reaches the threshold; None if nobody knows.
+        """Return True if the return reaches the threshold; None if the episode has no score or no threshold.
 
-        By default: whether what its end was verified to be worth, or else its return, reaches the task's full reward.
+        Without a threshold, the verified value, or else the return, is compared with the task's full reward.
         """
         wanted = self.full_reward if threshold is None else threshold
         if wanted is None or self.score is None or self.unscored:
             return None
         worth = self.score if threshold is not None or self.verified is None else self.verified
-        # Sums of rewards are seldom exact.
+        # Sums of rewards have rounding errors.
         return worth >= wanted - 1e-9
 
     def to_plain(self) -> dict[str, Any]:
-        """As it stands in the file."""
+        """Return the result as plain JSON data, as in the file."""
         plain = asdict(self)
         return {"return" if name == "score" else name: value for name, value in plain.items()}
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> EpisodeResult:
-        """The result of `to_plain`.
+        """Convert the output of `to_plain` to a result.
 
         Raises:
-            pydantic.ValidationError: it does not fit.
+            pydantic.ValidationError: the data is not a result.
         """
         return _ADAPTER.validate_python({"score" if name == "return" else name: plain[name] for name in plain})
 
@@ -136,12 +136,13 @@ _ADAPTER = TypeAdapter(EpisodeResult)
 
 
 def read_results(directory: Path) -> list[EpisodeResult]:
-    """The results in a folder, in the order in which episodes ended; the later one of an episode played again.
+    """Return the results in a folder, in the order in which the episodes ended.
 
-    A last line without its end is the work of a crash, and no result.
+    Of an episode that was played again, only the latest result is returned. A last line without a newline, left by a
+    crash, is ignored.
 
     Raises:
-        ConfigurationError: a line is no result.
+        ConfigurationError: a line is not a result.
     """
     file = directory / RESULTS
     latest: dict[Key, EpisodeResult] = {}
@@ -151,7 +152,7 @@ def read_results(directory: Path) -> list[EpisodeResult]:
         except ValidationError as error:
             raise ConfigurationError(f"{file}:{number}: {describe_faults(error)}") from error
         except (ValueError, TypeError, AttributeError) as error:
-            raise ConfigurationError(f"{file}:{number}: is no result of mcpenv eval") from error
+            raise ConfigurationError(f"{file}:{number}: not a result of mcpenv eval") from error
         latest.pop(result.key, None)
         latest[result.key] = result
     return list(latest.values())
@@ -166,10 +167,10 @@ def _whole_lines(file: Path) -> Iterator[bytes]:
 
 
 class ResultsFile:
-    """Appends results, each by one write. One at a time has the file open.
+    """The file of results, locked while it is open. Each result is appended by one write.
 
     Raises:
-        ConfigurationError: another evaluation writes there.
+        ConfigurationError: another evaluation has the file open.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -182,11 +183,11 @@ class ResultsFile:
             raise
 
     def _cut_torn_line(self, file: Path) -> None:
-        """What is appended must begin a line of its own."""
+        """Remove an incomplete last line, so that the next result starts a line."""
         os.ftruncate(self._descriptor, file.read_bytes().rfind(b"\n") + 1)
 
     def append(self, result: EpisodeResult) -> None:
-        """One more line, on the disk when this returns."""
+        """Append a result; it is on disk when this returns."""
         line = json.dumps(result.to_plain(), ensure_ascii=False, allow_nan=False).encode() + b"\n"
         written = os.write(self._descriptor, line)
         if written != len(line):
@@ -194,11 +195,11 @@ class ResultsFile:
         os.fsync(self._descriptor)
 
     def clear(self) -> None:
-        """Drop all lines."""
+        """Remove all lines."""
         os.ftruncate(self._descriptor, 0)
 
     def close(self) -> None:
-        """Let others write."""
+        """Close the file, which releases its lock."""
         os.close(self._descriptor)
 
 
@@ -208,4 +209,4 @@ def _lock(descriptor: int, directory: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise ConfigurationError(f"{directory}: another evaluation writes there; use another folder") from error
+        raise ConfigurationError(f"{directory}: another evaluation is using this folder; use another --out") from error

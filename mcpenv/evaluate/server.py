@@ -1,4 +1,4 @@
-"""Server: where the episodes of an evaluation run, and what it says of itself."""
+"""Servers: find or start the server of an evaluation, and read its description."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from ..targets import is_url
 from .own_server import OwnServer
 
 CONNECT_S = 15.0
-"""How long the server may take to answer at first."""
+"""Timeout of HTTP requests about the server itself, in seconds."""
 
 CAPACITY_S = 60.0
-"""How long an episode waits for its session: the one before it may still be closing."""
+"""Seconds that an episode waits for a free session: the previous session may still be closing."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """A server whose control plane can be used.
+    """The server of an evaluation, whose control plane is accessible.
 
     Attributes:
-        url: its base.
-        control_token: what its control plane wants; None for nothing.
-        name, version, description: the environment's.
-        has_tasks: whether it has any, to be asked for.
-        slots: sessions at a time.
-        free: of which nobody has now.
+        url: its base URL.
+        control_token: the token for its control plane; None if it requires none.
+        name, version, description: those of the environment.
+        has_tasks: True if the environment has tasks.
+        slots: maximum concurrent sessions.
+        free: number of sessions that were free at the start.
     """
 
     url: str
@@ -54,14 +54,14 @@ class Server:
     free: int
 
     def client(self) -> EnvClient:
-        """A session of its own, not yet connected."""
+        """Return a client for a new session, not yet connected."""
         return EnvClient(self.url, headers=_headers(self.control_token), capacity_timeout_s=CAPACITY_S)
 
     async def check(self) -> None:
-        """Whether it is there.
+        """Raise if the server does not answer.
 
         Raises:
-            ConnectionFailed: it is not.
+            ConnectionFailed: the server cannot be reached.
         """
         async with _http(self.url, self.control_token) as http:
             try:
@@ -71,7 +71,7 @@ class Server:
 
     @property
     def shown(self) -> str:
-        """Its URL as it may stand in a message."""
+        """The URL without a password, for messages."""
         return without_password(self.url)
 
 
@@ -84,18 +84,18 @@ async def served(
     control_token: str | None = None,
     log: Path,
 ) -> AsyncIterator[Server]:
-    """A server of ``target``: the one at that URL, or one that is started for the time of the block.
+    """Yield the server at the URL ``target``, or start one for the duration of the block.
 
     Args:
-        target: a URL, what the command line takes as TARGET, or a class, which is served in a thread of this process.
+        target: a URL, a TARGET of the command line, or a class, which is served in a thread of this process.
         settings: ``name=value`` each, for a target's constructor.
-        tasks: a file of tasks that takes the place of the target's own.
-        control_token: the one of the server at a URL.
-        log: what a process of its own prints is added to this file.
+        tasks: a file of tasks to use instead of the target's own.
+        control_token: the token of the server at a URL.
+        log: the file to which the output of a server process is appended.
 
     Raises:
-        ConnectionFailed: nobody listens at the URL.
-        ConfigurationError: the target cannot be served, or the server has no control plane for us.
+        ConnectionFailed: no server of mcpenv answers at the URL.
+        ConfigurationError: the target cannot be served, or the server's control plane is not accessible.
     """
     async with contextlib.AsyncExitStack() as stack:
         if isinstance(target, str) and is_url(target):
@@ -108,12 +108,14 @@ async def served(
         token = secrets.token_urlsafe(24)
         if isinstance(target, str):
             own = OwnServer(target, settings, tasks, token, log)
-            # Its end may take seconds, in which other things here end too.
+            # In a thread, because stopping may take seconds.
             stack.push_async_callback(asyncio.to_thread, own.stop)
             url = await asyncio.to_thread(own.url)
         else:
             if settings or tasks is not None:
-                raise ConfigurationError("a class has its settings and tasks; settings and tasks are for a TARGET")
+                raise ConfigurationError(
+                    "settings and tasks cannot be given for a class, which has its own; name a TARGET instead"
+                )
             config = replace(ServerConfig(), control_token=token, require_handle=True)
             url = stack.enter_context(serving(target, config))
         yield await _described(url, token)
@@ -144,7 +146,7 @@ async def _described(url: str, control_token: str | None) -> Server:
     try:
         slots, active = int(capacity["max_sessions"]), int(capacity["active_sessions"])
     except (KeyError, TypeError, ValueError) as error:
-        raise ConnectionFailed(shown, "what it says of its capacity is not what mcpenv's servers say") from error
+        raise ConnectionFailed(shown, "its answer about capacity is not that of an mcpenv server") from error
     version = metadata.get("version")
     return Server(
         url=url,
@@ -165,12 +167,14 @@ async def _object(http: httpx.AsyncClient, shown: str, path: str) -> dict[str, A
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ConnectionFailed(shown, str(error) or type(error).__name__) from error
     except ValueError as error:
-        raise ConnectionFailed(shown, f"{path} is no JSON; is it a server of mcpenv?") from error
+        raise ConnectionFailed(shown, f"{path} is not JSON; is it a server of mcpenv?") from error
     if reply.status_code == httpx.codes.UNAUTHORIZED:
-        raise ConfigurationError(f"{shown}: it wants its control token (--control-token-file, or MCPENV_CONTROL_TOKEN)")
+        raise ConfigurationError(
+            f"{shown}: it requires its control token (--control-token-file, or MCPENV_CONTROL_TOKEN)"
+        )
     if reply.status_code == httpx.codes.NOT_FOUND:
         raise ConfigurationError(
-            f"{shown}: there is no {path}: it is not in simulation mode, or its control plane has another address"
+            f"{shown}: it has no {path}: it is not in simulation mode, or its control plane has another URL"
         )
     if not isinstance(body, dict):
         raise ConfigurationError(f"{shown}: it answered {path} with status {reply.status_code}")

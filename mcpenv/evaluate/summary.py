@@ -1,4 +1,4 @@
-"""Summary: the figures of an evaluation, all of them made from the results of its episodes."""
+"""Summaries: the figures of an evaluation, computed from the results of its episodes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .statistics import Interval, bootstrap, ks_shown, pass_at_k, wilson
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over tasks, and how sure it is.
+    """The mean over tasks, with its confidence interval.
 
     Attributes:
-        value: of each task the mean of its samples, of these the mean.
-        interval: has the true value 95 times of 100; None for fewer than two tasks.
-        tasks: how many it is made of.
+        value: the mean over tasks of the mean over each task's samples.
+        interval: the 95 % confidence interval. A bootstrap interval is None for fewer than two tasks.
+        tasks: number of tasks with a value.
     """
 
     value: float
@@ -29,15 +29,15 @@ class Estimate:
 
 @dataclass(frozen=True)
 class TaskSummary:
-    """What became of one task; of one seed, where there are no tasks.
+    """The figures of one task, or of one seed if there are no tasks.
 
     Attributes:
-        samples: episodes that are finished.
-        scored: of these, those that have a return.
-        passed: of these, those whose return reaches the threshold; None where there is none.
-        mean_return: of the scored ones; None without any.
-        mean_steps: of all samples.
-        failures: how many of each kind.
+        samples: number of finished episodes.
+        scored: number of finished episodes with a return.
+        passed: number of scored episodes that passed; None if there is no threshold.
+        mean_return: mean of the scored episodes; None if there are none.
+        mean_steps: mean of all finished episodes.
+        failures: number of episodes by kind of failure.
     """
 
     name: str
@@ -52,25 +52,25 @@ class TaskSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """The figures. Episodes without a score are in none but the counts.
+    """The figures of an evaluation. Returns and pass rates leave out episodes without a score.
 
     Attributes:
-        planned: episodes that there are to be.
-        finished: episodes that are over.
-        scored: finished episodes that have a return.
-        passed: scored episodes whose return reaches the threshold; None where there is none.
-        mean_return: with a bootstrap interval over tasks.
-        pass_at: by k; that of 1 with Wilson's interval for as many trials as there are tasks, the others with a
-            bootstrap interval over tasks. Of tasks that have at least k scored samples.
-        components: means of the named parts over the scored episodes that have them.
-        mean_steps, median_steps, max_steps, mean_duration_s: of all finished episodes.
-        mean_turns: answers of a model; None for other agents.
-        malformed_calls: of all finished episodes.
-        failures: how many finished episodes had each kind, most frequent first.
-        not_passed: episodes without a failure that did not pass.
-        prompt_tokens, completion_tokens: of all finished episodes; None if nobody counted.
+        planned: number of planned episodes.
+        finished: number of finished episodes.
+        scored: number of finished episodes with a return.
+        passed: number of scored episodes that passed; None if there is no threshold.
+        mean_return: the mean return, with a bootstrap interval over tasks.
+        pass_at: pass@k by k, over tasks with at least k scored samples. pass@1 has Wilson's interval with as many
+            trials as there are tasks, the others a bootstrap interval over tasks.
+        components: means of the named components over the scored episodes that have them.
+        mean_steps, median_steps, max_steps, mean_duration_s: over all finished episodes.
+        mean_turns: mean number of answers of a model; None for other agents.
+        malformed_calls: total of all finished episodes.
+        failures: number of finished episodes by kind of failure, most frequent first.
+        not_passed: number of episodes that did not pass but have no failure.
+        prompt_tokens, completion_tokens: totals of all finished episodes; None if not counted.
         tasks: in the order of the plan.
-        pass_threshold: the one that was asked for; None for each task's full reward.
+        pass_threshold: the given threshold; None for each task's full reward.
     """
 
     planned: int
@@ -95,11 +95,11 @@ class Summary:
 
     @property
     def unscored(self) -> int:
-        """Episodes that say nothing of the agent, because the environment or the endpoint failed."""
+        """The number of episodes without a score because the environment or the endpoint failed."""
         return self.failures.get(Failure.ENVIRONMENT_ERROR, 0) + self.failures.get(Failure.MODEL_ERROR, 0)
 
     def to_plain(self) -> dict[str, Any]:
-        """As plain JSON data."""
+        """Return the figures as plain JSON data."""
         plain = asdict(self)
         plain["pass_at"] = {str(k): _plain(estimate) for k, estimate in self.pass_at.items()}
         plain["mean_return"] = None if self.mean_return is None else _plain(self.mean_return)
@@ -112,12 +112,12 @@ def _plain(estimate: Estimate) -> dict[str, Any]:
 
 
 def summarize(results: Iterable[EpisodeResult], planned: int, pass_threshold: float | None = None) -> Summary:
-    """The figures of finished episodes.
+    """Return the figures of finished episodes.
 
     Args:
         results: one for each finished episode.
-        planned: episodes that there are to be.
-        pass_threshold: the return from which on an episode has passed; None: each task's full reward.
+        planned: number of planned episodes.
+        pass_threshold: minimum return of an episode that passes; None for each task's full reward.
     """
     results = list(results)
     units: defaultdict[Any, list[EpisodeResult]] = defaultdict(list)
@@ -169,9 +169,9 @@ def _pass_at(passes: Sequence[Sequence[bool]]) -> dict[int, Estimate]:
     found = {}
     for k in ks_shown(max(map(len, passes), default=0)):
         rates = [pass_at_k(len(unit), sum(unit), k) for unit in passes if len(unit) >= k]
-        # Rounding in the sum of many rates must not put their mean beyond 1.
+        # Rounding errors could put the mean of many rates above 1.
         rate = min(fmean(rates), 1.0)
-        # Samples of one task are not independent of each other, so that the trials are the tasks.
+        # The trials are the tasks, because samples of one task are not independent of each other.
         interval = wilson(rate, len(rates)) if k == 1 else bootstrap(rates)
         found[k] = Estimate(rate, interval, len(rates))
     return found
