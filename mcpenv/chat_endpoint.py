@@ -1,4 +1,4 @@
-"""ChatEndpoint: whoever answers OpenAI's chat completions, asked until it answers well, or no more."""
+"""The client of an endpoint with OpenAI's chat completions API, with retries."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ logger = logging.getLogger("mcpenv")
 T = TypeVar("T")
 
 MAX_DELAY_S = 60.0
-"""Seconds between two tries at most, whatever the endpoint asks for."""
+"""Maximum seconds between two tries, even if the endpoint asks for more."""
 
 MAX_SAID = 300
-"""Characters of the endpoint's own words that an error quotes at most."""
+"""Maximum characters of the endpoint's own error message that an error quotes."""
 
 _AGAIN = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 
 
 class MalformedAnswer(Exception):
-    """An answer of which nothing can be made; the text says why, and quotes nothing of it."""
+    """The answer cannot be used. The text says why, and quotes nothing of the answer."""
 
 
 @dataclass(frozen=True)
 class ChatEndpoint:
-    """Where a model is asked.
+    """The endpoint of a model.
 
     Attributes:
-        base_url: as "https://api.openai.com/v1"; "/chat/completions" is added.
-        api_key_env: the environment variable that has the key; None for none. The key itself is nowhere kept.
-        timeout_s: seconds for one try.
-        tries: how often one request is made.
+        base_url: such as "https://api.openai.com/v1"; "/chat/completions" is added.
+        api_key_env: the environment variable with the key; None if no key is needed. The key itself is not stored.
+        timeout_s: timeout of one try, in seconds.
+        tries: maximum number of tries of a request.
         backoff_s: seconds before the second try, doubled for each further one, times a random number from 0.5 to 1.
     """
 
@@ -61,14 +61,14 @@ class ChatEndpoint:
 
     @property
     def url(self) -> str:
-        """Where requests go."""
+        """The URL of requests."""
         return self.base_url.rstrip("/") + "/chat/completions"
 
     def api_key(self) -> str | None:
-        """The key; None where none is wanted.
+        """Return the key; None if none is needed.
 
         Raises:
-            EndpointFailed: the variable has none.
+            EndpointFailed: the environment variable is not set or empty.
         """
         if self.api_key_env is None:
             return None
@@ -78,8 +78,8 @@ class ChatEndpoint:
         return key
 
     def http(self) -> httpx.AsyncClient:
-        """What `ask` asks with. Bound to the event loop in which it is first used."""
-        import httpx  # loaded on first use: every `import mcpenv` would pay for it
+        """Return an HTTP client for `ask`. It is bound to the event loop in which it is first used."""
+        import httpx  # imported on first use, to keep `import mcpenv` fast
 
         return httpx.AsyncClient(timeout=self.timeout_s, verify=_tls(), trust_env=not is_loopback(self.url))
 
@@ -90,15 +90,17 @@ class ChatEndpoint:
         read: Callable[[dict[str, Any]], T],
         on_try: Callable[[], None] = lambda: None,
     ) -> T:
-        """What ``read`` makes of the answer. Cancelling is safe; a request that was made counts at the endpoint.
+        """Send a request, retry it if needed, and return ``read(answer)``.
+
+        Cancelling is safe; the endpoint may still charge for a request that was sent.
 
         Args:
             body: the request, as JSON text.
-            read: raises `MalformedAnswer` for an answer of which nothing can be made; the same is asked again.
-            on_try: called before each try; what it raises is raised.
+            read: converts the answer. It raises `MalformedAnswer` for one that cannot be used, which is retried.
+            on_try: called before each try. Its exceptions are not caught.
 
         Raises:
-            EndpointFailed: it refused, or did not answer well however often it was asked.
+            EndpointFailed: the endpoint refused, or no try got an answer that can be used.
         """
         import httpx  # as in `http`
 
@@ -124,16 +126,16 @@ class ChatEndpoint:
                     status = response.status_code
                     said = _said(response.content, key)
                     raise EndpointFailed(f"the endpoint refused with status {status}", said, status)
-            logger.info("a model is asked again: %s", problem)
+            logger.info("a try of a request to a model failed: %s", problem)
             if attempt + 1 < self.tries:
                 await asyncio.sleep(delay_s(attempt, self.backoff_s, asked_for_s))
         raise EndpointFailed(f"{self.tries} tries, the last one: {problem}")
 
     def check(self, option: str) -> None:
-        """Refuse a base URL that cannot be asked.
+        """Raise if the base URL cannot be used.
 
         Raises:
-            ValueError: naming ``option``.
+            ValueError: the base URL is not an http(s) URL. The text names ``option``.
         """
         try:
             parts = urlsplit(self.base_url)
@@ -141,64 +143,64 @@ class ChatEndpoint:
         except ValueError:
             usable = False
         if not usable:
-            raise ValueError(f"{option} {self.base_url!r} is no http(s):// URL, such as https://api.openai.com/v1")
+            raise ValueError(f"{option} {self.base_url!r} is not an http(s):// URL, such as https://api.openai.com/v1")
 
 
 def message_in(answer: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-    """The one message of an answer, and why the model stopped there.
+    """Return the message of an answer and its finish reason.
 
     Raises:
-        MalformedAnswer: there is not exactly one.
+        MalformedAnswer: the answer does not have exactly one message.
     """
     choices = answer.get("choices")
     choice = choices[0] if isinstance(choices, list) and len(choices) == 1 else None
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
-        raise MalformedAnswer("the answer has not one message")
+        raise MalformedAnswer("the answer does not have exactly one message")
     return message, choice.get("finish_reason")
 
 
 def tokens_in(answer: dict[str, Any], name: str) -> int:
-    """How many tokens the endpoint says were used (``total_tokens``, ``prompt_tokens``, ...); 0 if it says nothing."""
+    """Return a count of the answer's usage (``total_tokens``, ``prompt_tokens``, ...); 0 if the answer has none."""
     usage = answer.get("usage")
     count = usage.get(name) if isinstance(usage, dict) else None
     return count if isinstance(count, int) and not isinstance(count, bool) else 0
 
 
 def json_object(text: str | bytes, what: str) -> dict[str, Any]:
-    """The JSON object in ``text``.
+    """Return the JSON object in ``text``.
 
     Raises:
-        MalformedAnswer: there is none.
+        MalformedAnswer: the text is not a JSON object.
     """
     try:
         data = decode(text)
     except ValueError as error:
-        raise MalformedAnswer(f"{what} is no JSON") from error
+        raise MalformedAnswer(f"{what} is not JSON") from error
     if not isinstance(data, dict):
-        raise MalformedAnswer(f"{what} is no JSON object")
+        raise MalformedAnswer(f"{what} is not a JSON object")
     return data
 
 
 def delay_s(attempt: int, backoff_s: float, asked_for_s: float | None) -> float:
-    """Seconds before the next try: random, so that many who failed together do not come back together."""
+    """Return the seconds before the next try, with jitter, to spread the retries of clients that failed together."""
     wait: float = min(backoff_s * 2.0**attempt, MAX_DELAY_S) * random.uniform(0.5, 1.0)
     return wait if asked_for_s is None else max(wait, min(asked_for_s, MAX_DELAY_S))
 
 
 @functools.cache
 def _tls() -> ssl.SSLContext:
-    """Made with the first endpoint, not with a request: it takes tens of milliseconds, which an event loop has not."""
+    """Return the shared TLS context. Making it takes tens of milliseconds, too long for an event loop."""
     return ssl.create_default_context()
 
 
 def _seconds(header: str | None) -> float | None:
-    """``Retry-After`` in seconds (RFC 9110, section 10.2.3); its other form, a date, is left to the backoff."""
+    """Return ``Retry-After`` in seconds (RFC 9110, section 10.2.3); None for a date, for which the backoff applies."""
     return float(header) if header is not None and header.isascii() and header.isdigit() else None
 
 
 def _said(content: bytes, key: str | None) -> str | None:
-    """The endpoint's own words for its refusal, as one line; endpoints quote the key that they refuse."""
+    """Return the endpoint's own error message as one line, with the key removed: endpoints quote a refused key."""
     try:
         error = json_object(content, "the refusal").get("error")
     except MalformedAnswer:

@@ -1,18 +1,18 @@
-"""Errors of authors and operators. What crosses the wire is in `mcpenv_client.errors`.
+"""Errors of authors and operators. Errors that cross the wire are in `mcpenv_client.errors`.
 
 McpenvError (mcpenv_client)
-├── StartupError          mcpenv refuses to start: one clear line, exit status 2
-│   ├── TargetError       no environment is found where TARGET says, or its code does not load
+├── StartupError          mcpenv refuses to start: one line for the operator, exit status 2
+│   ├── TargetError       TARGET names no environment, or its code does not load
 │   └── ConfigurationError  an unknown mode, more sessions than the environment allows, a host that is not loopback
-├── InvalidTasks          a task set that cannot be read: a bad row, an id given twice, a file that is not there
-├── InvalidRubric         a saved rubric that cannot be made again: an unknown name, arguments that do not fit
-├── DamagedRecord         a record that cannot be read: not a torn end, which is no damage, but something before it
-├── EndpointFailed        an endpoint of chat completions refused, or did not answer well
+├── InvalidTasks          a task set cannot be read: a bad row, a duplicate id, a missing file
+├── InvalidRubric         a saved rubric cannot be restored: an unknown name, arguments that do not fit
+├── DamagedRecord         a record cannot be read; an unfinished episode at the end of a file is not an error
+├── EndpointFailed        a chat completions endpoint refused, or gave no answer that can be used
 ├── JudgeFailed           a judge gave no well-formed answer, or its budget is used up
-├── InvalidVerifier       a verifier of a task that cannot be used: an unknown kind, a pattern that is none
-├── VerifierFailed        a verifier came to no result: a limit, a crash, no number; there is no score
-├── InvalidTool           a tool that cannot be registered: a reserved name, a bad signature, an unknown mode
-└── Misuse                a method used where it has no meaning, such as finish() outside a step
+├── InvalidVerifier       a verifier of a task cannot be used: an unknown kind, an invalid pattern
+├── VerifierFailed        a verifier gave no result: a limit, a crash, not a number; there is no score
+├── InvalidTool           a tool cannot be registered: a reserved name, a bad signature, an unknown mode
+└── Misuse                a method was called where it has no meaning, such as finish() outside a step
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from mcpenv_client.errors import McpenvError
 
 
 class StartupError(McpenvError):
-    """mcpenv refuses to start rather than degrade; the text is one line for the operator."""
+    """The command or server is refused before it starts. The text is one line for the operator."""
 
     exit_status = 2
 
 
 class TargetError(StartupError):
-    """TARGET names no environment, or its code does not load (``__cause__`` has the traceback)."""
+    """The target names no environment, or its code does not load (``__cause__`` has the traceback)."""
 
     def __init__(self, target: str, reason: str) -> None:
         super().__init__(target, reason)
@@ -39,11 +39,11 @@ class TargetError(StartupError):
 
 
 class ConfigurationError(StartupError):
-    """A setting that cannot be served."""
+    """A setting cannot be used."""
 
 
 class InvalidTool(McpenvError, ValueError):
-    """A tool that cannot be registered."""
+    """A tool cannot be registered."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(name, reason)
@@ -55,11 +55,11 @@ class InvalidTool(McpenvError, ValueError):
 
 
 class InvalidTasks(McpenvError, ValueError):
-    """A task set that cannot be read.
+    """A task set cannot be read.
 
     Attributes:
         place: the file and its line or row.
-        field: the task's field at fault; empty if it is the row, or the file.
+        field: the task's invalid field; empty if the row or the file is invalid.
     """
 
     def __init__(self, place: str, reason: str, field: str = "") -> None:
@@ -73,7 +73,7 @@ class InvalidTasks(McpenvError, ValueError):
 
 
 class InvalidRubric(McpenvError, ValueError):
-    """A saved rubric that cannot be made again; ``path`` names the place in its configuration."""
+    """A saved rubric cannot be restored; ``path`` names the place in its configuration."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)
@@ -85,7 +85,7 @@ class InvalidRubric(McpenvError, ValueError):
 
 
 class DamagedRecord(McpenvError, ValueError):
-    """A record of episodes that cannot be read; ``place`` names file and place, where they are known."""
+    """A record of episodes cannot be read; ``place`` names the file and the place in it, if known."""
 
     def __init__(self, reason: str, place: str | None = None) -> None:
         super().__init__(reason, place)
@@ -97,12 +97,12 @@ class DamagedRecord(McpenvError, ValueError):
 
 
 class EndpointFailed(McpenvError, RuntimeError):
-    """An endpoint of chat completions refused, or did not answer well.
+    """A chat completions endpoint refused, or gave no answer that can be used.
 
     Attributes:
-        reason: what happened, without a word of the endpoint.
-        said: the endpoint's own words, if it gave any.
-        status: the HTTP status with which it refused; None if it did not.
+        reason: the cause, without text of the endpoint.
+        said: the endpoint's own error message, if it gave one.
+        status: the HTTP status of the refusal; None if the endpoint did not refuse.
     """
 
     def __init__(self, reason: str, said: str | None = None, status: int | None = None) -> None:
@@ -116,11 +116,11 @@ class EndpointFailed(McpenvError, RuntimeError):
 
 
 class JudgeFailed(McpenvError, RuntimeError):
-    """A judge gave no well-formed answer, or its budget is used up: there is no score."""
+    """A judge gave no well-formed answer, or its budget is used up. There is no score."""
 
 
 class InvalidVerifier(McpenvError, ValueError):
-    """A verifier of a task that cannot be used; ``path`` names the place in it."""
+    """A verifier of a task cannot be used; ``path`` names the place in it."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)
@@ -132,8 +132,8 @@ class InvalidVerifier(McpenvError, ValueError):
 
 
 class VerifierFailed(McpenvError, RuntimeError):
-    """A verifier came to no result: it passed a limit, crashed, or gave no number. There is no score."""
+    """A verifier gave no result: it exceeded a limit, crashed, or did not return a number. There is no score."""
 
 
 class Misuse(McpenvError, RuntimeError):
-    """A call that has no meaning here; the text says what to do instead."""
+    """A method was called where it has no meaning; the text says what to do instead."""

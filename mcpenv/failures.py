@@ -1,8 +1,7 @@
-"""How an exception becomes a failure: by its type, never by its text.
+"""Conversion of exceptions to failures, by their type, never by their text.
 
-What an agent may read is the tool's own message. A `ToolError` is meant for it and passes as it is. Of any other
-exception the text passes in simulation, without file paths; in production only its incident, under which the traceback
-stands in the log.
+The text of a `ToolError` is meant for the agent and passes unchanged. The text of any other exception passes in
+simulation without file paths, and in production not at all. Its incident id names the traceback in the log.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from mcpenv_client.tools import Mode, ToolErrorType, ToolFailure
 logger = logging.getLogger("mcpenv")
 
 MAX_MESSAGE = 2000
-"""Characters of an exception's text that a client may read."""
+"""Maximum characters of an exception's text that a client may read."""
 
 _PATH = re.compile(
     r"""
-      (?P<quote>['"`]) (?:~|[A-Za-z]:)? [\\/] [^'"`\n]* [\\/] [^'"`\n]* (?P=quote)   # in quotes, blanks and all
+      (?P<quote>['"`]) (?:~|[A-Za-z]:)? [\\/] [^'"`\n]* [\\/] [^'"`\n]* (?P=quote)   # in quotes, also with spaces
     | file:/+ \S+                                                                   # as a URL of this machine
-    | ~ (?: / [^\s/'",;:()<>]+ )+ /?                                                # under a home
+    | ~ (?: / [^\s/'",;:()<>]+ )+ /?                                                # below a home folder
     | \\\\ [^\s\\'",;()<>]+ (?: \\ [^\s\\'",;()<>]+ )+                               # on another machine
     | (?<![\w/.]) (?:[A-Za-z]:)? (?: [\\/] [^\s\\/'",;:()<>]+ ){2,} [\\/]?           # of two parts or more
     """,
@@ -35,11 +34,12 @@ _PATH = re.compile(
 
 
 def is_no_failure(error: BaseException, *, inline: bool) -> bool:
-    """Whether an exception that comes out of the author's code is none of its failures, and goes on to the caller.
+    """Return True if an exception raised in user code is not a failure of that code and must propagate to the caller.
 
-    Somebody cancels the task; or, with ``inline`` (the code runs in the caller's thread), Ctrl-C was pressed, or the
-    coroutine is being thrown away. Anywhere else a `KeyboardInterrupt` is the author's, and would end the server with
-    all of its sessions; and a `CancelledError` that nobody asked this task for is that of something the author awaited.
+    That is the cancellation of this task. With ``inline`` (user code runs in the caller's thread), it is also any
+    `CancelledError`, Ctrl-C, and the closing of the coroutine. Otherwise a `KeyboardInterrupt` is raised by user code,
+    and would end the server with all its sessions. A `CancelledError` in a task that is not being cancelled comes from
+    something that user code awaited.
     """
     if inline:
         return isinstance(error, asyncio.CancelledError | KeyboardInterrupt | GeneratorExit)
@@ -50,12 +50,12 @@ def is_no_failure(error: BaseException, *, inline: bool) -> bool:
 
 
 def new_incident() -> str:
-    """An id that ties what a client reads to a traceback in the log."""
+    """Return a random id that links a client's error message to the traceback in the log."""
     return secrets.token_hex(4)
 
 
 class SortedFailure(ToolError):
-    """The failure of a tool that runs elsewhere, where its kind is known."""
+    """The failure of a tool that runs in another process and is classified there."""
 
     def __init__(self, failure: ToolFailure) -> None:
         super().__init__(failure.message)
@@ -63,7 +63,7 @@ class SortedFailure(ToolError):
 
 
 def execution_failure(name: str, error: BaseException, mode: Mode) -> ToolFailure:
-    """The failure of a tool that raised ``error``; logs the traceback of all but a `ToolError`."""
+    """Return the failure of a tool that raised ``error``; log the traceback unless it is a `ToolError`."""
     if isinstance(error, SortedFailure):
         return error.failure
     if isinstance(error, ToolError):
@@ -75,7 +75,7 @@ def execution_failure(name: str, error: BaseException, mode: Mode) -> ToolFailur
 
 
 def unusable_result(name: str, reason: str) -> ToolFailure:
-    """The failure of a tool whose return value has no JSON form."""
+    """Log and return the failure of a tool whose return value has no JSON form."""
     logger.error("tool %r returned a value without a JSON form: %s", name, reason)
     return ToolFailure(
         error_type=ToolErrorType.EXECUTION_ERROR, message=f"The tool returned a value that has no JSON form: {reason}"
@@ -83,9 +83,9 @@ def unusable_result(name: str, reason: str) -> ToolFailure:
 
 
 def environment_failure(stage: str, error: BaseException) -> WireError:
-    """The wire error for an exception in the author's ``reset``, ``score``, ``state``, ``close`` or own action.
+    """Return the wire error for an exception in user code: ``reset``, ``score``, ``state``, ``close`` or an own action.
 
-    A `WireError` that the framework raised in there (a nested refusal) passes unchanged.
+    The traceback is logged. A `WireError` that the framework raised inside (a nested refusal) is returned unchanged.
     """
     if isinstance(error, WireError):
         return error
@@ -97,7 +97,7 @@ def environment_failure(stage: str, error: BaseException) -> WireError:
 
 
 def factory_failure(name: str, error: BaseException) -> WireError:
-    """The wire error for an exception in an environment's constructor."""
+    """Return the wire error for an exception in an environment's constructor; log the traceback."""
     if isinstance(error, WireError):
         return error
     incident = new_incident()
@@ -108,10 +108,10 @@ def factory_failure(name: str, error: BaseException) -> WireError:
 
 
 def wire_error(error: Exception, what: str) -> WireError:
-    """What an orchestrator may know of an error; the log has the rest.
+    """Return the wire error that an orchestrator may read for ``error``; log the details.
 
     Args:
-        what: could not be answered.
+        what: the request that could not be answered, for the log.
     """
     if isinstance(error, WireError):
         return error
@@ -126,8 +126,8 @@ def wire_error(error: Exception, what: str) -> WireError:
 
 
 def own_words(error: BaseException) -> str:
-    """The type and the text of an exception, without file paths."""
-    # The text of an OSError names the file; strerror says only what is wrong with it.
+    """Return the type and the text of an exception, without file paths."""
+    # The text of an OSError names the file; strerror does not.
     text = error.strerror or "" if isinstance(error, OSError) else _text_of(error)
     said = _PATH.sub("<path>", " ".join(text.split()))[:MAX_MESSAGE]
     return f"{type(error).__name__}: {said}" if said else type(error).__name__

@@ -1,6 +1,6 @@
-"""Fingerprint: what of an episode must come out the same when its calls are run again, and the hash of it.
+"""Fingerprints: the facts of an episode that must be equal in a replay, and their hash.
 
-Times, durations, logs and ids are left out; so is the incident in an error's message, which is drawn anew each time.
+Times, durations, logs and ids are left out. So is the incident id in an error's message, because it is random.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from mcpenv_client.records import Reward, StepRecord, Trajectory
 _INCIDENT = re.compile(r"\(incident [0-9a-f]{8}\)")
 
 Facts = dict[str, Any]
-"""Plain JSON data."""
+"""The facts of an episode, as plain JSON data."""
 
 
 def facts_of_reset(trajectory: Trajectory) -> Facts:
-    """What the reset answered."""
+    """Return the facts of a reset."""
     return {"observation": trajectory.observation}
 
 
 def facts_of_step(step: StepRecord, observation: Any) -> Facts:
-    """What came of a step.
+    """Return the facts of a step.
 
     Args:
-        observation: what an action of the environment's own gave, as plain data; None for a tool.
+        observation: the observation of an environment's own action, as plain JSON data; None for a tool.
     """
     result, error = step.outcome.result, step.outcome.error
     return {
@@ -48,7 +48,7 @@ def facts_of_step(step: StepRecord, observation: Any) -> Facts:
 
 
 def facts_of_end(trajectory: Trajectory) -> Facts:
-    """What stands at the end."""
+    """Return the facts of an episode's end."""
     return {
         "terminated": trajectory.terminated,
         "truncated": trajectory.truncated,
@@ -60,17 +60,17 @@ def facts_of_end(trajectory: Trajectory) -> Facts:
 
 
 def canonical(facts: Facts) -> bytes:
-    """JSON text that is the same for the same facts."""
+    """Return JSON text that is equal for equal facts."""
     return json.dumps(facts, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
 def digest(facts: Facts) -> str:
-    """The SHA-256 of facts, in hexadecimal."""
+    """Return the SHA-256 of facts, in hexadecimal."""
     return hashlib.sha256(canonical(facts)).hexdigest()
 
 
 def first_difference(recorded: Any, replayed: Any, path: str = "") -> tuple[str, Any, Any] | None:
-    """Where two facts differ first, in the order of the recorded one: the path, and the value on either side."""
+    """Return the path and the two values of the first difference, in the recorded order; None if there is none."""
     if isinstance(recorded, dict) and isinstance(replayed, dict):
         for name in [*recorded, *(name for name in replayed if name not in recorded)]:
             inside = f"{path}.{name}" if path else str(name)
@@ -89,7 +89,7 @@ def first_difference(recorded: Any, replayed: Any, path: str = "") -> tuple[str,
             index = min(len(recorded), len(replayed))
             return f"{path}[{index}]", _item(recorded, index), _item(replayed, index)
         return None
-    # 1, 1.0 and True are equal in Python only.
+    # Python's == takes 1, 1.0 and True for equal; their JSON differs.
     return None if canonical({"": recorded}) == canonical({"": replayed}) else (path, recorded, replayed)
 
 

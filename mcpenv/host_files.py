@@ -1,7 +1,7 @@
-"""Configuration files of MCP hosts: one server is added, the rest stays; a file that is not understood is left alone.
+"""Configuration files of MCP hosts: add one server and leave the rest unchanged.
 
-FastMCP's ``update_config_file`` is not used: it reads the other servers into models and writes them back with every
-default filled in. Here a file changes by one entry.
+A file that does not parse is not written. FastMCP's ``update_config_file`` is not used: it reads the other servers into
+models and writes them back with every default filled in.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from .errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """What installing did.
+    """The result of an installation.
 
     Attributes:
-        file: the configuration, None where a command keeps it.
-        changed: False if the entry was there already.
-        backup: a copy of the file as it was, if it was changed.
+        file: the configuration file; None if the host's own command edits it.
+        changed: False if the file had the entry already.
+        backup: a copy of the previous file; None if there was none, or it is unchanged.
     """
 
     file: Path | None
@@ -35,19 +35,19 @@ class Installed:
 
 
 def add_to_json(text: str, key: str, name: str, entry: dict[str, Any], force: bool) -> str:
-    """The text of a JSON configuration with ``entry`` under ``key``; everything else, and the indentation, as it was.
+    """Return a JSON configuration with ``entry`` added under ``key``; everything else and the indentation are kept.
 
     Raises:
-        ValueError: the text is no such configuration, or has another entry of this name and ``force`` is not given.
+        ValueError: the text is not such a configuration, or has another entry of this name and ``force`` is False.
     """
     config = _load_json(text) if text.strip() else {}
     if not isinstance(config, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     servers = config.get(key)
     if servers is None:
         servers = config[key] = {}
     if not isinstance(servers, dict):
-        raise ValueError(f"its {key!r} is no JSON object")
+        raise ValueError(f"its {key!r} is not a JSON object")
     if servers.get(name) == entry:
         return text
     if name in servers and not force:
@@ -61,16 +61,16 @@ def add_to_json(text: str, key: str, name: str, entry: dict[str, Any], force: bo
 
 
 def add_to_toml(text: str, path: tuple[str, str], entry: dict[str, Any], table: str, force: bool) -> str:
-    """The text of a TOML configuration with ``table`` (which says ``entry``) at its end; everything else as it was.
+    """Return a TOML configuration with ``table``, the text of ``entry``, added at its end; everything else is kept.
 
     Raises:
-        ValueError: as `add_to_json`, or the text has a form in which the table cannot be added or replaced.
+        ValueError: as `add_to_json`, or the text is written in a way that the table cannot be added or replaced.
     """
     before = _load_toml(text)
     group, name = path
     servers = before.get(group, {})
     if not isinstance(servers, dict):
-        raise ValueError(f"its {group!r} is no table")
+        raise ValueError(f"its {group!r} is not a table")
     if servers.get(name) == entry:
         return text
     if name in servers:
@@ -84,14 +84,14 @@ def add_to_toml(text: str, path: tuple[str, str], entry: dict[str, Any], table: 
         after = tomllib.loads(written)
     except tomllib.TOMLDecodeError:
         after = None
-    # Text was cut and joined: it must say what it said before, and the new entry, and nothing else.
+    # The text was cut and joined: check that it has its previous values and the new entry, and nothing else.
     if after != {**before, group: {**servers, name: entry}}:
         raise ValueError(f"its table {group!r} is written in a way that cannot be extended; add the server by hand")
     return written
 
 
 def _without_table(text: str, path: tuple[str, str]) -> str:
-    """``text`` without the lines of a table and of the tables inside it."""
+    """Return ``text`` without the lines of a table and its subtables."""
     kept, inside = [], False
     for line in text.splitlines(keepends=True):
         header = _header(line)
@@ -103,7 +103,7 @@ def _without_table(text: str, path: tuple[str, str]) -> str:
 
 
 def _header(line: str) -> tuple[str, ...] | None:
-    """The path that a ``[table]`` line names; None for other lines."""
+    """Return the path that a ``[table]`` line names; None for other lines."""
     if not line.lstrip().startswith("["):
         return None
     try:
@@ -140,7 +140,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
         twice = next(key for index, (key, _) in enumerate(pairs) if key in dict(pairs[:index]))
-        raise ValueError(f"its key {twice!r} stands there twice, and one of them would be lost")
+        raise ValueError(f"its key {twice!r} occurs twice, and one of the values would be lost")
     return value
 
 
@@ -149,10 +149,14 @@ def _refuse_constant(name: str) -> Any:
 
 
 def change_file(file: Path, change: Callable[[str], str]) -> Installed:
-    """Change a file as ``change(text)`` says: whole or not at all, with a copy of what was there."""
+    """Replace a file's text by ``change(text)`` atomically, and keep a copy of the previous file.
+
+    Raises:
+        ConfigurationError: ``change`` raised a `ValueError`, or the file cannot be read or written.
+    """
     file = file.expanduser()
     if file.is_symlink():
-        file = file.resolve()  # the link stays a link
+        file = file.resolve()  # keeps the link, and replaces its target
     try:
         old = file.read_bytes() if file.exists() else None
         text = "" if old is None else old.decode("utf-8-sig")
@@ -164,22 +168,22 @@ def change_file(file: Path, change: Callable[[str], str]) -> Installed:
         backup = None if old is None else _back_up(file, old)
         _replace(file, data)
     except UnicodeError as error:
-        raise ConfigurationError(f"{file} was left as it is: it is not UTF-8 text") from error
+        raise ConfigurationError(f"{file} is unchanged: it is not UTF-8 text") from error
     except ValueError as error:
-        raise ConfigurationError(f"{file} was left as it is: {error}") from error
+        raise ConfigurationError(f"{file} is unchanged: {error}") from error
     except OSError as error:
         raise ConfigurationError(f"{file} cannot be written: {error.strerror or error}") from error
     return Installed(file, changed=True, backup=backup)
 
 
 def _back_up(file: Path, data: bytes) -> Path:
-    """A copy beside the file, under a name that is free."""
+    """Write a copy beside the file under an unused name, and return its path."""
     number = 0
     while True:
         backup = file.with_name(f"{file.name}.bak{number or ''}")
         number += 1
         try:
-            # Configurations hold secrets: the copy is for no more eyes than the file.
+            # Configurations have secrets: the copy gets the file's permissions.
             handle = os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL, file.stat().st_mode & 0o777)
         except FileExistsError:
             continue

@@ -1,4 +1,4 @@
-"""MCP hosts: where each keeps its configuration, and how a server is written there."""
+"""MCP hosts: the place and the format of each one's configuration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .errors import ConfigurationError
 from .host_files import Installed, add_to_json, add_to_toml, change_file
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What every host takes as the name of a server."""
+"""The pattern of a server's name that every host accepts."""
 
 _WIDTH = 76
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -27,10 +27,10 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """An MCP server as a host is told of it: a command that speaks MCP on its standard streams, or a URL.
+    """The MCP server to configure: a command that speaks MCP on its standard streams, or a URL.
 
     Raises:
-        ConfigurationError: a name that not every host takes.
+        ConfigurationError: the name is not accepted by every host.
     """
 
     name: str
@@ -45,11 +45,11 @@ class Server:
 
     @classmethod
     def over_stdio(cls, name: str, spec: str, options: Sequence[str] = ()) -> Server:
-        """The server that ``mcpenv run SPEC --transport stdio`` is, with this very Python."""
+        """Return the server of ``mcpenv run SPEC --transport stdio``, run by this Python."""
         return cls(name, (sys.executable, "-m", "mcpenv", "run", spec, "--transport", "stdio", *options))
 
     def bridged(self) -> Server:
-        """The same for a host that starts commands only."""
+        """Return the same server for a host that only starts commands."""
         if self.url is None:
             return self
         address = urlsplit(self.url)
@@ -57,7 +57,7 @@ class Server:
         return Server(self.name, ("npx", "-y", "mcp-remote", self.url, *plain))
 
     def entry(self, *, url_key: str = "url", typed: bool = False) -> dict[str, Any]:
-        """The JSON object (or TOML table) by which most hosts describe it."""
+        """Return the JSON object (or TOML table) with which most hosts describe the server."""
         if self.url is not None:
             return {**({"type": "http"} if typed else {}), url_key: self.url}
         return {**({"type": "stdio"} if typed else {}), "command": self.command[0], "args": list(self.command[1:])}
@@ -65,11 +65,11 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The machine on which a host's files are looked for.
+    """The machine and user whose host files are used.
 
     Attributes:
         platform: as `sys.platform`.
-        home: the user's folder.
+        home: the user's home folder.
         folder: the working directory.
         environ: environment variables.
     """
@@ -81,12 +81,12 @@ class Place:
 
     @classmethod
     def here(cls) -> Place:
-        """This machine."""
+        """Return the place of this process."""
         return cls(sys.platform, Path.home(), Path.cwd(), os.environ)
 
 
 class Form(Enum):
-    """How a host's file is written."""
+    """The format of a host's file."""
 
     JSON = "json"
     TOML = "toml"
@@ -94,16 +94,16 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A program that connects to MCP servers.
+    """The program that connects to MCP servers.
 
     Attributes:
         key: its name on the command line.
-        title: its name.
-        servers_key: where its file has the servers, by name.
-        entry: what its file says of a server; None if it has no file.
-        locate: its usual file; None where a command of its own keeps it, or there is none.
-        command: the command that adds a server, or that opens one; None if a file is edited instead.
-        form: how the file is written.
+        title: its name for users.
+        servers_key: the key of the servers in its file, which maps names to entries.
+        entry: returns the entry of a server in its file; None if it has no file.
+        locate: returns its usual file; None if its own command edits the file, or it has none.
+        command: returns the command that adds or opens a server; None if a file is edited instead.
+        form: the format of the file.
     """
 
     key: str
@@ -115,15 +115,15 @@ class Host:
     form: Form = Form.JSON
 
     def file(self, place: Place) -> Path | None:
-        """Its usual configuration file; None if there is none that one edits."""
+        """Return its usual configuration file; None if it has none to edit."""
         return None if self.locate is None else self.locate(place)
 
     def snippet(self, server: Server) -> str:
-        """What a user pastes: a command, or else the text of the file."""
+        """Return the text that a user pastes: the command, or else the text of the file."""
         return self.text(server) if self.command is None else command_line(self.command(server))
 
     def text(self, server: Server) -> str:
-        """The server in the form of the configuration file.
+        """Return the configuration file's text for the server.
 
         Raises:
             ConfigurationError: the host has no file.
@@ -131,7 +131,7 @@ class Host:
         entry = self._entry(server)
         if self.form is Form.JSON:
             return compact_json({self.servers_key: {server.name: entry}})
-        # JSON strings and arrays of them are TOML, with \u escapes for whatever is not ASCII.
+        # JSON strings and arrays of strings are valid TOML, with \u escapes for characters that are not ASCII.
         lines = [f"{key} = {json.dumps(value)}" for key, value in entry.items()]
         return "\n".join([f"[{self.servers_key}.{server.name}]", *lines])
 
@@ -142,8 +142,8 @@ class Host:
             force: replace an entry of the same name.
 
         Raises:
-            ConfigurationError: the host has no file; the file does not parse, or has another entry of this name: then
-                it is left as it was.
+            ConfigurationError: the host has no file, the file does not parse, or it has another entry of this name.
+                The file is then unchanged.
         """
         entry = self._entry(server)
         if self.form is Form.JSON:
@@ -153,7 +153,7 @@ class Host:
 
     def _entry(self, server: Server) -> dict[str, Any]:
         if self.entry is None:
-            raise ConfigurationError(f"{self.title} keeps no configuration; run: {self.snippet(server)}")
+            raise ConfigurationError(f"{self.title} has no configuration file; run: {self.snippet(server)}")
         return self.entry(server)
 
 
@@ -194,7 +194,7 @@ CLAUDE_CODE = Host(
 HOSTS: dict[str, Host] = {
     host.key: host
     for host in (
-        # It starts commands only.
+        # Only starts commands, and accepts no URLs.
         Host(
             "claude-desktop",
             "Claude Desktop",
@@ -211,7 +211,7 @@ HOSTS: dict[str, Host] = {
             locate=lambda place: place.folder / ".vscode" / "mcp.json",
         ),
         Host("codex", "Codex", servers_key="mcp_servers", entry=Server.entry, locate=_codex_file, form=Form.TOML),
-        # Its "url" means the old SSE transport.
+        # Its key "url" stands for the deprecated SSE transport.
         Host(
             "gemini-cli",
             "gemini-cli",
@@ -230,12 +230,12 @@ PASTED: tuple[Host, ...] = tuple(
 
 
 def command_line(command: Sequence[str]) -> str:
-    """A command as one types it into this machine's shell."""
+    """Return a command quoted for this machine's shell."""
     return subprocess.list2cmdline(command) if sys.platform == "win32" else shlex.join(command)
 
 
 def compact_json(value: Any, indent: int = 0, used: int = 0) -> str:
-    """JSON text that breaks lines only where a value does not fit into one."""
+    """Return JSON text with line breaks only in values that do not fit on one line."""
     line = json.dumps(value, ensure_ascii=False)
     if indent + used + len(line) <= _WIDTH or not value or not isinstance(value, dict | list):
         return line

@@ -1,4 +1,4 @@
-"""What `mcpenv` offers by its own name; loaded when the first of it is asked for."""
+"""Public names of `mcpenv`, imported when the first of them is used."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ __all__ = [
     "Reward",
     "ToolCall",
     "ToolOutcome",
-    # Say what is good
+    # Rubrics
     "Rubric",
     "FunctionRubric",
     "WeightedSum",
@@ -92,7 +92,7 @@ __all__ = [
     "Scored",
     "rubric_from_config",
     "InvalidRubric",
-    # Give it something to do, and verify the end
+    # Tasks, verifiers and worlds
     "TaskSet",
     "Task",
     "TaskLimits",
@@ -123,7 +123,7 @@ __all__ = [
     "advantages",
     "ranks",
     "discounted_returns",
-    # Step it
+    # Step an environment
     "Action",
     "CallToolAction",
     "ListToolsAction",
@@ -137,7 +137,7 @@ __all__ = [
     "ToolErrorType",
     "StepRecord",
     "Trajectory",
-    # Hold its state
+    # Snapshots
     "Snapshot",
     "NotSupported",
     # Errors

@@ -1,4 +1,4 @@
-"""Replay: the calls of a recorded episode, run again, and compared with what came of them then."""
+"""Replay: run the calls of a recorded episode again and compare the results with the record."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from .recording.episodes import NOT_RECORDED, OBSERVATIONS, RESCORED, RecordedEp
 from .recording.recorder import own_observation
 
 _UNTIMELY = (ToolErrorType.TIMEOUT, ToolErrorType.TRANSPORT_ERROR)
-"""What depends on when, and not on what was called."""
+"""Errors that depend on timing, not on the call."""
 
 _UNTIMELY_FAULTS = (ErrorCode.CANCELLED.value, ErrorCode.TIMEOUT.value)
 
 
 class Verdict(StrEnum):
-    """What a replay came to."""
+    """The outcome of a replay."""
 
     AGREES = "agrees"
-    """All of it came out the same."""
+    """The whole episode was run again, with equal results."""
     PARTLY = "partly"
-    """All that could be run again came out the same."""
+    """Not all steps could be run again; those that could had equal results."""
     NOT_REPLAYABLE = "not_replayable"
-    """Nothing could be run again."""
+    """No step could be run again."""
     DIFFERS = "differs"
-    """Something came out otherwise."""
+    """A result differed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first thing that came out otherwise.
+    """The first difference between record and replay.
 
     Attributes:
         step: the number of the step; 0: the reset; None: the end.
-        field: where in it, as in ``result.content[0].text``.
+        field: the path in the step's facts, such as ``result.content[0].text``.
         recorded, replayed: the two values, plain JSON data.
     """
 
@@ -57,13 +57,13 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """One episode, run again.
+    """The result of replaying one episode.
 
     Attributes:
-        steps: how many were run and compared.
-        why: why not all of them were; None if all were.
-        rescored_by: the rubric that gave the recorded rewards anew: they are not the environment's; None if none did.
-        recorded_hash, replayed_hash: the SHA-256 of what was compared, in hexadecimal.
+        steps: number of steps that were run again and had equal results.
+        why: why not all steps were run; None if all were.
+        rescored_by: the rubric that gave the recorded rewards, if they are not the environment's own; else None.
+        recorded_hash, replayed_hash: the SHA-256 of the compared facts, in hexadecimal.
     """
 
     episode_id: str
@@ -77,10 +77,10 @@ class Replayed:
 
 
 def replay(env: MCPEnvironment, episode: RecordedEpisode) -> Replayed:
-    """Reset ``env`` as it was then, run the recorded calls, compare. Blocks; ``env`` is best a new one.
+    """Reset ``env`` as recorded, run the recorded calls and compare the results. Blocks. Pass a new instance.
 
-    A call that passed its deadline, was cancelled or was lost is not run again, nor is anything after it: what the
-    world was then, nobody knows. Listing tools is no step, and is in no record.
+    The replay stops before a call that timed out, was cancelled or was lost, because the state of the world after it
+    is unknown. Listings of tools are not recorded and so not replayed.
     """
     return env._execution.home.drive(_Replay(env, episode).run())
 
@@ -141,7 +141,7 @@ class _Replay:
     async def _reset(self) -> None:
         recorded = self._recorded
         if recorded.dropped:
-            raise _Stops(f"the record lacks steps at its beginning: {recorded.dropped}")
+            raise _Stops(f"the record lacks its first steps: {recorded.dropped}")
         for lost in self._episode.extra.get(NOT_RECORDED, ()):
             raise _Stops(f"{lost['path']} could not be recorded: {lost['why']}")
         taken = self._env._reset_options
@@ -158,7 +158,7 @@ class _Replay:
     async def _step(self, step: StepRecord) -> None:
         number, error = step.call.step, step.outcome.error
         if step.reason == TIME_LIMIT:
-            raise _Stops(f"step {number} was the last because the task's time was over")
+            raise _Stops(f"step {number} was the last because the task's time limit was reached")
         if (error is not None and error.error_type in _UNTIMELY) or step.fault in _UNTIMELY_FAULTS:
             raise _Stops(f"step {number} was cut off: {error.message if error is not None else step.fault}")
         try:
@@ -186,9 +186,9 @@ class _Replay:
     async def _end(self) -> None:
         recorded = self._recorded
         if recorded.reason == STUCK:
-            raise _Stops("it was cut short by code that could not be stopped")
+            raise _Stops("the episode was cut short by code that could not be stopped")
         if recorded.done and not self._now.done:
-            # Nothing that was called ended it: the orchestrator did.
+            # No call ended the episode: the orchestrator did.
             try:
                 await self._execution.end(truncated=recorded.truncated, reason=recorded.reason)
             except WireError as failed:

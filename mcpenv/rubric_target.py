@@ -1,4 +1,4 @@
-"""Rubrics by name: what ``MODULE:NAME`` or ``FILE.py:NAME`` on the command line means."""
+"""Rubrics by name: load the rubric that ``MODULE:NAME`` or ``FILE.py:NAME`` on the command line names."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from .targets import describe, load_object
 
 
 def load_rubric(target: str) -> Rubric:
-    """The rubric of that name: one that stands there, or what a class or function without arguments makes.
+    """Return the rubric that ``target`` names, or that the named class or function makes without arguments.
 
     Raises:
-        TargetError: it is not there, its code does not load, or it is no rubric.
+        TargetError: it is not found, its code does not load, it is not a rubric, or the rubric never scores.
     """
     found, folder = load_object(target)
     if isinstance(found, Rubric):
         return _scoring(target, found)
     if not callable(found):
-        raise TargetError(target, f"it is a {type(found).__name__}, no rubric and nothing that makes one")
+        raise TargetError(target, f"it is a {type(found).__name__}, neither a rubric nor a callable that makes one")
     try:
         made = found()
-    except (Exception, SystemExit) as error:  # the author's code may raise anything
+    except (Exception, SystemExit) as error:  # user code may raise anything
         raise TargetError(target, f"it raised {describe(error, folder)}") from error
     if not isinstance(made, Rubric):
-        raise TargetError(target, f"it gave a {type(made).__name__}, not a Rubric")
+        raise TargetError(target, f"it returned a {type(made).__name__}, not a Rubric")
     return _scoring(target, made)
 
 

@@ -1,4 +1,4 @@
-"""Settings of a target: ``--set name=value``, bound to the parameters of its constructor or factory."""
+"""Settings of a target: bind ``--set name=value`` to the parameters of its constructor or factory."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from .errors import TargetError
 
 
 def bind(target: str, made: Any, settings: Iterable[str]) -> dict[str, Any]:
-    """Keyword arguments from ``name=value`` texts.
+    """Return keyword arguments from ``name=value`` texts.
 
     Raises:
-        TargetError: an unknown name, a value that does not fit, or a required argument without value.
+        TargetError: a name is unknown, a value does not fit, or a required argument has no value.
     """
     parameters, takes_any = _parameters(made)
     bound: dict[str, Any] = {}
@@ -46,7 +46,7 @@ def bind(target: str, made: Any, settings: Iterable[str]) -> dict[str, Any]:
 
 
 def _parameters(made: Any) -> tuple[dict[str, inspect.Parameter], bool]:
-    """The named parameters of a constructor or factory with their hints resolved, and whether it takes any others."""
+    """Return the named parameters with their hints resolved, and True if any other name is accepted too."""
     function: Any = inspect.getattr_static(made, "__init__") if isinstance(made, type) else made
     if function is MCPEnvironment.__init__:
         return {}, False
@@ -59,7 +59,7 @@ def _parameters(made: Any) -> tuple[dict[str, inspect.Parameter], bool]:
     try:
         hints = typing.get_type_hints(function, include_extras=True)
     except (NameError, TypeError, AttributeError):
-        hints = {}  # names that only a type checker sees: such values are JSON or plain text
+        hints = {}  # names defined only for type checkers: read such values as JSON or plain text
     named = {
         p.name: p.replace(annotation=hints.get(p.name, Any))
         for p in parameters
@@ -69,10 +69,12 @@ def _parameters(made: Any) -> tuple[dict[str, inspect.Parameter], bool]:
 
 
 def _value(annotation: Any, text: str) -> Any:
-    """``text`` as the annotation wants it: as JSON where that fits, else as plain text; for text only as it is.
+    """Return ``text`` as a value of the annotation: read as JSON if that fits, else as plain text.
+
+    For ``str`` and paths, ``text`` is never read as JSON.
 
     Raises:
-        ValidationError: it fits neither way.
+        ValidationError: neither fits.
     """
     adapter = _adapter(annotation)
     base = annotation.__origin__ if typing.get_origin(annotation) is typing.Annotated else annotation

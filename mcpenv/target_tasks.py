@@ -1,4 +1,4 @@
-"""Tasks of a target: those of a file, instead of the ones that its class has. The class itself stays as it is."""
+"""Tasks of a target: replace those of its class by others, without changing the class itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .tasks import TaskSet
 
 
 def with_tasks(made: Callable[..., Any], tasks: TaskSet) -> Callable[..., Any]:
-    """A class or factory whose environments have these tasks; its parameters are those of ``made``."""
+    """Return a class or factory like ``made``, with the same parameters, whose environments have these tasks."""
     if isinstance(made, type):
         return _derived(made, tasks)
     derived: dict[type, type] = {}
@@ -20,7 +20,7 @@ def with_tasks(made: Callable[..., Any], tasks: TaskSet) -> Callable[..., Any]:
     def make(*args: Any, **kwargs: Any) -> Any:
         env = made(*args, **kwargs)
         if isinstance(env, MCPEnvironment):
-            # Tasks are the class's, and which class it is, a factory says only by what it makes.
+            # Tasks belong to the class, and a factory's class is known only from an instance.
             cls = type(env)
             env.__class__ = derived.get(cls) or derived.setdefault(cls, _derived(cls, tasks))
         return env
@@ -29,7 +29,7 @@ def with_tasks(made: Callable[..., Any], tasks: TaskSet) -> Callable[..., Any]:
 
 
 def _derived(cls: type, tasks: TaskSet) -> type:
-    """A subclass that differs in its tasks only."""
+    """Return a subclass that differs only in its tasks."""
     same = {name: getattr(cls, name) for name in ("__module__", "__qualname__", "__doc__")}
     return type(cls)(cls.__name__, (cls,), {**same, "tasks": tasks})
 

@@ -1,7 +1,7 @@
-"""Targets: what TARGET on the command line names, found, loaded and bound to its settings.
+"""Targets: find and load the environment that TARGET on the command line names.
 
 TARGET is ``folder``, ``file.py``, ``folder:Class``, ``file.py:Class``, ``module:Class``, ``module:factory`` or the name
-of an installed environment. A folder with ``openenv.yaml`` and a class of OpenEnv's are environments too.
+of an installed environment. A folder with ``openenv.yaml`` and an environment class of OpenEnv are accepted too.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ from .target_tasks import with_tasks
 from .tasks import TaskSet
 
 ENTRY_POINTS = "mcpenv.environments"
-"""Entry-point group by which installed packages offer environments."""
+"""The entry-point group under which installed packages register environments."""
 
 MODULE_FILE = "environment.py"
-"""The file that makes a folder an environment."""
+"""The file that a folder must have to be an environment."""
 
 _MAX_NAME = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An environment that was found and loaded.
+    """The loaded environment of a target.
 
     Attributes:
-        name: short, of letters, digits, ``-`` and ``_``: for the configuration of hosts.
-        factory: makes an instance; settings are bound.
-        environment_class: what it makes, None for a plain factory.
-        folder: where its code stands, if it stands in a file.
-        readme: the text of README.md beside it.
-        spec: a TARGET that names the same from any working directory.
+        name: a short name of letters, digits, ``-`` and ``_``, for the configuration of hosts.
+        factory: makes an instance, with the settings bound.
+        environment_class: the class that ``factory`` makes; None if the target is a plain factory.
+        folder: the folder of its code; None if the code is not in a file.
+        readme: the text of README.md in that folder; None if there is none.
+        spec: a TARGET that names the same environment from any working directory.
     """
 
     name: str
@@ -68,42 +68,42 @@ class Target:
     spec: str
 
     def make(self) -> MCPEnvironment:
-        """An instance for use in this process.
+        """Return an instance for use in this process.
 
         Raises:
-            TargetError: the constructor or the factory raised (``__cause__``), or gave something else.
+            TargetError: the constructor or the factory raised (``__cause__``), or returned something else.
         """
         what = "the constructor" if self.environment_class is not None else "the factory"
         try:
             env = self.factory()
-        except (Exception, SystemExit) as error:  # the author's constructor may raise anything
+        except (Exception, SystemExit) as error:  # user code may raise anything
             raise TargetError(self.name, f"{what} raised {describe(error, self.folder)}") from error
         if not isinstance(env, MCPEnvironment):
-            raise TargetError(self.name, f"{what} gave a {type(env).__name__}, not an MCPEnvironment")
+            raise TargetError(self.name, f"{what} returned a {type(env).__name__}, not an MCPEnvironment")
         return env
 
 
 def is_url(target: str) -> bool:
-    """Whether ``target`` is a server and not an environment's code."""
+    """Return True if ``target`` is the URL of a server, not an environment's code."""
     return target.startswith(("http://", "https://"))
 
 
 def load_target(target: str, settings: Sequence[str] = (), tasks: str | Path | None = None) -> Target:
-    """Find and load what ``target`` names.
+    """Find and load the environment that ``target`` names.
 
-    A file in a folder with ``__init__.py`` is loaded as part of its package, so that relative imports work; any other
-    with its folder on ``sys.path``, so that it can import its siblings. Meant to be called once per process: two
+    A file in a folder with ``__init__.py`` is loaded as part of its package, so that relative imports work. For any
+    other file, its folder is put on ``sys.path``, so that it can import its siblings. Call this once per process: two
     environments with siblings of the same name would share the first one's.
 
     Args:
         target: as the user wrote it.
-        settings: ``name=value`` each, for the constructor or factory; values are JSON or plain text, as the
-            parameter's annotation wants them. Of a name given twice the last counts.
-        tasks: a file or folder of tasks, instead of those that its class has.
+        settings: ``name=value`` each, for the constructor or factory. The parameter's annotation decides whether a
+            value is read as JSON or as plain text. If a name is given twice, the last value is used.
+        tasks: a file or folder of tasks, instead of those of the class.
 
     Raises:
-        TargetError: nothing is found there, it does not load (``__cause__``), or the settings do not fit.
-        InvalidTasks: there are no such tasks.
+        TargetError: the target is not found, it does not load (``__cause__``), or the settings do not fit.
+        InvalidTasks: the tasks cannot be read.
     """
     place = _find(target)
     task_set = None if tasks is None else TaskSet.from_path(tasks)
@@ -135,14 +135,14 @@ def load_target(target: str, settings: Sequence[str] = (), tasks: str | Path | N
 
 
 def load_object(target: str) -> tuple[Any, Path | None]:
-    """What ``module:NAME`` or ``file.py:NAME`` names, whatever it is, and the folder of its code.
+    """Return the object that ``module:NAME`` or ``file.py:NAME`` names, of any type, and the folder of its code.
 
     Raises:
-        TargetError: nothing is found there, or it does not load (``__cause__``).
+        TargetError: there is no such object, or the code does not load (``__cause__``).
     """
     place = _find(target)
     if place.attribute is None:
-        raise TargetError(target, "it names no object; write MODULE:NAME or FILE.py:NAME")
+        raise TargetError(target, "the name of an object is missing; write MODULE:NAME or FILE.py:NAME")
     module = _load(place)
     try:
         found = getattr(module, place.attribute)
@@ -152,7 +152,7 @@ def load_object(target: str) -> tuple[Any, Path | None]:
 
 
 def _openenv(place: _Place, cls: type[OpenEnvEnvironment], settings: Sequence[str], tasks: TaskSet | None) -> Target:
-    """A target that stands for an OpenEnv environment; its constructor is over there, and checks settings itself."""
+    """Return the target of an OpenEnv environment. Its constructor in the OpenEnv process checks the settings."""
     made: Any = cls if tasks is None else with_tasks(cls, tasks)
     bound = bind(place.target, made, settings)
     folder = None if place.file is None else place.file.parent
@@ -167,16 +167,16 @@ def _openenv(place: _Place, cls: type[OpenEnvEnvironment], settings: Sequence[st
 
 
 def _may_be_openenvs(place: _Place, cause: BaseException | None) -> bool:
-    """Whether what could not be loaded here may be an OpenEnv environment of the Python that has OpenEnv."""
+    """Return True if the code that failed to load may be an OpenEnv environment for the Python that has OpenEnv."""
     missing = isinstance(cause, ModuleNotFoundError) and _is_part(cause.name, place.module)
     return needs_openenv(cause) or (missing and has_openenv_elsewhere())
 
 
 def watched_path(target: str) -> Path:
-    """The folder (or, outside of any project, the file) whose changes change what ``target`` names. Loads nothing.
+    """Return the folder or file to watch for changes of the target's code. No code is loaded.
 
     Raises:
-        TargetError: nothing is found there.
+        TargetError: the target is not found.
     """
     place = _find(target)
     if place.file is not None:
@@ -196,13 +196,13 @@ def watched_path(target: str) -> Path:
     if spec.submodule_search_locations:
         return Path(next(iter(spec.submodule_search_locations)))
     if spec.origin is None or not Path(spec.origin).is_file():
-        raise TargetError(target, f"module {top!r} is no file that could change")
+        raise TargetError(target, f"module {top!r} is not a file that can be watched")
     file = Path(spec.origin)
     return file.parent if file.parent == Path.cwd() else file
 
 
 def describe(error: BaseException, folder: Path | None) -> str:
-    """An exception of the author's code as one line: its type, its text, and where in their files it came from."""
+    """Return an exception of user code as one line: its type, its text, and its place in files below ``folder``."""
     text = error.msg if isinstance(error, SyntaxError) else str(error)
     said = " ".join(text.split())
     line = f"{type(error).__name__}: {said}" if said else type(error).__name__
@@ -215,16 +215,16 @@ def describe(error: BaseException, folder: Path | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a target's module is.
+    """The place of a target's module.
 
     Attributes:
         target: as the user wrote it.
-        attribute: the name after the colon.
+        attribute: the name after the colon, if any.
         module: the name to import.
-        file: its file, where the target names one.
-        root: what goes on ``sys.path`` for it.
+        file: the module's file, if the target names one.
+        root: the folder to put on ``sys.path``.
         name: `Target.name`.
-        spec: `Target.spec`, where it is known without loading.
+        spec: `Target.spec`; None if it is not known before loading.
     """
 
     target: str
@@ -239,18 +239,18 @@ class _Place:
 def _find(target: str) -> _Place:
     location, attribute = _split(target)
     if not location:
-        raise TargetError(repr(target), "names no environment; the folder you are in is '.'")
+        raise TargetError(repr(target), "names no environment; write '.' for the current folder")
     if is_url(target):
         raise TargetError(
             target,
-            "is the URL of a server, and the environment itself is needed here: "
-            "a folder, a file.py, a module:Class or the name of an installed one",
+            "is the URL of a server, but this command needs the environment itself: "
+            "a folder, a file.py, a module:Class or the name of an installed environment",
         )
     try:
         path = Path(location).expanduser()
         is_folder, is_file = path.is_dir(), path.is_file()
         has_module = is_folder and (path / MODULE_FILE).is_file()
-    except (OSError, RuntimeError) as error:  # a name too long, a ~user that is not there
+    except (OSError, RuntimeError) as error:  # a name too long, an unknown ~user
         raise TargetError(target, getattr(error, "strerror", None) or str(error)) from error
     if has_module:
         return _of_file(target, _absolute(path) / MODULE_FILE, _absolute(path), attribute)
@@ -279,14 +279,14 @@ def _find(target: str) -> _Place:
     installed = ", ".join(sorted(_entry_points())) or "none"
     raise TargetError(
         target,
-        f"is no folder with {MODULE_FILE}, no .py file, no module:Class and no installed environment "
+        f"is not a folder with {MODULE_FILE}, a .py file, a module:Class or an installed environment "
         f"(installed: {installed})",
     )
 
 
 def _split(target: str) -> tuple[str, str | None]:
     location, colon, name = target.rpartition(":")
-    # Anything else after a colon is a path: C:\\envs.
+    # Any other colon is part of a path: C:\\envs.
     return (location, name) if colon and location and name.isidentifier() else (target, None)
 
 
@@ -299,7 +299,7 @@ def _of_file(target: str, file: Path, named: Path, attribute: str | None) -> _Pl
 
 
 def _import_name(file: Path) -> tuple[str, Path]:
-    """The dotted name of a file, and the folder that has its topmost package or, outside of any, the file."""
+    """Return the dotted name of a file, and the folder of its topmost package or, without a package, of the file."""
     parts = [] if file.stem == "__init__" else [file.stem]
     folder = file.parent
     while (folder / "__init__.py").is_file() and folder.name and "." not in folder.name:
@@ -313,12 +313,12 @@ def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
 
 
 def _absolute(path: Path) -> Path:
-    # Not resolve(): beside a link stand other siblings than beside the file that it points to.
+    # Not resolve(): the siblings of a link are not those of the file that it points to.
     return Path(os.path.abspath(path))
 
 
 def _kebab(name: str) -> str:
-    """``MCPEcho`` as ``mcp-echo``; a name in snake case stays as it is."""
+    """Convert ``MCPEcho`` to ``mcp-echo``; keep a name in snake case."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).lower()
 
 
@@ -327,7 +327,7 @@ def _slug(name: str) -> str:
 
 
 def _module_spec(place: _Place, module: ModuleType) -> str:
-    """A module that was found in the working directory only is named by its file."""
+    """Return `Target.spec` of a module: its file if it was found in the working directory, else its dotted name."""
     if getattr(module, "__file__", None):
         file = _absolute(Path(str(module.__file__)))
         depth = place.module.count(".") + (file.name == "__init__.py")
@@ -359,7 +359,7 @@ def _load(place: _Place) -> ModuleType:
         _put_first(place.root)
     try:
         return importlib.import_module(place.module)
-    except (Exception, SystemExit) as error:  # the author's module may raise anything
+    except (Exception, SystemExit) as error:  # user code may raise anything
         if isinstance(error, ModuleNotFoundError) and place.file is None and _is_part(error.name, place.module):
             raise TargetError(place.target, f"there is no module {error.name!r}") from error
         folder = place.file.parent if place.file is not None else _folder_of_module(place.module)
@@ -379,10 +379,10 @@ def _load_file(place: _Place, file: Path) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     _put_first(file.parent)
-    sys.modules[name] = module  # dataclasses and pydantic look their module up while it runs
+    sys.modules[name] = module  # dataclasses and pydantic look up their module while it is executed
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # the author's module may raise anything
+    except (Exception, SystemExit) as error:  # user code may raise anything
         del sys.modules[name]
         raise _not_loaded(place, error, file.parent) from error
     return module
@@ -398,7 +398,7 @@ def _refuse_taken_package(place: _Place) -> None:
     loaded = sys.modules.get(top)
     if loaded is not None and str(place.root / top) not in map(str, getattr(loaded, "__path__", ())):
         raise TargetError(
-            place.target, f"its package is called as the module {top!r}, which mcpenv uses; rename the folder"
+            place.target, f"its package has the name of the module {top!r}, which mcpenv uses; rename the folder"
         )
 
 
@@ -420,7 +420,7 @@ def _folder_of_module(module: str) -> Path | None:
 
 
 def _where(error: BaseException, folder: Path | None) -> str | None:
-    """``file:line`` of the author's file: the place of a syntax error, or the last frame in their folder."""
+    """Return ``file:line`` of a syntax error, or of the last frame in ``folder``; None if there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_shown(Path(error.filename))}:{error.lineno}"
     found = None
@@ -441,10 +441,10 @@ def _shown(file: Path) -> str:
 
 
 def _pick(place: _Place, module: ModuleType) -> Any:
-    """The class or factory that the target means.
+    """Return the class or factory that the target names.
 
     Raises:
-        TargetError: none, several, or something that makes no environments.
+        TargetError: there is none, there are several, or it does not make environments.
     """
     own = {name: value for name, value in _classes(module).items() if value.__module__ == module.__name__}
     if place.attribute is None:
@@ -458,21 +458,21 @@ def _pick(place: _Place, module: ModuleType) -> Any:
         raise TargetError(
             place.target,
             f"{place.attribute} is an instance of {type(made).__name__}; name the class or a factory, "
-            "because every session gets an instance of its own",
+            "because every session needs its own instance",
         )
     if isinstance(made, FastMCP):
         raise TargetError(
             place.target,
-            f"{place.attribute} is a FastMCP server; hand it to an environment: super().__init__({place.attribute})",
+            f"{place.attribute} is a FastMCP server; pass it to an environment: super().__init__({place.attribute})",
         )
     if isinstance(made, type) and (not issubclass(made, MCPEnvironment) or made is MCPEnvironment):
-        raise TargetError(place.target, f"{place.attribute} is a class, but no subclass of MCPEnvironment")
+        raise TargetError(place.target, f"{place.attribute} is a class, but not a subclass of MCPEnvironment")
     if not callable(made):
         raise TargetError(
-            place.target, f"{place.attribute} is a {type(made).__name__}, no MCPEnvironment class and no factory"
+            place.target, f"{place.attribute} is a {type(made).__name__}, neither an MCPEnvironment class nor a factory"
         )
     if inspect.iscoroutinefunction(made):
-        raise TargetError(place.target, f"{place.attribute} is an async function; a factory is a plain one")
+        raise TargetError(place.target, f"{place.attribute} is an async function; a factory must be a plain function")
     return made
 
 
@@ -483,10 +483,10 @@ def _only(place: _Place, module: ModuleType, own: Mapping[str, type[MCPEnvironme
     if classes:
         raise TargetError(
             place.target,
-            f"has several environments: {', '.join(classes)}; say which one: {place.target}:{next(iter(classes))}",
+            f"has several environments: {', '.join(classes)}; choose one, such as {place.target}:{next(iter(classes))}",
         )
     imported = [name for name in _classes(module) if name not in own]
-    hint = f"; to use one that it imports ({', '.join(imported)}), say {place.target}:{imported[0]}" if imported else ""
+    hint = f"; to use an imported one ({', '.join(imported)}), write {place.target}:{imported[0]}" if imported else ""
     raise TargetError(place.target, f"{_called(place)} defines no MCPEnvironment subclass{hint}")
 
 

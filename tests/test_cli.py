@@ -313,15 +313,15 @@ def test_every_option_is_explained(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
         (("run", "world", "--port", "http"), 'Invalid value for --port: unable to convert "http" into int'),
         (("run", "world", "--mode", "test"), 'Invalid value "test" for --mode'),
         (("run", "world", "--transport", "sse"), 'Invalid value "sse" for --transport'),
-        (("run", "world", "--step-timeout-s", "0"), "--step-timeout-s is 0; it is a number of seconds, more than 0"),
+        (("run", "world", "--step-timeout-s", "0"), "--step-timeout-s is 0; it must be a number of seconds above 0"),
         (("run", "world", "--session-timeout-s", "nan"), "--session-timeout-s is nan"),
         (("run", "world", "--port", "0", "--max-sessions", "0"), "max sessions is 0; at least 1 is needed"),
         (("run", "world", "--host", "0.0.0.0"), "host 0.0.0.0 is not loopback"),
         (("run", "world", "--port", "99999"), "cannot listen on 127.0.0.1:99999"),
         (("run", "world", "--reload", "--transport", "stdio"), "--reload needs --transport http"),
-        (("run", "nowhere", "--reload"), "nowhere: is no folder with environment.py"),
+        (("run", "nowhere", "--reload"), "nowhere: is not a folder with environment.py"),
         (("inspect", "world", "--mode", "test"), 'Invalid value "test" for --mode'),
-        (("call", "world", "add", "--timeout-s", "0"), "--timeout-s is 0; it is a number of seconds, more than 0"),
+        (("call", "world", "add", "--timeout-s", "0"), "--timeout-s is 0; it must be a number of seconds above 0"),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(cli: Cli, world: str, arguments: tuple[str, ...], said: str) -> None:
@@ -340,11 +340,11 @@ def test_a_mode_of_the_environment_variable_is_checked(cli: Cli, world: str, mon
 
 
 BROKEN = {
-    "nowhere": (None, "nowhere: is no folder with environment.py"),
+    "nowhere": (None, "nowhere: is not a folder with environment.py"),
     "none": ("x = 1", "none: environment.py defines no MCPEnvironment subclass"),
     "two": (
         "import mcpenv\nclass A(mcpenv.MCPEnvironment): ...\nclass B(mcpenv.MCPEnvironment): ...",
-        "two: has several environments: A, B; say which one: two:A",
+        "two: has several environments: A, B; choose one, such as two:A",
     ),
     "syntax": ("def f(:", "syntax: cannot be loaded: SyntaxError: invalid syntax (syntax/environment.py:1)"),
     "imports": (
@@ -548,7 +548,7 @@ def test_reload_waits_for_a_broken_file_to_change(tmp_path: Path) -> None:
         url = process.url()
         assert httpx.get(f"{url}/metadata").json()["name"] == "First"
         write(tmp_path, "game", "def f(:")
-        process.wait_for(r"environment\.py changed, starting again")
+        process.wait_for(r"environment\.py changed, restarting")
         process.wait_for(r"^error: game: cannot be loaded: SyntaxError: invalid syntax \(game/environment\.py:1\)$")
         write(tmp_path, "game", text.replace("First", "Second"))
         url = process.wait_for(r"^Second reloaded, simulation mode, (http://\S+)$")[1]
@@ -767,7 +767,7 @@ def test_a_tool_that_crashes_is_one_line_and_with_debug_a_traceback(cli: Cli, wo
         (("finish", "--mode", "production"), "there is no tool 'finish' in production mode"),
         (("add", "2"), "argument '2': write key=value"),
         (("add", "=2"), "argument '=2': write key=value"),
-        (("add", "--json-arguments", "[1]"), "--json-arguments is no JSON object"),
+        (("add", "--json-arguments", "[1]"), "--json-arguments is not a JSON object"),
         (("add", "--json-arguments", "{"), "--json-arguments is not JSON"),
     ],
 )

@@ -37,8 +37,8 @@ ADAS_TOKEN, WRONG_TOKEN = "secret-of-ada", "secret-of-nobody"
 SECRETS = (ADAS_TOKEN, WRONG_TOKEN)
 VARIABLE = "MCPENV_AGENT_TOKEN"
 WITH_TOKEN = ("--agent-token", ADAS_TOKEN)
-WANTED = f"it wants an agent's token (--agent-token-file, or {VARIABLE})\n"
-REFUSED = f"it wants an agent's token, and refuses this one (--agent-token-file, or {VARIABLE})\n"
+WANTED = f"it requires an agent's token (--agent-token-file, or {VARIABLE})\n"
+REFUSED = f"it requires an agent's token, and refuses this one (--agent-token-file, or {VARIABLE})\n"
 COMMANDS = [("call", "add"), ("inspect",), ("connect", "cursor")]
 KEEP_FILES = ["claude-desktop", "cursor", "vscode", "gemini-cli"]
 
@@ -281,7 +281,7 @@ def test_a_server_on_this_machine_is_reached_without_the_proxy(
     [
         (("--agent-token", "short"), "--agent-token needs 8 or more printable ASCII characters"),
         (("--agent-token", f"{ADAS_TOKEN} too"), "--agent-token needs 8"),
-        ((*WITH_TOKEN, "--agent-token-file", "x"), "--agent-token and --agent-token-file: give one of them"),
+        ((*WITH_TOKEN, "--agent-token-file", "x"), "--agent-token and --agent-token-file: give only one of them"),
         (("--agent-token-file", "nowhere"), "--agent-token-file nowhere: No such file or directory"),
         (("--agent-token-file", "two"), "--agent-token-file two: the token needs 8"),
     ],
@@ -309,7 +309,7 @@ def test_a_variable_that_cannot_be_used_is_one_line_and_status_2(
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_environments_code_takes_no_token(cli: Cli, command: tuple[str, ...]) -> None:
     write(Path.cwd(), "world", PRINTS_ITS_ENVIRONMENT)
-    said = "--agent-token and --agent-token-file are for a server at a URL; an environment's code asks for none"
+    said = "--agent-token and --agent-token-file are for a server at a URL; an environment's code requires none"
     for options in (WITH_TOKEN, ("--agent-token-file", "x")):
         assert cli(*on(command, "world"), *options) == Done(2, "", f"error: {said}\n")
 
@@ -340,9 +340,9 @@ def test_what_is_printed_has_a_placeholder(cli: Cli, home: Path, url: str, key: 
     assert (f"Bearer {TOKEN}" in done.out) is (key != "codex")
     if key == "codex":
         assert f'\nbearer_token_env_var = "{VARIABLE}"\n' in done.out
-        assert f"\nCodex keeps no token: set {VARIABLE} where Codex starts.\n" in done.out
+        assert f"\nCodex stores no token: set {VARIABLE} in the environment in which Codex starts.\n" in done.out
     else:
-        assert "\nThe token is not shown; it goes where TOKEN stands.\n" in done.out
+        assert "\nThe token is not shown; put it in place of TOKEN.\n" in done.out
     assert list(home.iterdir()) == []
 
 
@@ -350,7 +350,7 @@ def test_what_is_printed_has_a_placeholder(cli: Cli, home: Path, url: str, key: 
 def test_bearer_is_the_same_without_a_token(cli: Cli, url: str, key: str) -> None:
     bare, with_token = cli("connect", key, url, "--bearer"), cli("connect", key, url, *WITH_TOKEN)
     assert bare.status == 0
-    put, not_shown = "Put an agent's token where TOKEN stands.", "The token is not shown; it goes where TOKEN stands."
+    put, not_shown = "Put an agent's token in place of TOKEN.", "The token is not shown; put it in place of TOKEN."
     assert bare.out == with_token.out.replace(not_shown, put)
     documents = [json.loads(cli("connect", key, url, *o, "--json").out) for o in (("--bearer",), WITH_TOKEN)]
     assert documents[0] == documents[1]
@@ -372,7 +372,7 @@ def test_without_both_nothing_is_said_of_tokens(cli: Cli, url: str, key: str) ->
 def test_what_is_installed_lets_the_agent_in(cli: Cli, home: Path, url: str, key: str, given: tuple[str, ...]) -> None:
     done = cli("connect", key, url, "--write", *given)
     assert (done.status, done.err) == (0, "")
-    assert "\nThe token stands in that file.\n" in done.out
+    assert "\nThe file contains the token.\n" in done.out
     document = json.loads(cli("connect", key, url, "--json", "--write", *WITH_TOKEN).out)
     assert (document["written"], f"Bearer {TOKEN}" in document["snippet"]) == (False, True)
     entry = json.loads(Path(document["file"]).read_text(encoding="utf-8"))[HOSTS[key].servers_key]["mcpenv"]
@@ -382,7 +382,7 @@ def test_what_is_installed_lets_the_agent_in(cli: Cli, home: Path, url: str, key
 def test_codex_is_told_by_which_variable_it_gets_the_token(cli: Cli, home: Path, url: str) -> None:
     done = cli("connect", "codex", url, "--write", *WITH_TOKEN)
     assert (done.status, done.err) == (0, "")
-    assert f"\nCodex keeps no token: set {VARIABLE} where Codex starts.\n" in done.out
+    assert f"\nCodex stores no token: set {VARIABLE} in the environment in which Codex starts.\n" in done.out
     text = (home / ".codex" / "config.toml").read_text(encoding="utf-8")
     assert ADAS_TOKEN not in text
     entry = {"url": f"{url}/mcp", "bearer_token_env_var": VARIABLE}
@@ -423,7 +423,7 @@ def test_of_a_file_that_others_can_read_that_is_said(cli: Cli, url: str) -> None
     file.chmod(0o644)
     done = cli("connect", "cursor", url, "--write", "--config", "mcp.json", *WITH_TOKEN)
     assert done.status == 0
-    assert "\nThe token stands in that file, which others on this machine may read.\n" in done.out
+    assert "\nThe file contains the token, and other users of this machine may read it.\n" in done.out
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
 
 
@@ -493,7 +493,7 @@ def test_to_write_a_token_is_needed(cli: Cli, home: Path, url: str, key: str) ->
 
 def test_bearer_is_for_servers_at_a_url(cli: Cli) -> None:
     write(Path.cwd(), "world", PRINTS_ITS_ENVIRONMENT)
-    said = "error: --bearer is for a server at a URL; an environment's code asks for no token\n"
+    said = "error: --bearer is for a server at a URL; an environment's code requires no token\n"
     assert cli("connect", "cursor", "world", "--bearer") == Done(2, "", said)
 
 
@@ -503,7 +503,7 @@ def test_inspector_is_started_by_hand_and_its_command_has_the_placeholder(
 ) -> None:
     done = cli("connect", "inspector", url, *options, *WITH_TOKEN)
     assert (done.status, done.out) == (2, "")
-    assert done.err.startswith("error: Inspector keeps no configuration; run: npx -y")
+    assert done.err.startswith("error: Inspector has no configuration file; run: npx -y")
     assert done.err.endswith(f"--header 'Authorization: Bearer {TOKEN}'\n")
 
 

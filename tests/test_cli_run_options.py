@@ -189,31 +189,34 @@ def test_the_public_name_is_one_that_the_server_answers_to() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--queue-timeout-s", "-1"), "--queue-timeout-s is -1; it is a number of seconds, 0 or more"),
+        (("--queue-timeout-s", "-1"), "--queue-timeout-s is -1; it must be a number of seconds, 0 or more"),
         (("--resume-grace-s", "nan"), "--resume-grace-s is nan;"),
         (("--shutdown-timeout-s", "inf"), "--shutdown-timeout-s is inf;"),
         (("--step-timeout-s", "inf"), "--step-timeout-s is inf;"),
         (("--ping-interval-s", "0"), "--ping-interval-s is 0;"),
-        (("--max-calls-in-flight", "0"), "--max-calls-in-flight is 0; it is 1 or more"),
-        (("--max-requests-per-s", "0"), "--max-requests-per-s is 0; it is a number of requests a second, more than 0"),
-        (("--max-message-bytes", "0"), "--max-message-bytes is 0; it is 1 or more"),
-        (("--max-quarantined", "-1"), "--max-quarantined is -1; it is 0 or more"),
+        (("--max-calls-in-flight", "0"), "--max-calls-in-flight is 0; it must be 1 or more"),
+        (("--max-requests-per-s", "0"), "--max-requests-per-s is 0; it must be a number of requests a second above 0"),
+        (("--max-message-bytes", "0"), "--max-message-bytes is 0; it must be 1 or more"),
+        (("--max-quarantined", "-1"), "--max-quarantined is -1; it must be 0 or more"),
         (("--session-scope", "agent"), 'Invalid value "agent" for --session-scope'),
-        (("--public-url", "env.example.com"), "--public-url env.example.com: it is an http(s):// URL"),
+        (("--public-url", "env.example.com"), "--public-url env.example.com: it must be an http(s):// URL"),
         (("--public-url", "https://env.example.com?a=1"), "--public-url"),
         (("--public-url", "https://user:word@env.example.com"), "--public-url"),
         (("--public-url", "https://env.example.com:99999"), "--public-url"),
-        (("--allowed-hosts", "https://env.example.com"), "--allowed-hosts https://env.example.com: it is a host name"),
-        (("--allowed-hosts", "*"), "--allowed-hosts *: it is a host name"),
+        (
+            ("--allowed-hosts", "https://env.example.com"),
+            "--allowed-hosts https://env.example.com: it must be a host name",
+        ),
+        (("--allowed-hosts", "*"), "--allowed-hosts *: it must be a host name"),
         (("--allowed-origins", "app.example"), "--allowed-origins app.example"),
         (("--allowed-origins", "https://app.example/a"), "--allowed-origins https://app.example/a: an origin has no"),
         (
             ("--trusted-proxies", "proxy.example"),
-            "--trusted-proxies proxy.example: it is an IP address, a network such as 10.0.0.0/8, or *",
+            "--trusted-proxies proxy.example: it must be an IP address, a network such as 10.0.0.0/8, or *",
         ),
-        (("--trusted-proxies", "10.0.0.1/8"), "--trusted-proxies 10.0.0.1/8: it is an IP address, a network"),
+        (("--trusted-proxies", "10.0.0.1/8"), "--trusted-proxies 10.0.0.1/8: it must be an IP address, a network"),
         (("--control-host", "127.0.0.1"), "--control-host needs --control-port"),
-        (("--require-handle", "--mode", "production"), "--require-handle: there are no episodes in production mode"),
+        (("--require-handle", "--mode", "production"), "--require-handle: production mode has no episodes"),
         (("--host", "0.0.0.0"), "host 0.0.0.0 is not loopback, and has no credentials (a control token and agent"),
         (
             ("--host", "0.0.0.0", "--control-token", CONTROL_TOKEN),
@@ -239,22 +242,22 @@ def test_the_public_name_is_one_that_the_server_answers_to() -> None:
         (("--control-token-file", "nowhere"), "--control-token-file nowhere: No such file or directory"),
         (("--control-token-file", "."), "--control-token-file .: Is a directory"),
         (("--control-token-file", "two"), "--control-token-file two: the token needs 8"),
-        (("--control-token-file", "binary"), "--control-token-file binary: it is no text"),
-        (("--agent-tokens-file", "empty"), "--agent-tokens-file empty: there is no token in it"),
+        (("--control-token-file", "binary"), "--control-token-file binary: it is not UTF-8 text"),
+        (("--agent-tokens-file", "empty"), "--agent-tokens-file empty: the file has no token"),
         (("--agent-tokens-file", "two"), "--agent-tokens-file two: entry 1 is not name=token"),
         (("--agent-token", ADAS_TOKEN), "--agent-token: entry 1 is not name=token"),
         (("--agent-token", f"={ADAS_TOKEN}"), "--agent-token: entry 1 is not name=token"),
         (("--agent-token", f"{ADAS_TOKEN}=="), "--agent-token: entry 1: the token needs 8"),
         (
             ("--agent-token", f"ada={ADAS_TOKEN}", "--agent-token", f"ada={BOBS_TOKEN}"),
-            "--agent-token: entry 2 has the name of another one",
+            "--agent-token: entry 2 has the name of an earlier entry",
         ),
         (
             ("--agent-token", f"ada={ADAS_TOKEN}", "--agent-token", f"bob={ADAS_TOKEN}"),
             "two agents have the same token",
         ),
         (("--agent-jwks-url", "https://issuer.example/keys"), "JSON Web Tokens of agents need all three"),
-        (("--agent-scopes", "ada"), "--agent-scopes ada: it is name=scope,scope"),
+        (("--agent-scopes", "ada"), "--agent-scopes ada: it must be name=scope,scope"),
         (("--agent-scopes", "ada=write"), "there are scopes of 'ada', but no token"),
         (("--agent-oauth",), "--agent-oauth needs --public-url"),
         (("--agent-oauth", "--public-url", "https://env.example"), "OAuth needs an issuer"),
@@ -396,7 +399,7 @@ def test_hosts_are_told_where_their_token_goes(tmp_path: Path, world: str) -> No
     codex = tomllib.loads(pasted["Codex"])["mcp_servers"]["world"]
     assert codex == {"url": url, "bearer_token_env_var": "MCPENV_AGENT_TOKEN"}
     assert text.endswith(
-        "Put an agent's token where TOKEN stands, or in MCPENV_AGENT_TOKEN.\nCtrl-C stops the server.\n"
+        "Put an agent's token in place of TOKEN, or in MCPENV_AGENT_TOKEN.\nCtrl-C stops the server.\n"
     )
 
 

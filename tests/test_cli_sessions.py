@@ -234,7 +234,7 @@ def test_an_id_that_is_not_there_or_not_the_only_one_ends_nothing(cli: Cli, url:
     assert nobody == Done(2, "", f"error: there is no session 'nobody' at {url}\n")
     assert empty == Done(2, "", f"error: there is no session '' at {url}\n")
     assert several.status == 2
-    assert several.err.startswith("error: 2 sessions begin with 'mcp:': mcp:")
+    assert several.err.startswith("error: 2 session ids start with 'mcp:': mcp:")
     assert several.err.count("\n") == 1
 
 
@@ -260,7 +260,7 @@ def test_the_token_comes_by_option_file_or_variable(
 
 
 def test_without_the_token_nothing_is_told(cli: Cli, guarded: str) -> None:
-    said = f"error: {guarded}: it wants its control token (--control-token-file, or MCPENV_CONTROL_TOKEN)\n"
+    said = f"error: {guarded}: it requires its control token (--control-token-file, or MCPENV_CONTROL_TOKEN)\n"
     for options in ((), ("--control-token", "another-secret"), ("--end", "x"), ("--json",)):
         assert cli("sessions", guarded, *options) == Done(2, "", said)
 
@@ -294,8 +294,11 @@ def test_a_url_where_nobody_listens_is_one_line(cli: Cli) -> None:
     [
         (("sessions",), 'Command "sessions" parameter'),
         (("sessions", "world"), "URL 'world' is not an http(s):// or ws(s):// URL"),
-        (("sessions", "http://127.0.0.1:1", "--watch", "--json"), "--watch shows a table until Ctrl-C"),
-        (("sessions", "http://127.0.0.1:1", "--watch", "--end", "x"), "--watch shows a table until Ctrl-C"),
+        (("sessions", "http://127.0.0.1:1", "--watch", "--json"), "--watch cannot be combined with --json or --end"),
+        (
+            ("sessions", "http://127.0.0.1:1", "--watch", "--end", "x"),
+            "--watch cannot be combined with --json or --end",
+        ),
         (("sessions", "http://127.0.0.1:1", "--control-token", "short"), "--control-token needs 8 or more"),
     ],
 )
@@ -316,13 +319,13 @@ def test_a_server_in_production_mode_has_no_sessions_to_show(cli: Cli) -> None:
     with serving(World, mode="production") as address:
         done = cli("sessions", address)
     assert (done.status, done.out) == (2, "")
-    assert done.err.startswith(f"error: {address}: there is no /sessions: it is not in simulation mode, or its control")
+    assert done.err.startswith(f"error: {address}: it has no /sessions: it is not in simulation mode, or its control")
 
 
 @pytest.mark.parametrize(
     ("status", "body", "said"),
     [
-        (200, b'{"sessions": [{"id": 1}]}', "cannot connect to {url}: what it says of sessions is not what"),
+        (200, b'{"sessions": [{"id": 1}]}', "cannot connect to {url}: its answer about sessions is not that"),
         (200, b"[]", "{url}: it answered /sessions with status 200"),
         (200, b"<html>", "{url}: it answered /sessions with status 200"),
         (302, b"", "{url}: it answered /sessions with status 302"),
@@ -379,7 +382,7 @@ def test_an_id_that_a_terminal_would_obey_is_shown_harmless(cli: Cli) -> None:
         done = cli("sessions", address)
     assert done.status == 0
     assert "\x1b" not in done.out
-    assert done.out.startswith("1 of 1 sessions, 2 waiting, 3 quarantined, takes no new ones\n")
+    assert done.out.startswith("1 of 1 sessions, 2 waiting, 3 quarantined, no new sessions accepted\n")
     assert "principal:\\x1…" in done.out
 
 

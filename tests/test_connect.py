@@ -236,9 +236,9 @@ def test_indentation_line_ends_and_escapes_stay(text: str, written: str) -> None
     [
         ('{"a": 1,}', "it is not JSON: line 1, column"),
         ('{\n  // mine\n  "a": 1\n}', r"it is not JSON: line 2, column 3: .* \(comments\?\)"),
-        ("[]", "it is no JSON object"),
-        ('{"s": []}', "its 's' is no JSON object"),
-        ('{"a": 1, "a": 2}', "its key 'a' stands there twice"),
+        ("[]", "it is not a JSON object"),
+        ('{"s": []}', "its 's' is not a JSON object"),
+        ('{"a": 1, "a": 2}', "its key 'a' occurs twice"),
         ('{"a": NaN}', "it is not JSON: NaN"),
         ('{"a": 1e999}', "Out of range float"),
         ('{"s": {"echo": {"url": "other"}}}', "it has another server 'echo'"),
@@ -311,7 +311,7 @@ def test_a_toml_table_that_is_there_changes_nothing() -> None:
     ("text", "force", "said"),
     [
         ("a = ", False, "it is not TOML"),
-        ("mcp_servers = 1", False, "its 'mcp_servers' is no table"),
+        ("mcp_servers = 1", False, "its 'mcp_servers' is not a table"),
         ("mcp_servers = {other = {}}", False, "written in a way that cannot be extended"),
         ("mcp_servers.echo.url = 'other'", False, "it has another server 'echo'"),
         ("mcp_servers.echo.url = 'other'", True, "written in a way that cannot be extended"),
@@ -369,7 +369,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
 def test_a_file_that_is_refused_is_left_alone(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     file.write_bytes(content)
-    with pytest.raises(ConfigurationError, match="was left as it is"):
+    with pytest.raises(ConfigurationError, match="is unchanged"):
         HOSTS["cursor"].install(OVER_HTTP, file)
     assert file.read_bytes() == content
     assert list(tmp_path.iterdir()) == [file]
@@ -436,7 +436,7 @@ def test_a_url_is_installed_with_its_endpoint(folder: Path, connect: Connect) ->
     refused = connect("cursor", "http://127.0.0.1:9000/mcp", "--write", "--config", str(file))
     assert refused.status == 2
     assert refused.err == (
-        f"error: {file} was left as it is: it has another server 'mcpenv'; "
+        f"error: {file} is unchanged: it has another server 'mcpenv'; "
         "choose another --name, or replace it with --force\n"
     )
     forced = connect("cursor", "http://127.0.0.1:9000/mcp", "--write", "--config", str(file), "--force")
@@ -489,7 +489,7 @@ def test_without_claude_code_the_command_to_run_is_said(connect: Connect, monkey
     monkeypatch.setenv("PATH", os.defpath)
     done = connect("claude-code", URL, "--write")
     assert done.status == 2
-    assert done.err.startswith("error: Claude Code's command, claude, is not here")
+    assert done.err.startswith("error: Claude Code's command, claude, is not installed")
     assert f"claude mcp add --transport http mcpenv {URL}" in done.err
 
 
@@ -503,13 +503,13 @@ def test_a_project_file_of_claude_code_may_be_named(folder: Path, connect: Conne
     ("arguments", "said"),
     [
         (("nothing", "counter"), 'Invalid value "nothing"'),
-        (("cursor", "nowhere"), "nowhere: is no folder"),
+        (("cursor", "nowhere"), "nowhere: is not a folder"),
         (("cursor", "counter", "--set", "goal=1"), "counter: --set goal=1: there is no setting 'goal'"),
         (("cursor", URL, "--set", "a=1"), "--mode and --set are for an environment's code"),
         (("cursor", URL, "--name", "a b"), "'a b' cannot be the name of a server"),
         (("cursor", "http://[bad"), "http://[bad: Invalid IPv6 URL"),
-        (("inspector", URL, "--write"), "Inspector keeps no configuration; run: npx -y"),
-        (("inspector", URL, "--config", "x.json"), "Inspector keeps no configuration; run: npx -y"),
+        (("inspector", URL, "--write"), "Inspector has no configuration file; run: npx -y"),
+        (("inspector", URL, "--config", "x.json"), "Inspector has no configuration file; run: npx -y"),
     ],
 )
 def test_what_cannot_be_connected_is_one_line(arguments: tuple[str, ...], said: str, connect: Connect) -> None:

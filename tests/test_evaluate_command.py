@@ -113,9 +113,7 @@ def test_a_program_that_crashes_in_every_episode_fails_the_command(cli: Cli, tmp
     (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     given = (COUNTING, "--tasks", str(tmp_path / "tasks.jsonl"))
     done = cli(*given, "--out", str(tmp_path / "all"), "--agent", "sh -c 'echo no key >&2; exit 7'")
-    said = (
-        f"error: the agent crashed in every episode: exit status 7: no key; what it printed is in {tmp_path}/all/agents"
-    )
+    said = f"error: the agent crashed in every episode: exit status 7: no key. Its output is in {tmp_path}/all/agents"
     assert done.status == 1 and said in done.err
     some = cli(*given, "--out", str(tmp_path / "some"), "--agent", "sh -c 'test {task_id} = b'")
     assert some.status == 0 and "error:" not in some.err
@@ -131,7 +129,7 @@ def test_an_episode_without_a_score_is_said_and_fails_the_command(
     done = cli(*options(endpoint, tmp_path / "out", "--tasks", str(tmp_path / "tasks.jsonl")))
     assert done.status == 1
     assert "error: 1 episode without a score (the first: EXECUTION_ERROR: " in done.err
-    assert "); --retry-errors plays again what has none" in done.err
+    assert "); --retry-errors repeats them" in done.err
     assert {result.task: result.score for result in read_results(tmp_path / "out")} == {"a": 1.0, "b": None}
     assert set(endpoint.keys) == {"Bearer key-of-mine"}
     assert "RuntimeError: this reset breaks" in (tmp_path / "out" / "server.log").read_text()
@@ -140,13 +138,13 @@ def test_an_episode_without_a_score_is_said_and_fails_the_command(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([COUNTING], "say who plays: either --model NAME, or --agent COMMAND"),
-        ([COUNTING, "--model", "a", "--agent", "b"], "say who plays"),
+        ([COUNTING], "no single agent is chosen: give either --model NAME or --agent COMMAND"),
+        ([COUNTING, "--model", "a", "--agent", "b"], "no single agent is chosen"),
         ([COUNTING, "--agent", "cat", "--temperature", "1"], "--temperature: for a --model"),
         ([COUNTING, "--agent", "no-such-program"], "there is no program 'no-such-program'"),
-        ([COUNTING, "--model", "a", "--base-url", "nowhere"], "'nowhere' is no http(s):// URL"),
+        ([COUNTING, "--model", "a", "--base-url", "nowhere"], "'nowhere' is not an http(s):// URL"),
         ([COUNTING, "--model", "a", "--system", "no-such-file"], "--system no-such-file: No such file"),
-        ([COUNTING, "--model", "a", "--request-fields", "[]"], "--request-fields is no JSON object"),
+        ([COUNTING, "--model", "a", "--request-fields", "[]"], "--request-fields is not a JSON object"),
         ([COUNTING, "--model", "a", "--api-key-env", "NO_SUCH_KEY"], "NO_SUCH_KEY has no key"),
         ([COUNTING, "--agent", "cat", "--control-token", "12345678"], "are for a server at a URL"),
         ([COUNTING, "--agent", "cat", "--tasks", "nothing.jsonl"], "there is no such file"),
@@ -167,7 +165,7 @@ def test_without_the_packages_of_the_report_everything_else_is_there(
     monkeypatch.setattr(sys, "meta_path", [_Without("jinja2"), *sys.meta_path])
     done = cli(*options(endpoint, tmp_path, "-n", "1"))
     assert done.status == 0
-    assert done.err == "No report: it needs jinja2 (pip install 'mcpenv[eval]'); then the same command makes it.\n"
+    assert done.err == "No report: jinja2 is missing. Run pip install 'mcpenv[eval]', then the same command again.\n"
     assert done.out == (
         "episodes          1 (tasks: 1), 1 with a return\n"
         "pass@1            1.000  [0.207, 1.000]\n"
@@ -282,7 +280,7 @@ def test_ctrl_c_in_the_middle_loses_nothing_and_the_same_command_goes_on(endpoin
             wait_for_held(endpoint, 3)
             stopped = first.end(signal.SIGINT)
         assert (stopped.status, stopped.out) == (130, "")
-        assert stopped.err == f"10 of 24 episodes are finished; the same command with --out {tmp_path} goes on.\n"
+        assert stopped.err == f"10 of 24 episodes are finished; the same command with --out {tmp_path} continues.\n"
         before = {result.episode_id for result in read_results(tmp_path)}
         check_whole(tmp_path, 10)
 
@@ -290,7 +288,7 @@ def test_ctrl_c_in_the_middle_loses_nothing_and_the_same_command_goes_on(endpoin
         with running(*given) as second:
             done = second.end()
     assert done.status == 0, done.err
-    assert "10 of 24 episodes are there already." in done.err
+    assert "10 of 24 episodes are finished already." in done.err
     check_whole(tmp_path, 24)
     assert before < {result.episode_id for result in read_results(tmp_path)}
     # Those under way were begun again, and no others.

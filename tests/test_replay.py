@@ -359,7 +359,7 @@ def test_a_thousand_episodes_agree_and_one_that_was_tampered_with_is_found(tmp_p
         ((f"{WORLDS}:Dice", "--limit", "0"), 2, "there is no episode to replay"),
         ((f"{WORLDS}:Dice", "--episode", "x"), 2, "there is no such episode to replay"),
         ((f"{WORLDS}:Nothing",), 2, "there is no 'Nothing'"),
-        (("http://127.0.0.1:1",), 2, "is the URL of a server, and the environment itself is needed"),
+        (("http://127.0.0.1:1",), 2, "is the URL of a server, but this command needs the environment itself"),
         ((f"{WORLDS}:Forgetful",), 1, "recorded with Dice 0.1.0, replayed with Forgetful 0.1.0"),
     ],
     ids=["agrees", "set", "limit", "episode", "target", "url", "version"],
@@ -380,9 +380,9 @@ def test_what_a_writer_left_unfinished_is_said(tmp_path: Path, capfd: pytest.Cap
     segment.write_bytes(segment.read_bytes()[:-10])
     assert execute(["replay", str(record), "--target", f"{WORLDS}:Dice"]) == 0
     shown = capfd.readouterr()
-    assert "1 episode, 11 steps: 1 agree" in shown.out and f"{segment.name}: left out the last " in shown.err
+    assert "1 episode, 11 steps: 1 agree" in shown.out and f"{segment.name}: skipped the last " in shown.err
     assert execute(["rescore", str(record), "--rubric", f"{__file__}:OfTheEnd", "--out", str(tmp_path / "new")]) == 0
-    assert f"{segment.name}: left out the last " in capfd.readouterr().err
+    assert f"{segment.name}: skipped the last " in capfd.readouterr().err
 
 
 def test_a_record_that_is_not_there_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -143,7 +143,9 @@ def test_a_replay_of_a_rescored_record_says_why_it_differs(tmp_path: Path, capfd
     assert execute(["rescore", str(tmp_path / "old"), "--rubric", rubric, "--out", str(tmp_path / "new")]) == 0
     capfd.readouterr()
     assert execute(["replay", str(tmp_path / "new"), "--target", f"{WORLDS}:Dice"]) == 1
-    said = f"3 of those that differ rescored by {rubric}: the recorded rewards are its, and not the environment's\n"
+    said = (
+        f"3 of those that differ rescored by {rubric}: the recorded rewards are the rubric's, not the environment's\n"
+    )
     assert said in capfd.readouterr().out
     assert execute(["replay", str(tmp_path / "new"), "--target", f"{WORLDS}:Dice", "--json"]) == 1
     assert {each["rescored_by"] for each in json.loads(capfd.readouterr().out)["replayed"]} == {rubric}
@@ -156,8 +158,8 @@ def test_a_replay_of_a_rescored_record_says_why_it_differs(tmp_path: Path, capfd
     [
         ("AsksTheWorld", 1, "a rubric has an environment only in an episode"),
         ("FewRolls", 0, ""),
-        ("Dice", 2, "it gave a Dice, not a Rubric"),
-        ("PIXEL", 2, "it is a str, no rubric"),
+        ("Dice", 2, "it returned a Dice, not a Rubric"),
+        ("PIXEL", 2, "it is a str, neither a rubric"),
         ("nothing", 2, "there is no 'nothing'"),
     ],
 )

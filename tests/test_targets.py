@@ -211,7 +211,7 @@ def test_specs_work_from_any_working_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "said"),
     [
-        ("nowhere", "is no folder with environment.py, no .py file"),
+        ("nowhere", "is not a folder with environment.py, a .py file"),
         ("some/where", "there is no such file or folder"),
         ("nowhere.py", "there is no such file or folder"),
         ("empty", "the folder has no environment.py"),
@@ -234,7 +234,7 @@ def test_what_is_not_there_is_said(target: str, said: str) -> None:
 
 
 def test_an_empty_target_is_refused() -> None:
-    with pytest.raises(TargetError, match=r"^'': names no environment; the folder you are in is '\.'$"):
+    with pytest.raises(TargetError, match=r"^'': names no environment; write '\.' for the current folder$"):
         load_target("")
 
 
@@ -248,14 +248,14 @@ def test_no_environment_is_an_error_that_names_what_is_imported() -> None:
     assert refused("game") == "environment.py defines no MCPEnvironment subclass"
     write("base.py")
     write("again/environment.py", "import sys; sys.path.insert(0, '.')\nfrom base import Counter\n")
-    said = "environment.py defines no MCPEnvironment subclass; to use one that it imports (Counter), say again:Counter"
+    said = "environment.py defines no MCPEnvironment subclass; to use an imported one (Counter), write again:Counter"
     assert refused("again") == said
     assert load_target("again:Counter").environment_class is not None
 
 
 def test_several_environments_are_listed() -> None:
     write("game/environment.py", COUNTER + COUNTER.replace("Counter", "Other"))
-    assert refused("game") == "has several environments: Counter, Other; say which one: game:Counter"
+    assert refused("game") == "has several environments: Counter, Other; choose one, such as game:Counter"
     assert load_target("game:Other").name == "other"
 
 
@@ -264,11 +264,11 @@ def test_several_environments_are_listed() -> None:
     [
         ("Missing", "there is no 'Missing' in environment.py; it has Counter"),
         ("instance", "instance is an instance of Counter; name the class or a factory"),
-        ("server", "server is a FastMCP server; hand it to an environment: super().__init__(server)"),
-        ("Plain", "Plain is a class, but no subclass of MCPEnvironment"),
-        ("MCPEnvironment", "MCPEnvironment is a class, but no subclass of MCPEnvironment"),
-        ("number", "number is a int, no MCPEnvironment class and no factory"),
-        ("later", "later is an async function; a factory is a plain one"),
+        ("server", "server is a FastMCP server; pass it to an environment: super().__init__(server)"),
+        ("Plain", "Plain is a class, but not a subclass of MCPEnvironment"),
+        ("MCPEnvironment", "MCPEnvironment is a class, but not a subclass of MCPEnvironment"),
+        ("number", "number is a int, neither an MCPEnvironment class nor a factory"),
+        ("later", "later is an async function; a factory must be a plain function"),
     ],
 )
 def test_a_name_that_makes_no_environments_is_refused(name: str, said: str) -> None:
@@ -334,7 +334,7 @@ def test_a_file_that_did_not_load_is_loaded_anew() -> None:
 def test_a_package_with_the_name_of_a_loaded_module_is_refused() -> None:
     write("json/__init__.py", "")
     write("json/environment.py")
-    assert refused("json").startswith("its package is called as the module 'json', which mcpenv uses")
+    assert refused("json").startswith("its package has the name of the module 'json', which mcpenv uses")
 
 
 # -- making
@@ -351,7 +351,7 @@ def test_a_constructor_that_raises_is_named_with_its_line() -> None:
 
 def test_a_factory_that_gives_something_else_is_refused() -> None:
     write("made.py", "def nothing(): ...\n")
-    with pytest.raises(TargetError, match="the factory gave a NoneType, not an MCPEnvironment"):
+    with pytest.raises(TargetError, match="the factory returned a NoneType, not an MCPEnvironment"):
         load_target("made:nothing").make()
 
 

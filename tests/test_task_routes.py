@@ -341,14 +341,14 @@ def test_tasks_show_has_all_of_a_task(cli: Cli, file: str) -> None:
 def test_a_guarded_server_tells_its_tasks_to_who_has_the_token(cli: Cli) -> None:
     with serving(Quiz, ServerConfig(control_token=TOKEN)) as url:
         refused = cli("tasks", "list", url)
-        assert refused.status == 2 and "it wants its control token" in refused.err
+        assert refused.status == 2 and "it requires its control token" in refused.err
         assert "first" in cli("tasks", "list", url, "--control-token", TOKEN).out
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("list", "echo_mcp"), "echo_mcp: EchoEnvironment has no tasks; --tasks gives it some"),
+        (("list", "echo_mcp"), "echo_mcp: EchoEnvironment has no tasks; give it some with --tasks"),
         (("list", "echo_mcp", "--tasks", "FILE", "--split", "dev"), "echo_mcp: there is no split 'dev'"),
         (("show", "echo_mcp", "z", "--tasks", "FILE"), "echo_mcp: there is no task 'z'"),
         (("show", "echo_mcp", "c", "--split", "train", "--tasks", "FILE"), "echo_mcp: the task 'c' is in the split"),

@@ -446,7 +446,7 @@ def test_the_command_names_what_is_wrong_with_cheatable_tasks(tmp_path: Path, co
     assert status == 1 and "1 problem" in out
     assert f"{rows[0]['id']}\n  doing nothing scores 1, which is full" in out
     assert f"{rows[1]['id']}\n  the oracle scores 0 and not 1" in out
-    assert out.endswith("3 tasks, 2 of them unsound; 1 without an oracle: nobody has seen that they can be solved\n")
+    assert out.endswith("3 tasks, 2 of them unsound; 1 without an oracle, so not known to be solvable\n")
     status, out, _ = command(*arguments, "--json")
     document = json.loads(out)
     assert status == 1 and not document["ok"] and document["without_oracle"] == [rows[2]["id"]]
@@ -476,13 +476,13 @@ def test_a_cheatable_copy_of_a_folder_is_found_out_from_outside(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("echo_mcp",), "has no tasks; --tasks gives it some"),
+        (("echo_mcp",), "has no tasks; give it some with --tasks"),
         ((str(ENVS / "maze_mcp"), "--split", "nowhere"), "there is no split 'nowhere'"),
-        ((str(ENVS / "maze_mcp"), "-n", "0"), "-n is 0; it is a number, 1 or more"),
+        ((str(ENVS / "maze_mcp"), "-n", "0"), "-n is 0; it must be 1 or more"),
         ((str(ENVS / "maze_mcp"), "--random-seeds", "-1"), "--random-seeds is -1"),
         ((str(ENVS / "maze_mcp"), "--tasks", "nowhere.jsonl"), "nowhere.jsonl"),
         (("nowhere",), "nowhere"),
-        (("http://127.0.0.1:1",), "is the URL of a server, and the environment itself is needed"),
+        (("http://127.0.0.1:1",), "is the URL of a server, but this command needs the environment itself"),
     ],
 )
 def test_what_cannot_be_tried_is_refused(arguments: tuple[str, ...], said: str, command: Run) -> None:

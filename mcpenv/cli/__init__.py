@@ -3,8 +3,9 @@
 For environments and servers: ``mcpenv run | inspect | call | connect | sessions | import-openenv``. For tasks and
 episodes: ``mcpenv tasks | validate | eval | trajectories | replay | rescore``.
 
-Exit status: 0 success; 1 the environment's own code failed (a tool, a reset); 2 refused before it ran (usage, TARGET,
-configuration, connection); 130 Ctrl-C. A failure is one line on stderr; ``--debug`` adds the traceback.
+Exit status 0: success. 1: the environment's code failed (a tool, a reset). 2: the command was refused before it ran
+(usage, TARGET, configuration, connection). 130: Ctrl-C. A failure prints one line on stderr; ``--debug`` adds the
+traceback.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ app = App(
     ),
 )
 
-# By import path: `mcpenv --help` need not load the server.
+# Named by import path, so that `mcpenv --help` does not load the server.
 app.command("mcpenv.cli.run:run", name="run", help="Serve an environment over HTTP or stdio.", sort_key=1)
 app.command("mcpenv.cli.inspect:inspect", name="inspect", help="Show tools, schemas and modes.", sort_key=2)
 app.command("mcpenv.cli.call:call", name="call", help="Call one tool.", sort_key=3)
 tasks = App(name="tasks", help="Show the tasks of an environment.", sort_key=4)
-tasks.command("mcpenv.cli.tasks:list_tasks", name="list", help="List them.", sort_key=1)
-tasks.command("mcpenv.cli.tasks:show_task", name="show", help="Show one of them, whole.", sort_key=2)
+tasks.command("mcpenv.cli.tasks:list_tasks", name="list", help="List tasks.", sort_key=1)
+tasks.command("mcpenv.cli.tasks:show_task", name="show", help="Show one task in full.", sort_key=2)
 app.command(tasks)
-app.command("mcpenv.cli.validate:validate", name="validate", help="Try out tasks: solved, idle, at random.", sort_key=5)
-app.command("mcpenv.cli.connect:connect", name="connect", help="Configure an MCP host to use it.", sort_key=6)
+app.command("mcpenv.cli.validate:validate", name="validate", help="Check that tasks are sound.", sort_key=5)
+app.command("mcpenv.cli.connect:connect", name="connect", help="Configure an MCP host for an environment.", sort_key=6)
 app.command(
     "mcpenv.cli.sessions:sessions", name="sessions", help="Show a server's sessions.", help_epilogue="", sort_key=7
 )
@@ -62,36 +63,36 @@ _of_records.command(
     sort_key=4,
 )
 app.command(_of_records)
-app.command("mcpenv.cli.replay:replay", name="replay", help="Run recorded calls again and compare.", sort_key=9)
+app.command("mcpenv.cli.replay:replay", name="replay", help="Replay recorded calls and compare results.", sort_key=9)
 app.command(
     "mcpenv.cli.rescore:rescore",
     name="rescore",
-    help="Score recorded episodes anew, by another rubric.",
+    help="Score recorded episodes again with another rubric.",
     help_epilogue="",
     sort_key=10,
 )
 app.command(
     "mcpenv.cli.evaluate:evaluate_command",
     name="eval",
-    help="Have an agent play the tasks; how well it does.",
+    help="Evaluate an agent on the tasks.",
     sort_key=7,
 )
 app.command(
     "mcpenv.cli.import_openenv:import_openenv",
     name="import-openenv",
-    help="Turn an OpenEnv environment into one of mcpenv.",
+    help="Convert an OpenEnv environment to mcpenv.",
     help_epilogue="",
     sort_key=20,
 )
 
 
 def main() -> None:
-    """The console script."""
+    """Run the command line of this process and exit with its status."""
     sys.exit(execute(sys.argv[1:]))
 
 
 def execute(arguments: Sequence[str]) -> int:
-    """Run one command line; its exit status."""
+    """Run one command line and return its exit status."""
     settle_streams()
     try:
         command, bound, _ = app.parse_args(list(arguments), print_error=False, exit_on_error=False)
@@ -108,7 +109,7 @@ def execute(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read the output has gone; the interpreter must not try to write the rest at its end.
+        # The reader closed the pipe. The interpreter's flush at exit would fail on it again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except McpenvError as error:
@@ -116,10 +117,10 @@ def execute(arguments: Sequence[str]) -> int:
             traceback.print_exception(error)
         report(str(error))
         return REFUSED if isinstance(error, _REFUSALS) else FAILED
-    except Exception as error:  # noqa: BLE001 - the command line's boundary: a mistake of ours
+    except Exception as error:  # noqa: BLE001 - the command line's boundary: a bug in mcpenv
         if debug:
             traceback.print_exception(error)
-        report(f"{type(error).__name__}: {error} (a mistake in mcpenv; --debug shows where)")
+        report(f"{type(error).__name__}: {error} (a bug in mcpenv; --debug shows the traceback)")
         return FAILED
     return int(status or 0)
 

@@ -1,4 +1,4 @@
-"""MCP hosts of a server that wants a token: what is printed has a placeholder where each user's token goes."""
+"""Configurations of MCP hosts for a server that requires a token. Printed ones have a placeholder for the token."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ..hosts import Form, Host
 from .tokens import AGENT_TOKEN
 
 TOKEN = "TOKEN"
-"""What a user replaces by a token."""
+"""The placeholder that a user replaces with a token."""
 
 
 def with_bearer(host: Host, token: str = TOKEN) -> Host:
-    """The host, for servers at a URL that want a bearer token.
+    """Return the host, configured for servers at a URL that require a bearer token.
 
     Args:
-        token: what stands where the token goes. With a real one, the host's commands and texts are not for printing.
+        token: the text in the token's place. With a real token, do not print the host's commands and texts.
     """
     command, entry = host.command, host.entry
     header = f"Authorization: Bearer {token}"
@@ -28,7 +28,7 @@ def with_bearer(host: Host, token: str = TOKEN) -> Host:
 
 
 def keeps_tokens(host: Host) -> bool:
-    """Whether a token may stand in the host's configuration; otherwise the host reads `AGENT_TOKEN`."""
+    """Return True if the host's configuration may contain a token; otherwise the host reads `AGENT_TOKEN`."""
     # Codex refuses tokens in its file.
     return host.form is not Form.TOML
 
@@ -37,7 +37,7 @@ def _authorized(entry: dict[str, Any], host: Host, token: str) -> dict[str, Any]
     if not keeps_tokens(host):
         return {**entry, "bearer_token_env_var": AGENT_TOKEN}
     if "command" in entry:
-        # mcp-remote fills the variable in itself; with a blank in an argument, some hosts start it wrongly.
+        # Some hosts break an argument at a space. mcp-remote substitutes the variable itself.
         header = ["--header", "Authorization:${AUTHORIZATION}"]
         return {**entry, "args": [*entry["args"], *header], "env": {"AUTHORIZATION": f"Bearer {token}"}}
     return {**entry, "headers": {"Authorization": f"Bearer {token}"}}

@@ -1,4 +1,4 @@
-"""``mcpenv call``: one call of one tool."""
+"""The command ``mcpenv call``: call one tool once."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def call(
 ) -> int:
     """Call one tool of an environment, or of the MCP server at a URL.
 
-    Exit status: 0 it returned, 1 it failed (its message is on stderr), 2 it was not called.
+    Exit status 0: the tool returned. 1: it failed; its message is on stderr. 2: it was not called.
 
     Args:
         target: An environment as for run, or the URL of a server, with or without /mcp.
         tool: The tool's name, as listed by inspect.
-        arguments: key=value, as JSON where the tool does not want text: by=2 names='["a", "b"]' text=hello
-        json_arguments: All arguments as one JSON object; key=value wins.
-        mode: Which tools there are. Default: MCPENV_MODE, or simulation. A server at a URL has its own.
-        timeout_s: Longest time for the call, in seconds.
+        arguments: key=value, with JSON values for parameters that are not text: by=2 names='["a", "b"]' text=hello
+        json_arguments: All arguments as one JSON object. A key=value argument takes precedence.
+        mode: The mode whose tools are available. Default: MCPENV_MODE, or simulation. A server at a URL has its own.
+        timeout_s: Timeout of the call, in seconds.
         settings: name=value for the environment's constructor; may be given several times.
         as_json: Print the whole result as one JSON document.
         debug: Show logs, and the traceback when something fails.
@@ -57,7 +57,7 @@ def call(
     quiet_logs(debug)
     given = _given(arguments, json_arguments)
     if timeout_s is not None and timeout_s <= 0:
-        raise ConfigurationError(f"--timeout-s is {timeout_s:g}; it is a number of seconds, more than 0")
+        raise ConfigurationError(f"--timeout-s is {timeout_s:g}; it must be a number of seconds above 0")
     token = agent.read(target)
     if is_url(target):
         if mode is not None or settings:
@@ -72,7 +72,7 @@ def call(
 # -- arguments
 
 Given = tuple[dict[str, Any], dict[str, str]]
-"""Arguments as JSON, and those that are still text."""
+"""The arguments given as JSON, and those given as text that is not parsed yet."""
 
 
 def _given(pairs: Sequence[str], json_arguments: str | None) -> Given:
@@ -83,7 +83,7 @@ def _given(pairs: Sequence[str], json_arguments: str | None) -> Given:
         except ValueError as error:
             raise ConfigurationError(f"--json-arguments is not JSON: {error}") from error
         if not isinstance(values, dict):
-            raise ConfigurationError("--json-arguments is no JSON object")
+            raise ConfigurationError("--json-arguments is not a JSON object")
     texts = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -94,7 +94,7 @@ def _given(pairs: Sequence[str], json_arguments: str | None) -> Given:
 
 
 def _arguments(given: Given, tool: Tool) -> dict[str, Any]:
-    """The call's arguments, texts read as the tool's input schema wants them."""
+    """Return the call's arguments, with texts parsed by the tool's input schema."""
     values, texts = given
     schema = tool.input_schema
     fields = schema.get("properties", {})
@@ -112,7 +112,7 @@ def _value(text: str, field: Any, root: Mapping[str, Any]) -> Any:
 
 
 def _kinds(schema: Any, root: Mapping[str, Any]) -> set[str]:
-    """The JSON types that a schema allows; empty where it does not say."""
+    """Return the JSON types that a schema allows; empty if it does not restrict them."""
     if not isinstance(schema, dict):
         return set()
     if "$ref" in schema:
@@ -178,7 +178,7 @@ def _failed(name: str, message: str, result: ToolResult | None = None) -> CallTo
 
 def _result(result: CallToolResult) -> ToolResult:
     structured = result.structured_content
-    # What the protocol itself notes there is no part of the tool's result.
+    # The protocol's own metadata is not part of the tool's result.
     meta = {key: value for key, value in (result.meta or {}).items() if not key.startswith("io.modelcontextprotocol/")}
     wrapped = bool(meta.get("fastmcp", {}).get("wrap_result"))
     return ToolResult(
@@ -190,11 +190,11 @@ def _result(result: CallToolResult) -> ToolResult:
     )
 
 
-# -- telling
+# -- output
 
 
 def _tell(observation: CallToolObservation, as_json: bool) -> int:
-    """Print what came of the call; the exit status."""
+    """Print the outcome of the call and return the exit status."""
     result, failure = observation.result, observation.error
     if as_json:
         print_json(observation.model_dump(mode="json"))
@@ -220,7 +220,7 @@ def _reward(observation: CallToolObservation) -> str:
 
 
 def _text(block: Mapping[str, Any]) -> str:
-    """A block of the result: its text, or one line that says what it is."""
+    """Return a content block's text, or one line that describes the block."""
     kind = block.get("type", "content")
     if kind == "text":
         return str(block["text"])

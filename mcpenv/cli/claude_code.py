@@ -1,4 +1,4 @@
-"""Claude Code's own command, which adds servers to it."""
+"""Add servers to Claude Code with its own command."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ def add(host: Host, server: Server, snippet: str, *, force: bool, token: str | N
     """Run ``claude mcp add``.
 
     Args:
-        host: Claude Code, with the token for the server where it wants one.
-        snippet: what a user may run instead.
+        host: Claude Code, with the server's token if the server requires one.
+        snippet: the command that a user may run instead, for error messages.
         force: replace a server of the same name.
-        token: what no message repeats.
+        token: the token to remove from error messages.
 
     Raises:
-        ConfigurationError: there is no such command, or it refused.
+        ConfigurationError: the command is not installed, or it failed.
     """
     assert host.command is not None
     claude = find_claude_command()
     if claude is None:
-        raise ConfigurationError(f"Claude Code's command, claude, is not here; where it is, run: {snippet}")
+        raise ConfigurationError(f"Claude Code's command, claude, is not installed. Where it is, run: {snippet}")
     if force:
-        # It fails where there is nothing to remove.
+        # Exits with an error if there is no such server, which is harmless.
         subprocess.run([claude, "mcp", "remove", server.name], capture_output=True, check=False)
     try:
         run_cli_command([claude, *host.command(server)[1:]])
@@ -36,5 +36,5 @@ def add(host: Host, server: Server, snippet: str, *, force: bool, token: str | N
         said = (error.stderr or error.stdout or "").strip() or f"exit status {error.returncode}"
         if token is not None:
             said = said.replace(token, "...")
-        # The error has the whole command in it, and with that the token.
+        # `from None`: the error contains the whole command, and with it the token.
         raise ConfigurationError(f"claude mcp add: {said}") from None

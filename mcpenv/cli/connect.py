@@ -1,4 +1,4 @@
-"""``mcpenv connect``: the configuration by which an MCP host uses an environment."""
+"""The command ``mcpenv connect``: configure an MCP host to use an environment."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ def connect(
     as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     debug: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
-    """Print, or install, the configuration by which an MCP host uses an environment.
+    """Print or install the configuration with which an MCP host uses an environment.
 
     Args:
-        host: The program that connects.
-        target: An environment as for run: the host starts it. Or the URL of a server that runs.
-        write: Install it: change the host's configuration, or run its command.
-        name: What the host calls it. Default: the folder's or the class's name.
-        mode: Which tools there are. Default: production. A server at a URL has its own.
-        config: Another configuration file than the host's usual one.
+        host: The MCP host to configure.
+        target: An environment as for run, which the host then starts, or the URL of a running server.
+        write: Install the configuration: change the host's file, or run the host's command.
+        name: The server's name in the host. Default: the name of the folder or class.
+        mode: The mode to serve in. Default: production. A server at a URL has its own.
+        config: Configuration file to use instead of the host's usual one.
         force: Replace a server of the same name.
-        bearer: The server at the URL wants an agent's token; what is printed says where it goes.
+        bearer: The server at the URL requires an agent's token. The printed text has a placeholder for it.
         settings: name=value for the environment's constructor; may be given several times.
         as_json: Print one JSON document.
         debug: Show the traceback when something fails.
@@ -57,14 +57,14 @@ def connect(
     token = agent.read(target)
     bearer = bearer or token is not None
     if bearer and not is_url(target):
-        raise ConfigurationError("--bearer is for a server at a URL; an environment's code asks for no token")
+        raise ConfigurationError("--bearer is for a server at a URL; an environment's code requires no token")
     if bearer and write and token is None:
         raise ConfigurationError(f"--bearer with --write needs the token (--agent-token-file, or {AGENT_TOKEN})")
     server = _server(target, name, mode, settings or [])
-    # A token is written and never shown: what is printed has its placeholder.
+    # A token is written to the host's file but never printed: printed texts have a placeholder.
     chosen = with_bearer(HOSTS[host]) if bearer else HOSTS[host]
     file = config.expanduser() if config is not None else chosen.file(Place.here())
-    # A file that is named for Claude Code is a project's .mcp.json.
+    # With --config, Claude Code too is configured by a file: a project's .mcp.json.
     snippet = chosen.snippet(server) if config is None else chosen.text(server)
     done = _install(chosen, server, file, snippet, force, token) if write else None
     if as_json:
@@ -90,7 +90,7 @@ def _server(target: str, name: str | None, mode: str | None, settings: list[str]
 
 
 def _name_of(url: str) -> str:
-    """A name for a server elsewhere: its host, unless that says nothing."""
+    """Return a name for the server at a URL: its host name; ``mcpenv`` for an IP address or localhost."""
     host = urlsplit(url).hostname or ""
     return host.replace(".", "-") if any(letter.isalpha() for letter in host) and host != "localhost" else "mcpenv"
 
@@ -101,8 +101,8 @@ def _install(host: Host, server: Server, file: Path | None, snippet: str, force:
     if file is not None:
         return host.install(server, file, force=force)
     if host.key != CLAUDE_CODE.key:
-        raise ConfigurationError(f"{host.title} keeps no configuration; run: {snippet}")
-    # FastMCP's installers bring its whole command line, a second of loading that only this needs.
+        raise ConfigurationError(f"{host.title} has no configuration file; run: {snippet}")
+    # FastMCP's installers import its whole command line, which takes a second.
     from .claude_code import add
 
     add(host, server, snippet, force=force, token=token)
@@ -123,17 +123,17 @@ def _document(host: Host, server: Server, file: Path | None, snippet: str, done:
 
 
 def _notes(host: Host, token: str | None, done: Installed | None) -> list[str]:
-    """What to say of the token that a server wants."""
+    """Return notes for the user on where the server's token belongs."""
     if not keeps_tokens(host):
-        return [f"{host.title} keeps no token: set {AGENT_TOKEN} where {host.title} starts."]
+        return [f"{host.title} stores no token: set {AGENT_TOKEN} in the environment in which {host.title} starts."]
     if done is None:
-        where = f"where {TOKEN} stands"
-        return [f"Put an agent's token {where}." if token is None else f"The token is not shown; it goes {where}."]
+        where = f"in place of {TOKEN}"
+        return [f"Put an agent's token {where}." if token is None else f"The token is not shown; put it {where}."]
     if done.file is None:
         return []
-    # Elsewhere the mode says nothing of who may read it.
+    # On other systems the mode does not tell who may read the file.
     others = os.name == "posix" and done.file.stat().st_mode & 0o077
-    return [f"The token stands in that file{', which others on this machine may read' if others else ''}."]
+    return [f"The file contains the token{', and other users of this machine may read it' if others else ''}."]
 
 
 def _show(
@@ -157,8 +157,8 @@ def _show(
     elif done.changed:
         page.line(f"{host.title} has {server.name} now{':' if where else '.'}{where}")
         if done.backup is not None:
-            notes = [f"The file as it was: {done.backup}", *notes]
-        notes = [*notes, f"Start {host.title} again to use it."]
+            notes = [f"Backup of the previous file: {done.backup}", *notes]
+        notes = [*notes, f"Restart {host.title} to use it."]
     else:
         page.line(f"{host.title} has {server.name} already:{where}")
     for note in notes:

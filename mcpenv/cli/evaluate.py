@@ -1,4 +1,4 @@
-"""``mcpenv eval``: an agent plays the tasks of an environment, and what came of it."""
+"""The command ``mcpenv eval``: evaluate an agent on the tasks of an environment."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .tokens import control_token as read_control_token
 
 FAILED = 1
 
-_AGENT = Group("Agent", help="Either a model, or a program.", sort_key=10)
+_AGENT = Group("Agent", help="Choose either a model or a program.", sort_key=10)
 _EPISODES = Group("Episodes", sort_key=11)
 _RESULTS = Group("Results", sort_key=12)
 
@@ -44,19 +44,21 @@ Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
 @Parameter(name="*", group=_AGENT)
 @dataclass(frozen=True, kw_only=True)
 class AgentOptions:
-    """Who plays.
+    """The options that choose the agent.
 
     Attributes:
-        model: A model's name at an endpoint that speaks OpenAI's chat completions.
-        base_url: That endpoint; /chat/completions is added. Default: OPENAI_BASE_URL, or https://api.openai.com/v1.
-        api_key_env: The environment variable that has its key. Default: OPENAI_API_KEY, if it is set.
-        temperature: Left to the endpoint by default.
-        max_tokens: Of one answer; left to the endpoint by default.
+        model: Name of a model at an endpoint with OpenAI's chat completions API.
+        base_url: URL of that endpoint; /chat/completions is added. Default: OPENAI_BASE_URL, or
+            https://api.openai.com/v1.
+        api_key_env: Environment variable with the endpoint's key. Default: OPENAI_API_KEY, if it is set.
+        temperature: Sampling temperature. Default: the endpoint's.
+        max_tokens: Maximum tokens of one answer. Default: the endpoint's.
         system: File with a system message.
-        max_turns: Answers of the model in one episode, at most.
-        request_fields: JSON object of further fields of each request.
-        agent: A program that is an MCP client, with its arguments; {mcp_url}, {prompt} and {task_id} are filled in.
-            Without {prompt} it has the prompt on stdin. Also MCPENV_MCP_URL, MCPENV_PROMPT and MCPENV_TASK_ID.
+        max_turns: Maximum answers of the model in one episode.
+        request_fields: JSON object with further fields for each request.
+        agent: A program that is an MCP client, with its arguments. {mcp_url}, {prompt} and {task_id} are replaced.
+            Without {prompt}, the program reads the prompt from stdin. MCPENV_MCP_URL, MCPENV_PROMPT and
+            MCPENV_TASK_ID are set too.
     """
 
     model: str | None = None
@@ -70,18 +72,18 @@ class AgentOptions:
     agent: str | None = None
 
     def make(self) -> Agent:
-        """The agent.
+        """Return the agent.
 
         Raises:
-            ConfigurationError: none or two of them, or one that cannot play.
+            ConfigurationError: not exactly one of ``model`` and ``agent`` is given, or the agent cannot be made.
         """
         if (self.model is None) == (self.agent is None):
-            raise ConfigurationError("say who plays: either --model NAME, or --agent COMMAND")
+            raise ConfigurationError("no single agent is chosen: give either --model NAME or --agent COMMAND")
         if self.agent is not None:
             given = [name for name, value in vars(self).items() if value is not None and name not in ("agent", "model")]
             if given:
                 options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-                raise ConfigurationError(f"{options}: for a --model; an --agent has options of its own")
+                raise ConfigurationError(f"{options}: only for --model; give an --agent its options in its command")
             return ProgramAgent(self.agent)
         assert self.model is not None
         key = self.api_key_env
@@ -102,18 +104,18 @@ class AgentOptions:
 @Parameter(name="*", group=_EPISODES)
 @dataclass(frozen=True, kw_only=True)
 class EpisodeOptions:
-    """What is played.
+    """The options that choose the episodes.
 
     Attributes:
-        split: Of the tasks. Default: test, or else the only one.
-        n: How many tasks (all by default); of an environment without tasks, how many seeds (10 by default).
-        k: Episodes of each.
-        seed: Draw the tasks at random by this seed, instead of the first ones; without tasks, the first seed (0).
-        tasks: File of tasks instead of the environment's own.
+        split: Split of the tasks. Default: test, or else the only split.
+        n: Number of tasks (default: all); for an environment without tasks, number of seeds (default: 10).
+        k: Number of episodes of each task or seed.
+        seed: Seed to choose the tasks at random, instead of the first n. Without tasks: the first seed (default: 0).
+        tasks: File of tasks to use instead of the environment's own.
         settings: name=value for the environment's constructor; may be given several times.
-        concurrency: Episodes at a time. Default: 4, or as many as the environment allows.
+        concurrency: Maximum concurrent episodes. Default: 4, or the environment's own limit if that is lower.
         timeout_s: Seconds for which the agent may act in one episode.
-        control_token: Control token of a server at a URL; on the command line everybody on this machine can see it
+        control_token: Control token of a server at a URL. On the command line, every user of this machine can see it
             (ps). Default: MCPENV_CONTROL_TOKEN.
         control_token_file: File with that token.
     """
@@ -133,14 +135,15 @@ class EpisodeOptions:
 @Parameter(name="*", group=_RESULTS)
 @dataclass(frozen=True, kw_only=True)
 class ResultOptions:
-    """What becomes of it.
+    """The options for the results.
 
     Attributes:
-        out: Folder for the results; the same folder again goes on where it was stopped. Default: a new one in runs/.
-        fresh: Drop the results that are there.
-        retry_errors: Play those episodes again in which the environment or the endpoint failed.
-        pass_threshold: Return from which on an episode has passed. Default: the task's full reward.
-        fail_under: Exit status 1 if pass@1 is below this; without a threshold, the mean return.
+        out: Folder for the results. A folder with results of the same evaluation is continued. Default: a new folder
+            in runs/.
+        fresh: Delete the results in the folder first.
+        retry_errors: Repeat episodes in which the environment or the endpoint failed.
+        pass_threshold: Minimum return of an episode that passes. Default: the task's full reward.
+        fail_under: Exit with status 1 if pass@1 is below this value, or the mean return if there is no threshold.
         as_json: Print the figures as one JSON document.
     """
 
@@ -161,11 +164,11 @@ def evaluate_command(
     results: ResultOptions = ResultOptions(),
     debug: Flag = False,
 ) -> int:
-    """Have an agent play an environment's tasks, and say how well it does.
+    """Evaluate an agent on an environment's tasks and print the figures.
 
-    Exit status: 0 done; 1 below --fail-under, an episode failed by the environment or the endpoint, or the agent's
-    program crashed in all of them; 2 not begun, or the agent or the server is gone; 130 Ctrl-C. Whatever ended it, the
-    same command with --out goes on.
+    Exit status 0: success. 1: the result is below --fail-under, the environment or the endpoint failed in an episode,
+    or the agent's program crashed in all episodes. 2: nothing was played, or the agent or the server was lost. 130:
+    Ctrl-C. After any of these, the same command with --out continues the evaluation.
 
     Args:
         target: An environment as for run, or the URL of a server.
@@ -212,7 +215,7 @@ def _text(option: str, file: Path) -> str:
     except OSError as error:
         raise ConfigurationError(f"{option} {file}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{option} {file}: it is no text") from error
+        raise ConfigurationError(f"{option} {file}: it is not UTF-8 text") from error
 
 
 def _object(option: str, text: str | None) -> dict[str, Any]:
@@ -223,7 +226,7 @@ def _object(option: str, text: str | None) -> dict[str, Any]:
     except ValueError as error:
         raise ConfigurationError(f"{option} is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise ConfigurationError(f"{option} is no JSON object")
+        raise ConfigurationError(f"{option} is not a JSON object")
     return value
 
 
@@ -231,7 +234,7 @@ def _object(option: str, text: str | None) -> dict[str, Any]:
 
 
 class _Shown:
-    """A progress bar on stderr, if that is a terminal; and what to say if it is interrupted."""
+    """The progress bar on stderr, shown if stderr is a terminal. On an interrupt it prints how to continue."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
@@ -257,12 +260,12 @@ class _Shown:
             return
         there = f"{self._last.finished} of {self._last.planned} episodes are finished"
         where = shlex.quote(str(self._last.directory))
-        note(f"{there}; the same command with --out {where} goes on.")
+        note(f"{there}; the same command with --out {where} continues.")
 
     def tell(self, progress: Progress) -> None:
-        """One more episode is over."""
+        """Update the bar with the progress; called after each episode."""
         if self._last is None and progress.finished:
-            note(f"{progress.finished} of {progress.planned} episodes are there already.")
+            note(f"{progress.finished} of {progress.planned} episodes are finished already.")
         self._last = progress
         passed = "" if progress.passed is None else f"{progress.passed} passed"
         self._bar.update(self._task, total=progress.planned, completed=progress.finished, passed=passed)
@@ -270,7 +273,7 @@ class _Shown:
 
 @contextlib.contextmanager
 def _interrupted_by_every_end() -> Iterator[None]:
-    """What asks a process to end is Ctrl-C to it: programs and servers that it started end first."""
+    """Handle SIGTERM and SIGHUP like Ctrl-C, so that programs and servers that were started are ended first."""
     caught = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     usual = [signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT)) for number in caught]
     try:
@@ -319,11 +322,11 @@ def _estimate(estimate: Estimate) -> str:
 
 def _write_report(done: Evaluated) -> None:
     try:
-        from ..evaluate.report import write_report  # needs the extra
+        from ..evaluate.report import write_report  # needs the extra "eval"
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("jinja2", "matplotlib"):
             raise
-        note(f"No report: it needs {error.name} (pip install 'mcpenv[eval]'); then the same command makes it.")
+        note(f"No report: {error.name} is missing. Run pip install 'mcpenv[eval]', then the same command again.")
         return
     note(f"Report: {write_report(done)}")
 
@@ -333,14 +336,12 @@ def _status(done: Evaluated, fail_under: float | None) -> int:
     if summary.finished and summary.failures.get(Failure.AGENT_CRASHED) == summary.finished:
         why = Counter(result.detail for result in done.results).most_common(1)[0][0]
         where = shlex.quote(str(done.directory / AGENTS))
-        report(f"the agent crashed in every episode: {why}; what it printed is in {where}; --fresh plays again")
+        report(f"the agent crashed in every episode: {why}. Its output is in {where}. --fresh repeats the episodes")
         return FAILED
     if summary.unscored:
         why = next((result.detail for result in done.results if result.unscored and result.detail), None)
         first = "" if why is None else f" (the first: {printable(why)})"
-        report(
-            f"{number_of(summary.unscored, 'episode')} without a score{first}; --retry-errors plays again what has none"
-        )
+        report(f"{number_of(summary.unscored, 'episode')} without a score{first}; --retry-errors repeats them")
         return FAILED
     if fail_under is None:
         return 0

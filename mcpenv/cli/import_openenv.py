@@ -1,4 +1,4 @@
-"""``mcpenv import-openenv``: an OpenEnv environment's folder, turned into an environment of mcpenv."""
+"""The command ``mcpenv import-openenv``: convert an OpenEnv environment's folder to an environment of mcpenv."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def import_openenv(
     as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     debug: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
-    """Turn the folder of an OpenEnv environment into an environment of mcpenv, which needs no OpenEnv.
+    """Convert the folder of an OpenEnv environment to an environment of mcpenv, which needs no OpenEnv.
 
-    Nothing of the folder is run or changed. (To serve it as it is: mcpenv run PATH.) Exit status: 0 everything was
-    turned, and the new environment can be made; 1 it was written, and something is left to do by hand; 2 nothing was
-    written.
+    No code in the folder is run, and no file in it is changed. To serve it unconverted: mcpenv run PATH. Exit status
+    0: everything was converted, and the new environment can be made. 1: it was written, but some work is left to do
+    by hand. 2: nothing was written.
 
     Args:
         path: The folder with openenv.yaml.
-        out: Where to write it. Default: a folder beside it, with _mcpenv after its name.
-        force: Overwrite files that are there.
+        out: Folder to write to. Default: a folder beside PATH, with _mcpenv appended to its name.
+        force: Overwrite existing files.
         as_json: Print one JSON document.
         debug: Show the traceback when something fails.
     """
@@ -64,7 +64,7 @@ def import_openenv(
 def _write(made: Port, target: Path, force: bool) -> None:
     taken = sorted(name for name in made.files if (target / name).exists())
     if taken and not force:
-        raise ConfigurationError(f"{target} has {', '.join(taken)} already; --force overwrites")
+        raise ConfigurationError(f"{target} has {', '.join(taken)} already; --force overwrites them")
     try:
         target.mkdir(parents=True, exist_ok=True)
         for name, text in made.files.items():
@@ -74,7 +74,7 @@ def _write(made: Port, target: Path, force: bool) -> None:
 
 
 def _fault_of(target: Path) -> str | None:
-    """Why an instance of the new environment cannot be made; None if it can. Tried in a process of its own."""
+    """Return why a child process cannot make an instance of the new environment; None if it can."""
     ended = subprocess.run(
         [sys.executable, "-B", "-c", CHECK, str(target)],
         stdin=subprocess.DEVNULL,

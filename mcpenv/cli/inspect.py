@@ -1,4 +1,4 @@
-"""``mcpenv inspect``: what an environment, or the server at a URL, offers."""
+"""The command ``mcpenv inspect``: show what an environment or a server offers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def inspect(
     as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
     debug: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
-    """Show tools, schemas and modes of an environment, or of the MCP server at a URL.
+    """Show the tools, schemas and modes of an environment, or of the MCP server at a URL.
 
     Args:
         target: An environment as for run, or the URL of a server, with or without /mcp.
@@ -70,7 +70,7 @@ def inspect(
 
 
 def _of_target(target: Target, modes: Sequence[Mode]) -> dict[str, Any]:
-    """The document of an environment's code, from an instance that is made and closed."""
+    """Return the document of an environment's code, from a temporary instance."""
     with instance(target, modes[0]) as env:
         execution = env._execution
         by_mode: dict[Mode, list[Tool]] = {}
@@ -91,7 +91,7 @@ async def _components(env: MCPEnvironment) -> dict[str, Any]:
 
 
 async def _of_server(url: str, bearer: Bearer) -> dict[str, Any]:
-    """The document of a running server: what it lists over MCP, and its descriptions where it has them."""
+    """Return the document of a running server: its MCP listings, and its own descriptions if it has them."""
     async with connected(url, bearer) as client:
         tools = await list_tools(client, url, bearer)
         rest = await _components_of(client)
@@ -109,7 +109,7 @@ async def _of_server(url: str, bearer: Bearer) -> dict[str, Any]:
 
 
 async def _components_of(client: Client[Any]) -> dict[str, Any]:
-    """Resources and prompts; an MCP server without them may refuse the question."""
+    """Return the resources and prompts of a server; empty lists if it refuses the listing."""
     found = _no_components()
     with suppress(MCPError):
         found["resources"] = _dumped(await client.list_resources())
@@ -128,7 +128,7 @@ def _dumped(models: Iterable[BaseModel]) -> list[dict[str, Any]]:
 
 
 def _merged(by_mode: Mapping[Mode, Sequence[Tool]]) -> list[dict[str, Any]]:
-    """Each tool once, with the modes that see it; a name whose body differs per mode is two tools."""
+    """Return each tool once, with its modes. A name with different definitions in the two modes is two tools."""
     merged: list[dict[str, Any]] = []
     for mode, tools in by_mode.items():
         for tool in tools:
@@ -159,7 +159,7 @@ def _document(
     }
 
 
-# -- showing
+# -- output
 
 
 def _show(page: Page, document: Mapping[str, Any]) -> None:
@@ -180,7 +180,7 @@ def _show(page: Page, document: Mapping[str, Any]) -> None:
     for title, key, known in (
         ("Reset options", "reset", ()),
         ("State", "state", ()),
-        # What every observation has says nothing of this environment.
+        # Skip the fields that every observation has.
         ("Observation of a reset", "reset_observation", (*Observation.model_fields, "done")),
     ):
         schema = document[key]
@@ -239,7 +239,7 @@ def _show_fields(page: Page, schema: Mapping[str, Any], skip: Sequence[str]) -> 
 
 
 def _fields(schema: Mapping[str, Any], root: Mapping[str, Any], skip: Sequence[str] = ()) -> str:
-    """The properties of an object as a signature, ``text: string, times: integer = 1``; ``?``: may be left out."""
+    """Return an object's properties as a signature, ``text: string, times: integer = 1``; ``?`` marks optional ones."""
     required = schema.get("required", ())
     parts = []
     for name, field in schema.get("properties", {}).items():
@@ -253,7 +253,7 @@ def _fields(schema: Mapping[str, Any], root: Mapping[str, Any], skip: Sequence[s
 
 
 def _type(schema: Any, root: Mapping[str, Any]) -> str:
-    """A JSON Schema in a few words: ``integer``, ``"a" | "b"``, ``string[]``, a model's name."""
+    """Return a short form of a JSON Schema: ``integer``, ``"a" | "b"``, ``string[]``, or a model's name."""
     if not isinstance(schema, dict) or not schema:
         return "any"
     if "$ref" in schema:
@@ -291,7 +291,7 @@ def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, A
 
 
 def _own_actions(schema: Mapping[str, Any] | None) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """The environment's own actions in the schema of all."""
+    """Return the schemas of the environment's own actions, each with the schema that has its definitions."""
     if schema is None:
         return []
     options = schema.get("anyOf") or schema.get("oneOf") or [schema]

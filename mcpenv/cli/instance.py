@@ -1,4 +1,4 @@
-"""An instance of an environment's code, made and ended for one command."""
+"""Make and close an instance of an environment for one command."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ..targets import Target, describe
 
 @contextmanager
 def instance(target: Target, mode: Mode) -> Iterator[MCPEnvironment]:
-    """An instance as a client of ``mode`` would have it; closed at the end, its class's lifespan too.
+    """Yield an instance as a client of ``mode`` sees it; then close it and leave its class's lifespan.
 
     Raises:
-        TargetError: it cannot be made.
-        ExecutionError: the author's code failed; the text says more than clients may read.
+        TargetError: the instance cannot be made.
+        ExecutionError: the author's code failed. The text has details that clients may not read.
     """
     try:
         env = target.make()
         try:
             execution = env._execution
             execution.mode = mode
-            # Production has no episodes: nothing is scored and nothing ends.
+            # Production has no episodes: no scoring and no end.
             execution.episode.orchestrated = mode is Mode.SIMULATION
             if env.DYNAMIC_TOOLS:
                 env.reset()

@@ -1,4 +1,7 @@
-"""Output: results on stdout, everything else on stderr. Lines are never broken, and data is never read as markup."""
+"""Output of commands: results on stdout, everything else on stderr.
+
+Lines are not wrapped, and data is never interpreted as markup.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PROGRESS_EVERY_S = 0.2
-"""Seconds between two updates of a progress line."""
+"""Seconds between updates of a progress line."""
 
 
 def settle_streams() -> None:
-    """Characters that the terminal or pipe cannot take are escaped instead of ending the program."""
+    """Configure stdout and stderr to escape characters that their encoding lacks, instead of raising."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -35,7 +38,7 @@ def settle_streams() -> None:
 
 @contextmanager
 def short_warnings() -> Iterator[None]:
-    """Python's warnings as one line each."""
+    """Format Python's warnings as one line each while the block runs."""
     usual = warnings.formatwarning
     warnings.formatwarning = lambda message, category, filename, lineno, line=None: (
         f"warning: {message} ({filename}:{lineno})\n"
@@ -47,22 +50,22 @@ def short_warnings() -> Iterator[None]:
 
 
 class Page:
-    """Writes to one stream, with colours if it is a terminal."""
+    """The writer of one stream, with colours if it is a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self._console = Console(file=stream, markup=False, highlight=False, emoji=False)
 
     def line(self, *parts: str | tuple[str, str], indent: int = 0) -> None:
-        """One line; parts are texts, or texts with a style. Never broken, so that it can be pasted."""
+        """Print one line of texts, or of (text, style) pairs. It is not wrapped, so that it can be pasted."""
         self._console.print(Text.assemble(" " * indent, *parts), soft_wrap=True)
 
     def block(self, text: str, indent: int = 0) -> None:
-        """Several lines as they are."""
+        """Print several lines unchanged."""
         for line in text.split("\n"):
             self.line(line, indent=indent if line.strip() else 0)
 
     def prose(self, text: str, indent: int = 0) -> None:
-        """Text that a terminal may break between words, each line at its own indentation."""
+        """Print text that a terminal may wrap between words. Each line keeps its own indentation."""
         if not self._console.is_terminal:
             self.block(text, indent)
             return
@@ -74,7 +77,7 @@ class Page:
 def print_table(
     page: Page, headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Collection[str] = ()
 ) -> None:
-    """Print rows in columns under their headings; print nothing where there are no rows.
+    """Print rows in columns under their headings; print nothing if there are no rows.
 
     Args:
         right: headings of the columns that are numbers.
@@ -109,39 +112,42 @@ def number_of(count: int, noun: str) -> str:
 
 
 def shown_parts(components: Mapping[str, float]) -> str:
-    """A reward's named parts on one line: ``correct 1, cost -0.5``."""
+    """Return a reward's components on one line: ``correct 1, cost -0.5``."""
     return ", ".join(f"{name} {value:g}" for name, value in components.items())
 
 
 def report(message: str) -> None:
-    """One line on stderr that says what went wrong."""
+    """Print an error on stderr, as one line."""
     Page(sys.stderr).line(("error:", "bold red"), f" {' '.join(message.split())}")
 
 
 def note(message: str) -> None:
-    """One line on stderr."""
+    """Print a note on stderr, as one line."""
     Page(sys.stderr).line((message, "dim"))
 
 
 def note_torn(tail: TornTail) -> None:
-    """What a writer left unfinished, and a command leaves out."""
+    """Print a note that an unfinished episode at the end of a file is skipped."""
     lost = number_of(tail.size, "byte")
-    note(f"{tail.path.name}: left out the last {lost}, of an episode that was not written to its end")
+    note(f"{tail.path.name}: skipped the last {lost}, an unfinished episode")
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout."""
+    """Print one JSON document on stdout."""
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def printable(name: str) -> str:
-    """A name that somebody else gave, as a terminal may have it."""
+    """Return an untrusted name with unprintable characters escaped, so that a terminal does not obey them."""
     return name if name.isprintable() else ascii(name)[1:-1]
 
 
 @contextmanager
 def author_output() -> Iterator[None]:
-    """What an environment and its child processes print goes to stderr: stdout is for results, or the protocol."""
+    """Redirect the output of user code and its child processes to stderr while the block runs.
+
+    Stdout is for the command's results, or for the MCP protocol.
+    """
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
@@ -154,13 +160,13 @@ def author_output() -> Iterator[None]:
 
 
 def quiet_logs(debug: bool) -> None:
-    """For commands that serve nobody: warnings as one line each; records and tracebacks only with ``debug``."""
+    """Configure logging for commands that do not serve: warnings as one line each, all else only with ``debug``."""
     handler = logging.StreamHandler()
     if debug:
         handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
     else:
         handler.setFormatter(logging.Formatter("warning: %(message)s"))
-        # Errors name an incident and carry a traceback; the command says itself what failed.
+        # Logged errors have a traceback; the command itself reports what failed.
         handler.addFilter(lambda record: record.levelno == logging.WARNING)
     _send(logging.getLogger("mcpenv"), handler, logging.DEBUG if debug else logging.WARNING)
     for name in ("mcp", "fastmcp", "httpx", "httpx2", "asyncio"):

@@ -1,4 +1,4 @@
-"""A server at a URL, as the command line sees it: over MCP, and by the two descriptions that mcpenv's servers give."""
+"""Access to a server at a URL: over MCP, and by ``/metadata`` and ``/schema`` if it is a server of mcpenv."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from ..errors import ConfigurationError
 from .tokens import AGENT_TOKEN
 
 CONNECT_S = 15.0
-"""How long a server may take to answer at first."""
+"""Timeout of connecting and of the first answer, in seconds."""
 
 READ_S = 300.0
-"""How long one may be silent, as mcp has it."""
+"""Read timeout in seconds; mcp's own default."""
 
 _ENDPOINTS = ("mcp", "sse")
 
 
 def mcp_url(url: str) -> str:
-    """The MCP endpoint of a server: ``/mcp`` below the URL, unless the URL is an endpoint already."""
+    """Return the MCP endpoint of a server: ``/mcp`` below the URL, unless the URL is an endpoint already."""
     scheme, host, path, query, fragment = urlsplit(url)
     if path.rstrip("/").rpartition("/")[2] not in _ENDPOINTS:
         path = path.rstrip("/") + "/mcp"
@@ -39,19 +39,19 @@ def mcp_url(url: str) -> str:
 
 
 def base_url(url: str) -> str:
-    """The server's root, without the endpoint and query."""
+    """Return the server's root URL, without endpoint and query."""
     scheme, host, path, _, _ = urlsplit(mcp_url(url))
     return urlunsplit((scheme, host, path.rstrip("/").rpartition("/")[0], "", ""))
 
 
 class Bearer(httpx2.Auth):
-    """As whom a command asks the server at a URL.
+    """The credentials that a command presents to the server at a URL.
 
     Args:
-        token: an agent's; None to ask as nobody.
+        token: an agent's token; None for an anonymous client.
 
     Attributes:
-        refused: whether the server answered the latest request that it wants a token, or another one.
+        refused: True if the server answered the latest request with 401.
     """
 
     def __init__(self, token: str | None) -> None:
@@ -59,17 +59,17 @@ class Bearer(httpx2.Auth):
         self.refused = False
 
     def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
-        """Called by httpx2 around every request."""
+        """Add the token to a request and note a 401; httpx2 calls this for every request."""
         if self._token is not None:
             request.headers["Authorization"] = f"Bearer {self._token}"
         response = yield request
-        # What mcp makes of it is an error that does not name the status.
+        # mcp raises an error that does not name the status.
         self.refused = response.status_code == httpx2.codes.UNAUTHORIZED
 
     def refusal(self, url: str) -> ConfigurationError:
-        """What to say of the server at ``url`` that refused."""
+        """Return the error for a server at ``url`` that answered 401."""
         another = "" if self._token is None else ", and refuses this one"
-        said = f"it wants an agent's token{another} (--agent-token-file, or {AGENT_TOKEN})"
+        said = f"it requires an agent's token{another} (--agent-token-file, or {AGENT_TOKEN})"
         return ConfigurationError(f"{without_password(url)}: {said}")
 
 
@@ -87,9 +87,9 @@ def _without_proxy(
     auth: httpx2.Auth | None = None,
     **_: Any,
 ) -> httpx2.AsyncClient:
-    """As mcp makes its clients, but without the proxies of the environment: none of them reaches this machine.
+    """Return an HTTP client like mcp's, but without the environment's proxies, which cannot reach this machine.
 
-    FastMCP also asks to follow redirects; mcp does that itself, and only where a token may go.
+    FastMCP's request to follow redirects is ignored: mcp follows them itself, and only where a token may be sent.
     """
     timeout = timeout or httpx2.Timeout(CONNECT_S, read=READ_S)
     return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, trust_env=False)
@@ -97,11 +97,11 @@ def _without_proxy(
 
 @asynccontextmanager
 async def connected(url: str, bearer: Bearer) -> AsyncIterator[Client[Any]]:
-    """An MCP client of the server at ``url``; any MCP server, also one whose endpoint is not called ``/mcp``.
+    """Connect an MCP client to the server at ``url``, also if its endpoint is not called ``/mcp``.
 
     Raises:
-        ConnectionFailed: nobody listens there, or does not speak MCP.
-        ConfigurationError: it wants a token, or another one.
+        ConnectionFailed: no server listens there, or it does not speak MCP.
+        ConfigurationError: the server requires a token, or another one.
     """
     try:
         tried = dict.fromkeys([mcp_url(url), url]) if urlsplit(url).path.strip("/") else [mcp_url(url)]
@@ -129,11 +129,11 @@ async def connected(url: str, bearer: Bearer) -> AsyncIterator[Client[Any]]:
 
 
 async def list_tools(client: Client[Any], url: str, bearer: Bearer) -> list[Tool]:
-    """The server's tools.
+    """Return the server's tools.
 
     Raises:
-        ListingFailed: it does not list them.
-        ConfigurationError: it wants a token for that, or another one.
+        ListingFailed: the server does not list them.
+        ConfigurationError: the server requires a token for that, or another one.
     """
     try:
         return [tool_from_mcp(tool) for tool in await client.list_tools()]
@@ -144,7 +144,7 @@ async def list_tools(client: Client[Any], url: str, bearer: Bearer) -> list[Tool
 
 
 def tool_from_mcp(tool: MCPTool) -> Tool:
-    """The contract's form of a listed tool."""
+    """Convert a tool of an MCP listing to mcpenv's `Tool`."""
     listed = tool.model_dump(mode="json", by_alias=True, exclude_none=True)
     return Tool(
         name=listed["name"],
@@ -158,7 +158,7 @@ def tool_from_mcp(tool: MCPTool) -> Tool:
 
 
 async def description(url: str, path: str) -> dict[str, Any] | None:
-    """The JSON object at ``/metadata`` or ``/schema``; None where the server has none, as other MCP servers."""
+    """Return the JSON object at ``/metadata`` or ``/schema``; None if the server has none, as other MCP servers."""
     async with httpx.AsyncClient(timeout=CONNECT_S, trust_env=not is_loopback(url)) as http:
         try:
             reply = await http.get(base_url(url) + path)

@@ -1,4 +1,4 @@
-"""``mcpenv replay``: recorded calls, run again and compared."""
+"""The command ``mcpenv replay``: run recorded calls again and compare the results."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def replay(
     as_json: Annotated[bool, Parameter(name="--json", negative=(), show_default=False)] = False,
     debug: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
 ) -> int:
-    """Run the calls of recorded episodes again, and compare every observation and reward with the record.
+    """Run the calls of recorded episodes again and compare every observation and reward with the record.
 
-    Exit status: 0 nothing came out otherwise, 1 something did, 2 nothing was run.
+    Exit status 0: no difference. 1: a difference. 2: no episode was run.
 
     Args:
-        record: The folder that --record was given, or one of its files.
+        record: Folder that was given as --record, or one of its files.
         target: The environment, as for run.
         settings: name=value for the environment's constructor; may be given several times.
-        episode: Only the episode of this id, or those whose id begins so.
-        limit: At most so many episodes.
+        episode: Replay only the episode with this id, or those whose id starts with it.
+        limit: Maximum number of episodes.
         as_json: Print one JSON document.
         debug: Show logs, and the traceback when something fails.
     """
@@ -97,7 +97,7 @@ def _named(name: str, version: str | None) -> str:
     return f"{name} {version}" if version else name
 
 
-# -- telling
+# -- output
 
 
 def _document(replayed: list[Replayed]) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def _show(page: Page, replayed: list[Replayed]) -> None:
         page.line((f"{count} not replayed to the end: {printable(str(why))}", "yellow"))
     for rubric, count in Counter(each.rescored_by for each in different if each.rescored_by is not None).items():
         which = f"{count} of those that differ rescored by {printable(str(rubric))}"
-        page.line((f"{which}: the recorded rewards are its, and not the environment's", "yellow"))
+        page.line((f"{which}: the recorded rewards are the rubric's, not the environment's", "yellow"))
     counts = Counter(each.verdict for each in replayed)
     steps = sum(each.steps for each in replayed)
     said = {

@@ -1,4 +1,4 @@
-"""``mcpenv rescore``: recorded episodes, scored anew by another rubric."""
+"""The command ``mcpenv rescore``: score recorded episodes again with another rubric."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def rescore(
     as_json: Annotated[bool, Parameter(name="--json", negative=(), show_default=False)] = False,
     debug: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
 ) -> int:
-    """Score recorded episodes anew, and write them to another record; their old rewards are kept beside.
+    """Score recorded episodes again and write them, with their old rewards, to another record.
 
-    Exit status: 0 all were scored, 1 the rubric failed for some (which are not written), 2 nothing was read.
+    Exit status 0: all were scored. 1: the rubric failed for some, which are not written. 2: nothing was read.
 
     Args:
-        record: The folder that --record was given, or one of its files.
+        record: Folder that was given as --record, or one of its files.
         rubric: MODULE:NAME or FILE.py:NAME of a rubric, or of a class or function without arguments that makes one.
         out: Folder to write the new record to.
         as_json: Print one JSON document.
@@ -57,8 +57,8 @@ def rescore(
     with author_output():
         loaded = load_rubric(rubric)
         if any(out.glob("episodes-*")):
-            raise ConfigurationError(f"{out}: has a record already; name another folder")
-        # One loop for all: what an async rubric holds, such as a judge's connections, belongs to it.
+            raise ConfigurationError(f"{out} has a record already; name another folder")
+        # One event loop for all episodes: an async rubric's resources, such as a judge's connections, are bound to it.
         with Recorder(out) as recorder, asyncio.Runner() as runner:
             for episode in counted(read_episodes(record, on_torn=note_torn), "rescored"):
                 scored.take(episode, loaded, recorder, runner)
@@ -74,7 +74,7 @@ def rescore(
 
 
 class _Rescoring:
-    """One run: what was scored, and what failed."""
+    """The results of one run of the command."""
 
     def __init__(self, rubric: str, lists: ToolLists) -> None:
         self._rubric = rubric
@@ -85,12 +85,12 @@ class _Rescoring:
         self.failures: list[tuple[str, str]] = []
 
     def take(self, episode: RecordedEpisode, rubric: Rubric, recorder: Recorder, runner: asyncio.Runner) -> None:
-        """Score an episode and write it; one for which the rubric fails is noted instead."""
+        """Score an episode and write it; if the rubric fails, note the failure instead."""
         self.count += 1
         old = episode.trajectory
         try:
             new = runner.run(rescore_trajectory(old, rubric))
-        except Exception as error:  # noqa: BLE001 - the rubric's boundary: the author's code may raise anything
+        except Exception as error:  # noqa: BLE001 - the rubric's boundary: user code may raise anything
             said = str(error) if isinstance(error, McpenvError) else own_words(error)
             self.failures.append((episode.id, "; ".join([said, *getattr(error, "__notes__", ())])))
             return
@@ -103,7 +103,7 @@ class _Rescoring:
                 returns.append(earned)
 
     def document(self) -> dict[str, Any]:
-        """What came of it, as plain data."""
+        """Return the results as plain JSON data."""
         return {
             "episodes": self.count,
             "failed": len(self.failures),
@@ -113,7 +113,7 @@ class _Rescoring:
         }
 
     def show(self, page: Page, out: Path) -> None:
-        """Print it."""
+        """Print the results."""
         for episode_id, why in self.failures[:_SHOWN]:
             report(f"{printable(episode_id)}: {printable(why)}")
         if len(self.failures) > _SHOWN:
@@ -126,7 +126,7 @@ class _Rescoring:
 
 
 def _rewards(trajectory: Trajectory) -> dict[str, Any]:
-    """The rewards of an episode, as plain data."""
+    """Return the rewards of an episode as plain JSON data."""
     return {
         "steps": [_plain(step.reward) for step in trajectory.steps],
         "end_reward": _plain(trajectory.end_reward),

@@ -1,4 +1,4 @@
-"""``mcpenv run``: serve an environment, and say how to use it."""
+"""The command ``mcpenv run``: serve an environment and print how to use it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .tokens import AGENT_TOKEN
 LOOPBACK = "127.0.0.1"
 
 RELOADED = "WATCHFILES_CHANGES"
-"""Set by watchfiles for the process it starts: a JSON list, empty at the first start."""
+"""The environment variable that watchfiles sets for its child process: a JSON list, empty at the first start."""
 
 
 def run(
@@ -59,31 +59,31 @@ def run(
 
     Args:
         target: Folder with environment.py, .py file, folder:Class, module:Class, module:factory, or an installed name.
-        mode: Who uses it: orchestrators (simulation) or live clients (production). Default: MCPENV_MODE, or simulation.
-        transport: http for many clients, stdio for the one that starts this command.
+        mode: simulation for orchestrators, production for live clients. Default: MCPENV_MODE, or simulation.
+        transport: http for many clients, stdio for the client that starts this command.
         settings: name=value for the environment's constructor; may be given several times.
-        tasks: Tasks instead of the environment's own: a .jsonl file, a .parquet file or the folder of a dataset.
+        tasks: Tasks to use instead of the environment's own: a .jsonl file, a .parquet file or a dataset's folder.
         record: Folder to write every episode to; see: mcpenv trajectories --help
-        workers: Processes that serve together as one server; useful where tools compute.
-        reload: Start again when a Python file of the environment changes.
-        log_level: What is logged to stderr.
+        workers: Number of processes that serve together as one server. Useful for tools that use much CPU time.
+        reload: Restart when a Python file of the environment changes.
+        log_level: Lowest level of messages to log to stderr.
         debug: Show the traceback when something fails.
     """
     config = replace(config_from(mode_from(mode), addresses, sessions, limits), record=record)
     if record is not None and (config.mode is not Mode.SIMULATION or transport == "stdio"):
         where = "over stdio" if transport == "stdio" else f"in {config.mode.value} mode"
-        raise ConfigurationError(f"--record: there are no episodes {where}, and so nothing to record")
+        raise ConfigurationError(f"--record: there are no episodes to record {where}")
     if workers < 1:
-        raise ConfigurationError(f"--workers is {workers}; it is 1 or more")
+        raise ConfigurationError(f"--workers is {workers}; it must be 1 or more")
     if workers > 1 and sys.platform == "win32":
         raise ConfigurationError("--workers needs Unix sockets, which this system does not have")
     if workers > 1 and transport == "stdio":
-        raise ConfigurationError("--workers needs --transport http: over stdio there is one client, and one process")
+        raise ConfigurationError("--workers needs --transport http: over stdio there is only one client")
     if reload:
         if transport == "stdio":
-            raise ConfigurationError("--reload needs --transport http: a client of stdio would lose its session")
+            raise ConfigurationError("--reload needs --transport http: over stdio the client would lose its session")
         return _run_reloading(target)
-    # Before the author's code is loaded: it shall not find them in the environment.
+    # Tokens are taken out of the environment before user code is loaded, so that it cannot read them.
     config, agents = credentials.read(config)
     auth = agents()
     with author_output():
@@ -128,7 +128,7 @@ def run(
 def _load_again(
     target: str, settings: list[str] | None, tasks: Path | None, agents: Callable[[], AuthProvider | None]
 ) -> Served:
-    """What `run` serves, in a process of its own."""
+    """Load what `run` serves, in a worker process."""
     with author_output():
         loaded = load_target(target, settings or (), tasks)
     return Served(loaded.factory, agents(), loaded.readme)
@@ -139,7 +139,7 @@ def _load_again(
 
 @dataclass(frozen=True)
 class _Introduction:
-    """What is said when a server answers: where it is and how to use it."""
+    """The text that is printed once a server accepts connections: its URLs and how to use them."""
 
     target: Target
     config: ServerConfig
@@ -147,7 +147,7 @@ class _Introduction:
     agents_need_token: bool
 
     def show(self, stream: TextIO, port: int, control_port: int) -> None:
-        """Say it."""
+        """Print the text to ``stream``."""
         page, config = Page(stream), self.config
         here, control = self._here(self.addresses.host, port), self._control(port, control_port)
         title = (_title(self.target), "bold")
@@ -168,7 +168,7 @@ class _Introduction:
             page.line("record   ", (str(config.record), "cyan"), indent=2)
         page.line()
         if config.require_handle:
-            page.line("Agents are served only at an episode's own address, info.mcp_url of a reset.")
+            page.line("Agents are served only at an episode's own URL, info.mcp_url of a reset.")
         else:
             _print_pasted(page, Server(self.target.name, url=f"{public}/mcp"), bearer=self.agents_need_token)
         for line in self._notes():
@@ -179,7 +179,7 @@ class _Introduction:
         config = self.config
         notes: list[str | tuple[str, str]] = []
         if self.agents_need_token:
-            notes.append(f"Put an agent's token where {TOKEN} stands, or in {AGENT_TOKEN}.")
+            notes.append(f"Put an agent's token in place of {TOKEN}, or in {AGENT_TOKEN}.")
         elif not config.require_handle:
             notes.append("Anonymous stateless MCP clients share one instance of the environment.")
         if config.mode is Mode.SIMULATION and config.control_token is None:
@@ -194,7 +194,7 @@ class _Introduction:
 
     @property
     def _exposed(self) -> list[str]:
-        """What ``--insecure`` allows."""
+        """The parts of the server that ``--insecure`` opens to other machines."""
         apart = self.addresses.control_port is not None
         control_host = (self.addresses.control_host or LOOPBACK) if apart else self.addresses.host
         exposed = []
@@ -210,14 +210,14 @@ class _Introduction:
         return self._here(self.addresses.control_host or LOOPBACK, control_port)
 
     def _here(self, host: str, port: int) -> str:
-        """An address as a client on this machine writes it."""
+        """Return the address with which a client on this machine connects."""
         if is_wildcard(host):
             host = "::1" if ":" in host else LOOPBACK
         return address_of(host, port)
 
 
 def _introduce_stdio(stream: TextIO, target: Target, config: ServerConfig) -> None:
-    """One line for the host's log; for somebody who started it by hand, how a host would."""
+    """Print one line for the host's log; on a terminal, also how to configure a host."""
     page = Page(stream)
     page.line((_title(target), "bold"), f" in {config.mode.value} mode: MCP on stdin and stdout")
     if sys.stdin.isatty():
@@ -252,13 +252,13 @@ def _shown(file: Path, place: Place) -> str:
 
 
 def _run_reloading(target: str) -> int:
-    """Run the same command without ``--reload`` in a process of its own, anew after each change of a Python file."""
+    """Run the same command without ``--reload`` in a child process; restart it after each change of a Python file."""
     watched = watched_path(target)
     arguments = [argument for argument in sys.argv[1:] if not argument.startswith("--reload")]
     command = [sys.executable, "-m", "mcpenv", *arguments]
-    # watchfiles takes one text and splits it as the system's shell does.
+    # watchfiles takes one string and splits it as the system's shell does.
     text = subprocess.list2cmdline(command) if sys.platform == "win32" else shlex.join(command)
-    # A process that ended by itself has said why; here it only waits for the next change.
+    # A child process that fails has reported why itself.
     logging.getLogger("watchfiles").setLevel(logging.ERROR)
     note(f"Watching {watched} for changes.")
     run_process(watched, target=text, target_type="command", watch_filter=PythonFilter(), callback=_tell_changes)
@@ -267,4 +267,4 @@ def _run_reloading(target: str) -> int:
 
 def _tell_changes(changes: set[tuple[Change, str]]) -> None:
     names = ", ".join(sorted({Path(path).name for _, path in changes}))
-    note(f"{names} changed, starting again.")
+    note(f"{names} changed, restarting.")

@@ -1,4 +1,4 @@
-"""The options of ``mcpenv run`` in groups, and the settings that they come to."""
+"""The options of ``mcpenv run`` in groups, and their conversion to settings of a server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Secrets = Annotated[list[str] | None, Parameter(name="--agent-token", negative=(
 _ADDRESSES = Group("Addresses", sort_key=10)
 _CREDENTIALS = Group(
     "Credentials",
-    help="What is on the command line can be seen by everybody on this machine (ps): prefer a file or the environment.",
+    help="Every user of this machine can see the command line (ps): prefer a file or an environment variable.",
     sort_key=11,
 )
 _SESSIONS = Group("Sessions", sort_key=12)
@@ -42,17 +42,17 @@ _LIMITS = Group("Limits", sort_key=13)
 @Parameter(name="*", group=_ADDRESSES)
 @dataclass(frozen=True, kw_only=True)
 class Addresses:
-    """Where a server is.
+    """The options for a server's addresses.
 
     Attributes:
-        host: Address to listen on; one that other machines reach needs credentials.
+        host: Address to listen on. An address that other machines can reach requires credentials.
         port: Port to listen on; 0 for any free one.
         control_host: Address of the control plane, if it has a port of its own. Default: 127.0.0.1.
-        control_port: Port of a control plane apart from the agents'; 0 for any free one.
-        public_url: The server's URL for others, if it is not what they connect to; mcp_url begins with it.
-        allowed_hosts: Further Host names to answer to, separated by commas. The public URL's is one.
-        allowed_origins: Further browser origins to answer to, separated by commas.
-        trusted_proxies: Addresses or networks of proxies whose X-Forwarded-* is believed; * for all.
+        control_port: Separate port for the control plane; 0 for any free one.
+        public_url: URL at which clients reach the server, if a proxy changes it. Every mcp_url starts with it.
+        allowed_hosts: Further Host names to accept, separated by commas. The public URL's is accepted.
+        allowed_origins: Further browser origins to accept, separated by commas.
+        trusted_proxies: Addresses or networks of proxies whose X-Forwarded-* headers are trusted; * for all.
     """
 
     host: str = "127.0.0.1"
@@ -65,32 +65,32 @@ class Addresses:
     trusted_proxies: Several = None
 
     def check(self) -> None:
-        """Check what belongs together.
+        """Raise if an option requires another one that is missing.
 
         Raises:
-            ConfigurationError: the control plane has an address, but no port.
+            ConfigurationError: the control plane has an address of its own but no port.
         """
         if self.control_host is not None and self.control_port is None:
-            raise ConfigurationError("--control-host needs --control-port: the control plane's own port")
+            raise ConfigurationError("--control-host needs --control-port: the separate port of the control plane")
 
 
 @Parameter(name="*", group=_CREDENTIALS)
 @dataclass(frozen=True, kw_only=True)
 class Credentials:
-    """Who may use a server.
+    """The options for authentication.
 
     Attributes:
-        control_token: What orchestrators present. Default: MCPENV_CONTROL_TOKEN.
+        control_token: Token that orchestrators must present. Default: MCPENV_CONTROL_TOKEN.
         control_token_file: File with that token.
         agent_tokens: NAME=TOKEN of an agent; may be given several times. Default: MCPENV_AGENT_TOKENS,
             name=token,name=token.
-        agent_scopes: NAME=SCOPE,SCOPE: what an agent with such a token may do; may be given several times.
+        agent_scopes: NAME=SCOPE,SCOPE: the scopes of the agent of that name; may be given several times.
         agent_tokens_file: File with one name=token a line.
-        agent_jwks_url: URL of the keys by which agents' JSON Web Tokens are signed.
-        agent_issuer: Issuer of those tokens.
-        agent_audience: Audience that they must be meant for.
-        agent_algorithm: Algorithm by which they are signed.
-        agent_oauth: Tell MCP clients without a token that the issuer is where they get one; needs --public-url.
+        agent_jwks_url: URL of the keys that verify agents' JSON Web Tokens.
+        agent_issuer: Issuer that those tokens must have.
+        agent_audience: Audience that those tokens must have.
+        agent_algorithm: Algorithm with which those tokens must be signed.
+        agent_oauth: Direct MCP clients without a token to the issuer to get one. Requires --public-url.
         insecure: Serve other machines without credentials.
     """
 
@@ -107,17 +107,18 @@ class Credentials:
     insecure: Flag = False
 
     def read(self, config: ServerConfig) -> tuple[ServerConfig, Callable[[], AuthProvider | None]]:
-        """The settings with the control token, and what makes agent authentication; it makes None where there is none.
+        """Return the settings with the control token, and a factory of agent authentication.
 
-        What makes it can be pickled; in the process that has read the options it is made once, here, to be checked.
+        The factory returns None if agents are not authenticated. It can be pickled, for worker processes. It is called
+        once here, so that a mistake in the options is reported at once.
 
         Raises:
             ConfigurationError: a token cannot be read or used.
         """
-        # A client's token is of no use to a server, and what its tools start could act as that agent.
+        # A server does not use a client's token, but processes that its tools start could use it to act as that agent.
         forget(AGENT_TOKEN)
         if self.agent_oauth and config.public_url is None:
-            raise ConfigurationError("--agent-oauth needs --public-url: the name by which tokens are for this server")
+            raise ConfigurationError("--agent-oauth needs --public-url: tokens are issued for that URL")
         agents = functools.partial(
             agent_auth_from,
             tokens=agent_tokens(self.agent_tokens or [], self.agent_tokens_file),
@@ -135,15 +136,15 @@ class Credentials:
 @Parameter(name="*", group=_SESSIONS)
 @dataclass(frozen=True, kw_only=True)
 class Sessions:
-    """What sessions there are.
+    """The options for sessions.
 
     Attributes:
-        max_sessions: Sessions at a time. Default: 1, or 1024 where the environment supports several.
-        session_timeout_s: Seconds without use after which a session ends.
-        queue_timeout_s: Seconds that a client waits its turn when every session is taken.
-        resume_grace_s: Seconds that an orchestrator may take to come back after losing its socket.
-        session_scope: What an agent with a token has a session for: itself, or each of its connections.
-        require_handle: Serve agents only at an episode's own address, info.mcp_url of a reset.
+        max_sessions: Maximum concurrent sessions. Default: 1, or 1024 if the environment supports several.
+        session_timeout_s: Seconds without use after which a session is closed.
+        queue_timeout_s: Seconds that a client may wait for a free session.
+        resume_grace_s: Seconds that an orchestrator has to reconnect after its socket is lost.
+        session_scope: One session for each agent with a token (principal), or for each of its connections (connection).
+        require_handle: Serve agents only at an episode's own URL, info.mcp_url of a reset.
     """
 
     max_sessions: int | None = None
@@ -157,18 +158,18 @@ class Sessions:
 @Parameter(name="*", group=_LIMITS)
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How long and how much.
+    """The options for limits.
 
     Attributes:
-        step_timeout_s: Longest step, in seconds.
-        shutdown_timeout_s: Seconds that steps under way may take to finish at the end.
+        step_timeout_s: Timeout of a step, in seconds.
+        shutdown_timeout_s: Seconds that running steps have to finish at shutdown.
         ping_interval_s: Seconds between keep-alive pings on /ws.
-        max_calls_in_flight: Calls under way or waiting in one session, above which more are refused.
-        max_requests_per_s: Listings and calls of one agent a second, in the long run. Default: no limit.
-        max_message_bytes: Largest frame or request body.
-        max_quarantined: Instances with code that cannot be stopped, above which no new sessions are taken.
-        max_snapshots: Snapshots that one session holds; 0 for none.
-        max_snapshot_bytes: Bytes that they may take together.
+        max_calls_in_flight: Maximum running and queued calls of one session; more are refused.
+        max_requests_per_s: Maximum average rate of one agent's listings and calls, per second. Default: no limit.
+        max_message_bytes: Maximum bytes of a frame or request body.
+        max_quarantined: Maximum quarantined instances, whose code cannot be stopped; above it new sessions are refused.
+        max_snapshots: Maximum snapshots of one session; 0 disables snapshots.
+        max_snapshot_bytes: Maximum total bytes of one session's snapshots.
     """
 
     step_timeout_s: float = _DEFAULTS.step_timeout_s
@@ -183,14 +184,14 @@ class Limits:
 
 
 def config_from(mode: Mode, addresses: Addresses, sessions: Sessions, limits: Limits) -> ServerConfig:
-    """The settings of a server; credentials come later.
+    """Return the settings of a server without credentials, which `Credentials.read` adds.
 
     Raises:
-        ConfigurationError: one that cannot be served.
+        ConfigurationError: an option has a value out of range, or does not fit the mode.
     """
     addresses.check()
     if sessions.require_handle and mode is not Mode.SIMULATION:
-        raise ConfigurationError(f"--require-handle: there are no episodes in {mode.value} mode, and so no handles")
+        raise ConfigurationError(f"--require-handle: {mode.value} mode has no episodes, and so no handles")
     public_url = None if addresses.public_url is None else _base_url("--public-url", addresses.public_url)
     hosts = [_host_name("--allowed-hosts", name) for name in _split(addresses.allowed_hosts)]
     if public_url is not None:
@@ -219,35 +220,35 @@ def config_from(mode: Mode, addresses: Addresses, sessions: Sessions, limits: Li
     )
 
 
-# -- checks, each of one option
+# -- checks of single options
 
 
 def _positive(option: str, seconds: float) -> float:
     if 0 < seconds < math.inf:
         return seconds
-    raise ConfigurationError(f"{option} is {seconds:g}; it is a number of seconds, more than 0")
+    raise ConfigurationError(f"{option} is {seconds:g}; it must be a number of seconds above 0")
 
 
 def _not_negative(option: str, seconds: float) -> float:
     if 0 <= seconds < math.inf:
         return seconds
-    raise ConfigurationError(f"{option} is {seconds:g}; it is a number of seconds, 0 or more")
+    raise ConfigurationError(f"{option} is {seconds:g}; it must be a number of seconds, 0 or more")
 
 
 def _rate(option: str, per_s: float | None) -> float | None:
     if per_s is None or 0 < per_s < math.inf:
         return per_s
-    raise ConfigurationError(f"{option} is {per_s:g}; it is a number of requests a second, more than 0")
+    raise ConfigurationError(f"{option} is {per_s:g}; it must be a number of requests a second above 0")
 
 
 def _count(option: str, value: int, least: int) -> int:
     if value >= least:
         return value
-    raise ConfigurationError(f"{option} is {value}; it is {least} or more")
+    raise ConfigurationError(f"{option} is {value}; it must be {least} or more")
 
 
 def _split(values: Sequence[str] | None) -> Iterable[str]:
-    """The parts of comma-separated texts."""
+    """Return the parts of comma-separated texts, stripped and without empty ones."""
     return (part.strip() for value in values or () for part in value.split(",") if part.strip())
 
 
@@ -259,7 +260,7 @@ def _base_url(option: str, url: str) -> str:
         usable = False
     if not usable or "@" in parts.netloc or parts.query or parts.fragment:
         raise ConfigurationError(
-            f"{option} {url}: it is an http(s):// URL without query, such as https://env.example.com"
+            f"{option} {url}: it must be an http(s):// URL without query, such as https://env.example.com"
         )
     return url.rstrip("/")
 
@@ -273,7 +274,9 @@ def _origin(option: str, origin: str) -> str:
 
 def _host_name(option: str, name: str) -> str:
     if "/" in name or "*" in name or "@" in name or " " in name:
-        raise ConfigurationError(f"{option} {name}: it is a host name, such as env.example.com or env.example.com:8443")
+        raise ConfigurationError(
+            f"{option} {name}: it must be a host name, such as env.example.com or env.example.com:8443"
+        )
     return name.lower()
 
 
@@ -284,7 +287,7 @@ def _proxy(option: str, proxy: str) -> str:
         return str(ipaddress.ip_network(proxy))
     except ValueError as error:
         raise ConfigurationError(
-            f"{option} {proxy}: it is an IP address, a network such as 10.0.0.0/8, or * for all"
+            f"{option} {proxy}: it must be an IP address, a network such as 10.0.0.0/8, or * for all"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""``mcpenv sessions``: what runs on a server, as its control plane tells it."""
+"""The command ``mcpenv sessions``: show or end the sessions of a server, over its control plane."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from .remote import CONNECT_S
 from .tokens import control_token
 
 REFRESH_S = 1.0
-"""Between two looks at the server, with ``--watch``."""
+"""Seconds between two requests with ``--watch``."""
 
 SHORT = 14
-"""Characters of an id in the table."""
+"""Maximum characters of an id in the table."""
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -49,17 +49,17 @@ def sessions(
     """Show the sessions of a server, or end one of them.
 
     Args:
-        url: The server's address, or its control plane's where that is another.
-        token: The control token; on the command line everybody on this machine can see it (ps).
+        url: URL of the server, or of its control plane if that has a port of its own.
+        token: The control token. On the command line, every user of this machine can see it (ps).
             Default: MCPENV_CONTROL_TOKEN.
         token_file: File with that token.
-        watch: Show them until Ctrl-C, as they change.
-        end: End the session of this id, or of the only id that begins so.
+        watch: Update the table until Ctrl-C.
+        end: End the session with this id, or the only one whose id starts with it.
         as_json: Print one JSON document.
         debug: Show the traceback when something fails.
     """
     if watch and (as_json or end is not None):
-        raise ConfigurationError("--watch shows a table until Ctrl-C; it goes with neither --json nor --end")
+        raise ConfigurationError("--watch cannot be combined with --json or --end")
     with ControlPlane(url, control_token(token, token_file)) as server:
         if end is not None:
             ended = server.end(server.find(end))
@@ -76,7 +76,7 @@ def sessions(
     return 0
 
 
-# -- asking
+# -- requests
 
 
 class LastReward(BaseModel):
@@ -87,7 +87,7 @@ class LastReward(BaseModel):
 
 
 class SessionInfo(BaseModel):
-    """A session, as far as the table has it. Times are seconds since the epoch, by the server's clock."""
+    """The fields of a session that the table shows. Times are seconds since the epoch, by the server's clock."""
 
     session_id: str
     origin: str
@@ -102,7 +102,7 @@ class SessionInfo(BaseModel):
 
 
 class Capacity(BaseModel):
-    """How many sessions there are and may be."""
+    """The numbers of sessions that a server has and may have."""
 
     active_sessions: int
     max_sessions: int
@@ -113,12 +113,12 @@ class Capacity(BaseModel):
 
 @dataclass(frozen=True)
 class Seen:
-    """What runs on a server.
+    """The answer of a server about its sessions.
 
     Attributes:
-        sessions: the one that was used last comes first.
-        now: the server's clock.
-        document: what the server said.
+        sessions: the most recently used one first.
+        now: the server's clock, in seconds since the epoch.
+        document: the server's answers as plain JSON data.
     """
 
     sessions: list[SessionInfo]
@@ -131,14 +131,14 @@ _SESSIONS = TypeAdapter(list[SessionInfo])
 
 
 class ControlPlane:
-    """The part of a server's control plane that is about sessions.
+    """The client of a server's control plane for sessions.
 
     Args:
-        token: the control token, if the server wants one.
+        token: the control token, if the server requires one.
 
     Raises (constructor and methods):
-        ConfigurationError: the server has no such routes here, wants another token, or refused.
-        ConnectionFailed: nobody listens there, or something else does.
+        ConfigurationError: the server has no such routes at this URL, requires another token, or refused.
+        ConnectionFailed: no server listens there, or it is not a server of mcpenv.
     """
 
     def __init__(self, url: str, token: str | None) -> None:
@@ -161,31 +161,31 @@ class ControlPlane:
         self._http.close()
 
     def look(self) -> Seen:
-        """What runs there now."""
+        """Return the server's present sessions and capacity."""
         reply, listed = self._ask("GET", "/sessions")
         _, capacity = self._ask("GET", "/capacity")
         try:
             sessions = _SESSIONS.validate_python(listed.get("sessions"))
             seen = Seen(sessions, Capacity.model_validate(capacity), _clock(reply), {**listed, "capacity": capacity})
         except ValidationError as error:
-            raise ConnectionFailed(self._shown, "what it says of sessions is not what mcpenv's servers say") from error
+            raise ConnectionFailed(self._shown, "its answer about sessions is not that of an mcpenv server") from error
         sessions.sort(key=lambda session: session.last_activity_at, reverse=True)
         return seen
 
     def find(self, beginning: str) -> str:
-        """The id of the only session whose id begins so."""
+        """Return the id of the session that has this id, or of the only one whose id starts with ``beginning``."""
         ids = [session.session_id for session in self.look().sessions]
         found = [each for each in ids if each == beginning] or [each for each in ids if each.startswith(beginning)]
         if not beginning or not found:
             raise ConfigurationError(f"there is no session {beginning!r} at {self._shown}")
         if len(found) > 1:
             raise ConfigurationError(
-                f"{len(found)} sessions begin with {beginning!r}: {', '.join(map(printable, found))}"
+                f"{len(found)} session ids start with {beginning!r}: {', '.join(map(printable, found))}"
             )
         return found[0]
 
     def end(self, session_id: str) -> dict[str, Any]:
-        """End a session; the server's answer."""
+        """End a session and return the server's answer."""
         return self._ask("DELETE", f"/sessions/{quote(session_id, safe='')}")[1]
 
     def _ask(self, method: str, path: str) -> tuple[httpx.Response, dict[str, Any]]:
@@ -204,25 +204,25 @@ class ControlPlane:
     def _refused(self, reply: httpx.Response, body: Any, path: str) -> ConfigurationError:
         said = body.get("message") if isinstance(body, dict) else None
         if reply.status_code == httpx.codes.UNAUTHORIZED:
-            why = "it wants its control token (--control-token-file, or MCPENV_CONTROL_TOKEN)"
+            why = "it requires its control token (--control-token-file, or MCPENV_CONTROL_TOKEN)"
         elif said is not None:
             why = str(said)
         elif reply.status_code == httpx.codes.NOT_FOUND:
-            why = f"there is no {path}: it is not in simulation mode, or its control plane has another address"
+            why = f"it has no {path}: it is not in simulation mode, or its control plane has another URL"
         else:
             why = f"it answered {path} with status {reply.status_code}"
         return ConfigurationError(f"{self._shown}: {why}")
 
 
 def _clock(reply: httpx.Response) -> float:
-    """The server's clock, by which its sessions' times are, to the second."""
+    """Return the server's time, to the second; this machine's if the reply has no date."""
     try:
         return parsedate_to_datetime(reply.headers["date"]).timestamp()
     except (KeyError, ValueError):
         return time.time()
 
 
-# -- showing
+# -- output
 
 
 def _print(seen: Seen) -> None:
@@ -245,7 +245,7 @@ def _print(seen: Seen) -> None:
 def _watch(server: ControlPlane) -> None:
     console = Console()
     if not console.is_terminal:
-        raise ConfigurationError("--watch needs a terminal; without it the table is printed once")
+        raise ConfigurationError("--watch needs a terminal; without --watch the table is printed once")
     with Live(_live(server.look(), console), console=console, screen=True, auto_refresh=False) as live:
         while True:
             time.sleep(REFRESH_S)
@@ -253,7 +253,7 @@ def _watch(server: ControlPlane) -> None:
 
 
 def _live(seen: Seen, console: Console) -> RenderableType:
-    # The heading, an empty line and the table's own heading; one line says what there is no room for.
+    # Four lines: the summary, an empty line, the table's heading, and the count of sessions left out.
     room = max(console.height - 4, 1)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     headings = _headings(seen)
@@ -274,7 +274,7 @@ _NUMBERS = ("steps", "age", "idle", "return")
 
 
 def _headings(seen: Seen) -> tuple[str, ...]:
-    """Those of rewards only where something was scored."""
+    """Return the headings of the table; those of rewards only if a session was scored."""
     return _HEADINGS + (_REWARDS if any(session.reward is not None for session in seen.sessions) else ())
 
 
@@ -306,13 +306,13 @@ def _summary(seen: Seen) -> str:
     if capacity.quarantined:
         parts.append(f"{capacity.quarantined} quarantined")
     if not capacity.ready:
-        parts.append("takes no new ones")
+        parts.append("no new sessions accepted")
     return ", ".join(parts)
 
 
 def _duration(seconds: float) -> str:
-    """A time in its two largest units: ``7s``, ``3m05s``, ``2h00m``, ``4d11h``."""
-    # The server's clock is read to the second, its sessions' more finely.
+    """Return a duration in its two largest units: ``7s``, ``3m05s``, ``2h00m``, ``4d11h``."""
+    # Negative if a session's time is ahead of the server's clock, which is read to the second.
     whole = max(int(seconds), 0)
     if whole < _MINUTE:
         return f"{whole}s"

@@ -1,4 +1,4 @@
-"""``mcpenv tasks``: what there is to do in an environment, or at the server of one."""
+"""The command ``mcpenv tasks``: list and show the tasks of an environment or a server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .sessions import printable
 from .tokens import control_token
 
 LISTED = 50
-"""Tasks that are listed if nobody says how many."""
+"""The default number of tasks to list."""
 
 Settings = Annotated[list[str] | None, Parameter(name="--set", negative=())]
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
@@ -41,10 +41,10 @@ AsJSON = Annotated[bool, Parameter(name="--json", negative=(), show_default=Fals
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class ControlToken:
-    """What a server's orchestrators present.
+    """The options for the control token of a server.
 
     Attributes:
-        control_token: The control token of a server; on the command line everybody on this machine can see it (ps).
+        control_token: The control token of a server. On the command line, every user of this machine can see it (ps).
             Default: MCPENV_CONTROL_TOKEN.
         control_token_file: File with that token.
     """
@@ -68,17 +68,17 @@ def list_tasks(
     """List tasks: their ids, splits and prompts.
 
     Args:
-        target: An environment as for run, or the URL of a server (its control plane's, where that is another).
-        split: Those of one split only.
-        number: How many of them; 0 for all.
+        target: An environment as for run, or the URL of a server (of its control plane, if that has its own port).
+        split: List only tasks of this split.
+        number: Maximum number of tasks; 0 for all.
         settings: name=value for the environment's constructor; may be given several times.
-        tasks: Tasks instead of the environment's own: a .jsonl file, a .parquet file or the folder of a dataset.
-        as_json: Print one JSON document, with whole tasks.
+        tasks: Tasks to use instead of the environment's own: a .jsonl file, a .parquet file or a dataset's folder.
+        as_json: Print one JSON document, with all fields of the tasks.
         debug: Show logs, and the traceback when something fails.
     """
     quiet_logs(debug)
     if number < 0:
-        raise ConfigurationError(f"--number is {number}; it is a number of tasks, or 0 for all")
+        raise ConfigurationError(f"--number is {number}; it must be 1 or more, or 0 for all tasks")
     with _catalogue(target, settings, tasks, token) as catalogue:
         sizes = catalogue.sizes() if split is None else {split: catalogue.size(split)}
         listed = list(islice(_each(catalogue, sizes), number or None))
@@ -101,14 +101,14 @@ def show_task(
     as_json: AsJSON = False,
     debug: Flag = False,
 ) -> int:
-    """Show one task, whole: its prompt, options, limits, solution and verifier.
+    """Show one task in full: its prompt, options, limits, solution and verifier.
 
     Args:
-        target: An environment as for run, or the URL of a server (its control plane's, where that is another).
-        task: The task's id; with --split, its id or its index in that split.
-        split: Where it is.
+        target: An environment as for run, or the URL of a server (of its control plane, if that has its own port).
+        task: The task's id. With --split, its id or its index in that split.
+        split: The split that has the task.
         settings: name=value for the environment's constructor; may be given several times.
-        tasks: Tasks instead of the environment's own: a .jsonl file, a .parquet file or the folder of a dataset.
+        tasks: Tasks to use instead of the environment's own: a .jsonl file, a .parquet file or a dataset's folder.
         as_json: Print one JSON document.
         debug: Show logs, and the traceback when something fails.
     """
@@ -125,11 +125,11 @@ def show_task(
     return 0
 
 
-# -- where they come from
+# -- sources of tasks
 
 
 class _Catalogue(Protocol):
-    """Tasks here or at a server."""
+    """The interface to the tasks of an environment's code or of a server."""
 
     def sizes(self) -> dict[str, int]: ...
 
@@ -143,7 +143,7 @@ class _Catalogue(Protocol):
 
 
 class _Here:
-    """Those of an environment's code."""
+    """The tasks of an environment's code."""
 
     def __init__(self, tasks: TaskSet) -> None:
         self.sizes, self.size, self.get = tasks.sizes, tasks.size, tasks.get
@@ -160,7 +160,7 @@ class _Here:
 
 
 class _There:
-    """Those of a server."""
+    """The tasks of a server."""
 
     def __init__(self, client: SyncEnvClient[Any, Any]) -> None:
         self._client = client
@@ -185,15 +185,17 @@ class _There:
 def _catalogue(
     target: str, settings: list[str] | None, tasks: Path | None, token: ControlToken
 ) -> Iterator[_Catalogue]:
-    """The tasks of a target.
+    """Yield the tasks of a target.
 
     Raises:
-        ConfigurationError: it has none, or none of that name.
+        ConfigurationError: the target has no tasks, or no such task or split.
     """
     try:
         if is_url(target):
             if settings or tasks is not None:
-                raise ConfigurationError("--set and --tasks are for an environment's code; a server has its own")
+                raise ConfigurationError(
+                    "--set and --tasks are for an environment's code; a running server has its own"
+                )
             presented = control_token(token.control_token, token.control_token_file)
             headers = None if presented is None else {"Authorization": f"Bearer {presented}"}
             yield _There(EnvClient[Any, Any, Any](base_url(target), headers=headers).sync())
@@ -205,7 +207,7 @@ def _catalogue(
     except InvalidMessage as error:
         raise ConfigurationError(f"{target}: {error}") from error
     except Unauthorized as error:
-        wanted = "it wants its control token (--control-token-file, or MCPENV_CONTROL_TOKEN)"
+        wanted = "it requires its control token (--control-token-file, or MCPENV_CONTROL_TOKEN)"
         raise ConfigurationError(f"{target}: {wanted}") from error
 
 
@@ -216,7 +218,7 @@ def _tasks_of(target: str, settings: list[str] | None, tasks: Path | None) -> Ta
         with instance(loaded, Mode.SIMULATION) as env:
             cls = type(env)
     if cls.tasks is None:
-        raise ConfigurationError(f"{target}: {cls.exposed_name()} has no tasks; --tasks gives it some")
+        raise ConfigurationError(f"{target}: {cls.exposed_name()} has no tasks; give it some with --tasks")
     return cls.tasks
 
 
@@ -225,7 +227,7 @@ def _each(catalogue: _Catalogue, sizes: dict[str, int]) -> Iterator[Task]:
         yield from catalogue.range(split, size)
 
 
-# -- showing
+# -- output
 
 
 def _print(tasks: list[Task], sizes: dict[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""``mcpenv trajectories``: what a record has, as a table, a page, figures, or files for trainers."""
+"""The command ``mcpenv trajectories``: list, show, summarize and export the episodes of a record."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ..recording.statistics import statistics_of
 from ..recording.summary import fault_of, return_of, summary_of
 from .output import Page, note, note_torn, number_of, print_json, print_table, printable
 
-_WHICH = Group("Which episodes", sort_key=10)
+_WHICH = Group("Selection", sort_key=10)
 
 AsJson = Annotated[bool, Parameter(name="--json", negative=(), show_default=False)]
 Debug = Annotated[bool, Parameter(negative=(), show_default=False)]
@@ -34,15 +34,15 @@ Debug = Annotated[bool, Parameter(negative=(), show_default=False)]
 @Parameter(name="*", group=_WHICH)
 @dataclass(frozen=True, kw_only=True)
 class Which:
-    """Which episodes of a record.
+    """The options that select episodes of a record.
 
     Attributes:
-        id: The episode of this id, or those whose id begins so.
-        task: Episodes of the task of this id.
-        split: Episodes of tasks of this split.
-        min_return: Episodes whose rewards add up to at least this.
-        ended: Episodes that ended so.
-        limit: At most so many.
+        id: Only the episode with this id, or those whose id starts with it.
+        task: Only episodes of the task with this id.
+        split: Only episodes of tasks of this split.
+        min_return: Only episodes whose rewards add up to at least this.
+        ended: Only episodes with this ending.
+        limit: Maximum number of episodes.
     """
 
     id: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
@@ -53,13 +53,13 @@ class Which:
     limit: int | None = None
 
     def of(self, record: Path) -> Iterator[RecordedEpisode]:
-        """Those episodes; a note on stderr of what a writer left unfinished.
+        """Return the selected episodes of ``record``; print a note on stderr if a file ends with an unfinished one.
 
         Raises:
-            ConfigurationError: there is no such record.
+            ConfigurationError: there is no such record, or the limit is negative.
         """
         if self.limit is not None and self.limit < 0:
-            raise ConfigurationError(f"--limit is {self.limit}; it is 0 or more")
+            raise ConfigurationError(f"--limit is {self.limit}; it must be 0 or more")
         selection = Selection(self.id, self.task, self.split, self.min_return, self.ended, self.limit)
         return selection.of(read_episodes(record, on_torn=note_torn))
 
@@ -75,8 +75,8 @@ def list_episodes(
     """List the episodes of a record.
 
     Args:
-        record: The folder that --record was given, or one of its files.
-        as_json: Print one JSON document a line, one for each episode.
+        record: Folder that was given as --record, or one of its files.
+        as_json: Print one line with a JSON document for each episode.
         debug: Show the traceback when something fails.
     """
     found = which.of(record)
@@ -98,12 +98,12 @@ def show(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> int:
-    """Show one episode: its prompt, each call with its result and reward, its end.
+    """Show one episode: its prompt, each call with its result and reward, and its end.
 
     Args:
-        record: The folder that --record was given, or one of its files.
-        episode_id: The episode's id, or its beginning.
-        as_json: Print the whole record of it as one JSON document.
+        record: Folder that was given as --record, or one of its files.
+        episode_id: The episode's id, or the start of it.
+        as_json: Print the episode's full record as one JSON document.
         debug: Show the traceback when something fails.
     """
     episode = _only(record, episode_id)
@@ -122,10 +122,10 @@ def stats(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> int:
-    """Show figures: endings, returns, steps, tools and tasks.
+    """Show statistics of episodes: endings, returns, steps, tools and tasks.
 
     Args:
-        record: The folder that --record was given, or one of its files.
+        record: Folder that was given as --record, or one of its files.
         as_json: Print one JSON document.
         debug: Show the traceback when something fails.
     """
@@ -147,13 +147,14 @@ def export_episodes(
     which: Which = Which(),
     debug: Debug = False,
 ) -> int:
-    """Write episodes in a format that trainers and viewers read.
+    """Export episodes to a format that trainers and viewers read.
 
     Args:
-        record: The folder that --record was given, or one of its files.
+        record: Folder that was given as --record, or one of its files.
         form: JSONL of chats with tool calls, a Parquet table, or ATIF 1.8 documents.
-        out: File to write; for atif a folder, or FILE.json for one episode. Default: standard output.
-        arguments: Of calls in chat-openai: JSON text as OpenAI has it, or an object as most chat templates want.
+        out: File to write. For atif: a folder, or FILE.json for one episode. Default: standard output.
+        arguments: Form of a call's arguments in chat-openai: JSON text as in OpenAI's API, or an object for most
+            chat templates.
         debug: Show the traceback when something fails.
     """
     count = export(_with_tools(record, which.of(record)), Format(form), out, arguments=arguments)
@@ -178,14 +179,16 @@ def _only(record: Path, beginning: str) -> RecordedEpisode:
         if episode.id == beginning:
             return episode
         if found is not None and found.id != episode.id:
-            raise ConfigurationError(f"several episodes begin with {beginning!r}, such as {found.id} and {episode.id}")
+            raise ConfigurationError(
+                f"several episode ids start with {beginning!r}, such as {found.id} and {episode.id}"
+            )
         found = episode
     if found is None:
         raise ConfigurationError(f"{record}: there is no episode {beginning!r}")
     return found
 
 
-# -- showing
+# -- output
 
 _HEADINGS = ("id", "task", "environment", "steps", "return", "ending", "when")
 
@@ -233,7 +236,7 @@ def _show(page: Page, episode: RecordedEpisode) -> None:
     total = "not scored" if earned is None else f"return {earned:g}"
     fault = fault_of(trajectory)
     if fault is not None:
-        total += f", and nobody knows what more: scoring failed ({fault})"
+        total += f", but incomplete: scoring failed ({fault})"
     page.line((f"{printable(episode.ending)}{reason}, {total}", "bold"))
 
 
@@ -258,7 +261,7 @@ def _rewarded(reward: Reward) -> str:
 
 
 def _clean(text: str) -> str:
-    """What a tool said, without what a terminal would obey."""
+    """Return a tool's text with control characters escaped, so that a terminal does not obey them."""
     return "\n".join(printable(line.replace("\t", "    ")) for line in text.splitlines())
 
 

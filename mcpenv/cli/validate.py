@@ -1,4 +1,4 @@
-"""``mcpenv validate``: try out the tasks of an environment."""
+"""The command ``mcpenv validate``: check the tasks of an environment by playing them."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ def validate(
     as_json: Annotated[bool, Parameter(name="--json", negative=(), show_default=False)] = False,
     debug: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
 ) -> int:
-    """Try out tasks: solve them, do nothing, play at random, and do it twice.
+    """Check tasks: play them by their oracle, idly and at random, each twice.
 
-    A task is sound if its oracle scores full, doing nothing scores the floor, random play scores less than full, and
-    two runs agree. Exit status: 0 all are sound, 1 some are not, 2 nothing was tried.
+    A task is sound if its oracle gets the full score, an idle play the lowest, random plays less than the full, and
+    repeated plays agree. Exit status 0: all tasks are sound. 1: some are not. 2: nothing was played.
 
     Args:
         target: An environment as for run.
-        tasks: Tasks instead of the environment's own: a .jsonl file, a .parquet file or the folder of a dataset.
-        split: Those of one split only.
-        number: How many tasks, from the first. Default: all.
-        random_seeds: How often each task is played at random.
-        max_steps: Calls of a random play, at most.
+        tasks: Tasks to use instead of the environment's own: a .jsonl file, a .parquet file or a dataset's folder.
+        split: Check only tasks of this split.
+        number: Number of tasks, from the first. Default: all.
+        random_seeds: Number of random plays of each task.
+        max_steps: Maximum calls of a random play.
         settings: name=value for the environment's constructor; may be given several times.
         as_json: Print one JSON document.
         debug: Show logs, and the traceback when something fails.
@@ -64,7 +64,7 @@ def validate(
     quiet_logs(debug)
     for name, value, least in (("-n", number, 1), ("--random-seeds", random_seeds, 0), ("--max-steps", max_steps, 1)):
         if value is not None and value < least:
-            raise ConfigurationError(f"{name} is {value}; it is a number, {least} or more")
+            raise ConfigurationError(f"{name} is {value}; it must be {least} or more")
     with author_output():
         loaded = load_target(target, settings or (), tasks)
         found, size = _tasks_of(loaded, split)
@@ -84,10 +84,10 @@ def validate(
 
 
 def _tasks_of(target: Target, split: str | None) -> tuple[Iterator[Task], int]:
-    """The tasks of a target, and how many there are.
+    """Return the tasks of a target and their number.
 
     Raises:
-        ConfigurationError: there are none.
+        ConfigurationError: the target has no tasks, or no such split.
     """
     cls: type[MCPEnvironment] | None = target.environment_class
     if cls is None:
@@ -95,7 +95,7 @@ def _tasks_of(target: Target, split: str | None) -> tuple[Iterator[Task], int]:
             cls = type(env)
     tasks: TaskSet | None = cls.tasks
     if tasks is None:
-        raise ConfigurationError(f"{target.name} has no tasks; --tasks gives it some")
+        raise ConfigurationError(f"{target.name} has no tasks; give it some with --tasks")
     try:
         size = len(tasks) if split is None else tasks.size(split)
         found = iter(tasks) if split is None else (tasks.get(split, index) for index in range(size))
@@ -108,7 +108,7 @@ def _tasks_of(target: Target, split: str | None) -> tuple[Iterator[Task], int]:
 
 @contextmanager
 def _progress(size: int) -> Iterator[Callable[[TaskReport], None]]:
-    """A bar on stderr, if somebody looks at it."""
+    """Show a progress bar on stderr, if that is a terminal, and yield the function that advances it."""
     console = Console(file=sys.stderr)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -116,7 +116,7 @@ def _progress(size: int) -> Iterator[Callable[[TaskReport], None]]:
         yield lambda report: progress.advance(bar)
 
 
-# -- showing
+# -- output
 
 
 def _show(report: Report) -> None:
@@ -164,7 +164,7 @@ def _summary(report: Report) -> str:
     unsound = sum(bool(of_task.problems) for of_task in report.tasks)
     without = sum(not of_task.has_oracle for of_task in report.tasks)
     said = f"{number_of(len(report.tasks), 'task')}, " + (f"{unsound} of them unsound" if unsound else "all sound")
-    return f"{said}; {without} without an oracle: nobody has seen that they can be solved" if without else said
+    return f"{said}; {without} without an oracle, so not known to be solvable" if without else said
 
 
 def _score(score: float | None) -> str:
