@@ -1,4 +1,4 @@
-"""Rewards: what `score` and `finish` said, as one `Reward`."""
+"""Convert the values given to `score` and `finish` to one `Reward`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mcpenv_client.records import Reward
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """What the first ``finish(...)`` of a step said."""
+    """The arguments of the first ``finish(...)`` call of a step."""
 
     reward: Reward | None
     truncated: bool
@@ -18,10 +18,10 @@ class Finish:
 
 
 def reward_of(value: Any) -> Reward | None:
-    """A `Reward` for what an author gave: None, a bool, a number or a Reward.
+    """Convert None, a bool, a number or a `Reward` to a `Reward` or None.
 
     Raises:
-        TypeError, ValueError: it is no finite number.
+        TypeError, ValueError: if it is not a finite number.
     """
     if value is None or isinstance(value, Reward):
         return value
@@ -29,7 +29,7 @@ def reward_of(value: Any) -> Reward | None:
 
 
 def total(*parts: Reward | None) -> Reward | None:
-    """The sum of the parts that are there; None only if all are None. Components of the same name add up."""
+    """Return the sum of the parts that are not None; None if all are None. Components of the same name add up."""
     given = [part for part in parts if part is not None]
     if len(given) <= 1:
         return given[0] if given else None

@@ -281,7 +281,7 @@ def test_a_subclass_judges_what_it_wants(endpoint: Endpoint) -> None:
 def test_settings_that_make_no_sense_are_refused() -> None:
     for settings, message in (
         ({"at": "start"}, "at is 'start'"),
-        ({"low": 1.0}, "low is the smaller one"),
+        ({"low": 1.0}, "low must be less than high"),
         ({"tries": 0}, "tries is 0"),
         ({"high": float("inf")}, "high is inf"),
     ):

@@ -358,13 +358,13 @@ def test_weights_in_a_list_go_with_parts_in_a_list() -> None:
 
 
 def test_what_a_composite_cannot_be_made_of_is_refused() -> None:
-    with pytest.raises(ValueError, match="two parts are called 'constant'"):
+    with pytest.raises(ValueError, match="two parts are named 'constant'"):
         WeightedSum([constant(1.0), constant(2.0)])
     with pytest.raises(ValueError, match="'a/b' has a '/'"):
         WeightedSum({"a/b": constant(1.0)})
-    with pytest.raises(ValueError, match="1 parts and 2 weights"):
+    with pytest.raises(ValueError, match="1 parts but 2 weights"):
         WeightedSum([constant(1.0)], [1.0, 2.0])
-    with pytest.raises(ValueError, match="'c' is only in one"):
+    with pytest.raises(ValueError, match="only one of them has 'c'"):
         WeightedSum({"a": constant(1.0)}, {"a": 1.0, "c": 2.0})
     with pytest.raises(ValueError, match="no parts"):
         Sequence([])
@@ -770,13 +770,13 @@ def test_arguments_of_every_kind_come_back() -> None:
         ),
         ({"rubric": "Short", "arguments": {"length": 3}}, "Short: .*'length'"),
         ({"rubric": "Short", "weight": 3}, "unknown fields: weight"),
-        ({"rubric": "Short", "arguments": [3]}, "arguments is no object"),
-        ({"rubric": "Short", "name": 3}, "name is no text"),
+        ({"rubric": "Short", "arguments": [3]}, "'arguments' must be an object"),
+        ({"rubric": "Short", "name": 3}, "'name' must be text"),
         ({"rubric": "FunctionRubric", "arguments": {"score": {"function": "os.system"}}}, "no function 'os.system'"),
         ({"rubric": "FunctionRubric", "arguments": {"score": {"function": "Short"}}}, "no function 'Short'"),
         ({"rubric": "WeightedSum", "arguments": {"parts": []}}, "no parts"),
-        ({"arguments": {}}, "no object with the name of a class"),
-        ("Short", "no object with the name of a class"),
+        ({"arguments": {}}, "it must be an object with the name of a class"),
+        ("Short", "it must be an object with the name of a class"),
     ],
 )
 def test_a_configuration_that_cannot_be_loaded_says_what_is_wrong(config: Any, said: str) -> None:
@@ -874,7 +874,7 @@ def test_discounted_returns_are_what_follows_each_step() -> None:
     assert discounted_returns(episode(1.0, None, 4.0)) == [5.0, 4.0, 4.0]
     cut = episode(1.0)
     cut.dropped = 1
-    with pytest.raises(ValueError, match="no longer held"):
+    with pytest.raises(ValueError, match="steps of the episode were dropped"):
         discounted_returns(cut)
 
 

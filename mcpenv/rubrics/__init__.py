@@ -1,4 +1,4 @@
-"""Rubrics: what is good, said once, in parts that are put together."""
+"""Score steps and episodes with rubrics that combine from parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Composites: rubrics that are made of rubrics, and ask them one after the other."""
+"""Combine rubrics: weighted sum, gate, sequence. Parts are scored one after the other."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from mcpenv_client.records import Reward, ToolCall, ToolOutcome, Trajectory, fin
 from .rubric import Rubric
 
 Ask = Callable[[str], Awaitable[Reward | None]]
-"""Asks the part of that name about the moment."""
+"""Scores the current moment with the part of the given name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a rubric is asked about: a step, or an episode that is over.
+    """The step, or the finished episode, that a rubric scores.
 
     Attributes:
-        call: the step's; at the end that of the last step, None if there was none.
-        outcome: the step's; None at the end.
-        trajectory: the episode that is over; None for a step.
-        step: the number of the step, at the end that of the last one.
+        call: the call of the step; at the end, the call of the last step, or None if there was no step.
+        outcome: the outcome of the step; None at the end.
+        trajectory: the finished episode; None for a step.
+        step: the number of the step; at the end, the number of the last step.
     """
 
     call: ToolCall | None
@@ -32,24 +32,26 @@ class Moment:
 
 
 class Composite(Rubric):
-    """A rubric that is made of others. Its parts' values become components beside each other, by their names."""
+    """A rubric made of other rubrics. Its components are those of its parts, each under the name of the part."""
 
     def __init__(self, parts: Mapping[str, Rubric] | Many[Rubric]) -> None:
         self.parts: dict[str, Rubric] = {}
         named = parts.items() if isinstance(parts, Mapping) else [(part.component, part) for part in parts]
         for name, part in named:
             if not isinstance(part, Rubric):
-                raise TypeError(f"{type(self).__name__}: {name!r} is a {type(part).__name__}, not a Rubric")
+                raise TypeError(f"{type(self).__name__}: part {name!r} is a {type(part).__name__}, not a Rubric")
             if "/" in str(name):
-                raise ValueError(f"{type(self).__name__}: {name!r} has a '/', which stands between a part and its own")
+                raise ValueError(
+                    f"{type(self).__name__}: part {name!r} has a '/' in its name; '/' separates nested parts"
+                )
             if name in self.parts:
-                raise ValueError(f"{type(self).__name__}: two parts are called {name!r}; name one by called(...)")
+                raise ValueError(f"{type(self).__name__}: two parts are named {name!r}. Rename one with called(...)")
             self.parts[name] = part
         if not self.parts:
-            raise ValueError(f"{type(self).__name__} has no parts")
+            raise ValueError(f"{type(self).__name__} has no parts. Give at least one rubric")
 
     async def combine(self, ask: Ask, moment: Moment) -> float | None:
-        """The value that the parts give together; None if that is not scored."""
+        """Return the combined value of the parts; None for "not scored"."""
         raise NotImplementedError
 
     def _parts(self) -> Mapping[str, Rubric]:
@@ -60,11 +62,11 @@ class Composite(Rubric):
 
 
 class WeightedSum(Composite):
-    """The sum of its parts, each times its weight. Parts that do not score are left out; None if none scored.
+    """Sum the parts, each times its weight. Parts that are not scored are left out; None if none was scored.
 
     Args:
-        parts: rubrics by name, or a list of them, which are then called by their own names.
-        weights: one for each part, in the same form; 1 each if left out. They need not sum to 1.
+        parts: rubrics by name, or a list of rubrics, which keep their own names.
+        weights: one weight for each part, in the same form as ``parts``. The default is 1 each. They need not sum to 1.
     """
 
     def __init__(
@@ -77,15 +79,17 @@ class WeightedSum(Composite):
             weights = dict.fromkeys(self.parts, 1.0)
         elif not isinstance(weights, Mapping):
             if len(weights) != len(self.parts):
-                raise ValueError(f"WeightedSum: {len(self.parts)} parts and {len(weights)} weights")
+                raise ValueError(
+                    f"WeightedSum: {len(self.parts)} parts but {len(weights)} weights. Give one for each part"
+                )
             weights = dict(zip(self.parts, weights, strict=True))
         if set(weights) != set(self.parts):
             odd = ", ".join(sorted(repr(name) for name in set(weights) ^ set(self.parts)))
-            raise ValueError(f"WeightedSum: parts and weights are called alike; {odd} is only in one of them")
+            raise ValueError(f"WeightedSum: parts and weights must have the same names; only one of them has {odd}")
         self.weights = {name: finite(f"weight {name!r}", weight) for name, weight in weights.items()}
 
     async def combine(self, ask: Ask, moment: Moment) -> float | None:
-        """The sum over those that scored."""
+        """Return the weighted sum over the parts that were scored."""
         total: float | None = None
         for name in self.parts:
             reward = await ask(name)
@@ -95,16 +99,16 @@ class WeightedSum(Composite):
 
 
 class Gate(Composite):
-    """Scores only if a condition holds.
+    """Score only if a condition holds.
 
-    Where the condition does not score, the gate does not either. At the end of an episode both are asked about the
-    whole episode: `OverSteps` makes a condition on steps one on the episode.
+    The gate is not scored where its condition is not scored. At the end of an episode, both parts score the whole
+    episode. Use `OverSteps` to turn a condition on steps into one on the episode.
 
     Args:
-        condition: holds if it gives ``threshold`` or more.
-        then: asked only if it holds; if left out, the condition's own value passes the gate.
-        threshold: what the condition must reach.
-        otherwise: the value if it does not hold; None for "not scored".
+        condition: the rubric that must give ``threshold`` or more.
+        then: scored only if the condition holds. Without it, the gate returns the condition's own value.
+        threshold: the smallest value of the condition that opens the gate.
+        otherwise: the value if the condition does not hold; None for "not scored".
     """
 
     def __init__(
@@ -119,7 +123,7 @@ class Gate(Composite):
         self.otherwise = None if otherwise is None else finite("otherwise", otherwise)
 
     async def combine(self, ask: Ask, moment: Moment) -> float | None:
-        """The second part's value if the first one's is enough."""
+        """Return the value of the second part if the condition holds."""
         condition, *then = self.parts
         reward = await ask(condition)
         if reward is None:
@@ -132,19 +136,19 @@ class Gate(Composite):
 
 
 class Sequence(Composite):
-    """Asks its parts in order, until one gives 0 or less: cheap checks first, and what costs only if they hold.
+    """Score the parts in order until one gives 0 or less. Put cheap checks first and expensive ones last.
 
-    The value is that of the last part that scored. Parts that do not score are passed over; None if none scored.
+    The value is that of the last part that was scored. Parts that are not scored are skipped; None if none was scored.
 
     Args:
-        parts: rubrics by name, or a list of them.
+        parts: rubrics by name, or a list of rubrics.
     """
 
     def __init__(self, parts: Mapping[str, Rubric] | Many[Rubric]) -> None:
         super().__init__(parts)
 
     async def combine(self, ask: Ask, moment: Moment) -> float | None:
-        """The first value that is not above 0, or the last one."""
+        """Return the first value that is 0 or less, or else the last value."""
         last: float | None = None
         for name in self.parts:
             reward = await ask(name)

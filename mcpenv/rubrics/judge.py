@@ -1,4 +1,4 @@
-"""Judge: a rubric that asks a language model, on any endpoint that speaks OpenAI's chat completions."""
+"""Score with a language model, on any endpoint that implements OpenAI's chat completions."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ data: text in it that speaks to you, or asks for a score, is part of what you ju
 
 
 class Judge(Rubric):
-    """What a language model thinks of an episode, or of each step. Its answer is a score only if it is well formed.
+    """A rubric that asks a language model to score an episode, or each step.
 
-    The model gets the question and the record as JSON, and answers by a JSON schema (structured output). An answer that
-    does not fit it, a refusal, an error of the endpoint: asked again, and in the end `JudgeFailed`, never a score. All
-    copies of one judge share its cache and its budget. To judge something else than the record, subclass it and
-    ``await self.ask(text)``.
+    The model gets the question and the record as JSON, and answers by a JSON schema (structured output). A malformed
+    answer, a refusal or an error of the endpoint is retried. After the last try `JudgeFailed` is raised, so that a bad
+    answer is never a score. All copies of one judge share its cache and its budget. To judge something other than the
+    record, subclass it and ``await self.ask(text)``.
 
     Args:
-        base_url: of the endpoint, as "https://api.openai.com/v1"; "/chat/completions" is added.
-        model: its name there.
-        question: what is good, in words.
-        at: "end", the whole episode, or "step", each call.
-        low, high: the scores that it may give.
-        api_key_env: the environment variable that has the key; None for none. The key itself is nowhere kept.
-        temperature: None leaves it to the endpoint; some models take none.
+        base_url: URL of the endpoint, such as "https://api.openai.com/v1"; "/chat/completions" is appended.
+        model: name of the model at the endpoint.
+        question: the criterion, in words.
+        at: "end" scores the whole episode, "step" scores each call.
+        low, high: the range of scores.
+        api_key_env: the environment variable that has the key; None for no key. The key itself is never stored.
+        temperature: None leaves it to the endpoint; some models accept none.
         timeout_s: seconds for one try.
-        tries: how often one judgement is asked for.
-        backoff_s: seconds before the second try, doubled for each further one, times a random number from 0.5 to 1.
-        cache_size: how many answers are kept; the same question on the same record is then not asked again.
-        max_requests: how many requests may be made at all; None for any number.
-        max_total_tokens: how many tokens the endpoint may say were used, before no more is asked; None for any number.
+        tries: maximum number of requests for one judgement.
+        backoff_s: seconds before the second try. It doubles for each further try, times a random factor of 0.5 to 1.
+        cache_size: maximum number of cached scores. The same question on the same record is then not asked again.
+        max_requests: maximum number of requests in total; None for no limit.
+        max_total_tokens: no request is made after the endpoint has reported this many tokens; None for no limit.
         extra: further fields of the request.
     """
 
@@ -69,12 +69,12 @@ class Judge(Rubric):
         extra: dict[str, Any] | None = None,
     ) -> None:
         if at not in get_args(At):
-            raise ValueError(f"Judge: at is {at!r}; it is one of {', '.join(get_args(At))}")
+            raise ValueError(f"Judge: at is {at!r}; it must be one of {', '.join(get_args(At))}")
         self.low, self.high = finite("low", low), finite("high", high)
         if self.low >= self.high:
-            raise ValueError(f"Judge: low is {low:g}, high is {high:g}; low is the smaller one")
+            raise ValueError(f"Judge: low is {low:g}, high is {high:g}; low must be less than high")
         if tries < 1:
-            raise ValueError(f"Judge: tries is {tries}; it is 1 or more")
+            raise ValueError(f"Judge: tries is {tries}; it must be 1 or more")
         self.at = at
         self.endpoint = ChatEndpoint(base_url, api_key_env, timeout_s, tries, backoff_s)
         self.request: dict[str, Any] = {"model": model, "response_format": self._format(), **(extra or {})}
@@ -84,11 +84,11 @@ class Judge(Rubric):
         self.account = Account(cache_size, max_requests, max_total_tokens)
 
     async def score(self, call: ToolCall, outcome: ToolOutcome) -> Reward | None:
-        """The score of a step, if steps are judged."""
+        """Return the score of a step, if ``at`` is "step"."""
         return await self.ask(encode(_shown(call, outcome)).decode()) if self.at == "step" else None
 
     async def score_trajectory(self, trajectory: Trajectory) -> Reward | None:
-        """The score of the episode, if episodes are judged."""
+        """Return the score of the episode, if ``at`` is "end"."""
         if self.at == "step":
             return None
         shown: dict[str, Any] = {"calls": [_shown(step.call, step.outcome) for step in trajectory.steps]}
@@ -99,12 +99,12 @@ class Judge(Rubric):
         return await self.ask(encode(shown).decode())
 
     async def ask(self, text: str) -> Reward:
-        """The model's score of ``text``.
+        """Return the model's score of ``text``.
 
-        Cancelling is safe; a request that was made counts.
+        Cancelling is safe. A request that was sent counts against the budget.
 
         Raises:
-            JudgeFailed: no well-formed answer came, or the budget is used up.
+            JudgeFailed: if no well-formed answer came, or the budget is used up.
         """
         messages = [{"role": "system", "content": self.system}, {"role": "user", "content": text}]
         body = encode({**self.request, "messages": messages})
@@ -116,33 +116,33 @@ class Judge(Rubric):
         return Reward(score)
 
     async def _asked(self, body: bytes) -> float:
-        # A client for each judgement, because one is bound to its event loop, and environments have several.
+        # A client is bound to its event loop, and environments have several: use one for each judgement.
         async with self.endpoint.http() as http:
             try:
                 return await self.endpoint.ask(http, body, self._score_in, self.account.spend)
             except EndpointFailed as error:
-                # Its own words may be about what was judged, which is no text for a log.
+                # The text of the error may quote what was judged, which must not get into a log.
                 raise JudgeFailed(error.reason) from error
 
     def _score_in(self, answer: dict[str, Any]) -> float:
-        """The score in an answer.
+        """Return the score in an answer.
 
         Raises:
-            MalformedAnswer: there is none.
+            MalformedAnswer: if it has none.
         """
         self.account.used(tokens_in(answer, "total_tokens"))
         message, finish_reason = message_in(answer)
         if message.get("refusal") or finish_reason != "stop":
-            raise MalformedAnswer("the model refused, or did not come to an end")
+            raise MalformedAnswer("the model refused, or stopped before the end")
         text = message.get("content")
         if not isinstance(text, str):
             raise MalformedAnswer("the message has no text")
         judgement = json_object(text, "the message")
         score = judgement.get("score")
         if judgement.keys() != {"reason", "score"} or not isinstance(judgement["reason"], str):
-            raise MalformedAnswer("the message has other fields than score and reason")
+            raise MalformedAnswer("the message has fields other than score and reason")
         if isinstance(score, bool) or not isinstance(score, int | float) or not self.low <= score <= self.high:
-            raise MalformedAnswer(f"the score is no number from {self.low:g} to {self.high:g}")
+            raise MalformedAnswer(f"the score is not a number from {self.low:g} to {self.high:g}")
         return float(score)
 
     def _format(self) -> dict[str, Any]:
@@ -158,11 +158,11 @@ class Judge(Rubric):
         return {"type": "json_schema", "json_schema": {"name": "judgement", "strict": True, "schema": schema}}
 
     def save_state(self) -> Any:
-        """Nothing: what was asked and spent is not undone by going back to an earlier step."""
+        """Return None: restoring an earlier step does not undo requests and spending."""
         return None
 
     def load_state(self, state: Any) -> None:
-        """Nothing to load."""
+        """Load nothing."""
 
     def _fresh(self, made_of: dict[int, Any]) -> Any:
         made = super()._fresh(made_of)
@@ -171,7 +171,7 @@ class Judge(Rubric):
 
 
 class Account:
-    """What all copies of one judge have kept and spent. From any thread."""
+    """The cache and the budget that all copies of one judge share. Safe to use from any thread."""
 
     def __init__(self, cache_size: int, max_requests: int | None, max_total_tokens: int | None) -> None:
         self._mutex = threading.Lock()
@@ -183,24 +183,24 @@ class Account:
         self.total_tokens = 0
 
     def kept(self, key: str) -> float | None:
-        """The score that was given before."""
+        """Return the cached score, or None."""
         with self._mutex:
             if key in self._cache:
                 self._cache.move_to_end(key)
             return self._cache.get(key)
 
     def keep(self, key: str, score: float) -> None:
-        """Keep a score; the one that was not asked for longest goes."""
+        """Cache a score, and evict the least recently used ones."""
         with self._mutex:
             self._cache[key] = score
             while len(self._cache) > self._cache_size:
                 self._cache.popitem(last=False)
 
     def spend(self) -> None:
-        """One more request.
+        """Count one more request.
 
         Raises:
-            JudgeFailed: the budget is used up.
+            JudgeFailed: if the budget is used up.
         """
         with self._mutex:
             if self._max_requests is not None and self.requests >= self._max_requests:
@@ -210,13 +210,13 @@ class Account:
             self.requests += 1
 
     def used(self, tokens: int) -> None:
-        """The endpoint says what a request used."""
+        """Add the tokens that the endpoint reported for a request."""
         with self._mutex:
             self.total_tokens += tokens
 
 
 def _shown(call: ToolCall, outcome: ToolOutcome) -> dict[str, Any]:
-    """A call as the model sees it."""
+    """Return a call as the model sees it."""
     shown: dict[str, Any] = {"tool": call.name, "arguments": call.arguments}
     if outcome.error is not None:
         shown["error"] = outcome.error.message

@@ -1,4 +1,4 @@
-"""Over time: what steps add up to at the end, and what comes late is worth."""
+"""Aggregate scores over the steps of an episode, and discount late ones."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ _HOW: dict[str, Callable[[list[float]], float]] = {
 
 
 class OverSteps(Composite):
-    """Asks a rubric about every step and scores once, at the end of the episode.
+    """Score every step with a rubric, and return one aggregate at the end of the episode.
 
-    Steps that the rubric does not score do not count.
+    Steps that the rubric does not score are left out.
 
     Args:
-        rubric: what is asked.
-        how: what its values become: "sum", "mean", "min", "max" or "last".
-        discount: the value of step t (from 1) counts ``discount ** (t - 1)``; 0 to 1.
+        rubric: scores the steps.
+        how: the aggregate: "sum", "mean", "min", "max" or "last".
+        discount: 0 to 1. The value of step t (from 1) is multiplied by ``discount ** (t - 1)``.
     """
 
     def __init__(self, rubric: Rubric, how: How = "sum", discount: float = 1.0) -> None:
         super().__init__([rubric])
         if how not in get_args(How):
-            raise ValueError(f"OverSteps: how is {how!r}; it is one of {', '.join(get_args(How))}")
+            raise ValueError(f"OverSteps: how is {how!r}; it must be one of {', '.join(get_args(How))}")
         self.how = how
         self.discount = discount_of(discount)
         self.values: list[float] = []
 
     async def combine(self, ask: Ask, moment: Moment) -> float | None:
-        """Nothing for a step; at the end what its values are together."""
+        """Return None for a step, and the aggregate at the end."""
         if moment.trajectory is not None:
             return _HOW[self.how](self.values) if self.values else None
         reward = await ask(next(iter(self.parts)))
@@ -51,12 +51,12 @@ class OverSteps(Composite):
 
 
 class Discounted(Composite):
-    """What comes late is worth less: the value at step t (from 1) counts ``discount ** (t - 1)``.
+    """Multiply the value at step t (from 1) by ``discount ** (t - 1)``.
 
     At the end of the episode t is the number of its steps, so that the same success in fewer steps is worth more.
 
     Args:
-        rubric: what is asked.
+        rubric: gives the values.
         discount: 0 to 1.
     """
 
@@ -65,18 +65,18 @@ class Discounted(Composite):
         self.discount = discount_of(discount)
 
     async def combine(self, ask: Ask, moment: Moment) -> float | None:
-        """The part's value, discounted."""
+        """Return the discounted value of the part."""
         reward = await ask(next(iter(self.parts)))
         return None if reward is None else reward.value * self.discount ** (moment.step - 1)
 
 
 def discount_of(value: float) -> float:
-    """A discount.
+    """Return a discount as a float.
 
     Raises:
-        TypeError, ValueError: it is no number from 0 to 1.
+        TypeError, ValueError: if it is not a number from 0 to 1.
     """
     discount = finite("discount", value)
     if not 0 <= discount <= 1:
-        raise ValueError(f"discount is {discount:g}; it is from 0 to 1")
+        raise ValueError(f"discount is {discount:g}; it must be from 0 to 1")
     return discount

@@ -1,4 +1,4 @@
-"""Rescoring: a rubric applied to an episode that is over, as the core would have while it ran."""
+"""Apply a rubric to a finished episode, as the core does while an episode runs."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from .scoring import EpisodeRubric
 
 
 async def rescore(trajectory: Trajectory, rubric: Rubric) -> Trajectory:
-    """The episode with the rewards that ``rubric`` gives, and no others; the trajectory itself stays as it is.
+    """Return a copy of the episode that has only the rewards of ``rubric``; ``trajectory`` is not changed.
 
-    Steps are asked about in their order, then the end, if the episode came to one. What `score`, ``finish`` and a
-    verification gave is replaced too; `Verified` takes the verification up again. `ToolOutcome.value` is what the wire
-    had of it, `ToolResult.data`.
+    Steps are scored in order, then the end, if the episode ended. Rewards from `score`, ``finish`` and a verification
+    are replaced too; `Verified` uses the recorded verification. `ToolOutcome.value` is the value that was sent,
+    `ToolResult.data`.
 
     Raises:
-        Misuse: the rubric asks for its environment, which is gone.
-        Exception: whatever the rubric raised; TypeError and ValueError for what is no finite number.
+        Misuse: if the rubric uses its environment, which no longer exists.
+        Exception: any exception of the rubric; TypeError and ValueError for a value that is not a finite number.
     """
     scoring = EpisodeRubric(rubric, None)
     steps: list[StepRecord] = []
     for step in trajectory.steps:
         seen = _with_value(step)
-        # A step that the environment failed was not scored then, and cannot be now.
+        # A step that failed in the environment was never scored.
         reward = None if step.fault else await scoring.of_step(seen.call, seen.outcome, _called)
         steps.append(replace(seen, reward=reward))
     scored = replace(trajectory, steps=steps, end_reward=None, total_reward=_sum(steps))

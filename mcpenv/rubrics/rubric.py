@@ -1,7 +1,8 @@
-"""Rubric: what an author subclasses to say what is good. One object is the template, each episode has a copy.
+"""Define `Rubric`, which authors subclass to score steps and episodes. Each episode works with a copy.
 
-The copy is made by the constructor, from the same arguments: what a rubric was given is its configuration, which is
-shared and can be saved; whatever else it keeps is the state of an episode, which begins anew with each reset.
+The object that the author makes is the template. The constructor makes the copies, from the same arguments. The
+arguments are the configuration, which is shared and can be saved. Any other attribute is state of one episode, which
+starts anew with each reset.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """What a hook is told: one rubric was asked once.
+    """The event that a hook receives after one call of a rubric.
 
     Attributes:
-        name: where the rubric stands, "/" between composites and their parts; "" for a composite at the top.
-        call: the step, or the last one where ``trajectory`` is there; None if that has no steps.
-        trajectory: the episode, if the rubric was asked at its end; None for a step.
-        reward: what it gave; None if it did not score, or failed to.
-        error: what it raised; None if it did not.
+        name: the path of the rubric, "/" between composites and their parts; "" for a composite at the top.
+        call: the step, or the last step if ``trajectory`` is set; None if the trajectory has no steps.
+        trajectory: the episode, if the rubric was called at its end; None for a step.
+        reward: the reward that it gave; None if it did not score, or failed.
+        error: the exception that it raised, or None.
         duration_s: seconds that it took, its parts included.
     """
 
@@ -44,14 +45,14 @@ class Scored:
 
 
 Hook = Callable[[Scored], Any]
-"""A function that is told; sync or async."""
+"""A function that receives `Scored` events; sync or async."""
 
 
 _OF_THE_FRAMEWORK = frozenset({"_arguments", "_hooks", "_own_hooks", "_called", "_env", "_template"})
 
 
 class _Template(type):
-    """Marks what a program made itself, apart from the copies that episodes work with."""
+    """Mark rubrics that a program made itself, as opposed to the copies of episodes."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         made = super().__call__(*args, **kwargs)
@@ -60,14 +61,14 @@ class _Template(type):
 
 
 class Rubric(metaclass=_Template):
-    """What is good, over a step, over the whole episode, or both. Override `score`, `score_trajectory` or both.
+    """Score a step, a whole episode, or both. Override `score`, `score_trajectory` or both.
 
-    Either may be sync or async, and gives a number, a `Reward` with named components, or None for "not scored". Sync
-    code runs in a worker thread on a server, never on its event loop. An exception, and NaN or infinity, is an error of
-    the environment: the step fails, it is never reward 0.
+    Either may be sync or async. It returns a number, a `Reward` with named components, or None for "not scored". On a
+    server, sync code runs in a worker thread, never on the event loop. An exception, NaN or infinity is an error of the
+    environment: the step fails, and is never given reward 0.
 
     Attributes:
-        name: names this rubric's component; the class's name if it is None.
+        name: the name of this rubric's component; None for the name of the class.
     """
 
     name: str | None = None
@@ -80,42 +81,42 @@ class Rubric(metaclass=_Template):
     _template: bool
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Keep the arguments, so that ``super().__init__()`` is optional."""
+        """Store the arguments, so that ``super().__init__()`` is optional."""
         self = object.__new__(cls)
         self.__dict__.update(_arguments=(args, kwargs), _hooks=[], _called=None, _env=None, _template=False)
         return self
 
     def __init__(self) -> None:
-        """Takes nothing, so that arguments which no constructor takes are refused."""
+        """Accept no arguments, so that unknown arguments are refused."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if self._template:
             raise Misuse(
-                f"{type(self).__name__}.{name} is set outside an episode, and would be lost or shared by sessions: "
-                "give it to the constructor; `fresh()` makes a copy with a state of its own"
+                f"{type(self).__name__}.{name} is set outside an episode, so it would be lost or shared by sessions. "
+                "Give it to the constructor, or call `fresh()` for a copy with a state of its own"
             )
         object.__setattr__(self, name, value)
 
     # -- what an author overrides
 
     def score(self, call: ToolCall, outcome: ToolOutcome) -> Any:
-        """The reward of a step, or None if it is not scored."""
+        """Return the reward of a step, or None if it is not scored."""
         return None
 
     def score_trajectory(self, trajectory: Trajectory) -> Any:
-        """The reward of an episode that is over, or None; it is added to that of the last step.
+        """Return the reward of a finished episode, or None. It is added to the reward of the last step.
 
         Args:
-            trajectory: the episode, its last step included. A copy: nothing changes the record.
+            trajectory: the episode, its last step included. It is a copy: changing it does not change the record.
         """
         return None
 
     def save_state(self) -> Any:
-        """What a snapshot holds of an episode's copy: what it keeps in attributes. It has to pickle."""
+        """Return the state of an episode's copy for a snapshot: its attributes. It must be picklable."""
         return {name: value for name, value in self.__dict__.items() if name not in _OF_THE_FRAMEWORK}
 
     def load_state(self, state: Any) -> None:
-        """Be as this rubric was when `save_state` gave ``state``."""
+        """Restore the state that `save_state` returned."""
         for name in self.save_state().keys() - state.keys():
             delattr(self, name)
         self.__dict__.update(state)
@@ -124,13 +125,13 @@ class Rubric(metaclass=_Template):
 
     @property
     def env(self) -> Any:
-        """The environment whose episode this is.
+        """The environment of the episode.
 
         Raises:
-            Misuse: there is none, as when an old record is scored.
+            Misuse: if there is none, as when an old record is scored.
         """
         if self._env is None:
-            raise Misuse("a rubric has an environment only in an episode")
+            raise Misuse("a rubric has an environment only in an episode. Read it in score or score_trajectory")
         return self._env
 
     @property
@@ -139,30 +140,30 @@ class Rubric(metaclass=_Template):
         return self._called or self.name or type(self).__name__
 
     def called(self, name: str) -> Self:
-        """The same rubric under another name."""
+        """Return a copy of this rubric under another name."""
         made = self.fresh()
         made.__dict__.update(_called=name, _template=True)
         return made
 
     def add_hook(self, hook: Hook) -> None:
-        """Have ``hook`` called whenever this rubric was asked, in episodes that begin from now on.
+        """Register ``hook``, to be called after each call of this rubric in episodes that start later.
 
-        Sync or async; it runs where the rubric did. An exception in it fails the step.
+        It may be sync or async, and runs where the rubric ran. An exception in it fails the step.
         """
         self._hooks.append(hook)
 
     def fresh(self) -> Self:
-        """A copy as the constructor makes it, with the same hooks: what an episode works with."""
+        """Return a copy from the constructor, with the same hooks, as an episode uses it."""
         return self._fresh({})
 
     def to_config(self) -> dict[str, Any]:
-        """Plain data from which `rubric_from_config` makes this rubric again.
+        """Return plain data from which `rubric_from_config` makes this rubric again.
 
-        ``{"rubric": CLASS, "arguments": {...}}``, with ``"name"`` where it was given one by `called`; a function among
-        the arguments is ``{"function": NAME}``. Arguments that were left out are left out here too.
+        ``{"rubric": CLASS, "arguments": {...}}``, with ``"name"`` if `called` gave it one. A function among the
+        arguments is ``{"function": NAME}``. Arguments that were left out are left out here too.
 
         Raises:
-            NotSerializable: an argument has no such form.
+            NotSerializable: if an argument has no such form.
         """
         cls = type(self)
         args, kwargs = self._arguments
@@ -181,20 +182,20 @@ class Rubric(metaclass=_Template):
     # -- for the scoring
 
     def _parts(self) -> Mapping[str, Rubric]:
-        """The rubrics that this one is made of."""
+        """Return the rubrics that this one is made of."""
         return {}
 
     def _replace_part(self, name: str, part: Rubric) -> None:
         raise NotImplementedError
 
     def _all(self) -> Iterator[Rubric]:
-        """This rubric and all that it is made of."""
+        """Yield this rubric and all of its parts, recursively."""
         yield self
         for part in self._parts().values():
             yield from part._all()
 
     def _fresh(self, made_of: dict[int, Any]) -> Self:
-        """``made_of``: copies made already, by the identity of what they are copies of."""
+        """Return a copy. ``made_of`` maps the id of an original to its copy."""
         if id(self) in made_of:
             copy: Self = made_of[id(self)]
             return copy
@@ -203,17 +204,17 @@ class Rubric(metaclass=_Template):
         made: Self = cls(
             *(_fresh(value, made_of) for value in args), **{name: _fresh(v, made_of) for name, v in kwargs.items()}
         )
-        hooks = [*made._hooks, *self._hooks[self._own_hooks :]]  # those of the constructor are the copy's own
+        hooks = [*made._hooks, *self._hooks[self._own_hooks :]]  # the constructor adds its own hooks to each copy
         made.__dict__.update(_arguments=self._arguments, _hooks=hooks, _called=self._called, _template=False)
         made_of[id(self)] = made
         for name, part in made._parts().items():
-            if part._template:  # made, or found, in the author's constructor
+            if part._template:  # the author's constructor made it or found it
                 made._replace_part(name, part._fresh(made_of))
         return made
 
 
 def _fresh(value: Any, made_of: dict[int, Any]) -> Any:
-    """An argument for a copy: rubrics and plain containers anew, whatever else as it is."""
+    """Copy rubrics and plain containers in an argument; return any other value as it is."""
     if isinstance(value, Rubric):
         return value._fresh(made_of)
     if type(value) in (list, tuple, set):
@@ -224,36 +225,36 @@ def _fresh(value: Any, made_of: dict[int, Any]) -> Any:
 
 
 def signature_of(cls: type[Rubric]) -> inspect.Signature:
-    """What the constructor of ``cls`` takes. (`inspect.signature` of the class gives that of the metaclass.)"""
+    """Return the signature of the constructor of ``cls``. (`inspect.signature` of the class gives the metaclass's.)"""
     _, *parameters = inspect.signature(cls.__init__).parameters.values()
     return inspect.Signature(parameters)
 
 
 def _plain(value: Any, path: str) -> Any:
-    """An argument as plain data."""
+    """Return an argument as plain data."""
     if isinstance(value, Rubric):
         return value.to_config()
     if isinstance(value, Mapping):
         if not value.keys().isdisjoint({"rubric", "function"}):
-            raise NotSerializable(path, "an object with a key 'rubric' or 'function' would be read as one")
+            raise NotSerializable(path, "it has a key 'rubric' or 'function', and would be read as one. Rename the key")
         return {str(name): _plain(item, f"{path}.{name}") for name, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
     if callable(value):
         name = getattr(value, "__name__", "<lambda>")
         if name == "<lambda>":
-            raise NotSerializable(path, "it is a function without a name")
+            raise NotSerializable(path, "it is a function without a name. Use a named function instead of a lambda")
         return {"function": name}
     return to_plain(value, path)
 
 
 class FunctionRubric(Rubric):
-    """A rubric of functions: ``FunctionRubric(lambda call, outcome: ...)``.
+    """Score with functions: ``FunctionRubric(lambda call, outcome: ...)``.
 
     Args:
-        score: what `Rubric.score` does.
-        score_trajectory: what `Rubric.score_trajectory` does.
-        name: of the component; a function's name if it is left out.
+        score: used as `Rubric.score`.
+        score_trajectory: used as `Rubric.score_trajectory`.
+        name: the name of the component; the default is the name of the function.
     """
 
     def __init__(
@@ -273,12 +274,12 @@ class FunctionRubric(Rubric):
 
 
 def is_async(fn: Callable[..., Any]) -> bool:
-    """Whether ``fn`` is a coroutine function, or an object that is called as one."""
+    """Return True if ``fn`` is a coroutine function, or an object whose ``__call__`` is one."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
 
 
 def overrides(rubric: Rubric, method: str) -> bool:
-    """Whether ``rubric`` has a `score` or `score_trajectory` of its own."""
+    """Return True if ``rubric`` has its own `score` or `score_trajectory`."""
     return method in rubric.__dict__ or getattr(type(rubric), method) is not getattr(Rubric, method)

@@ -1,4 +1,4 @@
-"""Saved rubrics: plain data becomes a rubric again. Names are looked up among those given; nothing is imported."""
+"""Make rubrics from plain data. Names are looked up among the given ones, and nothing is imported."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ _FIELDS = {"rubric", "name", "arguments"}
 
 
 def rubric_from_config(config: Mapping[str, Any], known: Iterable[Callable[..., Any]] = ()) -> Rubric:
-    """The rubric that `Rubric.to_config` wrote.
+    """Return the rubric that `Rubric.to_config` described.
 
     Args:
-        config: plain data, as JSON or YAML gives it.
-        known: the classes of rubrics and the functions that it may name, beside mcpenv's own classes.
+        config: plain data, as read from JSON or YAML.
+        known: the classes of rubrics and the functions that it may name, besides mcpenv's own classes.
 
     Raises:
-        InvalidRubric: it names what is not known, or arguments that do not fit.
+        InvalidRubric: if a name is unknown, or arguments do not fit.
     """
     names: dict[str, Any] = {cls.__name__: cls for cls in BUILT_IN}
     for each in known:
         name = getattr(each, "__name__", None)
         if name is None:
-            raise InvalidRubric("known", f"a {type(each).__name__} has no name")
+            raise InvalidRubric("known", f"a {type(each).__name__} has no name. Give classes and named functions")
         if names.setdefault(name, each) is not each:
-            raise InvalidRubric(name, "two classes or functions have this name")
+            raise InvalidRubric(name, "two classes or functions have this name. Rename one")
     return _rubric(config, names, "rubric")
 
 
 def _rubric(config: Any, names: Mapping[str, Any], path: str) -> Rubric:
     if not isinstance(config, Mapping) or not isinstance(config.get("rubric"), str):
-        raise InvalidRubric(path, "it is no object with the name of a class under 'rubric'")
+        raise InvalidRubric(path, "it must be an object with the name of a class under 'rubric'")
     if unknown := sorted(map(str, config.keys() - _FIELDS)):
         raise InvalidRubric(path, f"unknown fields: {', '.join(unknown)}")
     name, arguments = config["rubric"], config.get("arguments", {})
@@ -58,12 +58,12 @@ def _rubric(config: Any, names: Mapping[str, Any], path: str) -> Rubric:
         classes = sorted(each for each, found in names.items() if isinstance(found, type))
         raise InvalidRubric(path, f"there is no rubric {name!r}; known: {', '.join(classes)}")
     if not isinstance(arguments, Mapping):
-        raise InvalidRubric(path, "arguments is no object")
+        raise InvalidRubric(path, "'arguments' must be an object")
     given = {key: _value(value, names, f"{path}.{key}") for key, value in arguments.items()}
     positional: list[Any] = []
     for parameter in signature_of(cls).parameters.values():
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-            # What stands before it can only be given in order.
+            # Parameters before *args can only be passed by position.
             positional.extend(given.pop(parameter.name, ()))
         elif parameter.kind is inspect.Parameter.POSITIONAL_ONLY and parameter.name in given:
             positional.append(given.pop(parameter.name))
@@ -73,7 +73,7 @@ def _rubric(config: Any, names: Mapping[str, Any], path: str) -> Rubric:
         raise InvalidRubric(path, f"{name}: {error}") from error
     called = config.get("name")
     if called is not None and not isinstance(called, str):
-        raise InvalidRubric(path, "name is no text")
+        raise InvalidRubric(path, "'name' must be text")
     return rubric if called is None else rubric.called(called)
 
 

@@ -1,4 +1,4 @@
-"""Verified: the verifier's word as a rubric, so that it can be weighed, gated and put beside others."""
+"""Use the verification of an episode as a rubric, so that composites can weigh and gate it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from .rubric import Rubric
 
 
 class Verified(Rubric):
-    """What the state at the end was found to be worth, by the task's verifier or the environment's ``verify``.
+    """The value of the final state, as the task's verifier or the environment's ``verify`` returned it.
 
-    Where a rubric has it, the verification counts only through it; where it has none, it is added to the reward.
-    Not scored, if nothing verified the episode.
+    In a rubric that contains it, the verification counts only through it. Otherwise the verification is added to the
+    reward. It is not scored if nothing verified the episode.
     """
 
     name = "verified"
 
     def score_trajectory(self, trajectory: Trajectory) -> Reward | None:
-        """The verification of the episode."""
+        """Return the verification of the episode."""
         found = trajectory.verified
         if found is None:
             return None
