@@ -411,9 +411,9 @@ def test_a_verifier_that_cannot_be_used_is_refused_before_the_episode_with_one_c
     async def main() -> None:
         async with EnvClient(url, headers=CONTROL) as env:
             wrong = PAY.model_copy(update={"verifier": {"kind": "expect_exactly", "changes": {"/accounts": 1}}})
-            with pytest.raises(InvalidMessage, match=r"^task 'pay': verifier\.changes\..*'/accounts' is no path"):
+            with pytest.raises(InvalidMessage, match=r"^task 'pay': verifier\.changes\..*'/accounts' is not a path"):
                 await env.reset(task=wrong)
-            with pytest.raises(InvalidMessage, match=r"verifier\.kind: is 'exec'; it is one of expect_exactly"):
+            with pytest.raises(InvalidMessage, match=r"verifier\.kind: is 'exec'; it must be one of expect_exactly"):
                 await env.reset(task={"id": "x", "verifier": {"kind": "exec", "code": "1"}})
             await env.reset(task=PAY)
             assert (await env.end()).reward == 0.0

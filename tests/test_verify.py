@@ -80,7 +80,7 @@ def test_a_state_needs_a_world() -> None:
         Evidence(TASK, None, None).changes
     spec = {"kind": "expect_only", "changes": {}}
     assert "env.world" in failure(spec, None, None)
-    with pytest.raises(InvalidVerifier, match=r"verifier: looks at the world.*env\.world"):
+    with pytest.raises(InvalidVerifier, match=r"verifier: reads the world.*env\.world"):
         check(spec, has_world=False)
     check(python("return 1"), has_world=False)
 
@@ -89,10 +89,10 @@ NOTHING = "def verify(task, before, after, changes): pass"
 
 WRONG: dict[str, tuple[Any, str]] = {
     "no object": ([], r"^verifier: is a list"),
-    "no kind": ({}, r"^verifier\.kind: is None; it is one of expect_exactly, expect_only, python$"),
+    "no kind": ({}, r"^verifier\.kind: is None; it must be one of expect_exactly, expect_only, python$"),
     "unknown kind": ({"kind": "exact"}, r"^verifier\.kind: is 'exact'"),
     "unhashable kind": ({"kind": []}, r"^verifier\.kind"),
-    "bad pattern": ({"kind": "expect_only", "changes": {"/a": 1}}, r"^verifier\.changes.*'/a' is no path"),
+    "bad pattern": ({"kind": "expect_only", "changes": {"/a": 1}}, r"^verifier\.changes.*'/a' is not a path"),
     "bad ignore": ({"kind": "expect_only", "changes": {}, "ignore": ["a*"]}, r"^verifier\.ignore\.0: .*star"),
     "no changes": ({"kind": "expect_exactly"}, r"^verifier\.changes: field required"),
     "no code": ({"kind": "python"}, r"^verifier\.code: field required"),

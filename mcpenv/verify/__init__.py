@@ -1,4 +1,4 @@
-"""Verifying: what the state at the end of an episode is worth, whatever the agent says of it."""
+"""Score the state at the end of an episode, independently of what the agent reports."""
 
 from __future__ import annotations
 

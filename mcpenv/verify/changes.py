@@ -1,4 +1,4 @@
-"""Changes: what is different between two states of a world, and whether it is what may be."""
+"""Compute the changes between two states of a world, and compare them with the expected ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .expected import Entries, Expected, Mark, fits, same, unmatched_in_turn
 from .paths import Pattern, parts_of
 
 MAX_PROBLEMS = 20
-"""Problems that a verdict spells out."""
+"""Maximum number of problems that a verdict lists."""
 _MAX_SHOWN = 120
 
 Kind = Literal["added", "removed", "changed"]
@@ -19,12 +19,13 @@ Kind = Literal["added", "removed", "changed"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One difference. A row or file that was added or removed is one change, at its own path.
+    """A difference between two trees. A row or file that was added or removed is one change, at its own path.
 
     Attributes:
         path: the keys that lead to it.
-        before: what was there, None if it was added.
-        after: what is there now, None if it was removed.
+        kind: "added", "removed" or "changed".
+        before: the value before; None if it was added.
+        after: the value after; None if it was removed.
         parts: the path as patterns see it.
     """
 
@@ -36,7 +37,7 @@ class Change:
 
     @property
     def where(self) -> str:
-        """The path as a pattern is written."""
+        """The path in the notation of patterns."""
         return "/".join(self.parts or self.path)
 
     def __str__(self) -> str:
@@ -46,7 +47,7 @@ class Change:
         return f"{where} was {self.kind}"
 
     def to_plain(self) -> dict[str, Any]:
-        """As plain JSON data."""
+        """Return the change as plain JSON data."""
         data: dict[str, Any] = {"path": list(self.path), "kind": self.kind}
         if self.kind != "added":
             data["before"] = self.before
@@ -57,13 +58,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the changes are what they may be; ``verify`` may return it.
+    """The answer whether the changes are allowed; ``verify`` may return it.
 
-    An end that passed is worth the top of its task's ``reward_range``, any other the bottom. As a number it is 1.0 or
-    0.0.
+    If it passed, the end is worth the top of its task's ``reward_range``, otherwise the bottom. As a number it is 1.0
+    or 0.0.
 
     Attributes:
-        problems: what is wrong, a sentence each; empty if nothing is.
+        passed: True if nothing is wrong.
+        problems: one sentence for each problem; empty if there is none.
     """
 
     passed: bool
@@ -77,18 +79,18 @@ class Verdict:
 
 
 class Changes(Sequence[Change]):
-    """What is different in ``after``, in the order of the keys of ``before``, new ones last.
+    """The differences between two trees: in the order of the keys of ``before``, then the new keys of ``after``.
 
-    Trees are plain JSON data: objects by key, whatever else as a whole (a list that differs is one change). ``1`` and
-    ``1.0`` are the same, ``1`` and ``true`` are not.
+    Trees are plain JSON data. Objects are compared by key, any other value as a whole: a list that differs is one
+    change. ``1`` and ``1.0`` are equal, ``1`` and ``true`` are not.
 
     Args:
         before, after: states of a world, as it captures them.
-        ignore: patterns of places that do not count, also inside of what was added or removed.
-        named: the trees are of several worlds, by name.
+        ignore: patterns of places that do not count, also inside an added or removed value.
+        named: True if the trees hold several worlds, by name.
 
     Raises:
-        ValueError: a pattern that is none; a tree nested too deeply.
+        ValueError: if a pattern is invalid, or a tree is nested too deeply.
     """
 
     def __init__(self, before: Any, after: Any, ignore: Iterable[str] = (), *, named: bool = False) -> None:
@@ -101,22 +103,23 @@ class Changes(Sequence[Change]):
             raise ValueError("the world is nested too deeply") from error
 
     def ignoring(self, *patterns: str) -> Changes:
-        """The changes without those in places that do not count."""
+        """Return the changes without those in places that match ``patterns``."""
         known = [pattern.text for pattern in self._ignored]
         return Changes(self.before, self.after, [*known, *patterns], named=self._named)
 
     def expect_only(self, allowed: Entries, require: Entries = ()) -> Verdict:
-        """Whether every change is an allowed one.
+        """Check that every change is allowed.
 
-        A value is compared with what is there now; `ANY` stands for any, also inside of a value, and `REMOVED` for
-        nothing at all: ``{"accounts/1/balance": 90, "transfers/*": {"id": ANY, "amount": 10}, "drafts/4": REMOVED}``.
+        A value is compared with the value in ``after``. `ANY` stands for any value, also inside another value.
+        `REMOVED` stands for a missing value:
+        ``{"accounts/1/balance": 90, "transfers/*": {"id": ANY, "amount": 10}, "drafts/4": REMOVED}``.
 
         Args:
-            allowed: patterns with values, a mapping or pairs.
-            require: the same, of changes that are allowed and must have been made.
+            allowed: patterns with values, as a mapping or as pairs.
+            require: patterns with values of changes that are allowed and must have been made.
 
         Raises:
-            ValueError: a pattern that is none.
+            ValueError: if a pattern is invalid.
         """
         required = Expected.all_of(require)
         entries = [*required, *Expected.all_of(allowed)]
@@ -125,14 +128,14 @@ class Changes(Sequence[Change]):
         return _verdict([*problems, *map(_missing, missing)])
 
     def expect_exactly(self, expected: Entries) -> Verdict:
-        """Whether every change is an expected one, and every expected one was made, each once.
+        """Check that every change is expected, and that every expected change was made exactly once.
 
         Args:
-            expected: patterns with values as in `expect_only`. Each stands for one change; where two of the same
+            expected: patterns with values as in `expect_only`. Each stands for one change. If two changes of the same
                 pattern are expected, give pairs: ``[("transfers/*", ...), ("transfers/*", ...)]``.
 
         Raises:
-            ValueError: a pattern that is none.
+            ValueError: if a pattern is invalid.
         """
         entries = Expected.all_of(expected)
         surplus, missing = unmatched_in_turn(self._found, entries)
@@ -172,7 +175,7 @@ class Changes(Sequence[Change]):
         return any(pattern.matches(parts) for pattern in self._ignored)
 
     def _without(self, value: Any, path: tuple[str, ...], parts: tuple[str, ...]) -> Any:
-        """A value that was added or removed, without the places that do not count."""
+        """Return an added or removed value without the ignored places."""
         if not self._ignored or not isinstance(value, dict):
             return value
         beside = value.keys() if len(path) <= self._named else None

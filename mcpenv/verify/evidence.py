@@ -1,4 +1,4 @@
-"""Evidence: what a verifier is given."""
+"""Define `Evidence`, the input of a verifier."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .changes import Changes
 
 @dataclass(frozen=True)
 class Evidence:
-    """The world as the reset left it, and as it is at the end of the episode.
+    """The state of the world after the reset and at the end of the episode.
 
     Attributes:
-        task: what the agent was to do; None if the reset began none.
-        before, after: what ``env.world`` looked like; None if the environment names no world.
-        named: ``env.world`` is several worlds, by name.
-        said: sentences of why it is worth no more, where a verdict had some; for those who try tasks out.
+        task: the task of the episode; None if the reset started none.
+        before, after: captured states of ``env.world``; None if the environment sets no world.
+        named: True if ``env.world`` is several worlds, by name.
+        said: reasons of a verdict for a lower value, one sentence each; for authors who try out tasks.
     """
 
     task: Task | None
@@ -31,12 +31,12 @@ class Evidence:
 
     @functools.cached_property
     def changes(self) -> Changes:
-        """What is different in ``after``.
+        """The differences between ``before`` and ``after``.
 
         Raises:
-            Misuse: the environment names no world, so that nobody knows.
-            ValueError: the world is nested too deeply.
+            Misuse: if the environment sets no world.
+            ValueError: if the world is nested too deeply.
         """
         if self.before is None or self.after is None:
-            raise Misuse("there is no world to see changes of: set env.world in __init__ or reset")
+            raise Misuse("there is no world to compare. Set env.world in __init__ or reset")
         return Changes(self.before, self.after, named=self.named)

@@ -1,4 +1,4 @@
-"""Expected: what a change may be, as a pattern of its path and a value."""
+"""Describe expected changes by a pattern of the path and a value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Entries = Mapping[str, Any] | Iterable[tuple[str, Any]]
 
 
 class Mark:
-    """A value that stands for others; in plain JSON data an object of one key."""
+    """A placeholder for values. In plain JSON data it is an object of one key."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -30,46 +30,46 @@ class Mark:
 
 
 ANY: Final = Mark("ANY")
-"""Any value, but not that there is none; ``{"$any": true}`` in plain data."""
+"""Stands for any value that exists; ``{"$any": true}`` in plain data."""
 REMOVED: Final = Mark("REMOVED")
-"""That there is nothing any more; ``{"$removed": true}`` in plain data."""
+"""Stands for a value that was removed; ``{"$removed": true}`` in plain data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One change that may or must be made."""
+    """A change that is allowed or required."""
 
     pattern: Pattern
     value: Any
 
     @classmethod
     def all_of(cls, entries: Entries) -> list[Expected]:
-        """Those that somebody wrote.
+        """Return the entries as a list of `Expected`.
 
         Raises:
-            ValueError: a pattern that is none.
+            ValueError: if a pattern is invalid.
         """
         pairs = entries.items() if isinstance(entries, Mapping) else entries
         return [cls(Pattern(text), value) for text, value in pairs]
 
     def fits(self, change: Change) -> bool:
-        """Whether ``change`` is this one."""
+        """Return True if ``change`` matches the pattern and the value."""
         return self.pattern.matches(change.parts) and self.fits_value(change)
 
     def fits_value(self, change: Change) -> bool:
-        """The same, where the path is known to match."""
+        """Return True if ``change`` matches the value. The path must match already."""
         if change.kind == "removed" or self.value is REMOVED:
             return change.kind == "removed" and self.value is REMOVED
         return same(change.after, self.value)
 
 
 def fits(change: Change) -> Callable[[Expected], bool]:
-    """Whether an entry is ``change``."""
+    """Return a predicate that is True for entries that match ``change``."""
     return lambda entry: entry.fits(change)
 
 
 def same(value: Any, expected: Any) -> bool:
-    """Whether two plain values are the same; `ANY` in ``expected`` is like any value. true and 1 are not the same."""
+    """Return True if two plain values are equal. `ANY` in ``expected`` equals any value; true and 1 are not equal."""
     if expected is ANY:
         return True
     if isinstance(expected, dict):
@@ -86,7 +86,7 @@ def same(value: Any, expected: Any) -> bool:
 
 
 def from_plain(value: Any) -> Any:
-    """A value of a task file, with `ANY` and `REMOVED` where it says so."""
+    """Return a value of a task file with its placeholders replaced by `ANY` and `REMOVED`."""
     for mark in (ANY, REMOVED):
         if isinstance(value, dict) and same(value, mark.plain):
             return mark
@@ -98,10 +98,10 @@ def from_plain(value: Any) -> Any:
 
 
 def unmatched_in_turn(changes: Sequence[Change], entries: Sequence[Expected]) -> tuple[list[Change], list[Expected]]:
-    """The changes and entries that are left when as many as can be are paired, each change with one entry.
+    """Pair as many changes and entries as possible, one to one, and return the unpaired ones.
 
-    A maximum matching by augmenting paths: "transfers/*" and "transfers/7" may both fit one change, and the first
-    choice may have to give way.
+    Uses a maximum matching by augmenting paths: "transfers/*" and "transfers/7" may both match one change, so that the
+    first choice may have to be revised.
     """
     candidates = [[n for n, entry in enumerate(entries) if entry.fits(change)] for change in changes]
     change_of: dict[int, int] = {}
@@ -126,7 +126,7 @@ def unmatched_in_turn(changes: Sequence[Change], entries: Sequence[Expected]) ->
 
 
 def _shift(change_of: dict[int, int], came_from: dict[int, int], free: int, start: int) -> None:
-    """Give each entry on the way to ``free`` to the change that asked for it."""
+    """Assign each entry on the augmenting path to ``free`` to the change that reached it."""
     entry_of = {change: entry for entry, change in change_of.items()}
     entry = free
     while True:

@@ -1,6 +1,6 @@
-"""The monty sandbox: a Python verifier in an interpreter that has no files, no network and no modules but a few.
+"""Run a Python verifier in monty, an interpreter with no files, no network and only a few modules.
 
-Imported on use: it needs pydantic-monty, the extra "sandbox".
+Imported on use, because it needs pydantic-monty (the extra "sandbox").
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _MAX_TEXT = 500
 
 
 def run(code: str, about: dict[str, Any], limits: Limits) -> Any:
-    """What ``verify`` returned. Blocks.
+    """Return the result of ``verify``. Blocks.
 
-    A worker process of its own for each verifier: nothing of one is there for the next.
+    Each verifier gets its own worker process, so that no state is shared between verifiers.
 
     Raises:
-        VerifierFailed: there is no result.
+        VerifierFailed: if there is no result.
     """
     try:
         with Monty(max_processes=1, request_timeout=limits.time_s + _GRACE_S) as pool:
@@ -33,18 +33,16 @@ def run(code: str, about: dict[str, Any], limits: Limits) -> Any:
                     "max_memory": limits.memory_mb << 20,
                     "max_suspensions": 1,
                 },
-                os_policy={"sleep": "zero", "random_start": {"seed": 0}},  # two runs over the same world agree
+                os_policy={"sleep": "zero", "random_start": {"seed": 0}},  # deterministic runs
             ) as session:
                 session.feed_run(code, print_callback=_nowhere)
                 return session.feed_run("verify(task, before, after, changes)", inputs=about, print_callback=_nowhere)
     except MontyCrashedError as error:
         limit = error.timed_out
-        raise VerifierFailed(
-            f"the verifier {'passed its limit of time' if limit else 'crashed the sandbox'}"
-        ) from error
+        raise VerifierFailed(f"the verifier {'exceeded its time limit' if limit else 'crashed the sandbox'}") from error
     except MontyError as error:
         raise VerifierFailed(f"the verifier raised {error}"[:_MAX_TEXT]) from error
 
 
 def _nowhere(stream: str, text: str) -> None:
-    """What the code prints."""
+    """Discard the output of the code."""

@@ -1,8 +1,9 @@
-"""Paths: places in the tree of a world, and patterns of them.
+"""Parse paths in the tree of a world, and match them against patterns.
 
-A path is written with "/" between its keys: ``accounts/1/balance``. The keys of a world's first level may have slashes
-themselves, as files do, and are written as they are: ``out/report.txt/text``. Further down a slash in a key is written
-"~1" and "~" is written "~0" (RFC 6901, section 3), so that a row that an agent calls "1/balance" is no column of row 1.
+A path has "/" between its keys: ``accounts/1/balance``. The keys of a world's first level may contain slashes
+themselves, as the paths of files do, and are written as they are: ``out/report.txt/text``. Below that level a slash in
+a key is written "~1" and "~" is written "~0" (RFC 6901, section 3). So a row with the key "1/balance" cannot be
+mistaken for a column of row 1.
 """
 
 from __future__ import annotations
@@ -10,19 +11,19 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 ONE = "*"
-"""In a pattern: exactly one part."""
+"""Matches exactly one part."""
 ANY_NUMBER = "**"
-"""In a pattern: any number of parts, also none."""
+"""Matches any number of parts, also none."""
 
 
 class Pattern:
-    """A pattern of paths: parts between slashes, of which ``*`` stands for any one and ``**`` for any number.
+    """A pattern of paths: parts between slashes, where ``*`` matches one part and ``**`` any number of parts.
 
     Args:
-        text: as "transfers/*" or "accounts/1/balance".
+        text: the pattern, such as "transfers/*" or "accounts/1/balance".
 
     Raises:
-        ValueError: it is empty, has an empty part, or a star beside other characters.
+        ValueError: if it is empty, has an empty part, or a star next to other characters.
     """
 
     __slots__ = ("_fixed", "parts", "text")
@@ -31,19 +32,19 @@ class Pattern:
         parts = tuple(text.split("/")) if isinstance(text, str) else ()
         if not all(parts) or not parts:
             raise ValueError(
-                f"{text!r} is no path: write parts with one slash between them, as in 'accounts/1/balance'"
+                f"{text!r} is not a path. Write parts with one slash between them, as in 'accounts/1/balance'"
             )
         for part in parts:
             if "*" in part and part not in (ONE, ANY_NUMBER):
                 raise ValueError(
-                    f"{text!r}: in {part!r} a star stands beside other characters; it is a part of its own"
+                    f"{text!r}: part {part!r} has a star next to other characters. Use '*' or '**' as a whole part"
                 )
         self.text = text
         self.parts = parts
         self._fixed = ANY_NUMBER not in parts
 
     def matches(self, parts: Sequence[str]) -> bool:
-        """Whether a path, as `parts_of` gives it, is one of those."""
+        """Return True if the pattern matches a path, as `parts_of` gives it."""
         if self._fixed:
             return len(parts) == len(self.parts) and all(map(_fits, self.parts, parts))
         # reached[i]: the first i parts of the pattern match what was read so far.
@@ -65,12 +66,13 @@ class Pattern:
 
 
 def parts_of(key: str, beside: Container[str] | None) -> tuple[str, ...]:
-    """A key as the parts of a path.
+    """Return a key as the parts of a path.
 
     Args:
         key: one key of a tree.
-        beside: the keys of the same level, where a key may have slashes (a file's path); None further down. A key of
-            which a part in front is a key itself stays whole: it would read as something inside of that one.
+        beside: the keys of the same level, if keys of that level may contain slashes (paths of files); None for lower
+            levels. A key stays whole if one of its prefixes is a key too, because it would read as a place inside that
+            prefix.
     """
     if "/" in key and beside is not None:
         parts = key.split("/")

@@ -1,4 +1,4 @@
-"""The process sandbox: a Python verifier in a process that can reach nothing but its input and its answer."""
+"""Run a Python verifier in a process that can access only its input and its output."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from .specs import Limits
 
 CHILD = Path(__file__).with_name("bare") / "child.py"
 START_LIMIT_S = 60.0
-"""Seconds in which the interpreter must have started and shut itself in."""
+"""Maximum seconds for starting the interpreter and setting up its isolation."""
 MAX_ANSWER = 64 * 1024
-"""Bytes that it may answer."""
+"""Maximum bytes of an answer."""
 
 
 class Sandbox:
-    """One run of one verifier. Blocks; `stop` may be called from another thread.
+    """A single run of a verifier. `run` blocks; `stop` may be called from another thread.
 
     Args:
-        limits: what it may use.
+        limits: the resource limits of the verifier.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -41,18 +41,18 @@ class Sandbox:
         self._stopped = False
 
     def run(self, payload: bytes) -> Any:
-        """What ``verify`` returned, as plain data.
+        """Return the result of ``verify`` as plain data.
 
         Args:
-            payload: JSON of the code, and of what it is about.
+            payload: JSON of the code and of its arguments.
 
         Raises:
-            VerifierFailed: there is no result, or no sandbox on this machine.
+            VerifierFailed: if there is no result, or no sandbox on this machine.
         """
         if sys.platform != "linux":
             raise _refused(f"Linux, and this is {sys.platform}")
         if not sys.executable:
-            raise _refused("a Python that can be started again (sys.executable is empty)")
+            raise _refused("a Python that can start a child process (sys.executable is empty)")
         with tempfile.TemporaryDirectory(prefix="mcpenv-verify-") as folder:
             process = self._start(folder)
             try:
@@ -61,7 +61,7 @@ class Sandbox:
                 self._end(process)
 
     def stop(self) -> None:
-        """Kill it."""
+        """Kill the process."""
         with self._mutex:
             self._stopped = True
             if self._process is not None:
@@ -79,7 +79,7 @@ class Sandbox:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 cwd=folder,
-                env={"PYTHONHASHSEED": "0"},  # two runs over the same world agree
+                env={"PYTHONHASHSEED": "0"},  # deterministic runs
                 close_fds=True,
                 start_new_session=True,
             )
@@ -107,18 +107,18 @@ class Sandbox:
         try:
             answer = talk.line(self._limits.time_s)
         except TimeoutError:
-            raise VerifierFailed(f"the verifier passed its limit of {self._limits.time_s:g} s") from None
+            raise VerifierFailed(f"the verifier exceeded its limit of {self._limits.time_s:g} s") from None
         if answer is None:
             raise VerifierFailed("the verifier was stopped" if self._stopped else f"the verifier {_end_of(process)}")
         if "failed" in answer:
             raise VerifierFailed(f"the verifier {answer['failed']}")
         if "value" not in answer:
-            raise VerifierFailed("the verifier gave an answer that is none")
+            raise VerifierFailed("the verifier's answer has no value")
         return answer["value"]
 
 
 class _Talk:
-    """What goes to the process and comes from it, neither waiting for the other, and never more than is taken."""
+    """The pipes to and from the process. Reading and writing do not block each other, and input sizes are bounded."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
@@ -130,15 +130,15 @@ class _Talk:
             os.set_blocking(stream.fileno(), False)
 
     def send(self, data: bytes) -> None:
-        """Have ``data`` sent, and then the end of the input, while `line` waits."""
+        """Queue ``data`` and the end of input, to be written while `line` waits."""
         self._to_send = memoryview(data)
 
     def line(self, limit_s: float) -> dict[str, Any] | None:
-        """The next answer; None if there is none any more.
+        """Return the next answer, or None at the end of the output.
 
         Raises:
-            TimeoutError: it did not come in time.
-            VerifierFailed: it is too long, or no JSON object.
+            TimeoutError: if it did not come in time.
+            VerifierFailed: if it is too long, or not a JSON object.
         """
         until = time.monotonic() + limit_s
         with selectors.DefaultSelector() as selector:
@@ -158,13 +158,13 @@ class _Talk:
         try:
             answer = decode(text)
         except ValueError as error:
-            raise VerifierFailed("the verifier gave an answer that is no JSON") from error
+            raise VerifierFailed("the verifier's answer is not JSON") from error
         if not isinstance(answer, dict):
-            raise VerifierFailed("the verifier gave an answer that is no object")
+            raise VerifierFailed("the verifier's answer is not an object")
         return answer
 
     def _move(self, selector: selectors.BaseSelector, stream: Any) -> bool:
-        """Take or give what one stream is ready for; False at the end of the answers."""
+        """Read from or write to a stream that is ready. Return False at the end of the output."""
         if stream is self._input:
             try:
                 self._to_send = self._to_send[os.write(stream.fileno(), self._to_send[:65536]) :]
@@ -196,11 +196,11 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 def _end_of(process: subprocess.Popen[bytes]) -> str:
     status = process.wait()
     if status == -signal.SIGXCPU or status == -signal.SIGKILL:
-        return "was killed: it passed a limit"
+        return "was killed because it exceeded a limit"
     if status < 0:
         return f"crashed ({signal.Signals(-status).name})"
     return f"ended without a result (exit status {status})"
 
 
 def _refused(what: str) -> VerifierFailed:
-    return VerifierFailed(f'the process sandbox needs {what}; say "sandbox": "monty" where pure logic is enough')
+    return VerifierFailed(f'the process sandbox needs {what}. Set "sandbox": "monty" if pure logic is enough')

@@ -1,4 +1,4 @@
-"""Running a verifier spec over the evidence of an episode."""
+"""Run a verifier spec on the evidence of an episode."""
 
 from __future__ import annotations
 
@@ -23,46 +23,47 @@ from .size import refuse_huge
 from .specs import ExpectOnly, PythonVerifier, Spec, parse
 
 _AT_ONCE = threading.BoundedSemaphore(max(8, 2 * (os.cpu_count() or 1)))
-"""Sandboxes that run at the same time: many episodes may end together. More than processors, for some may be slow."""
+"""Limits concurrent sandboxes, as many episodes may end together. More than processors, because some may be slow."""
 
 
 def check(spec: Mapping[str, Any], *, has_world: bool = True, where: str = "verifier") -> None:
-    """Refuse a verifier spec that cannot be used here, before an episode needs it. Its code is read, and not run.
+    """Raise if a verifier spec cannot be used here, before an episode needs it. Its code is parsed, but not run.
 
     Args:
-        spec: the task's.
-        has_world: whether the environment names a world.
-        where: what to call the spec in an error.
+        spec: the spec of the task.
+        has_world: True if the environment sets a world.
+        where: the name of the spec in an error.
 
     Raises:
-        InvalidVerifier: naming the field.
+        InvalidVerifier: with the name of the field.
     """
     parsed = parse(spec, where)
     if not isinstance(parsed, PythonVerifier):
         if not has_world:
-            raise InvalidVerifier(where, "looks at the world, and the environment names none: set env.world")
+            raise InvalidVerifier(where, "reads the world, but the environment has none. Set env.world")
         return
     if parsed.sandbox == "monty" and importlib.util.find_spec("pydantic_monty") is None:
         raise InvalidVerifier(f"{where}.sandbox", "needs pydantic-monty: pip install 'mcpenv[sandbox]'")
     if parsed.sandbox == "monty" and parsed.limits.files_mb:
-        raise InvalidVerifier(f"{where}.limits.files_mb", 'monty has no files; say "sandbox": "process"')
+        raise InvalidVerifier(f"{where}.limits.files_mb", 'monty has no files. Set "sandbox": "process"')
     if parsed.sandbox == "process" and sys.platform != "linux":
-        raise InvalidVerifier(f"{where}.sandbox", f'"process" needs Linux, and this is {sys.platform}; say "monty"')
+        raise InvalidVerifier(f"{where}.sandbox", f'"process" needs Linux, and this is {sys.platform}. Set "monty"')
 
 
 async def run(
     spec: Mapping[str, Any], evidence: Evidence, in_thread: Callable[..., Awaitable[Any]] = asyncio.to_thread
 ) -> Reward | None:
-    """What a verifier spec says of an episode. Cancelling it kills what runs.
+    """Return the reward that a verifier spec gives for an episode. Cancelling it kills the sandbox process.
 
-    A verdict is the top or the bottom of the task's range of rewards; a number is itself.
+    A verdict gives the top or the bottom of the task's reward range. A number is the reward itself.
 
     Args:
         in_thread: runs a sync function off the event loop, as `asyncio.to_thread` does.
 
     Raises:
-        InvalidVerifier: the spec cannot be used.
-        VerifierFailed: it came to no result: a limit, a crash, no number. There is no score.
+        InvalidVerifier: if the spec cannot be used.
+        VerifierFailed: if there is no result, because of a limit, a crash or a value that is not a number. There is no
+            score.
     """
     check(spec)
     parsed = parse(spec)
@@ -82,7 +83,7 @@ async def run(
 
 
 def of_verdict(passed: bool, task: Task | None) -> Reward:
-    """What yes or no is worth: the top or the bottom of the task's range; without a task 1 or 0."""
+    """Return the top of the task's reward range if it passed, else the bottom. Without a task, return 1 or 0."""
     floor, full = (0.0, 1.0) if task is None else task.reward_range
     return Reward(full if passed else floor)
 
@@ -115,7 +116,7 @@ def _in_process(spec: PythonVerifier, evidence: Evidence, sandbox: Sandbox) -> R
 
 
 def _about(spec: PythonVerifier, evidence: Evidence) -> dict[str, Any]:
-    """What the code is given: plain data, and neither the task's answer nor the code itself."""
+    """Return the arguments of the code as plain data, without the task's solution and the code itself."""
     task, changes = evidence.task, _changes(spec, evidence, needed=False)
     return {
         "task": None if task is None else task.model_dump(mode="json", exclude={"oracle", "verifier"}),
@@ -127,7 +128,7 @@ def _about(spec: PythonVerifier, evidence: Evidence) -> dict[str, Any]:
 
 def _changes(spec: Spec, evidence: Evidence, *, needed: bool = True) -> Changes:
     if needed and (evidence.before is None or evidence.after is None):
-        raise VerifierFailed("there is no world to look at: set env.world in __init__ or reset")
+        raise VerifierFailed("there is no world to verify. Set env.world in __init__ or reset")
     refuse_huge(evidence.before, evidence.after)
     try:
         return Changes(evidence.before, evidence.after, spec.ignore, named=evidence.named)
@@ -139,14 +140,14 @@ def _encoded(about: dict[str, Any]) -> bytes:
     try:
         return encode(about, "evidence")
     except NotSerializable as error:
-        raise VerifierFailed(f"the world cannot be given to a verifier: {error}") from error
+        raise VerifierFailed(f"the world cannot be passed to a verifier: {error}") from error
 
 
 def _reward(value: Any, task: Task | None) -> Reward | None:
-    """The reward that a Python verifier means.
+    """Convert the result of a Python verifier to a reward.
 
     Raises:
-        VerifierFailed: it gave something else.
+        VerifierFailed: if it has another type.
     """
     if value is None:
         return None
@@ -159,15 +160,17 @@ def _reward(value: Any, task: Task | None) -> Reward | None:
         try:
             reward = Reward(value, {str(name): part for name, part in components.items()})
         except ValueError as error:
-            raise VerifierFailed(f"the verifier gave no finite number: {error}") from error
+            raise VerifierFailed(f"the verifier did not return a finite number: {error}") from error
         highest = 1.0 if task is None else max(task.reward_range)
         if reward.value > highest:
             raise VerifierFailed(
-                f"the verifier gave {reward.value:g}, above the task's range, which ends at {highest:g}"
+                f"the verifier returned {reward.value:g}, above the task's reward range, which ends at {highest:g}"
             )
         return reward
-    what = "an object of other fields than value and components" if isinstance(value, dict) else type(value).__name__
-    raise VerifierFailed(f"the verifier gave no number, bool, None or object with value and components, but {what}")
+    what = "an object with fields other than value and components" if isinstance(value, dict) else type(value).__name__
+    raise VerifierFailed(
+        f"the verifier must return a number, bool, None or object with value and components, not {what}"
+    )
 
 
 def _is_number(value: Any) -> bool:

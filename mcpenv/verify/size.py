@@ -1,4 +1,4 @@
-"""Size: how much of a world a verifier looks at. An agent may have made the world as large as it could."""
+"""Limit the size of a world that a verifier reads, because an agent can make a world arbitrarily large."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 from ..errors import VerifierFailed
 
 MAX_WORLD = 64 << 20
-"""Bytes, roughly, of the world before and after together."""
+"""Maximum bytes, roughly, of the world before and after together."""
 MAX_DEPTH = 150
-"""Objects and lists inside each other; JSON readers stop at 200, and the evidence is some levels deep itself."""
+"""Maximum depth of nested objects and lists. JSON readers stop at 200, and the evidence adds some levels."""
 
 _EACH = 16
 
 
 def refuse_huge(*trees: Any) -> None:
-    """Refuse worlds that nobody can verify in reasonable time and memory.
+    """Raise if worlds are too large to be verified in reasonable time and memory.
 
-    A walk in Python, which gives the event loop its turn; it stops as soon as it is too much.
+    The walk is in Python, so that other threads can run. It stops as soon as a limit is exceeded.
 
     Raises:
-        VerifierFailed: too large, or nested too deeply.
+        VerifierFailed: if a world is too large, or nested too deeply.
     """
     size = 0
     left = [(tree, 0) for tree in trees]

@@ -1,4 +1,4 @@
-"""Verifier specs: verifiers as plain data, as a task file has them."""
+"""Define verifiers as plain data, as task files contain them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .expected import from_plain
 from .paths import Pattern
 
 MAX_CODE = 256 * 1024
-"""Characters of a Python verifier."""
+"""Maximum characters of a Python verifier."""
 
 
 def _a_pattern(text: str) -> str:
@@ -50,12 +50,12 @@ class _Spec(BaseModel):
 
 
 class Limits(_Spec):
-    """What a Python verifier may use.
+    """The resource limits of a Python verifier.
 
     Attributes:
-        time_s: seconds, by the clock and of a processor, without the start of the sandbox.
-        memory_mb: MiB; in "process" the interpreter's own 30 or so are in it.
-        files_mb: MiB that it may write into its folder, which is gone afterwards; "process" only.
+        time_s: seconds, both wall time and processor time, without the start of the sandbox.
+        memory_mb: MiB. For "process" it includes the interpreter's own 30 or so.
+        files_mb: MiB that it may write into its folder, which is deleted afterwards; "process" only.
     """
 
     time_s: float = Field(default=10.0, gt=0, le=600)
@@ -64,7 +64,7 @@ class Limits(_Spec):
 
 
 class ExpectExactly(_Spec):
-    """`Changes.expect_exactly` as data: ``changes`` is an object, or a list of pairs."""
+    """The spec of `Changes.expect_exactly`. ``changes`` is an object, or a list of pairs."""
 
     kind: Literal["expect_exactly"]
     changes: EntryPairs
@@ -72,7 +72,7 @@ class ExpectExactly(_Spec):
 
 
 class ExpectOnly(_Spec):
-    """`Changes.expect_only` as data."""
+    """The spec of `Changes.expect_only`."""
 
     kind: Literal["expect_only"]
     changes: EntryPairs
@@ -81,13 +81,13 @@ class ExpectOnly(_Spec):
 
 
 _READING = threading.RLock()
-"""CPython 3.11 counts the depth of a syntax tree in a place that all threads share: of two that make one at the same
-time, one may fail with SystemError (python/cpython#106905)."""
+"""Serializes `ast.parse`. CPython 3.11 counts the depth of a syntax tree in a counter that all threads share, so that
+concurrent parses may fail with SystemError (python/cpython#106905)."""
 
 
 @functools.lru_cache(maxsize=64)
 def _fault_in(code: str) -> str | None:
-    """What is wrong with the code of a verifier; the same is read with each episode."""
+    """Return the fault in the code of a verifier, or None. Cached, because each episode parses the same code."""
     try:
         with _READING:
             body = ast.parse(code).body
@@ -101,7 +101,7 @@ def _fault_in(code: str) -> str | None:
 
 
 class PythonVerifier(_Spec):
-    """Python code of a task file. It defines ``verify(task, before, after, changes)`` and runs in a sandbox."""
+    """The spec of Python code, run in a sandbox. It defines ``verify(task, before, after, changes)``."""
 
     kind: Literal["python"]
     code: str = Field(min_length=1, max_length=MAX_CODE)
@@ -112,7 +112,7 @@ class PythonVerifier(_Spec):
     @field_validator("code", mode="after")
     @classmethod
     def _readable(cls, code: str) -> str:
-        """Read, and never run: a mistake of writing is told when the task is read."""
+        """Parse the code, without running it, so that a mistake is reported when the task is read."""
         fault = _fault_in(code)
         if fault is not None:
             raise ValueError(fault)
@@ -126,19 +126,19 @@ _ADAPTER: TypeAdapter[Spec] = TypeAdapter(Annotated[Spec, Field(discriminator="k
 
 
 def parse(spec: Mapping[str, Any], where: str = "verifier") -> Spec:
-    """A verifier spec, checked.
+    """Return a checked verifier spec.
 
     Args:
         spec: plain data.
-        where: what to call it in an error.
+        where: the name of the spec in an error.
 
     Raises:
-        InvalidVerifier: naming the field.
+        InvalidVerifier: with the name of the field.
     """
     if not isinstance(spec, Mapping):
-        raise InvalidVerifier(where, f"is a {type(spec).__name__}; a verifier is an object with a kind")
+        raise InvalidVerifier(where, f"is a {type(spec).__name__}; a verifier must be an object with a kind")
     if spec.get("kind") not in _KINDS:
-        raise InvalidVerifier(f"{where}.kind", f"is {spec.get('kind')!r}; it is one of {', '.join(_KINDS)}")
+        raise InvalidVerifier(f"{where}.kind", f"is {spec.get('kind')!r}; it must be one of {', '.join(_KINDS)}")
     try:
         return _ADAPTER.validate_python(dict(spec))
     except ValidationError as error:
@@ -148,7 +148,7 @@ def parse(spec: Mapping[str, Any], where: str = "verifier") -> Spec:
 
 
 def _defines(statement: ast.stmt, name: str) -> bool:
-    """Whether the name stands for something after the statement, or may."""
+    """Return True if the statement binds ``name``, or may bind it."""
     return any(
         (isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name)
         or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == name)

@@ -1,1 +1,1 @@
-"""What runs in a bare interpreter, without mcpenv or anything else that is installed: the process sandbox's inside."""
+"""Run code in a bare interpreter, without mcpenv or installed packages: the child of the process sandbox."""

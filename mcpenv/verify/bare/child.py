@@ -1,7 +1,7 @@
-"""The process in which a Python verifier runs: shut in first, then it reads what it is about, runs it and answers.
+"""Run a Python verifier in a child process: isolate the process, read the input, run the code and answer.
 
-Started by `process` as a script of a bare interpreter; standard library only. Answers are lines of JSON: one when the
-walls stand, one with the result. What the code prints goes nowhere.
+`process` starts this file as a script of a bare interpreter, so it uses the standard library only. Answers are lines of
+JSON: one when the isolation is set up, one with the result. Output of the code is discarded.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import sys
 import sysconfig
 from typing import Any
 
-import walls  # type: ignore[import-not-found]  # a script finds what is beside it
+import walls  # type: ignore[import-not-found]  # a script finds modules in its own folder
 
 _MAX_TEXT = 500
-_OUT_OF_MEMORY = b'{"failed": "passed its limit of memory"}\n'
+_OUT_OF_MEMORY = b'{"failed": "exceeded its memory limit"}\n'
 
 
 def main(arguments: dict[str, Any]) -> None:
@@ -41,7 +41,7 @@ def main(arguments: dict[str, Any]) -> None:
 
 
 def _readable() -> list[str]:
-    """The standard library without what is installed beside it, and the shared libraries that its modules load."""
+    """Return the standard library without site-packages, and the shared libraries that its modules load."""
     paths = sysconfig.get_paths()
     files: list[str] = []
     for folder in {paths["stdlib"], paths["platstdlib"]}:
@@ -62,7 +62,7 @@ def _verified() -> dict[str, Any]:
         value = verify(about["task"], about["before"], about["after"], about["changes"])
     except MemoryError:
         raise
-    except BaseException as error:  # noqa: BLE001 - code of a task file, which may raise anything
+    except BaseException as error:  # noqa: BLE001 - user code may raise anything
         return {"failed": f"raised {_said(error)}"}
     try:
         return {"value": json.loads(json.dumps(value, allow_nan=False))}

@@ -1,8 +1,9 @@
-"""Walls: what a Linux process puts around itself for good, before it runs code that nobody vouches for.
+"""Isolate a Linux process irrevocably before it runs untrusted code.
 
-Standard library only: this runs in a bare interpreter. Two walls are always there, and hold by themselves: Landlock
-(no file but those named) and a seccomp filter (no system call but those listed: no socket, no process, no signal).
-Where the kernel lets this user, there are namespaces too: a network without an interface, mounts of its own.
+Standard library only, because this runs in a bare interpreter. Two mechanisms are always used, and suffice by
+themselves: Landlock (no files except the listed ones) and a seccomp filter (no system calls except the listed ones: no
+socket, no process, no signal). Where the kernel allows it for this user, namespaces are added: a network without an
+interface, and private mounts.
 """
 
 from __future__ import annotations
@@ -19,24 +20,24 @@ MIB = 1 << 20
 
 
 class NoWalls(Exception):
-    """This machine has not what is needed; the text says what."""
+    """The error that this machine lacks a requirement. The text names the requirement."""
 
 
 def put_up(folder: str, readable: Iterable[str], *, time_s: float, memory_mb: int, files_mb: int) -> list[str]:
-    """Shut this process in, for good.
+    """Isolate this process irrevocably.
 
     Args:
         folder: its working folder.
-        readable: what else it may read, files and folders.
+        readable: files and folders that it may read besides ``folder``.
         time_s: seconds of processor time from now.
         memory_mb: MiB of address space.
         files_mb: MiB that it may write into its folder.
 
     Returns:
-        The walls that stand, for the record.
+        The mechanisms in use, for the record.
 
     Raises:
-        NoWalls: they cannot be had.
+        NoWalls: if the isolation cannot be set up.
     """
     machine = _MACHINES.get(platform.machine())
     if machine is None or struct.calcsize("P") != 8:
@@ -48,7 +49,7 @@ def put_up(folder: str, readable: Iterable[str], *, time_s: float, memory_mb: in
         if files_mb:
             _mount_folder(folder, files_mb)
     elif files_mb:
-        raise NoWalls("user namespaces, for files that it may write")
+        raise NoWalls("user namespaces, for writable files")
     os.chdir(folder)
     _set_limits(time_s, memory_mb, files_mb)
     _drop_privileges()
@@ -63,7 +64,7 @@ def put_up(folder: str, readable: Iterable[str], *, time_s: float, memory_mb: in
 
 def _set_limits(time_s: float, memory_mb: int, files_mb: int) -> None:
     spent = resource.getrusage(resource.RUSAGE_SELF)
-    cpu_s = int(spent.ru_utime + spent.ru_stime + time_s) + 2  # whole seconds; the clock is watched from outside
+    cpu_s = int(spent.ru_utime + spent.ru_stime + time_s) + 2  # whole seconds; the parent enforces wall time
     for what, limit in (
         (resource.RLIMIT_CPU, cpu_s),
         (resource.RLIMIT_AS, memory_mb * MIB),
@@ -86,7 +87,7 @@ _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REC, _MS_PRIVATE = 2, 4, 8, 16384, 1 << 1
 
 
 def _enter_namespaces() -> bool:
-    """Whether they could be had; containers and some distributions do not let everybody."""
+    """Return True if namespaces are available. Containers and some distributions do not allow them for every user."""
     user, group = os.getuid(), os.getgid()
     flags = _CLONE_NEWUSER | _CLONE_NEWNET | _CLONE_NEWIPC | _CLONE_NEWUTS | _CLONE_NEWNS
     if _libc.unshare(flags) != 0:
@@ -101,12 +102,12 @@ def _enter_namespaces() -> bool:
 
 
 def _mount_folder(folder: str, files_mb: int) -> None:
-    """An empty folder in memory, of a size and a number of files that cannot be passed."""
+    """Mount an empty folder in memory, with fixed limits of size and number of files."""
     options = f"size={files_mb}m,nr_inodes={64 + 16 * files_mb},mode=700".encode()
     apart = _libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None)
     flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
     if apart != 0 or _libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", flags, options) != 0:
-        raise NoWalls(f"leave to mount in a user namespace, for files that it may write ({_last_error()})")
+        raise NoWalls(f"permission to mount in a user namespace, for writable files ({_last_error()})")
 
 
 # -- privileges
@@ -130,13 +131,13 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1 << 1, 1 << 2, 1 << 3, 1 << 14
 _REMOVE, _MAKE_FILE_OR_FOLDER = 1 << 4 | 1 << 5, 1 << 7 | 1 << 8
 _RIGHTS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15}
-"""How many rights over files each version knows; 16 from version 5 on."""
+"""Number of file rights that each version of the ABI has; 16 from version 5 on."""
 
 
 def _landlock_abi() -> int:
     abi = int(_libc.syscall(_CREATE_RULESET, None, 0, 1))
     if abi < 1:
-        raise NoWalls(f"Landlock, in Linux 5.13 or later and not switched off ({_last_error()})")
+        raise NoWalls(f"Landlock, in Linux 5.13 or later and enabled ({_last_error()})")
     return abi
 
 
@@ -174,7 +175,7 @@ _LOAD, _JUMP_IF_EQUAL, _JUMP_IF_GREATER_OR_EQUAL, _RETURN = 0x20, 0x15, 0x35, 0x
 _ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _EPERM, _ENOSYS = 1, 38
 _NUMBER, _ARCHITECTURE, _SECOND_ARGUMENT = 0, 4, 24
-"""Where they stand in ``struct seccomp_data``; of the argument the lower half, which the kernel takes for a command."""
+"""Offsets in ``struct seccomp_data``; of the argument the lower half, which the kernel uses as the command."""
 
 _FCNTL = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032)
 """Copies, flags and locks; not F_SETOWN and F_SETSIG, which send signals."""
@@ -207,7 +208,7 @@ _ON_X86_64 = {
 
 
 class _Machine:
-    """What a filter must know of a kind of machine."""
+    """The parameters of a filter for one machine architecture."""
 
     def __init__(self, audit: int, allowed: Iterable[int], fcntl: int, ioctl: int) -> None:
         self.audit = audit
@@ -232,7 +233,7 @@ def _seccomp(machine: _Machine) -> None:
 
 
 def _filter(machine: _Machine) -> Iterable[bytes]:
-    """The filter, in classic BPF: an instruction is a code, two jumps (if so, if not) and a number."""
+    """Yield the filter in classic BPF: an instruction is a code, two jumps (if so, if not) and a number."""
     refuse = _ERRNO | _EPERM
     yield _instruction(_LOAD, _ARCHITECTURE)
     yield _instruction(_JUMP_IF_EQUAL, machine.audit, if_so=1)
@@ -241,7 +242,7 @@ def _filter(machine: _Machine) -> Iterable[bytes]:
     yield from _answer_if(_JUMP_IF_GREATER_OR_EQUAL, _FIRST_OF_X32, _KILL_PROCESS)
     yield from _answer_if(
         _JUMP_IF_EQUAL, _CLONE3, _ERRNO | _ENOSYS
-    )  # so that the C library asks for clone, and hears no
+    )  # so that the C library falls back to clone, which is refused
     for number in machine.allowed:
         yield from _answer_if(_JUMP_IF_EQUAL, number, _ALLOW)
     for number, commands in ((machine.fcntl, _FCNTL), (machine.ioctl, _IOCTL)):
@@ -267,7 +268,7 @@ def _instruction(code: int, number: int, *, if_so: int = 0, if_not: int = 0) -> 
 
 def _must(what: str, answered: int) -> None:
     if answered != 0:
-        raise NoWalls(f"leave to {what} ({_last_error()})")
+        raise NoWalls(f"permission to {what} ({_last_error()})")
 
 
 def _last_error() -> str:
@@ -275,20 +276,20 @@ def _last_error() -> str:
 
 
 def _try_them() -> None:
-    """Knock at each wall: what is promised is what was seen."""
+    """Raise if a forbidden operation succeeds, so that the reported mechanisms are known to work."""
     if _libc.socket(2, 1, 0) >= 0 or _libc.socket(1, 1, 0) >= 0:
-        raise NoWalls("walls that hold, and it could open a socket")
+        raise NoWalls("working isolation, but it could open a socket")
     if _libc.kill(os.getpid(), 0) == 0:
-        raise NoWalls("walls that hold, and it could send a signal")
+        raise NoWalls("working isolation, but it could send a signal")
     child = _libc.fork()
     if child >= 0:
         if child == 0:
             os._exit(0)
-        raise NoWalls("walls that hold, and it could start a process")
+        raise NoWalls("working isolation, but it could start a process")
     for path in ("/", "/proc/self/environ"):
         opened = _libc.open(path.encode(), os.O_RDONLY)
         if opened >= 0:
-            raise NoWalls(f"walls that hold, and it could open {path}")
+            raise NoWalls(f"working isolation, but it could open {path}")
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
