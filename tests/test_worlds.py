@@ -109,7 +109,7 @@ def test_several_worlds_stand_beside_each_other(tmp_path: Path, database: sqlite
     worlds: dict[str, World] = {"files": FilesWorld(tmp_path), "money": SQLiteWorld(database)}
     assert set(capture(worlds)) == {"files", "money"}
     assert database in held(worlds)
-    with pytest.raises(TypeError, match="a str, which is no World"):
+    with pytest.raises(TypeError, match="a str, which is not a World"):
         capture("board")  # type: ignore[arg-type]
 
 

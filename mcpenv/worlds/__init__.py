@@ -1,4 +1,4 @@
-"""Worlds: where an environment's state is, so that it can be looked at, held and brought back."""
+"""Locate an environment's state, so that it can be captured, saved and restored."""
 
 from __future__ import annotations
 

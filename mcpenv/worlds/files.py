@@ -1,4 +1,4 @@
-"""FilesWorld: a folder and all that is in it. Links are never followed."""
+"""Define `FilesWorld`, a folder with its content. Links are never followed."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from typing import Any
 from .world import Tree
 
 MAX_TEXT = 256 * 1024
-"""Bytes of a text file whose text is captured; of a larger one, and of any other file, the hash."""
+"""Maximum bytes of a text file whose text is captured. Other files are captured as their hash."""
 
 
 class FilesWorld:
-    """A folder of the environment's own.
+    """A folder that belongs to the environment.
 
-    Captured as ``{path: {"text": ...}}`` with paths relative to the folder, "/" between their parts; files that are no
-    UTF-8 text, or long, as ``{"sha256": ..., "size": bytes}``, links as ``{"link": target}``, empty folders as
-    ``{"folder": true}``.
+    Captured as ``{path: {"text": ...}}``, with paths relative to the folder and "/" between their parts. Long files and
+    files that are not UTF-8 text are ``{"sha256": ..., "size": bytes}``, links are ``{"link": target}``, and empty
+    folders are ``{"folder": true}``.
 
     Args:
-        folder: exists as long as the world is used; what is in it belongs to the world.
+        folder: must exist as long as the world is used; its content belongs to the world.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
 
     def capture(self) -> Tree:
-        """What is in the folder."""
+        """Return the content of the folder."""
         return {path: _look(self.folder / path, mode) for path, mode in self._walk()}
 
     def save(self) -> bytes:
-        """Files, links and folders with their permissions."""
+        """Return files, links and folders with their permissions."""
         return pickle.dumps([(path, mode, _content(self.folder / path, mode)) for path, mode in self._walk(True)])
 
     def load(self, saved: bytes) -> None:
-        """Empty the folder and fill it again."""
+        """Empty the folder and restore the saved content."""
         for entry in os.scandir(self.folder):
             if entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry.path)
@@ -49,16 +49,19 @@ class FilesWorld:
         entries = pickle.loads(saved)
         for path, mode, content in entries:
             _put(self.folder / path, mode, content)
-        for path, mode, _ in reversed(entries):  # a folder that cannot be written has its content by now
+        for path, mode, _ in reversed(entries):  # last, because a read-only folder could not be filled
             if not stat.S_ISLNK(mode):
                 os.chmod(self.folder / path, stat.S_IMODE(mode))
 
     def held(self) -> tuple[object, ...]:
-        """Nothing: a path is only a name."""
+        """Return nothing: a path is only a name."""
         return ()
 
     def _walk(self, folders: bool = False) -> Iterator[tuple[str, int]]:
-        """Path and mode of each entry; a folder before what is in it, if asked for or empty."""
+        """Yield path and mode of each entry.
+
+        A folder comes before its content. It is omitted if it is not empty, unless ``folders`` is set.
+        """
         pending = [""]
         while pending:
             inside = pending.pop()
@@ -105,4 +108,4 @@ def _put(path: Path, mode: int, content: bytes | str | None) -> None:
     elif isinstance(content, str):
         path.symlink_to(content)
     else:
-        path.touch()  # what was a pipe or a socket, no copy of it is
+        path.touch()  # a pipe or a socket cannot be copied

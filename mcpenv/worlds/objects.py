@@ -1,4 +1,4 @@
-"""ObjectWorld: a plain Python object."""
+"""Define `ObjectWorld`, a plain Python object."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class ObjectWorld:
     """An object that pickles and has a JSON form: dicts, lists, dataclasses, pydantic models.
 
     Args:
-        get: gives the object as it is now.
-        put: takes one that was loaded. Without it this world shows the state and does not bring it back, as where it is
-            in attributes that are saved with the environment anyway.
+        get: returns the current object.
+        put: receives a loaded object. Without it the world is captured but not restored, as for attributes that are
+            saved with the environment anyway.
     """
 
     def __init__(self, get: Callable[[], Any], put: Callable[[Any], None] | None = None) -> None:
@@ -25,11 +25,11 @@ class ObjectWorld:
         self._put = put
 
     def capture(self) -> Tree:
-        """Its JSON form.
+        """Return the JSON form of the object.
 
         Raises:
-            NotSerializable: it has none.
-            TypeError: it is no object with names.
+            NotSerializable: if it has none.
+            TypeError: if the JSON form is not an object.
         """
         tree = to_plain(self._get(), "world")
         if not isinstance(tree, dict):
@@ -37,14 +37,14 @@ class ObjectWorld:
         return tree
 
     def save(self) -> bytes:
-        """The pickled object."""
+        """Return the pickled object."""
         return pickle.dumps(None if self._put is None else self._get())
 
     def load(self, saved: bytes) -> None:
-        """Give it to ``put``."""
+        """Pass the loaded object to ``put``."""
         if self._put is not None:
             self._put(pickle.loads(saved))
 
     def held(self) -> tuple[object, ...]:
-        """Nothing."""
+        """Return nothing."""
         return ()

@@ -1,4 +1,4 @@
-"""SQLiteWorld: an SQLite database. Saved by SQLite's backup API (sqlite.org/backup.html)."""
+"""Define `SQLiteWorld`, an SQLite database. Saved with SQLite's backup API (sqlite.org/backup.html)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from .world import Tree
 
 
 class SQLiteWorld:
-    """The main database of a connection, what its open transaction wrote included.
+    """The main database of a connection, including uncommitted writes of its open transaction.
 
-    Captured as ``{table: {primary key: {column: value}}}``. A key of several columns is joined by ",", a table without
-    one is keyed by its rowid; of keys that are written alike the later ones end in "#2", "#3"; blobs are base64 text.
+    Captured as ``{table: {primary key: {column: value}}}``. The columns of a compound key are joined by ",". A table
+    without a key is keyed by its rowid. Keys that have the same text get the suffixes "#2", "#3". Blobs are base64
+    text.
 
     Args:
-        connection: the environment's own. SQLite wants one thread: set ``THREAD_AFFINE = True`` in the class, or open
-            it with ``check_same_thread=False``.
-        ignore: tables that are no part of the state.
+        connection: the environment's own. SQLite allows only one thread: set ``THREAD_AFFINE = True`` in the class, or
+            open it with ``check_same_thread=False``.
+        ignore: tables that are not part of the state.
     """
 
     def __init__(self, connection: sqlite3.Connection, *, ignore: tuple[str, ...] = ()) -> None:
@@ -27,14 +28,14 @@ class SQLiteWorld:
         self._ignore = frozenset(ignore)
 
     def capture(self) -> Tree:
-        """Every row of every table."""
+        """Return every row of every table."""
         names = "SELECT name FROM main.sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
         return {name: self._rows(name) for (name,) in self._ask(names) if name not in self._ignore}
 
     def save(self) -> bytes:
-        """The database as the content of a file."""
+        """Return the database as the content of a file."""
         if self._connection.in_transaction:
-            return self._connection.serialize()  # a backup would wait for the transaction's end, for ever
+            return self._connection.serialize()  # a backup would wait for the end of the transaction forever
         with closing(sqlite3.connect(":memory:")) as copy:
             self._connection.backup(copy)
             return copy.serialize()
@@ -43,7 +44,7 @@ class SQLiteWorld:
         """Replace the database; an open transaction is rolled back first.
 
         Raises:
-            sqlite3.Error: somebody else has the file locked.
+            sqlite3.Error: if another connection has locked the file.
         """
         with closing(sqlite3.connect(":memory:")) as copy:
             copy.deserialize(saved)
@@ -51,11 +52,11 @@ class SQLiteWorld:
             copy.backup(self._connection)
 
     def held(self) -> tuple[object, ...]:
-        """The connection."""
+        """Return the connection."""
         return (self._connection,)
 
     def _rows(self, table: str) -> Tree:
-        # main: a temporary table of the same name, which an agent may make, stands in front of it otherwise.
+        # Without "main", a temporary table of the same name, which an agent can create, would take precedence.
         columns = self._ask(f"SELECT name, pk FROM pragma_table_info({_text(table)}, 'main')")
         key = [name for name, place in sorted(columns, key=lambda column: column[1]) if place]
         names = [name for name, _ in columns]
@@ -75,7 +76,7 @@ class SQLiteWorld:
 
 
 def _free(key: str, tree: Tree) -> str:
-    """A key that no other row has: 1 and '1', or "a,b" with "c" and "a" with "b,c", are written alike."""
+    """Return a unique key. 1 and '1' have the same text, and so have ("a,b", "c") and ("a", "b,c")."""
     number, free = 1, key
     while free in tree:
         number += 1

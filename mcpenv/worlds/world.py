@@ -1,4 +1,4 @@
-"""World: one place where an environment's state is. ``env.world`` names it, or several of them by name."""
+"""Define `World`, one place of an environment's state. ``env.world`` is a world, or several by name."""
 
 from __future__ import annotations
 
@@ -6,39 +6,39 @@ from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 Tree = dict[str, Any]
-"""What a world looks like: plain JSON data, objects inside objects."""
+"""A captured world: plain JSON data, nested objects."""
 
 
 @runtime_checkable
 class World(Protocol):
-    """A place where state is. Its methods are called in turn with the tools, where sync code runs, never at once."""
+    """A place of state. Its methods run where sync code runs, and never at the same time as a tool or as each other."""
 
     def capture(self) -> Tree:
-        """What it looks like now, for verifiers: nothing in it changes later."""
+        """Return the current state for verifiers. The result must not change later."""
         ...
 
     def save(self) -> bytes:
-        """All of it, for `load`."""
+        """Return the complete state, for `load`."""
         ...
 
     def load(self, saved: bytes) -> None:
-        """Make it again what it was when `save` gave ``saved``."""
+        """Restore the state that `save` returned."""
         ...
 
     def held(self) -> tuple[object, ...]:
-        """Objects of the author's that stand for it, which a copy of the environment's attributes leaves out."""
+        """Return the author's objects that represent this state; copies of the environment's attributes omit them."""
         ...
 
 
 Worlds = World | Mapping[str, World]
-"""What ``env.world`` may be."""
+"""The type of ``env.world``."""
 
 
 def capture(worlds: Worlds) -> Tree:
-    """What they look like now; several stand beside each other by their names.
+    """Return the current state; several worlds are captured by name.
 
     Raises:
-        TypeError: something else was given.
+        TypeError: if a value is not a `World`.
     """
     if isinstance(worlds, Mapping):
         return {str(name): _checked(world).capture() for name, world in worlds.items()}
@@ -46,10 +46,10 @@ def capture(worlds: Worlds) -> Tree:
 
 
 def held(worlds: Worlds) -> tuple[object, ...]:
-    """What all of them hold, themselves included.
+    """Return the objects that all worlds hold, and the worlds themselves.
 
     Raises:
-        TypeError: something else was given.
+        TypeError: if a value is not a `World`.
     """
     if isinstance(worlds, Mapping):
         return (worlds, *(each for world in worlds.values() for each in held(_checked(world))))
@@ -59,6 +59,6 @@ def held(worlds: Worlds) -> tuple[object, ...]:
 def _checked(world: Any) -> World:
     if not isinstance(world, World):
         raise TypeError(
-            f"env.world has a {type(world).__name__}, which is no World; SQLiteWorld, FilesWorld and ObjectWorld are"
+            f"env.world has a {type(world).__name__}, which is not a World. Use SQLiteWorld, FilesWorld or ObjectWorld"
         )
     return world
