@@ -1,4 +1,4 @@
-"""Assignment: the task that a reset begins, and what the environment's own ``reset`` is given for it."""
+"""Resolve the task that a reset starts, and the arguments of the environment's own ``reset``."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .verify import check
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a reset begins with.
+    """The task and the arguments that a reset starts with.
 
     Attributes:
-        task: None if the reset is for no task.
-        seed: for the author's reset: the orchestrator's, or the task's.
-        options: for the author's reset.
+        task: None if the reset has no task.
+        seed: the seed for the author's reset: from the orchestrator, or from the task.
+        options: the options for the author's reset.
     """
 
     task: Task | None
@@ -34,7 +34,7 @@ class Assignment:
 
 
 def copied(value: Any) -> Any:
-    """Plain containers anew, whatever else as it is: an author may change what a reset is given."""
+    """Copy plain containers recursively, because an author may change the arguments of a reset."""
     if type(value) is dict:
         return {name: copied(item) for name, item in value.items()}
     if type(value) in (list, tuple, set):
@@ -43,17 +43,17 @@ def copied(value: Any) -> Any:
 
 
 class Wanted:
-    """Which task the options of a reset ask for; the other options are the environment's own.
+    """The task that the options of a reset name; the other options are the environment's own.
 
-    A name that the author's reset declares is the author's; ``task`` is then given as the `Task`.
+    A name that the author's reset declares belongs to the author; ``task`` is then passed as a `Task`.
 
     Args:
-        options: as they came, ``task``, ``split`` and ``index`` among them.
-        own: what the author's reset takes.
-        tasks: the environment's, if it has some.
+        options: the options as received, including ``task``, ``split`` and ``index``.
+        own: the options of the author's reset.
+        tasks: the tasks of the environment, if it has any.
 
     Raises:
-        InvalidMessage: they contradict each other, or are no such thing.
+        InvalidMessage: if they contradict each other, or have the wrong type.
     """
 
     def __init__(self, options: Mapping[str, Any], own: ResetOptions, tasks: TaskSet | None) -> None:
@@ -74,7 +74,7 @@ class Wanted:
     def from_wire(
         cls, data: Mapping[str, Any], own: ResetOptions, tasks: TaskSet | None
     ) -> tuple[int | None, str | None, Wanted]:
-        """Seed, episode id and what is wanted from the ``data`` of a reset, options as the author's annotations want.
+        """Parse the ``data`` of a reset: seed, episode id and the requested task, with options in the annotated types.
 
         Raises:
             InvalidMessage: with locations in ``errors``.
@@ -88,14 +88,14 @@ class Wanted:
 
     @property
     def any(self) -> bool:
-        """Whether a task is asked for."""
+        """True if a task is requested."""
         return self._task is not None or self._split is not None
 
     def found(self, seed: int | None) -> Assignment:
-        """The assignment. May read files.
+        """Return the assignment. May read files.
 
         Raises:
-            InvalidMessage: there is no such task, or its options do not fit the environment.
+            InvalidMessage: if there is no such task, or its options do not fit the environment.
         """
         try:
             task = self._find()

@@ -1,4 +1,4 @@
-"""Reset options: what an environment's ``reset`` takes, read off its signature once per class."""
+"""Parse the options of an environment's ``reset``, from its signature, once per class."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _TASK_SCHEMA: dict[str, Any] = {
 
 
 class ResetOptions:
-    """The options of one ``reset`` body.
+    """The options of one ``reset`` function.
 
     Args:
-        body: the author's function, ``self`` first.
+        body: the author's function; its first parameter is ``self``.
     """
 
     def __init__(self, body: Callable[..., Any]) -> None:
@@ -45,23 +45,23 @@ class ResetOptions:
         self._told = False
 
     def declares(self, name: str) -> bool:
-        """Whether the body has a parameter of that name."""
+        """Return True if the function has a parameter of that name."""
         return name in self._named
 
     def takes(self, name: str) -> bool:
-        """Whether the body can be given an option of that name."""
+        """Return True if the function accepts an option of that name."""
         return name in self._own or self._takes_any
 
     @property
     def takes_seed(self) -> bool:
-        """Whether the body is given the seed."""
+        """True if the function accepts the seed."""
         return "seed" in self._named or self._takes_any
 
     def check(self, options: Mapping[str, Any]) -> None:
-        """Refuse unknown and missing options.
+        """Raise if options are unknown or missing.
 
         Raises:
-            InvalidMessage: naming them.
+            InvalidMessage: with their names.
         """
         self._refuse_unknown(options)
         missing = [n for n, p in self._own.items() if p.default is p.empty and n not in options]
@@ -72,17 +72,17 @@ class ResetOptions:
             )
 
     def arguments(self, seed: int | None, episode_id: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Keyword arguments for the body: seed and episode id only where it takes them."""
+        """Return the keyword arguments of the function. Seed and episode id are included only if it accepts them."""
         given: dict[str, Any] = {"seed": seed, "episode_id": episode_id}
         if seed is not None and "seed" not in self._named and not self._takes_any and not self._told:
             self._told = True
-            logger.warning("reset takes no seed; the one given has no effect")
+            logger.warning("reset has no parameter 'seed', so the given seed has no effect")
         return {n: v for n, v in given.items() if n in self._named or (self._takes_any and v is not None)} | dict(
             options
         )
 
     def named(self, data: Mapping[str, Any]) -> tuple[int | None, str | None, dict[str, Any]]:
-        """Seed, episode id and the other options from the ``data`` of a reset, as they came.
+        """Return seed, episode id and the other options from the ``data`` of a reset, unconverted.
 
         Raises:
             InvalidMessage: with locations in ``errors``.
@@ -100,10 +100,10 @@ class ResetOptions:
         return seed, episode_id, {name: value for name, value in data.items() if name not in _FRAMEWORK}
 
     def revived(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Options of plain data, as the body's annotations want them.
+        """Convert options of plain data to the annotated types of the function.
 
         Raises:
-            InvalidMessage: unknown ones, and values that do not fit, with locations in ``errors``.
+            InvalidMessage: for unknown options and values that do not fit, with locations in ``errors``.
         """
         if not options:
             return {}
@@ -116,7 +116,7 @@ class ResetOptions:
         return values | dict(checked.__pydantic_extra__ or {})
 
     def schema(self, *, tasks: bool = False) -> dict[str, Any]:
-        """JSON Schema of a reset's ``data``; with how to name a task, where the environment has ``tasks``."""
+        """Return the JSON Schema of a reset's ``data``. With ``tasks``, it includes the fields that select a task."""
         try:
             own = self._model.model_json_schema(by_alias=True)
         except (PydanticSchemaGenerationError, ValueError, TypeError):
@@ -159,7 +159,7 @@ def _default(parameter: inspect.Parameter, optional: bool) -> Any:
 def _model_of(
     body: Callable[..., Any], own: dict[str, inspect.Parameter], takes_any: bool, all_optional: bool = False
 ) -> type[BaseModel]:
-    """A model with one field per option; aliased, because an option may be called as BaseModel's own names are."""
+    """Create a model with one field per option. Aliases avoid clashes with the names of BaseModel."""
     try:
         hints = typing.get_type_hints(body, include_extras=True)
     except (NameError, TypeError):

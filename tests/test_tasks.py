@@ -205,7 +205,7 @@ def test_what_somebody_does_to_a_task_is_not_done_to_the_next_one() -> None:
     [
         ({"q": "question"}, "columns: q: a task has no field 'question'"),
         ({"q": "limits.max_steps"}, "columns: q: a task has no field 'limits.max_steps'"),
-        ({"q": "prompt", "r": "prompt"}, "columns: q: 'prompt' is given by two columns"),
+        ({"q": "prompt", "r": "prompt"}, "columns: q: two columns are mapped to 'prompt'"),
     ],
 )
 def test_a_mapping_that_cannot_be_is_refused_at_once(columns: dict[str, str], said: str) -> None:
@@ -226,10 +226,10 @@ def test_a_mapping_that_cannot_be_is_refused_at_once(columns: dict[str, str], sa
         ({"id": "b", "oracle": [{"tool": "x"}]}, "tasks.jsonl, line 3: oracle.0.tool_name: Field required"),
         ({"prompt": "x"}, "tasks.jsonl, line 3: id: Field required"),
         ({"id": ""}, "tasks.jsonl, line 3: id: String should have at least 1 character"),
-        ({"id": "b", "answer": "4"}, "tasks.jsonl, line 3: answer: a task has no such field; what is your own goes"),
+        ({"id": "b", "answer": "4"}, "tasks.jsonl, line 3: answer: a task has no such field. Put your own fields"),
         ({"id": "a"}, "tasks.jsonl, line 3: id: 'a' is the id of another task (tasks.jsonl, line 1)"),
         ({"id": "b", "metadata.x": 1}, "tasks.jsonl, line 3: metadata.x: a task has no such field"),
-        ([1], "tasks.jsonl, line 3: a task is an object; this is of the type list"),
+        ([1], "tasks.jsonl, line 3: a task must be an object; this is of the type list"),
         ('{"id": "b"\n', "tasks.jsonl, line 3: the line is not JSON: "),
         ('{"id": "b", "metadata": {"x": 1e999}}\n', "tasks.jsonl, line 3: the line is not JSON: "),
         ("\x00\n", "tasks.jsonl, line 3: the line is not JSON: "),
@@ -246,7 +246,7 @@ def test_a_bad_row_of_a_table_is_named_too(tmp_path: Path) -> None:
     data = [{"id": "a", "options": "{}"}, {"id": "b", "options": "{"}]
     with pytest.raises(InvalidTasks, match=r"tasks\.parquet, row 1: options: the text is not JSON"):
         TaskSet.from_parquet(parquet(tmp_path / "tasks.parquet", data)).splits()
-    with pytest.raises(InvalidTasks, match="tasks/dev, row 0: split: the row stands in the split 'dev'"):
+    with pytest.raises(InvalidTasks, match="tasks/dev, row 0: split: the row belongs to the split 'dev'"):
         TaskSet.from_dataset(dataset(tmp_path / "tasks", {"dev": rows("a", split="test")})).splits()
     with pytest.raises(InvalidTasks, match=r"task 1: metadata\.x: a object has no JSON form"):
         TaskSet([{"id": "a"}, {"id": "b", "metadata": {"x": object()}}]).splits()
@@ -260,7 +260,7 @@ def test_a_source_that_is_not_there_or_is_something_else_is_refused(tmp_path: Pa
     (tmp_path / "tasks.csv").write_text("id\n")
     for place, said in (
         (tmp_path / "no.jsonl", "there is no such file or folder"),
-        (tmp_path / "tasks.csv", r"tasks are a \.jsonl file, a \.parquet file or the folder of a dataset"),
+        (tmp_path / "tasks.csv", r"this is not a \.jsonl file, a \.parquet file or the folder of a dataset"),
         (other, "the tasks cannot be read"),
         (tmp_path, "the dataset cannot be read"),
     ):
@@ -278,7 +278,7 @@ def test_a_package_that_is_not_installed_is_one_line_that_names_the_extra(tmp_pa
         "except Exception as error: print(error)\n"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=True)
-    assert ended.stdout == "pyarrow: is needed to read these tasks: pip install 'mcpenv[parquet]'\n"
+    assert ended.stdout == "pyarrow: is needed to read these tasks. Run pip install 'mcpenv[parquet]'\n"
 
 
 def test_a_task_that_changed_in_its_file_is_not_given_out_as_the_one_that_was_read(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_a_task_that_changed_in_its_file_is_not_given_out_as_the_one_that_was_re
     tasks = TaskSet.from_jsonl(file)
     assert tasks.get("train", 0).prompt == "pay 1"
     jsonl(file, {"id": "a", "prompt": "pay 2"}, {"id": "b"})
-    with pytest.raises(InvalidTasks, match="line 1: the task changed since it was first read"):
+    with pytest.raises(InvalidTasks, match="line 1: the task has changed since it was first read"):
         tasks.get("train", 0)
     assert tasks.get("train", 1).id == "b"
 
@@ -384,7 +384,7 @@ def test_an_id_that_no_generated_task_has_is_refused(task_id: str) -> None:
 def test_a_generator_may_give_tasks_and_its_id_and_split_are_set() -> None:
     tasks = TaskSet.generate(lambda rng, index: Task(id="any", prompt=str(index)), seed=1, sizes={"dev": 2})
     assert tasks.get("dev", 1) == Task(id="dev-1", split="dev", prompt="1")
-    with pytest.raises(InvalidTasks, match="task 0 of 'dev': a task is an object; this is of the type str"):
+    with pytest.raises(InvalidTasks, match="task 0 of 'dev': a task must be an object; this is of the type str"):
         TaskSet.generate(lambda rng, index: "x", seed=1, sizes={"dev": 1}).splits()  # type: ignore[arg-type, return-value]
     with pytest.raises(InvalidTasks, match="task 0 of 'dev': answer: a task has no such field"):
         TaskSet.generate(lambda rng, index: {"answer": 1}, seed=1, sizes={"dev": 1}).splits()

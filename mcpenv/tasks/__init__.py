@@ -1,4 +1,4 @@
-"""Task sets: what there is to do in an environment, by split and index."""
+"""Read the tasks of an environment, by split and index."""
 
 from __future__ import annotations
 

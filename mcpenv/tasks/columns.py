@@ -1,4 +1,4 @@
-"""Columns: rows as they stand in a source, read as tasks."""
+"""Convert the rows of a source to tasks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..errors import InvalidTasks, InvalidVerifier
 from ..verify.specs import parse
 
 _OPEN = ("metadata", "options")
-"""Fields of a task that take values by name."""
+"""Fields of a task that contain named values."""
 
 _NESTED = ("options", "limits", "metadata", "oracle", "verifier", "reward_range")
 _WITHOUT_NULLS = ("options", "limits", "oracle", "verifier")
@@ -25,12 +25,12 @@ _WITHOUT_NULLS = ("options", "limits", "oracle", "verifier")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a source.
+    """A row of a source.
 
     Attributes:
-        place: where it stands, for errors: ``tasks.jsonl, line 3``.
-        data: what stands there.
-        split: the split that its source gives it, None if the row says so itself.
+        place: the location for errors: ``tasks.jsonl, line 3``.
+        data: the content of the row.
+        split: the split that its source gives it; None if the row itself names one.
         index: 0-based number in its source.
     """
 
@@ -41,17 +41,17 @@ class Row:
 
 
 class Columns:
-    """How the columns of a source become the fields of a task.
+    """The mapping of a source's columns to the fields of a task.
 
     Args:
-        mapping: a column's name, and the field that it is: the name of a task's field, ``metadata.NAME``,
-            ``options.NAME``, or None to leave it out. With a mapping, columns that are no field of a task go to the
-            metadata, and rows without an id are named by split and number. None: every column is a field.
-        table: the source is a table (Parquet, a dataset), where every row has every column: null stands for what is
-            not given, and JSON text for nested values.
+        mapping: a field for each named column: a field of `Task`, ``metadata.NAME``, ``options.NAME``, or None to leave
+            the column out. With a mapping, other columns that are not a field of a task go to the metadata. Rows
+            without an id are named by split and number. None: every column is a field.
+        table: True if the source is a table (Parquet, a dataset), where every row has every column. Null then means
+            "not given", and nested values may be JSON text.
 
     Raises:
-        InvalidTasks: the mapping names no field, or one field twice.
+        InvalidTasks: if the mapping names an unknown field, or one field twice.
     """
 
     def __init__(self, mapping: Mapping[str, str | None] | None = None, *, table: bool = False) -> None:
@@ -62,24 +62,25 @@ class Columns:
             if target is not None and not _is_field(target):
                 raise InvalidTasks("columns", f"a task has no field {target!r}", field=column)
             if target is not None and given.count(target) > 1:
-                raise InvalidTasks("columns", f"{target!r} is given by two columns", field=column)
+                raise InvalidTasks("columns", f"two columns are mapped to {target!r}", field=column)
 
     def task(self, row: Row, split: str | None) -> Task:
-        """A row as a task.
+        """Convert a row to a task.
 
         Args:
-            split: that of rows that name none.
+            row: the row.
+            split: the split of rows that name none.
 
         Raises:
-            InvalidTasks: naming the row and the field.
+            InvalidTasks: with the row and the field.
         """
         fields = row.data
         if not isinstance(fields, Task):
             if not isinstance(fields, Mapping):
-                raise InvalidTasks(row.place, f"a task is an object; this is {_kind(fields)}")
+                raise InvalidTasks(row.place, f"a task must be an object; this is {_kind(fields)}")
             fields = self._with_place(row, self._fields(row), split)
         try:
-            # By way of JSON: tuples may be lists, dates are text, nothing else is converted, and nobody else has it.
+            # Validated as JSON: tuples may be lists, dates are text, and nothing is shared with the source.
             task = Task.model_validate_json(_text(row, fields), strict=True)
         except ValidationError as error:
             raise self._fault(row, error) from error
@@ -91,9 +92,9 @@ class Columns:
         return task
 
     def _with_place(self, row: Row, fields: dict[str, Any], split: str | None) -> dict[str, Any]:
-        """The fields with split and id, where the row does not give them."""
+        """Add split and id to the fields, if the row does not have them."""
         if row.split is not None and fields.setdefault("split", row.split) != row.split:
-            raise InvalidTasks(row.place, f"the row stands in the split {row.split!r}", field="split")
+            raise InvalidTasks(row.place, f"the row belongs to the split {row.split!r}", field="split")
         if split is not None:
             fields.setdefault("split", split)
         if self._mapping is not None and "id" not in fields:
@@ -119,7 +120,7 @@ class Columns:
         return fields
 
     def _target(self, column: str) -> tuple[str | None, str | None]:
-        """The field that a column is, and the name under which its value stands there, if it is one of several."""
+        """Return the field of a column, and for ``metadata`` and ``options`` the name of the value in it."""
         if self._mapping is None:
             return column, None
         if column in self._mapping:
@@ -140,12 +141,12 @@ class Columns:
         field = ".".join(map(str, first["loc"]))
         said = str(first["msg"])
         if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
-            said = "a task has no such field; what is your own goes to metadata (from a file, by columns=)"
+            said = "a task has no such field. Put your own fields into metadata (from a file, with columns=)"
         return InvalidTasks(row.place, said, field=field)
 
 
 def _text(row: Row, data: Any) -> bytes:
-    """JSON text of a row."""
+    """Return the JSON text of a row."""
     try:
         return encode(data, "task")
     except NotSerializable as error:
@@ -158,7 +159,7 @@ def _is_field(target: str) -> bool:
 
 
 def _without_nulls(value: Any) -> Any:
-    """What a table's cell says; it has the keys of all other rows too, as nulls."""
+    """Remove null values: a cell of a table has the keys of all other rows too, as nulls."""
     if isinstance(value, Mapping):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value

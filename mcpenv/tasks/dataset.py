@@ -1,4 +1,4 @@
-"""Rows of a Hugging Face dataset on disk. Imported on use: it needs datasets, the extra ``datasets``."""
+"""Read the rows of a Hugging Face dataset on disk. Imported on use, because it needs the extra ``datasets``."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .columns import Row
 
 
 class DatasetRows:
-    """The rows of what ``save_to_disk`` wrote; the splits of a `DatasetDict` are those of its tasks.
+    """The rows of a dataset that ``save_to_disk`` wrote. The splits of a `DatasetDict` are the splits of its tasks.
 
     Raises (constructor):
-        InvalidTasks: it cannot be read.
+        InvalidTasks: if it cannot be read.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -36,11 +36,11 @@ class DatasetRows:
         self._begins = [0, *itertools.accumulate(len(part) for _, part in self._parts)]
 
     def every(self) -> Iterator[Row]:
-        """Every row, split after split."""
+        """Return every row, split by split."""
         return map(self.at, range(self._begins[-1]))
 
     def at(self, number: int) -> Row:
-        """A row."""
+        """Return a row by number."""
         which = bisect.bisect_right(self._begins, number) - 1
         split, part = self._parts[which]
         index = number - self._begins[which]

@@ -1,4 +1,4 @@
-"""Generated tasks: each is made when it is wanted, from a seed, its split and its index, and from nothing else."""
+"""Generate tasks on demand. Each depends only on a seed, its split and its index."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ class GeneratedTasks:
     """The tasks that a function makes.
 
     Raises (constructor):
-        InvalidTasks: a size is negative, a split has no name, or one of the first tasks is none.
+        InvalidTasks: if a size is negative, a split has no name, or one of the first tasks is invalid.
     """
 
     def __init__(self, make: Maker, seed: int, sizes: Mapping[str, int]) -> None:
         for split, size in sizes.items():
             if not split or size < 0:
-                raise InvalidTasks("sizes", f"{size} tasks in the split {split!r}; a split has a name, and 0 or more")
+                raise InvalidTasks(
+                    "sizes", f"{size} tasks in the split {split!r}. A split needs a name, and a size of 0 or more"
+                )
         self._make = make
         self._seed = seed
         self._columns = Columns()
         self.sizes = dict(sizes)
-        # All of them may be a million; the first ones tell whether the function is another.
+        # A split may have a million tasks. The first ones suffice to detect that the function has changed.
         content = hashlib.sha256(repr((seed, sorted(self.sizes.items()))).encode())
         for split, size in self.sizes.items():
             for index in range(min(size, _SAMPLED)):
@@ -41,16 +43,16 @@ class GeneratedTasks:
         self.version = content.hexdigest()[:VERSION_DIGITS]
 
     def get(self, split: str, index: int) -> Task:
-        """The task of a split and an index that are there.
+        """Return the task of an existing split and index.
 
         Raises:
-            InvalidTasks: the function gave none.
+            InvalidTasks: if the function did not return a task.
         """
-        # `random.Random` of a text would do, but how it makes a number of it is its own affair.
+        # `random.Random` accepts text, but how it hashes text may differ between versions of Python.
         text = f"{self._seed}/{split}/{index}".encode()
         try:
             made = self._make(random.Random(int.from_bytes(hashlib.sha256(text).digest(), "big")), index)
-        except Exception as error:  # its author's code may raise anything
+        except Exception as error:  # user code may raise anything
             place = f"task {index} of {split!r}"
             raise InvalidTasks(place, f"the function raised {type(error).__name__}: {error}") from error
         data = made.model_dump() if isinstance(made, Task) else made
@@ -59,7 +61,7 @@ class GeneratedTasks:
         return self._columns.task(Row(f"task {index} of {split!r}", data), None)
 
     def find(self, task_id: str) -> Task | None:
-        """The task of an id, None if there is none."""
+        """Return the task with an id, or None."""
         split, _, number = task_id.rpartition("-")
         if not (number.isascii() and number.isdecimal()) or (len(number) > 1 and number[0] == "0"):
             return None

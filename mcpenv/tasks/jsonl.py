@@ -1,4 +1,4 @@
-"""Rows of a JSONL file: one JSON object a line, UTF-8; empty lines count as lines and are no rows."""
+"""Read the rows of a JSONL file: one JSON object a line, UTF-8. Empty lines count as lines, but are not rows."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .columns import Row
 
 
 class JsonlRows:
-    """The lines of a file; of each only its place in the file is kept.
+    """The lines of a file. Only the offset of each line is kept in memory.
 
     Raises (methods):
-        InvalidTasks: the file cannot be read, or a line is no JSON.
+        InvalidTasks: if the file cannot be read, or a line is not JSON.
     """
 
     def __init__(self, file: Path) -> None:
@@ -26,7 +26,7 @@ class JsonlRows:
         self._lines = array("Q")
 
     def every(self) -> Iterator[Row]:
-        """Every line that is not empty."""
+        """Yield every line that is not empty."""
         begin = 0
         try:
             with self._file.open("rb") as file:
@@ -40,7 +40,7 @@ class JsonlRows:
             raise self._unreadable(error) from error
 
     def at(self, number: int) -> Row:
-        """The line of a row."""
+        """Return a row by number."""
         try:
             with self._file.open("rb") as file:
                 file.seek(self._begins[number])
@@ -60,7 +60,7 @@ class JsonlRows:
 
 
 def _without_mark(text: bytes) -> bytes:
-    """A line without the mark that some editors write at the beginning of a file."""
+    """Return a line without the byte order mark that some editors write at the start of a file."""
     return text.removeprefix(codecs.BOM_UTF8)
 
 

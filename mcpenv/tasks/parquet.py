@@ -1,4 +1,4 @@
-"""Rows of a Parquet file. Imported on use: it needs pyarrow, the extra ``parquet``."""
+"""Read the rows of a Parquet file. Imported on use, because it needs pyarrow (the extra ``parquet``)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _BATCH = 1024
 
 
 class ParquetRows:
-    """The rows of a file, read a row group at a time; one is kept.
+    """The rows of a file, read by row group. One row group is cached.
 
     Raises (constructor and methods):
-        InvalidTasks: the file cannot be read.
+        InvalidTasks: if the file cannot be read.
     """
 
     def __init__(self, file: Path) -> None:
@@ -37,7 +37,7 @@ class ParquetRows:
         self._begins = [0, *itertools.accumulate(groups)]
 
     def every(self) -> Iterator[Row]:
-        """Every row."""
+        """Yield every row."""
         number = 0
         try:
             with pq.ParquetFile(self._file) as file:
@@ -49,7 +49,7 @@ class ParquetRows:
             raise self._unreadable(error) from error
 
     def at(self, number: int) -> Row:
-        """A row."""
+        """Return a row by number."""
         group = bisect.bisect_right(self._begins, number) - 1
         with self._mutex:
             if self._kept is None or self._kept[0] != group:

@@ -1,4 +1,4 @@
-"""Stored tasks: those that stand in rows somewhere. Every row is read once and checked; then each when it is wanted."""
+"""Read tasks from rows. Every row is read and checked once, and then read again on demand."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ VERSION_DIGITS = 16
 
 
 class Rows(Protocol):
-    """Where rows stand. Methods may be called from several threads at once."""
+    """The rows of a source. Methods may be called from several threads at once."""
 
     def every(self) -> Iterator[Row]:
-        """Every row in order; called once, before `at`."""
+        """Yield every row in order. Called once, before `at`."""
         ...
 
     def at(self, number: int) -> Row:
-        """The row that came as this one, counted from 0."""
+        """Return the row of a 0-based number, in the order of `every`."""
         ...
 
 
 class StoredTasks:
-    """The tasks of rows. Of each only the id and a checksum are kept.
+    """The tasks of rows. Only the id and a checksum of each are kept in memory.
 
     Raises (constructor):
-        InvalidTasks: a row is no task, an id is there twice, or the rows cannot be read.
+        InvalidTasks: if a row is not a task, an id occurs twice, or the rows cannot be read.
     """
 
     def __init__(self, rows: Rows, columns: Columns, split: str | None = None) -> None:
@@ -57,15 +57,15 @@ class StoredTasks:
         self.sizes = {name: len(numbers) for name, numbers in self._splits.items()}
 
     def get(self, split: str, index: int) -> Task:
-        """The task of a split and an index that are there.
+        """Return the task of an existing split and index.
 
         Raises:
-            InvalidTasks: its row is no longer what it was.
+            InvalidTasks: if its row has changed.
         """
         return self._task(self._splits[split][index])
 
     def find(self, task_id: str) -> Task | None:
-        """The task of an id, None if there is none."""
+        """Return the task with an id, or None."""
         number = self._numbers.get(task_id)
         return None if number is None else self._task(number)
 
@@ -73,29 +73,31 @@ class StoredTasks:
         row = self._rows.at(number)
         task = self._columns.task(row, self._split)
         if zlib.crc32(text_of(task)) != self._checksums[number]:
-            raise InvalidTasks(row.place, "the task changed since it was first read; start again to use what is there")
+            raise InvalidTasks(
+                row.place, "the task has changed since it was first read. Restart to use the new content"
+            )
         return task
 
 
 class ListedRows:
-    """Rows of a Python program."""
+    """The rows that a Python program gives."""
 
     def __init__(self, tasks: Iterable[Task | Mapping[str, Any]]) -> None:
         self._tasks = tasks
 
     def every(self) -> Iterator[Row]:
-        """Every row. What can be gone through only once is kept."""
+        """Return every row. The iterable is stored in a list, because it may be iterable only once."""
         self._tasks = list(self._tasks)
         return map(self.at, range(len(self._tasks)))
 
     def at(self, number: int) -> Row:
-        """The row of a number."""
+        """Return a row by number."""
         assert isinstance(self._tasks, list)
         return Row(f"task {number}", self._tasks[number], index=number)
 
 
 def text_of(task: Task) -> bytes:
-    """A task as JSON text, by which two are the same."""
+    """Return a task as JSON text. Equal tasks have equal text."""
     return task.model_dump_json().encode()
 
 

@@ -1,4 +1,4 @@
-"""TaskSet: the tasks of an environment, by split and index; read when they are first wanted."""
+"""Define `TaskSet`, the tasks of an environment by split and index, read on first use."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ ColumnMapping = Mapping[str, str | None]
 
 
 class NoSuchTask(InvalidMessage):
-    """A split, an index or an id that the task set does not have."""
+    """The error that a task set does not have a split, an index or an id."""
 
     http_status = 400
 
 
 class _Tasks(Protocol):
-    """The tasks themselves, once they are read."""
+    """The tasks of a source that has been read."""
 
     version: str
     sizes: dict[str, int]
@@ -42,21 +42,24 @@ class _Tasks(Protocol):
 
 
 class TaskSet:
-    """What there is to do in an environment. A class attribute of it::
+    """The tasks of an environment, set as an attribute of its class.
+
+    ::
 
         class Ledger(MCPEnvironment):
             tasks = TaskSet.from_jsonl("tasks.jsonl")
 
-    Files are read, and rows checked, when a task is first asked for; that blocks, happens once, and may happen in any
-    thread. A relative path is relative to the file of the class that the set is an attribute of; of a set that is
-    none's, to the working directory.
+    Files are read and rows are checked on first use. This blocks, happens once, and may happen in any thread. A
+    relative path is relative to the file of the class that has the set as an attribute. Without such a class it is
+    relative to the working directory.
 
     Args:
         tasks: `Task`s, or dicts with their fields.
 
     Raises (all methods):
-        InvalidTasks: the source cannot be read, a row is no task, or an id is there twice; naming file, line and field.
-        NoSuchTask: there is no such split, index or id.
+        InvalidTasks: if the source cannot be read, a row is not a task, or an id occurs twice; with file, line and
+            field.
+        NoSuchTask: if there is no such split, index or id.
     """
 
     _make: Callable[[Path], _Tasks]
@@ -70,26 +73,28 @@ class TaskSet:
 
     @classmethod
     def from_jsonl(cls, path: str | Path, *, columns: ColumnMapping | None = None, split: str | None = None) -> Self:
-        """The tasks of a JSONL file: one object a line.
+        """Return the tasks of a JSONL file: one object a line.
 
         Args:
-            columns: a name in the file, and the field of a task that it is: ``{"question": "prompt"}``. The field may
-                be ``metadata.NAME`` or ``options.NAME``, or None to leave it out. With a mapping, whatever else is no
-                field of a task goes to the metadata, and rows without an id are named by split and number.
-            split: that of rows that name none; ``train`` otherwise.
+            path: the file.
+            columns: a field for each named column: ``{"question": "prompt"}``. The field may be ``metadata.NAME`` or
+                ``options.NAME``, or None to leave the column out. With a mapping, other columns that are not a field of
+                a task go to the metadata. Rows without an id are named by split and number.
+            split: the split of rows that name none; the default is ``train``.
         """
         as_fields = Columns(columns)
         return cls._of(lambda folder: StoredTasks(JsonlRows(folder / path), as_fields, split))
 
     @classmethod
     def from_parquet(cls, path: str | Path, *, columns: ColumnMapping | None = None, split: str | None = None) -> Self:
-        """The tasks of a Parquet file; needs ``mcpenv[parquet]``.
+        """Return the tasks of a Parquet file; needs ``mcpenv[parquet]``.
 
-        A table has every column in every row, so null is what is not given, in nested columns too. Nested fields may
+        Null means "not given", also in nested columns, because every row of a table has every column. Nested fields may
         be JSON text instead.
 
         Args:
-            columns, split: as `from_jsonl`.
+            path: the file.
+            columns, split: as in `from_jsonl`.
         """
         as_fields = Columns(columns, table=True)
 
@@ -101,12 +106,13 @@ class TaskSet:
 
     @classmethod
     def from_dataset(cls, path: str | Path, *, columns: ColumnMapping | None = None, split: str | None = None) -> Self:
-        """The tasks of a Hugging Face dataset that ``save_to_disk`` wrote; needs ``mcpenv[datasets]``.
+        """Return the tasks of a Hugging Face dataset that ``save_to_disk`` wrote; needs ``mcpenv[datasets]``.
 
-        The splits of a ``DatasetDict`` are those of its tasks. Null is what is not given, as in `from_parquet`.
+        The splits of a ``DatasetDict`` are the splits of its tasks. Null means "not given", as in `from_parquet`.
 
         Args:
-            columns, split: as `from_jsonl`.
+            path: the folder.
+            columns, split: as in `from_jsonl`.
         """
         as_fields = Columns(columns, table=True)
 
@@ -118,10 +124,10 @@ class TaskSet:
 
     @classmethod
     def from_path(cls, path: str | Path) -> Self:
-        """The tasks of a file or folder, whichever of the three it is.
+        """Return the tasks of a JSONL file, a Parquet file or the folder of a dataset.
 
         Raises:
-            InvalidTasks: there is nothing, or nothing of that kind.
+            InvalidTasks: if the path does not exist, or is of another kind.
         """
         place = Path(path).expanduser().absolute()
         if place.is_dir():
@@ -132,28 +138,28 @@ class TaskSet:
             return cls.from_jsonl(place)
         if place.suffix in (".parquet", ".pq"):
             return cls.from_parquet(place)
-        raise InvalidTasks(str(path), "tasks are a .jsonl file, a .parquet file or the folder of a dataset")
+        raise InvalidTasks(str(path), "this is not a .jsonl file, a .parquet file or the folder of a dataset")
 
     @classmethod
     def generate(cls, make: Maker, *, seed: int, sizes: Mapping[str, int]) -> Self:
-        """Tasks that a function makes, each when it is asked for; a million of them cost nothing.
+        """Return tasks that a function makes, each on demand. The number of tasks costs no memory.
 
         Args:
-            make: called as ``make(rng, index)``; gives a task or a dict without ``id`` and ``split``, which are set
-                here (``train-0``). All chance comes from ``rng``, which depends on seed, split and index only, so that
-                every process makes the same tasks, whichever were made before.
-            seed: another one gives other tasks.
+            make: called as ``make(rng, index)``. It returns a task or a dict without ``id`` and ``split``, which are
+                set here (``train-0``). It must draw all randomness from ``rng``, which depends only on seed, split and
+                index. Then every process makes the same tasks, in any order.
+            seed: another seed gives other tasks.
             sizes: the number of tasks of each split.
         """
         wanted = dict(sizes)
         return cls._of(lambda folder: GeneratedTasks(make, seed, wanted))
 
     def splits(self) -> list[str]:
-        """The names of the splits."""
+        """Return the names of the splits."""
         return list(self._read().sizes)
 
     def size(self, split: str) -> int:
-        """How many tasks a split has."""
+        """Return the number of tasks of a split."""
         sizes = self._read().sizes
         if split not in sizes:
             known = ", ".join(map(repr, sizes)) or "none"
@@ -161,11 +167,11 @@ class TaskSet:
         return sizes[split]
 
     def sizes(self) -> dict[str, int]:
-        """How many tasks each split has."""
+        """Return the number of tasks of each split."""
         return dict(self._read().sizes)
 
     def get(self, split: str, index: int) -> Task:
-        """The task of a split and a 0-based index."""
+        """Return the task of a split and a 0-based index."""
         size = self.size(split)
         if not 0 <= index < size:
             has = f"has tasks 0 to {size - 1}" if size else "has no tasks"
@@ -173,35 +179,35 @@ class TaskSet:
         return self._read().get(split, index)
 
     def find(self, task_id: str) -> Task:
-        """The task of an id."""
+        """Return the task with an id."""
         task = self._read().find(task_id)
         if task is None:
             raise _no_such("task", f"there is no task {task_id!r}")
         return task
 
     def select(self, *, split: str) -> TaskSet:
-        """The tasks of one split, as a set of its own."""
+        """Return the tasks of one split as a task set."""
         selected = TaskSet(())
         selected._make = lambda folder: _OneSplit(self, split)
         return selected
 
     @property
     def version(self) -> str:
-        """A hash of all tasks (of generated ones, of the seed, the sizes and the first of each split)."""
+        """The hash of all tasks (of generated tasks: of the seed, the sizes and the first tasks of each split)."""
         return self._read().version
 
     def __iter__(self) -> Iterator[Task]:
-        """Every task, split after split."""
+        """Yield every task, split by split."""
         for split, size in self.sizes().items():
             for index in range(size):
                 yield self.get(split, index)
 
     def __len__(self) -> int:
-        """How many tasks there are."""
+        """Return the number of tasks."""
         return sum(self.sizes().values())
 
     def __bool__(self) -> bool:
-        # Without it, the question whether a class has tasks would read the files.
+        # Without this, `bool` would call `__len__`, which reads the files.
         return True
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -246,13 +252,13 @@ class _OneSplit:
 
 
 def _optional(module: str, package: str, extra: str) -> Any:
-    """A module of this package that needs one of another project."""
+    """Import a module of this package that needs an optional dependency."""
     try:
         return importlib.import_module(f".{module}", __package__)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != package:
             raise
-        raise InvalidTasks(package, f"is needed to read these tasks: pip install 'mcpenv[{extra}]'") from error
+        raise InvalidTasks(package, f"is needed to read these tasks. Run pip install 'mcpenv[{extra}]'") from error
 
 
 def _no_such(field: str, message: str) -> NoSuchTask:
