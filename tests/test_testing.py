@@ -350,8 +350,8 @@ BROKEN: list[tuple[Any, str, str]] = [
         "constructor",
         r"missing 1 required positional argument: 'path'.* Give every constructor argument",
     ),
-    (lambda: ONE, "constructor", "the same instance twice.* return a new instance"),
-    (lambda: "env", "constructor", "gave a str, not an MCPEnvironment"),
+    (lambda: ONE, "constructor", "the same instance twice.* Return a new instance"),
+    (lambda: "env", "constructor", "returned a str, not an MCPEnvironment"),
     (
         ResetsOnce,
         "reset",
@@ -359,25 +359,29 @@ BROKEN: list[tuple[Any, str, str]] = [
     ),
     (HangsInReset, "reset", "the first reset failed: .*took longer than 0.5 s"),
     (ResetsToNaN, "reset", r"metadata\.score: nan .* Use finite numbers"),
-    (StaleState, "state", "state says episode 'mine' and step 0.* the framework fills them in"),
-    (OtherState, "state", "state is a State and state_type says Mine"),
+    (StaleState, "state", "state has episode 'mine' and step 0.* the framework fills them in"),
+    (OtherState, "state", "state returns a State, but state_type is Mine"),
     (CrashingState, "state", r"state raised LookupError: no position \(test_testing.py"),
     (
         ClosesWhatResetOpened,
         "close",
-        "close of an instance that was never reset failed.* Set in __init__ what close needs",
+        "close of an instance that was never reset failed.* Set what close uses in __init__",
     ),
-    (OwnStep, "close", "do not override step: own actions go to act"),
-    (NeverOver, "end", "do not override step: own actions go to act"),
-    (MountsReset, "names", "tools named 'reset'.* rename them, or mount with a namespace"),
-    (BrokenSchema, "schemas", "the output schema of 'give' is no JSON Schema: 'nonsense' is not valid"),
-    (NoDescription, "descriptions", "no description: undocumented. An agent knows only what the docstring"),
+    (OwnStep, "close", "Do not override step; handle own actions in act"),
+    (NeverOver, "end", "Do not override step; handle own actions in act"),
+    (MountsReset, "names", "tools named 'reset'.* Rename them, or mount with a namespace"),
+    (BrokenSchema, "schemas", "the output schema of 'give' is not valid JSON Schema: 'nonsense' is not valid"),
+    (NoDescription, "descriptions", "no description: undocumented. Add a docstring or description="),
     (Crashes, "calls", r"look_up with arguments made from its schema failed: KeyError: 'text' \(.*Raise ToolError"),
     (GivesNaN, "calls", r"measure .*mean: nan has no JSON form"),
-    (BeliesItsSchema, "calls", "what total returned does not fit its output schema: 'total' is a required property"),
+    (BeliesItsSchema, "calls", "the result of total does not fit its output schema: 'total' is a required property"),
     (HangsInTool, "calls", "wait with arguments made from its schema failed: timeout"),
-    (CrashingValidator, "bad_calls", r"gave TypeError.* where invalid_args is due. Validators raise ValueError"),
-    (HidesWhatIsWrong, "bad_calls", "where tool_not_found is due. Middleware must let FastMCP's NotFoundError pass"),
+    (
+        CrashingValidator,
+        "bad_calls",
+        r"gave TypeError.* instead of invalid_args. Validators must raise only ValueError",
+    ),
+    (HidesWhatIsWrong, "bad_calls", "instead of tool_not_found. Middleware must not catch FastMCP's NotFoundError"),
     (RewardsNaN, "rewards", "score raised ValueError: reward is nan.* Give a finite number, or None"),
     (ScoreCrashes, "rewards", r"score raised ZeroDivisionError.*\(test_testing.py:\d+ in score\)"),
     (Dice, "determinism", r"differ at roll: result\..* Draw from a random.Random\(seed\)"),
@@ -388,8 +392,13 @@ BROKEN: list[tuple[Any, str, str]] = [
         "threads",
         r"works in one thread and fails when threads change: .*thread.* THREAD_AFFINE = True",
     ),
-    (BlocksInTool, "event_loop", r"fetch kept the event loop for more than 0.05 s \(test_testing.py:\d+ in fetch\)"),
-    (BlocksInReset, "event_loop", r"reset kept the event loop .*in reset\).* make it a plain def"),
+    (
+        BlocksInTool,
+        "event_loop",
+        r"fetch blocked the event loop, and so every other session, "
+        r"for more than 0.05 s \(test_testing.py:\d+ in fetch\)",
+    ),
+    (BlocksInReset, "event_loop", r"reset blocked the event loop, .*in reset\).* make it a plain def"),
 ]
 
 
@@ -447,9 +456,9 @@ class Refuses(MCPEnvironment):
 @pytest.mark.parametrize(
     ("factory", "check", "text"),
     [
-        (PerInstance, "sharing", "a FastMCP server of its own.* build one per class or module"),
-        (ParsedAnew, "sharing", "FastMCP parses say anew for every instance.* Define it at module level"),
-        (Refuses, "calls", r"not seen working: open_box \(That is not the key.\). Give examples"),
+        (PerInstance, "sharing", "a FastMCP server of its own.* Build one per class or module"),
+        (ParsedAnew, "sharing", "FastMCP parses say again for every instance.* Define it at module level"),
+        (Refuses, "calls", r"no successful call: open_box \(That is not the key.\). Give examples"),
     ],
 )
 def test_what_costs_something_or_was_not_seen_is_a_warning(factory: Any, check: str, text: str) -> None:
@@ -467,7 +476,7 @@ def test_an_example_takes_the_warning_away_and_must_work() -> None:
         ({"open_box": {"lock": "x"}}, "open_box with the example failed: invalid_args"),
         ({"shut_box": {}}, "examples for shut_box, but the tools are: open_box, match"),
     ):
-        with pytest.raises(ContractViolation, match="breaks its contract") as raised:
+        with pytest.raises(ContractViolation, match="violates its contract") as raised:
             check_environment(Refuses, examples=examples)
         assert text in str(raised.value)
 
@@ -476,9 +485,9 @@ def test_checks_that_do_not_apply_are_skipped_with_the_reason() -> None:
     report = check_environment(NotesEnvironment, deterministic=False)
     skipped = {finding.check: finding.reason for finding in report.of(Verdict.SKIPPED)}
     assert skipped == {
-        "end": "no call ended an episode; if there is an end, give an example that reaches it",
-        "determinism": "said not to be deterministic",
-        "threads": "THREAD_AFFINE = True: everything of an instance runs in one thread",
+        "end": "no call ended an episode. If there is an end, give an example that reaches it",
+        "determinism": "deterministic=False",
+        "threads": "THREAD_AFFINE = True: all code of an instance runs in one thread",
     }
 
 
@@ -489,7 +498,7 @@ def test_what_cannot_be_made_or_reset_is_not_tried_further() -> None:
         report = raised.value.report
         assert report is not None
         after = report.findings[CHECKS.index(ground) + 1 :]
-        assert {finding.reason for finding in after} == {f"not tried, because {ground} failed"}
+        assert {finding.reason for finding in after} == {f"not run, because {ground} failed"}
 
 
 class Move(Action):
@@ -514,7 +523,7 @@ class Board(MCPEnvironment):
 def test_own_actions_and_reset_options_are_tried_when_they_are_given() -> None:
     report = check_environment(Board, actions=[Move()], reset_options={"level": 2}, seed=7)
     verdicts = {finding.check: finding.verdict for finding in report.findings}
-    assert verdicts.pop("reset") is Verdict.WARNING and "give them defaults" in report["reset"].reason
+    assert verdicts.pop("reset") is Verdict.WARNING and "Give them defaults" in report["reset"].reason
     assert set(verdicts.values()) == {Verdict.OK}
 
 

@@ -1,4 +1,4 @@
-"""The contract kit: what every environment promises, as checks that its author runs.
+"""Check the contract of an environment.
 
 With pytest, an environment's own test is a class::
 
@@ -6,9 +6,9 @@ With pytest, an environment's own test is a class::
         factory = EchoEnvironment
         examples = {"echo_message": {"message": "hello"}}
 
-Without, it is a call: ``print(check_environment(EchoEnvironment))``. The kit makes some twenty instances and calls
-every tool of both modes several times: give it a world that may be changed. Sync code runs in worker threads and async
-code on an event loop, as on a server.
+Without pytest, it is a call: ``print(check_environment(EchoEnvironment))``. The kit makes some twenty instances and
+calls every tool of both modes several times, so give it a world that may be changed. Sync code runs in worker threads
+and async code on an event loop, as on a server.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = [
     "check_environment",
     "EnvironmentContract",
     "CHECKS",
-    # What came of them
+    # Results
     "Report",
     "Finding",
     "Verdict",

@@ -1,4 +1,4 @@
-"""The contract: one method per check. Each raises what is wrong with a text that says what to do."""
+"""Define the contract as one method per check. A failed check raises a text that says what to do."""
 
 from __future__ import annotations
 
@@ -43,28 +43,28 @@ CHECKS = (
     "event_loop",
     "sharing",
 )
-"""The checks, in the order in which they run; each is a method of `Contract`."""
+"""The names of the checks, in the order in which they run; each is a method of `Contract`."""
 
 GROUND = ("constructor", "reset")
-"""Checks without which no other one makes sense."""
+"""Checks that all others depend on."""
 
 _UNKNOWN_TOOL = "mcpenv_no_such_tool"
 
 
 class Contract:
-    """The checks on one environment. A method returns where all is well.
+    """The checks on one environment. A method returns if the check passes.
 
     Raises (all checks):
-        ContractViolation: the environment breaks it.
-        ContractWarning: it does not, but its author should know.
-        unittest.SkipTest: the check does not apply.
+        ContractViolation: if the environment violates the contract.
+        ContractWarning: if it does not, but its author should know something.
+        unittest.SkipTest: if the check does not apply.
     """
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
 
     def find(self, check: str) -> Finding:
-        """Run one of `CHECKS`."""
+        """Run one of `CHECKS` and return its finding."""
         try:
             getattr(self, check)()
         except ContractViolation as violation:
@@ -73,23 +73,23 @@ class Contract:
             return Finding(check, Verdict.WARNING, str(warned))
         except unittest.SkipTest as skipped:
             return Finding(check, Verdict.SKIPPED, str(skipped))
-        except McpenvError as error:  # of code that this check needs and another one is about
+        except McpenvError as error:  # from code that this check uses and another check covers
             return Finding(check, Verdict.FAILED, said(error))
         return Finding(check, Verdict.OK)
 
-    # -- the life of an instance, in process
+    # -- the lifecycle of an instance, in process
 
     def constructor(self) -> None:
-        """It can be made without arguments, as often as there are sessions."""
+        """Check that instances can be made without arguments, one for each session."""
         with self._subject.instance() as first, self._subject.instance() as second:
             if first is second:
                 raise ContractViolation(
-                    f"{self._subject.name} gave the same instance twice, and every session needs one of its own: "
-                    "return a new instance"
+                    f"{self._subject.name} returned the same instance twice, and every session needs its own. "
+                    "Return a new instance"
                 )
 
     def reset(self) -> None:
-        """Each reset begins an episode, also after another one."""
+        """Check that each reset starts a new episode."""
         with self._subject.instance() as env:
             seen: set[Any] = set()
             for which in ("the first", "the second"):
@@ -99,25 +99,25 @@ class Contract:
                     raise ContractViolation(f"{which} reset failed: {said(error)}") from error
                 if not isinstance(observation, Observation):
                     raise ContractViolation(
-                        f"reset gave a {type(observation).__name__}: override `reset`, not the way to it, and return "
-                        "an Observation or None"
+                        f"reset returned a {type(observation).__name__}. Override only `reset`, and return an "
+                        "Observation or None"
                     )
-                _expect_plain(observation, "what reset returned")
+                _expect_plain(observation, "the result of reset")
                 episode = observation.info.get("episode_id")
                 if not episode or episode in seen:
-                    raise ContractViolation(f"{which} reset has episode id {episode!r}; each episode needs a new one")
+                    raise ContractViolation(f"{which} reset has episode id {episode!r}. Each episode needs a new id")
                 seen.add(episode)
                 if env.step_count != 0:
                     raise ContractViolation(f"after {which} reset the step count is {env.step_count}, not 0")
                 _step_once(env)
         if Mode.PRODUCTION not in self._subject.modes:
             raise ContractWarning(
-                "reset has options without a default, so that the environment cannot serve production or plain /mcp, "
-                "where nobody chooses them: give them defaults"
+                "reset has options without a default, so the environment cannot serve production or plain /mcp, "
+                "where no client sets them. Give them defaults"
             )
 
     def state(self) -> None:
-        """A `State` that says which episode runs and how many steps it has."""
+        """Check that `State` has the current episode and step count."""
         with self._subject.instance() as env:
             for _ in range(2):
                 episode = self._subject.reset(env).info["episode_id"]
@@ -126,12 +126,12 @@ class Contract:
                     _expect_state(env, episode, 1)
 
     def close(self) -> None:
-        """It works before any reset, and twice; there are no steps after it."""
+        """Check that close works before any reset and twice, and that later steps are refused."""
         try:
             self._subject.make().close()
         except WireError as error:
             raise ContractViolation(
-                f"close of an instance that was never reset failed: {said(error)}. Set in __init__ what close needs"
+                f"close of an instance that was never reset failed: {said(error)}. Set what close uses in __init__"
             ) from error
         env = self._subject.make()
         self._subject.reset(env)
@@ -140,51 +140,54 @@ class Contract:
                 env.close()
             except WireError as error:
                 raise ContractViolation(
-                    f"{which} failed: {said(error)}. It releases what is there, and raises nothing"
+                    f"{which} failed: {said(error)}. Release only resources that exist, and raise nothing"
                 ) from error
         try:
             env.step(CallToolAction(tool_name=_UNKNOWN_TOOL))
         except SessionLost:
             return
-        raise ContractViolation("a step after close raised no SessionLost; do not override step: own actions go to act")
+        raise ContractViolation(
+            "a step after close did not raise SessionLost. Do not override step; handle own actions in act"
+        )
 
     def end(self) -> None:
-        """After the end a step raises `EpisodeDone`, until a reset."""
+        """Check that steps after the end raise `EpisodeDone` until a reset."""
         episode = next((steps for steps in _episodes(self._subject.walk) if _ends_by_itself(steps)), None)
         if episode is None:
-            raise unittest.SkipTest("no call ended an episode; if there is an end, give an example that reaches it")
+            raise unittest.SkipTest("no call ended an episode. If there is an end, give an example that reaches it")
         actions, label = [trace.action for trace in episode if trace.action is not None], episode[-1].label
         with self._subject.instance() as env:
             self._subject.reset(env)
-            env._execution.user_code.deadline_s = None  # with one, sync tools change threads, which is another check
+            # A deadline makes sync tools change threads, which is another check.
+            env._execution.user_code.deadline_s = None
             if not [env.step(action) for action in actions][-1].done:
                 raise unittest.SkipTest(f"{label} ended the episode in one run and not in another")
             with suppress(EpisodeDone):
                 env.step(actions[-1])
                 raise ContractViolation(
-                    f"a step after {label} had ended the episode was taken; do not override step: own actions go to act"
+                    f"a step after {label} had ended the episode was accepted. Do not override step; handle own "
+                    "actions in act"
                 )
             if self._subject.reset(env).done:
-                raise ContractViolation("a reset after the end gives done at once; begin a new episode in reset")
+                raise ContractViolation("a reset after the end returns done=True. Start a new episode in reset")
 
-    # -- what agents see
+    # -- the view of agents
 
     def names(self) -> None:
-        """No tool has one of the orchestrator's names, also none that a handed-in server mounts or proxies."""
+        """Check that no tool has a reserved name, including tools that a mounted server mounts or proxies."""
         with self._subject.instance() as env:
             execution = env._execution
             if execution.handed_in is None:
-                return  # registration refuses them
+                return  # registration refuses reserved names
             taken = sorted(RESERVED_NAMES & execution.home.drive(_names_of(execution.handed_in)))
         if taken:
             raise ContractViolation(
-                f"the FastMCP server that is handed in has tools named {', '.join(map(repr, taken))}. These names are "
-                "reserved for the orchestrator, and agents do not see such tools: rename them, or mount with a "
-                "namespace"
+                f"the mounted FastMCP server has tools named {', '.join(map(repr, taken))}. These names are reserved "
+                "for the orchestrator, and agents do not see such tools. Rename them, or mount with a namespace"
             )
 
     def schemas(self) -> None:
-        """Input and output schemas are JSON Schema for objects."""
+        """Check that input and output schemas are JSON Schema for objects."""
         for tool in self._subject.all_tools:
             for what, schema in (("input", tool.input_schema), ("output", tool.output_schema)):
                 if schema is None:
@@ -193,34 +196,34 @@ class Contract:
                     jsonschema.Draft202012Validator.check_schema(schema)
                 except jsonschema.SchemaError as error:
                     raise ContractViolation(
-                        f"the {what} schema of {tool.name!r} is no JSON Schema: {error.message}. Correct it, or leave "
-                        "it to the type hints"
+                        f"the {what} schema of {tool.name!r} is not valid JSON Schema: {error.message}. Correct it, or "
+                        "let the type hints define it"
                     ) from error
                 if schema.get("type") != "object":
                     raise ContractViolation(
-                        f"the {what} schema of {tool.name!r} has type {schema.get('type')!r}, and MCP wants 'object': "
-                        "wrap it in one"
+                        f"the {what} schema of {tool.name!r} has type {schema.get('type')!r}, but MCP requires "
+                        "'object'. Wrap the value in an object"
                     )
 
     def descriptions(self) -> None:
-        """Every tool says what it does, in the author's words."""
+        """Check that the author has described every tool."""
         without: list[str] = []
         with self._subject.instance() as env:
             own = {bound.kind.name: bound for mode in Mode for bound in env._execution.tools.listed(mode)}
             for tool in self._subject.all_tools:
                 bound, written = own.get(tool.name), tool.description
-                if bound is not None:  # its description may be made up from its name
+                if bound is not None:  # the listed description may be derived from the name
                     written = bound.kind.options.description or docstring_of(bound.fn) or ""
                 if not written.strip():
                     without.append(tool.name)
         if without:
             raise ContractViolation(
-                f"no description: {', '.join(dict.fromkeys(without))}. An agent knows only what the docstring (or "
-                "description=) says"
+                f"no description: {', '.join(dict.fromkeys(without))}. Add a docstring or description=, as it is all "
+                "that an agent knows of a tool"
             )
 
     def calls(self) -> None:
-        """Every tool can be called, and what comes back is JSON that fits its output schema."""
+        """Check that every tool can be called, and that results are JSON that fits the output schema."""
         subject = self._subject
         tools = {tool.name: tool for tool in subject.all_tools}
         unknown = [name for name in subject.examples if name not in tools]
@@ -233,16 +236,16 @@ class Contract:
                 untried += self._check_call(trace, tools[trace.action.tool_name])
         if untried:
             raise ContractWarning(
-                f"not seen working: {'; '.join(dict.fromkeys(untried))}. Give examples={{tool: arguments}} that work"
+                f"no successful call: {'; '.join(dict.fromkeys(untried))}. Give examples={{tool: arguments}} that work"
             )
 
     def bad_calls(self) -> None:
-        """Wrong arguments are ``invalid_args``, unknown tools ``tool_not_found``; neither is an ``execution_error``."""
+        """Check that wrong arguments give ``invalid_args``, and unknown tools ``tool_not_found``."""
         for mode in self._subject.modes:
             run(self._make_bad_calls(mode))
 
     def rewards(self) -> None:
-        """Rewards are finite numbers or None, and scoring raises nothing."""
+        """Check that rewards are finite numbers or None, and that scoring raises nothing."""
         advice = "Give a finite number, or None for 'not scored'"
         for trace in self._subject.walk:
             if trace.action is not None and isinstance(trace.error, ExecutionError):
@@ -251,56 +254,55 @@ class Contract:
             if reward is not None and (type(reward) is not float or reward - reward != 0.0):
                 raise ContractViolation(f"{trace.label}: the reward is {reward!r}. {advice}")
 
-    # -- how it behaves on a server
+    # -- behaviour on a server
 
     def determinism(self) -> None:
-        """The same seed and the same calls give the same observations and rewards."""
+        """Check that the same seed and the same calls give the same observations and rewards."""
         subject = self._subject
         if not subject.deterministic:
-            raise unittest.SkipTest("said not to be deterministic")
+            raise unittest.SkipTest("deterministic=False")
         for one, other in zip(subject.walk, subject.walk_anew(Mode.SIMULATION), strict=False):
             mine, theirs = one.plain(), other.plain()
             if mine != theirs:
                 raise ContractViolation(
                     f"two instances with seed {subject.seed} and the same calls differ at {one.label}: "
-                    f"{_difference(mine, theirs)}. Draw from a random.Random(seed) made in reset; if the world cannot "
-                    "be repeated, say deterministic=False"
+                    f"{_difference(mine, theirs)}. Draw from a random.Random(seed) made in reset. If the world cannot "
+                    "be repeated, set deterministic=False"
                 )
 
     def threads(self) -> None:
-        """Sync code works from whichever thread calls it, or the class says ``THREAD_AFFINE``."""
+        """Check that sync code works from any thread, or that the class sets ``THREAD_AFFINE``."""
         subject = self._subject
         with subject.instance() as env:
             if env.THREAD_AFFINE:
-                raise unittest.SkipTest("THREAD_AFFINE = True: everything of an instance runs in one thread")
+                raise unittest.SkipTest("THREAD_AFFINE = True: all code of an instance runs in one thread")
         for mode in subject.modes:
             alone = subject.walk if mode is Mode.SIMULATION else subject.production_walk
             for one, changed in zip(alone, subject.walk_anew(mode, threads=3), strict=False):
                 if one.problem is None and changed.problem is not None:
                     raise ContractViolation(
                         f"{changed.label} works in one thread and fails when threads change: {said(changed.problem)}. "
-                        "Say THREAD_AFFINE = True in the class, and everything of an instance runs in one thread of "
-                        "its own"
+                        "Set THREAD_AFFINE = True in the class, which runs all code of an instance in one thread"
                     )
 
     def event_loop(self) -> None:
-        """Async code gives the event loop back: every other session waits for it meanwhile."""
+        """Check that async code does not block the event loop, which all sessions share."""
         for trace in (*self._subject.walk, *self._subject.production_walk):
             if trace.blocked_at is not None:
                 raise ContractViolation(
-                    f"{trace.label} kept the event loop for more than {self._subject.block_limit_s:g} s "
-                    f"({trace.blocked_at}), and every other session with it. Await something that does not block, or "
+                    f"{trace.label} blocked the event loop, and so every other session, for more than "
+                    f"{self._subject.block_limit_s:g} s ({trace.blocked_at}). Await something that does not block, or "
                     "make it a plain def, which runs in a thread"
                 )
 
     def sharing(self) -> None:
-        """What FastMCP parses is parsed once for the class, not once per instance."""
+        """Check that FastMCP parses tools and servers once for the class, not once per instance."""
         with self._subject.instance() as one, self._subject.instance() as other:
             mine, theirs = one._execution, other._execution
             if mine.server is not None and mine.server is not theirs.server:
                 raise ContractWarning(
-                    "every instance hands in a FastMCP server of its own, which FastMCP's caches never let go (20 KiB "
-                    "each): build one per class or module, or register tools with self.tool"
+                    "every instance mounts a FastMCP server of its own, which FastMCP's caches never release (20 KiB "
+                    "each). Build one per class or module, or register tools with self.tool"
                 )
             anew = [
                 bound.kind.name
@@ -310,18 +312,18 @@ class Contract:
             ]
         if anew:
             raise ContractWarning(
-                f"FastMCP parses {', '.join(dict.fromkeys(anew))} anew for every instance (1 ms each, and memory that "
-                "its caches never let go): a default, a type or a dependency of the signature is made in the "
-                "constructor. Define it at module level"
+                f"FastMCP parses {', '.join(dict.fromkeys(anew))} again for every instance (1 ms each, and memory that "
+                "its caches never release), because the constructor makes a default, a type or a dependency of the "
+                "signature. Define it at module level"
             )
 
     # -- parts of checks
 
     def _check_call(self, trace: Trace, tool: Tool) -> list[str]:
-        """What is to be said of a call that was not seen working although nothing is broken."""
+        """Return notes on a call that did not succeed although no contract is violated."""
         name, given, problem = tool.name, tool.name in self._subject.examples, trace.problem
         if isinstance(trace.error, ExecutionError):
-            return []  # scoring, which another check is about
+            return []  # scoring, which another check covers
         if isinstance(problem, ToolFailure) and problem.error_type is ToolErrorType.EXECUTION_ERROR and not given:
             return [f"{name} ({problem.message})"]
         if problem is not None:
@@ -329,20 +331,20 @@ class Contract:
             advice = (
                 "Give an example that works"
                 if given
-                else "Raise ToolError with words for the agent, or give an example"
+                else "Raise ToolError with a text for the agent, or give an example"
             )
             raise ContractViolation(f"{name} with {how} failed: {said(problem)}. {advice}")
         observation = trace.observation
         assert isinstance(observation, CallToolObservation) and observation.result is not None
-        _expect_plain(observation, f"what {name} returned")
+        _expect_plain(observation, f"the result of {name}")
         if tool.output_schema is not None:
             try:
                 jsonschema.validate(observation.result.structured_content, tool.output_schema)
             except jsonschema.SchemaError:
-                return []  # the check of schemas is about that
+                return []  # the check of schemas covers this
             except jsonschema.ValidationError as error:
                 raise ContractViolation(
-                    f"what {name} returned does not fit its output schema: {error.message}. Correct the return type, "
+                    f"the result of {name} does not fit its output schema: {error.message}. Correct the return type, "
                     "or output_schema"
                 ) from error
         return []
@@ -362,12 +364,12 @@ class Contract:
 
 
 def _step_once(env: MCPEnvironment) -> bool:
-    """Take some step, whatever comes of it; whether the episode takes steps."""
+    """Take a step, ignoring its outcome. Return True if the episode accepts steps."""
     try:
         env.step(CallToolAction(tool_name=_UNKNOWN_TOOL))
     except EpisodeDone:
         return False
-    except ExecutionError:  # scoring, which another check is about
+    except ExecutionError:  # scoring, which another check covers
         pass
     return True
 
@@ -377,13 +379,13 @@ def _expect_state(env: MCPEnvironment, episode: str, steps: int) -> None:
     state = execution.home.drive(execution.read_state())
     if not isinstance(state, wanted):
         raise ContractViolation(
-            f"state is a {type(state).__name__} and state_type says {wanted.__name__}: name in state_type what state "
-            "returns"
+            f"state returns a {type(state).__name__}, but state_type is {wanted.__name__}. Set state_type to the type "
+            "that state returns"
         )
     if state.episode_id != episode or state.step_count != steps:
         raise ContractViolation(
-            f"state says episode {state.episode_id!r} and step {state.step_count}; it is episode {episode!r} and step "
-            f"{steps}. Leave both out of the state that you return: the framework fills them in"
+            f"state has episode {state.episode_id!r} and step {state.step_count}, instead of episode {episode!r} and "
+            f"step {steps}. Leave both out of the state that you return: the framework fills them in"
         )
     _expect_plain(state, "state")
 
@@ -407,22 +409,22 @@ async def _expect_failure(served: Served, name: str, arguments: dict[str, Any], 
         await served.reset()
     trace = await served.step(CallToolAction(tool_name=name, arguments=arguments), name)
     if isinstance(trace.error, ExecutionError):
-        return  # scoring, which another check is about
+        return  # scoring, which another check covers
     failure = trace.observation.error if trace.observation is not None else None
     if failure is not None and failure.error_type is wanted:
         return
     advice = (
-        "Middleware must let FastMCP's NotFoundError pass"
+        "Middleware must not catch FastMCP's NotFoundError"
         if wanted is ToolErrorType.TOOL_NOT_FOUND
-        else "Validators raise ValueError and nothing else; middleware must let pydantic's ValidationError pass"
+        else "Validators must raise only ValueError, and middleware must not catch pydantic's ValidationError"
     )
     got = "a result" if trace.problem is None else said(trace.problem)
     call = f"{name}({json.dumps(arguments, default=str)})"
-    raise ContractViolation(f"{call} gave {got}, where {wanted.value} is due. {advice}")
+    raise ContractViolation(f"{call} gave {got} instead of {wanted.value}. {advice}")
 
 
 def _episodes(walk: list[Trace]) -> Iterator[list[Trace]]:
-    """The steps of each episode of a walk."""
+    """Yield the steps of each episode of a walk."""
     steps: list[Trace] = []
     for trace in walk:
         if trace.action is not None:
@@ -433,13 +435,13 @@ def _episodes(walk: list[Trace]) -> Iterator[list[Trace]]:
 
 
 def _ends_by_itself(steps: list[Trace]) -> bool:
-    """Whether the last step ended the episode, and none did so by taking too long (in process it would never end)."""
+    """Return True if the last step ended the episode without any timeout (in process, a timeout would never happen)."""
     last = steps[-1].observation
     return last is not None and last.done and not any(step.timed_out for step in steps)
 
 
 def _difference(one: Any, other: Any, path: str = "") -> str:
-    """Where two values of plain data differ first."""
+    """Describe the first difference between two values of plain data."""
     if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
         key = next(key for key in one if one[key] != other[key])
         return _difference(one[key], other[key], f"{path}.{key}" if path else str(key))

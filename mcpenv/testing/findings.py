@@ -1,4 +1,4 @@
-"""Findings: what came of the checks."""
+"""Define the results of the checks."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from enum import StrEnum
 
 
 class ContractViolation(AssertionError):
-    """The environment breaks its contract; the text says what to do.
+    """The error that an environment violates its contract. The text says what to do.
 
     Attributes:
-        report: everything that was checked, where `check_environment` raised it.
+        report: all findings, if `check_environment` raised it.
     """
 
     def __init__(self, text: str, report: Report | None = None) -> None:
@@ -19,11 +19,11 @@ class ContractViolation(AssertionError):
 
 
 class ContractWarning(UserWarning):
-    """Nothing is broken, but something is costly or could not be tried; the text says what to do."""
+    """A warning that something is costly or could not be tried. The text says what to do."""
 
 
 class Verdict(StrEnum):
-    """What came of one check."""
+    """The result of one check."""
 
     OK = "ok"
     FAILED = "failed"
@@ -33,7 +33,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check and what came of it; ``reason`` is empty where it is ok."""
+    """The result of one check; ``reason`` is empty if the verdict is ok."""
 
     check: str
     verdict: Verdict
@@ -42,13 +42,13 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """What was checked. Printed, it has one line per check; ``report["calls"]`` is the finding of one."""
+    """The findings of all checks. Its text has one line per check; ``report["calls"]`` is the finding of one check."""
 
     environment: str
     findings: list[Finding] = field(default_factory=list)
 
     def of(self, verdict: Verdict) -> list[Finding]:
-        """The findings with this verdict."""
+        """Return the findings with this verdict."""
         return [finding for finding in self.findings if finding.verdict is verdict]
 
     def __getitem__(self, check: str) -> Finding:

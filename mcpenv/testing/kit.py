@@ -1,4 +1,4 @@
-"""The two ways to run the checks: a call, and a class of pytest tests."""
+"""Run the checks, by a call or as a class of pytest tests."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def check_environment(
     """Run every check on an environment.
 
     Args:
-        factory: the class, or a callable without arguments that makes an instance.
-        examples: tool name to arguments that work. Tools without are called with arguments made from their schema.
+        factory: the class, or a callable without arguments that returns an instance.
+        examples: tool names with arguments that work. Other tools are called with arguments made from their schema.
         actions: own actions to take, after the tools.
-        reset_options: for environments whose ``reset`` needs some.
-        seed: for every reset.
-        deterministic: False for worlds in which no two episodes are equal (a live site); that check is then skipped.
-        block_limit_s: seconds for which async code may keep the event loop to itself.
-        call_timeout_s: seconds that each call may take.
+        reset_options: options for environments whose ``reset`` needs some.
+        seed: the seed of every reset.
+        deterministic: False for worlds in which no two episodes are equal (a live site). That check is then skipped.
+        block_limit_s: maximum seconds for which async code may block the event loop.
+        call_timeout_s: maximum seconds of each call.
 
     Raises:
-        ContractViolation: a check failed. The text names all that did and what to do; ``report`` has the rest.
+        ContractViolation: if a check failed. The text lists all failures and what to do; ``report`` has the rest.
     """
     subject = Subject(
         factory,
@@ -56,20 +56,20 @@ def check_environment(
     for check in CHECKS:
         ground = next((finding for finding in report.of(Verdict.FAILED) if finding.check in GROUND), None)
         if ground is not None:
-            report.findings.append(Finding(check, Verdict.SKIPPED, f"not tried, because {ground.check} failed"))
+            report.findings.append(Finding(check, Verdict.SKIPPED, f"not run, because {ground.check} failed"))
         else:
             report.findings.append(contract.find(check))
     failed = report.of(Verdict.FAILED)
     if failed:
         text = "\n".join(f"- {finding.check}: {finding.reason}" for finding in failed)
-        raise ContractViolation(f"{subject.name} breaks its contract:\n{text}", report)
+        raise ContractViolation(f"{subject.name} violates its contract:\n{text}", report)
     return report
 
 
 class EnvironmentContract:
-    """The checks as pytest tests. Subclass it; set ``factory``, and what else `check_environment` takes, in the class.
+    """Run the checks as pytest tests. Subclass it, and set ``factory`` and other arguments of `check_environment`.
 
-    A warning of the kit is a `ContractWarning`.
+    A warning of the kit is issued as a `ContractWarning`.
     """
 
     factory: ClassVar[Any]
@@ -84,7 +84,7 @@ class EnvironmentContract:
     _contract: ClassVar[Contract]
 
     def test_constructor(self) -> None:
-        """See `Contract.constructor`, and so for the others."""
+        """Run `Contract.constructor`. The other tests run the checks of their names."""
         self._check("constructor")
 
     def test_reset(self) -> None:  # noqa: D102
@@ -140,7 +140,7 @@ class EnvironmentContract:
 
     @classmethod
     def _contract_of_class(cls) -> Contract:
-        """One for all the tests, because what one check walked through serves the others."""
+        """Return one contract for all tests of the class, so that checks share their walks."""
         if "_contract" not in cls.__dict__:
             factory = inspect.getattr_static(cls, "factory")  # a plain function must not become a method
             cls._contract = Contract(

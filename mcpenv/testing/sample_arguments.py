@@ -1,4 +1,4 @@
-"""Sample arguments, right ones and wrong ones, made from a tool's input schema."""
+"""Make valid and invalid arguments from a tool's input schema."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jsonschema  # type: ignore[import-untyped]
 
 _MAX_DEPTH = 20
 _WRONG_VALUES: tuple[Any, ...] = ({"mcpenv": ["wrong"]}, [["mcpenv wrong"]])
-"""Values that pydantic turns into nothing else: an object and a list of lists."""
+"""Values that pydantic does not coerce to another type: an object and a list of lists."""
 
 _BY_FORMAT = {
     "date": "2026-01-31",
@@ -27,11 +27,11 @@ _BY_FORMAT = {
 }
 
 UNKNOWN_ARGUMENT = "mcpenv_no_such_argument"
-"""A name that no tool's parameter has."""
+"""A name that is not a parameter of any tool."""
 
 
 def arguments_for(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """Arguments that fit the schema, required ones only; None if none can be made (a pattern, an odd type)."""
+    """Return the required arguments of a schema, or None if none can be made (a pattern, an unsupported type)."""
     try:
         arguments = _value_for(schema, schema, 0)
         jsonschema.validate(arguments, schema)
@@ -41,7 +41,7 @@ def arguments_for(schema: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def wrong_arguments(schema: dict[str, Any], good: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Arguments that do not fit the schema: one too many, each required one missing, each one of a wrong type."""
+    """Yield invalid arguments: an unknown one, each required one missing, each one with a wrong type."""
     properties = schema.get("properties", {})
     if schema.get("additionalProperties") is False:
         yield {**good, UNKNOWN_ARGUMENT: 1}
@@ -56,7 +56,7 @@ def wrong_arguments(schema: dict[str, Any], good: dict[str, Any]) -> Iterator[di
 
 
 class _CannotMake(Exception):
-    """This schema asks for more than is known here."""
+    """The error that a schema uses features that are not supported here."""
 
 
 def _value_for(schema: Any, root: dict[str, Any], depth: int) -> Any:

@@ -1,4 +1,4 @@
-"""The subject of a contract: an environment, how it may be used, and what it did when it was walked through."""
+"""Hold the environment under test, its settings, and the traces of its walks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Subject:
-    """The environment that is checked. Arguments as `check_environment`'s."""
+    """The environment under test. The arguments are those of `check_environment`."""
 
     def __init__(
         self,
@@ -46,10 +46,10 @@ class Subject:
         self.call_timeout_s = call_timeout_s
 
     def make(self) -> MCPEnvironment:
-        """A new instance.
+        """Return a new instance.
 
         Raises:
-            ContractViolation: there is none.
+            ContractViolation: if none can be made.
         """
         try:
             env = self._factory()
@@ -59,18 +59,18 @@ class Subject:
                 "that fills them in"
             ) from error
         if not isinstance(env, MCPEnvironment):
-            raise ContractViolation(f"{self.name}() gave a {type(env).__name__}, not an MCPEnvironment")
+            raise ContractViolation(f"{self.name}() returned a {type(env).__name__}, not an MCPEnvironment")
         return env
 
     @contextmanager
     def instance(self) -> Iterator[MCPEnvironment]:
-        """A new instance for use in process, closed in the end. Async code has a deadline, sync code has none."""
+        """Yield a new instance for use in process, and close it. Async code has a deadline, sync code has none."""
         env = self.make()
         env._execution.user_code.deadline_s = self.call_timeout_s
         try:
             yield env
         finally:
-            with suppress(WireError):  # the check of close is about that
+            with suppress(WireError):  # the check of close covers this
                 env.close()
 
     def reset(self, env: MCPEnvironment) -> Any:
@@ -79,40 +79,40 @@ class Subject:
 
     @functools.cached_property
     def modes(self) -> tuple[Mode, ...]:
-        """The modes in which it can be used: production resets with defaults, which needs that there are some."""
+        """The modes in which it can be used. Production requires defaults for all reset options."""
         refused = isinstance(run(self._reset_in_production()).error, InvalidMessage)
         return (Mode.SIMULATION,) if refused else tuple(Mode)
 
     @functools.cached_property
     def tools(self) -> dict[Mode, list[Tool]]:
-        """The tools of each mode, as they are listed after a reset."""
+        """The tools of each mode, as listed after a reset."""
         return {mode: run(self._list_tools(mode)) for mode in self.modes}
 
     @property
     def all_tools(self) -> list[Tool]:
-        """The tools of all modes; those of both come twice."""
+        """The tools of all modes; a tool of both modes occurs twice."""
         return [tool for mode in self.modes for tool in self.tools[mode]]
 
     def arguments(self, tool: Tool) -> dict[str, Any] | None:
-        """The example for a tool, or else arguments made from its schema; None if none can be made."""
+        """Return the example for a tool, or else arguments made from its schema; None if none can be made."""
         return self.examples[tool.name] if tool.name in self.examples else arguments_for(tool.input_schema)
 
     @functools.cached_property
     def walk(self) -> list[Trace]:
-        """A reset, every tool of simulation, every own action, state and close, in one thread."""
+        """The traces of a reset, every simulation tool, every own action, state and close, in one thread."""
         return self.walk_anew(Mode.SIMULATION)
 
     @functools.cached_property
     def production_walk(self) -> list[Trace]:
-        """The same in production: no own actions."""
+        """The traces in production, without own actions."""
         return self.walk_anew(Mode.PRODUCTION) if Mode.PRODUCTION in self.modes else []
 
     def walk_anew(self, mode: Mode, threads: int = 1) -> list[Trace]:
-        """The same calls once more, on a new instance, with sync code in so many threads by turns."""
+        """Make the same calls again on a new instance, with sync code alternating between ``threads`` threads."""
         return run(self._walk_through(mode, self._script(mode), threads))
 
     def served(self, mode: Mode, threads: int = 1) -> Served:
-        """An instance to be, as on a server."""
+        """Return an instance that runs as on a server; `Served.open` makes it."""
         return Served(
             mode,
             tuple(OwnThread() for _ in range(threads)),
@@ -167,5 +167,5 @@ class Subject:
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine, also inside a running event loop."""
+    """Return the result of a coroutine. Also works inside a running event loop."""
     return Home().drive(coroutine)

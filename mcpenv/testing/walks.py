@@ -1,4 +1,4 @@
-"""Walks: the same calls on an instance that runs as on a server, and what came of each."""
+"""Make calls on an instance that runs as on a server, and record the outcomes."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _FRAMEWORK = os.path.dirname(_KIT)
 
 @dataclass(slots=True)
 class Trace:
-    """One call and what came of it.
+    """The outcome of one call.
 
     Attributes:
-        label: the tool's name, or what else was called.
-        action: the step's, None for anything else.
-        value: what came back.
-        error: the refusal that was raised instead.
-        crash: what the author's code raised or returned, where agents do not get to see it.
-        blocked_at: where the event loop was kept for too long, as "file:line in function".
+        label: the name of the tool or method.
+        action: the action of a step; None for other calls.
+        value: the result.
+        error: the error that was raised instead.
+        crash: the exception of user code that agents do not get to see.
+        blocked_at: the place that blocked the event loop for too long, as "file:line in function".
     """
 
     label: str
@@ -56,24 +56,24 @@ class Trace:
 
     @property
     def ended(self) -> bool:
-        """Whether the episode takes no more steps."""
+        """True if the episode accepts no more steps."""
         return self.error is not None or (self.observation is not None and self.observation.done)
 
     @property
     def problem(self) -> BaseException | ToolFailure | None:
-        """Why there is no result: the author's exception, or else the refusal or the failure."""
+        """The reason for a missing result: the exception of user code, else the error or the failure."""
         failure = self.observation.error if self.observation is not None else None
         return self.crash or self.error or failure
 
     @property
     def timed_out(self) -> bool:
-        """Whether it took longer than it might."""
+        """True if it exceeded its timeout."""
         failure = self.observation.error if self.observation is not None else None
         late = failure is not None and failure.error_type is ToolErrorType.TIMEOUT
         return late or isinstance(self.error, OperationTimeout)
 
     def plain(self) -> Any:
-        """What two equal calls have in common: everything but the episode's id and the texts of exceptions."""
+        """Return the part that equal calls have in common: all but the episode id and the texts of exceptions."""
         if isinstance(self.problem, BaseException):
             return {"raised": type(self.problem).__name__}
         data = to_plain(self.value, self.label)
@@ -84,10 +84,15 @@ class Trace:
 
 
 class Served:
-    """An instance at work as on a server: its sync code in threads, everything else on the running loop.
+    """An instance that runs as on a server: sync code in threads, everything else on the running loop.
 
     Args:
-        threads: each piece of sync code runs in the next of them, round and round.
+        mode: the mode of the instance.
+        threads: sync code runs in these threads in rotation.
+        seed: the seed of every reset.
+        reset_options: the options of every reset.
+        call_timeout_s: maximum seconds of each call.
+        block_limit_s: maximum seconds for which code may block the event loop.
     """
 
     def __init__(
@@ -117,7 +122,7 @@ class Served:
         self.execution.episode.orchestrated = self._mode is Mode.SIMULATION
 
     async def reset(self) -> Trace:
-        """Begin an episode; with defaults in production, where nobody chooses."""
+        """Start an episode. Production uses default options, as no client sets them there."""
         if self._mode is Mode.PRODUCTION:
             return await self._trace("reset", None, self.execution.reset)
         return await self._trace("reset", None, lambda: self.execution.reset(self._seed, None, self._reset_options))
@@ -138,7 +143,7 @@ class Served:
             self.end_threads()
 
     def end_threads(self) -> None:
-        """For an instance that could not be made."""
+        """End the threads, also of an instance that could not be made."""
         self._runner.close()
 
     async def _trace(self, label: str, action: Action | None, call: Callable[[], Awaitable[Any]]) -> Trace:
@@ -153,7 +158,7 @@ class Served:
 
 
 class _InTurn:
-    """Runs each piece of sync code in the next of several threads. All stay alive: ids of ended ones are used again."""
+    """Run sync code in several threads in rotation. All of them stay alive, because thread ids are reused."""
 
     inline = False
 
@@ -162,7 +167,7 @@ class _InTurn:
         self._next = 0
 
     async def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Run it in the next thread."""
+        """Run a function in the next thread."""
         thread = self._threads[self._next % len(self._threads)]
         self._next += 1
         return await thread.run(fn, *args, **kwargs)
@@ -174,7 +179,7 @@ class _InTurn:
 
 
 class _Crashes(logging.Handler):
-    """Catches what the core logs instead of showing it to agents, and keeps it off the screen meanwhile."""
+    """Capture errors that the core logs instead of sending them to agents, without printing them."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -182,7 +187,7 @@ class _Crashes(logging.Handler):
         self._logger = logging.getLogger("mcpenv")
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the first exception, or the text of a complaint without one."""
+        """Keep the first exception, or the text of the first record without one."""
         if self.first is None:
             self.first = (record.exc_info and record.exc_info[1]) or ValueError(record.getMessage())
 
@@ -197,10 +202,10 @@ class _Crashes(logging.Handler):
 
 
 class _Watch:
-    """Asks the running loop for an answer again and again, from a thread, and finds who keeps it from answering.
+    """A thread that repeatedly schedules a callback on the running loop, and locates code that blocks it.
 
-    What counts is that one question stood unanswered for the whole limit while the call went on, not how late answers
-    are: a busy machine makes no false alarm.
+    The loop counts as blocked if one callback does not run within the whole limit during the call. Latencies are not
+    added up, so a busy machine gives no false alarm.
     """
 
     def __init__(self, limit_s: float) -> None:
@@ -218,7 +223,7 @@ class _Watch:
 
     def __exit__(self, *exc: object) -> None:
         self._over.set()
-        self._answer.set()  # that this line runs is the answer
+        self._answer.set()  # running this line shows that the loop is not blocked
         self._thread.join()
 
     def _ask(self) -> None:
@@ -227,14 +232,14 @@ class _Watch:
             if self._over.is_set():
                 return
             self._loop.call_soon_threadsafe(answer.set)
-            # Twice: code that held the GIL kept this thread from looking, too, and the loop may be free by now.
+            # Wait twice: code that held the GIL also stopped this thread, and the loop may be free already.
             if not answer.wait(self._limit_s) and not answer.wait(self._limit_s / 10):
                 self.blocked_at = _place_of(sys._current_frames().get(self._watched))
             self._over.wait(self._limit_s / 10)
 
 
 def said(problem: BaseException | ToolFailure) -> str:
-    """One line on what went wrong and where in the author's code."""
+    """Describe an error and its place in the author's code, on one line."""
     if isinstance(problem, ToolFailure):
         return f"{problem.error_type.value}: {problem.message}"
     if isinstance(problem, WireError) and problem.__cause__ is not None:
