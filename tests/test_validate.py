@@ -129,7 +129,7 @@ def test_to_return_as_much_as_the_oracle_without_solving_is_a_problem_of_the_tas
         pay = -9.0
 
     task = Task(id="ring", oracle=[OracleCall(tool_name="ring")])
-    assert problems(Idle, task, random_seeds=0) == "doing nothing returns 0, and the oracle -8"
+    assert problems(Idle, task, random_seeds=0) == "doing nothing returns 0, not less than the oracle (-8)"
 
 
 # -- cheatable ones: each of them differs from an honest one in one thing
@@ -233,12 +233,12 @@ CHEATABLE: dict[str, tuple[Callable[[], MCPEnvironment], Task, str]] = {
     "a ledger in which nothing is right": (
         LEDGER,
         altered(RENT, verifier=python("return False")),
-        "the oracle scores 0 and not 1",
+        "the oracle scores 0 instead of 1",
     ),
     "a ledger whose verifier expects something else": (
         LEDGER,
         altered(RENT, verifier={"kind": "expect_exactly", "changes": {**EXPECTED, "accounts/1/balance": 851}}),
-        "the oracle scores 0 and not 1",
+        "the oracle scores 0 instead of 1",
     ),
     "a ledger whose verifier pays more than full": (
         LEDGER,
@@ -253,22 +253,22 @@ CHEATABLE: dict[str, tuple[Callable[[], MCPEnvironment], Task, str]] = {
     "a ledger whose verifier is of no kind": (
         LEDGER,
         altered(RENT, verifier={"kind": "exactly"}),
-        "verifier.kind: is 'exactly'; it is one of expect_exactly, expect_only, python",
+        "verifier.kind: is 'exactly'; it must be one of expect_exactly, expect_only, python",
     ),
     "a ledger whose oracle stops early": (
         LEDGER,
         altered(RENT, oracle=(RENT.oracle or [])[:-1]),
-        "the oracle scores 0 and not 1",
+        "the oracle scores 0 instead of 1",
     ),
     "a ledger whose oracle pays too much": (
         LEDGER,
         altered(RENT, oracle=[OracleCall(tool_name="transfer", arguments={"source": 2, "target": 4, "amount": 10**8})]),
-        "the oracle scores 0 and not 1; call 1 (transfer) failed: account 2 has 120000 cents available",
+        "the oracle scores 0 instead of 1; call 1 (transfer) failed: account 2 has 120000 cents available",
     ),
     "a ledger whose oracle calls a tool that is not there": (
         LEDGER,
         altered(RENT, oracle=[OracleCall(tool_name="pay")]),
-        "the oracle scores 0 and not 1; call 1 (pay) failed: Unknown tool: 'pay'",
+        "the oracle scores 0 instead of 1; call 1 (pay) failed: Unknown tool: 'pay'",
     ),
     "a ledger that keeps what was done before": (
         EndlessBook,
@@ -304,18 +304,18 @@ CHEATABLE: dict[str, tuple[Callable[[], MCPEnvironment], Task, str]] = {
     "a workspace whose oracle does something else": (
         WORKSPACE,
         altered(CONTACT, oracle=[OracleCall(tool_name="write_file", arguments={"path": "x", "text": "y"})]),
-        "the oracle scores 0 and not 1",
+        "the oracle scores 0 instead of 1",
     ),
     "a maze that pays for walking": (OpenMaze, ROOMS, "random play (seed "),
-    "a maze that pays for nothing": (GenerousMaze, ROOMS, "doing nothing scores 0.1 and not 0"),
-    "a maze that does not heed its seed": (UnseededMaze, ROOMS, "the oracle scores 0 and not 1"),
+    "a maze that pays for nothing": (GenerousMaze, ROOMS, "doing nothing scores 0.1 instead of 0"),
+    "a maze that does not heed its seed": (UnseededMaze, ROOMS, "the oracle scores 0 instead of 1"),
     "a maze that pays for looking": (ShapedMaze, ROOMS, "random play (seed 0) returns "),
-    "a maze that scores nothing": (SilentMaze, ROOMS, "the oracle scores nothing (it is not scored) and not 1"),
+    "a maze that scores nothing": (SilentMaze, ROOMS, "the oracle scores nothing (it is not scored) instead of 1"),
     "a maze whose verifier breaks": (BrokenMaze, ROOMS, "doing nothing fails: "),
     "a maze whose oracle goes on after the end": (
         MAZE,
         altered(ROOMS, oracle=[*(ROOMS.oracle or ()), OracleCall(tool_name="look"), OracleCall(tool_name="look")]),
-        "the episode is over before the oracle's end; calls left: 2",
+        "the episode ends before the last call of the oracle; calls left: 2",
     ),
 }
 
@@ -445,7 +445,7 @@ def test_the_command_names_what_is_wrong_with_cheatable_tasks(tmp_path: Path, co
     status, out, _ = command(*arguments)
     assert status == 1 and "1 problem" in out
     assert f"{rows[0]['id']}\n  doing nothing scores 1, which is full" in out
-    assert f"{rows[1]['id']}\n  the oracle scores 0 and not 1" in out
+    assert f"{rows[1]['id']}\n  the oracle scores 0 instead of 1" in out
     assert out.endswith("3 tasks, 2 of them unsound; 1 without an oracle, so not known to be solvable\n")
     status, out, _ = command(*arguments, "--json")
     document = json.loads(out)

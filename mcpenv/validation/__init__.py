@@ -1,4 +1,4 @@
-"""Validation: whether tasks can be solved, and cannot be cheated, tried out on the environment itself.
+"""Validate that tasks can be solved and cannot be cheated, by trying them on the environment.
 
 ``mcpenv validate`` on the command line; in Python ``validate(Ledger, Ledger.tasks)``.
 """

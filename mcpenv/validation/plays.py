@@ -1,4 +1,4 @@
-"""Plays: one episode of a task, as somebody plays it, with what was seen and what it was worth."""
+"""Play one episode of a task with a player, and record observations and rewards."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from .random_player import RandomPlayer
 
 Call = tuple[str, dict[str, Any]]
 Calls = Generator[Call, Observation, None]
-"""The calls of an episode one by one; it is sent the observation of each."""
+"""A generator of the calls of an episode. It is sent the observation of each call."""
 Player = Callable[[MCPEnvironment, Observation], Calls]
-"""Plays an episode of an environment, from the observation of its reset on."""
+"""A function that plays an episode of an environment, given the observation of its reset."""
 
 
 @dataclass(slots=True)
 class Seen:
-    """What an orchestrator saw of a reset, a call or the end.
+    """The orchestrator's view of a reset, a call or the end.
 
     Attributes:
-        label: which one, for a reader.
-        data: the observation and its reward, without what is the framework's and new each time.
+        label: its name, for a reader.
+        data: the observation and its reward, without fields of the framework that are new each time.
     """
 
     label: str
@@ -38,17 +38,17 @@ class Seen:
 
 @dataclass(slots=True)
 class Play:
-    """One episode that was played.
+    """The record of one played episode.
 
     Attributes:
-        score: by what it counts as solved (`worth_of`); None if it was not scored.
+        score: the value that decides whether it is solved (`worth_of`); None if it was not scored.
         earned: the sum of its rewards; None if it was not scored.
-        said: why it was verified to be worth no more, as sentences.
-        steps: calls that were made.
-        seen: everything that was observed, in order.
-        world: what the reset left, if the environment names a world.
-        failed: calls of tools that came to nothing, as sentences.
-        error: what the environment's own code raised; the play ends with it.
+        said: the verifier's reasons for a lower value, as sentences.
+        steps: the number of calls.
+        seen: all observations, in order.
+        world: the world after the reset, if the environment sets one.
+        failed: failed tool calls, as sentences.
+        error: the error of the environment's own code, which ended the play.
     """
 
     score: float | None = None
@@ -62,7 +62,7 @@ class Play:
 
 
 def play(env: MCPEnvironment, task: Task, player: Player | None = None) -> Play:
-    """Play one episode of a task to its end; without a player nothing is done. ``env`` is reset first."""
+    """Play one episode of a task to its end, after a reset. Without a player, no call is made."""
     played = Play()
     try:
         observation = env.reset(task=task)
@@ -84,7 +84,7 @@ def play(env: MCPEnvironment, task: Task, player: Player | None = None) -> Play:
 
 
 def oracle(task: Task) -> Player:
-    """The player who makes the calls of a task's oracle."""
+    """Return a player that makes the calls of a task's oracle."""
 
     def calls(env: MCPEnvironment, observation: Observation) -> Calls:
         for call in task.oracle or ():
@@ -94,7 +94,7 @@ def oracle(task: Task) -> Player:
 
 
 def at_random(task: Task, seed: int, max_steps: int) -> Player:
-    """The player who calls tools at random, at most ``max_steps`` times."""
+    """Return a player that calls tools at random, at most ``max_steps`` times."""
 
     def calls(env: MCPEnvironment, observation: Observation) -> Calls:
         player = RandomPlayer(seed)
@@ -113,7 +113,7 @@ def at_random(task: Task, seed: int, max_steps: int) -> Player:
 
 
 def said(error: BaseException) -> str:
-    """An error with its cause, on one line."""
+    """Return an error and its cause on one line."""
     cause = error.__cause__
     text = f"{error}" if cause is None or str(cause) in str(error) else f"{error}: {type(cause).__name__}: {cause}"
     return " ".join(text.split())
@@ -133,7 +133,7 @@ def _make_calls(env: MCPEnvironment, calls: Calls, played: Play, observation: Ob
             elif isinstance(observation, CallToolObservation) and observation.result and observation.result.is_error:
                 played.failed.append(f"{label} failed: {' '.join(observation.result.text.split())}")
             call = calls.send(observation)
-    except StopIteration:  # it has no more
+    except StopIteration:  # there are no more calls
         pass
     return observation
 

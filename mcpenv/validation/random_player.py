@@ -1,4 +1,4 @@
-"""RandomPlayer: an agent that knows nothing, tries every tool, and repeats what it has read."""
+"""Define `RandomPlayer`, an agent that knows nothing, tries every tool, and repeats what it has read."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _MAX_WORDS = 500
 _MAX_LENGTH = 60
 _MAX_DEPTH = 8
 _OPTIONAL = 0.5
-"""How often an optional argument is given."""
+"""Probability of passing an optional argument."""
 _READ = 0.7
-"""How often a text or a number is one that was read before, if there is one."""
+"""Probability of using a text or a number that was read before, if there is one."""
 _INTEGER = re.compile(r"-?[0-9]{1,12}")
 _WORD = re.compile(r"[^\s\"'`,;:(){}\[\]<>]+")
 
 
 class RandomPlayer:
-    """Calls tools at random, with arguments that fit their schemas.
+    """An agent that calls tools at random, with arguments that fit their schemas.
 
-    What it has read in the prompt and in answers are its words: a task that can be solved by saying something that
-    stands there is solved by luck sooner than one would think.
+    It takes its words from the prompt and from answers. So it finds tasks that can be solved by repeating a text that
+    the agent is shown.
 
     Args:
-        seed: the same seed plays the same, if the environment does.
+        seed: the same seed gives the same play, if the environment is deterministic.
     """
 
     def __init__(self, seed: int) -> None:
@@ -39,7 +39,7 @@ class RandomPlayer:
         self._numbers: list[float] = []
 
     def read(self, data: Any) -> None:
-        """Take in plain data that an agent can see."""
+        """Collect the words and numbers of plain data that an agent can see."""
         if isinstance(data, dict):
             for key, value in data.items():
                 self.read(key)
@@ -53,7 +53,7 @@ class RandomPlayer:
             self._keep(self._numbers, data)
 
     def call(self, tools: list[Tool]) -> tuple[str, dict[str, Any]] | None:
-        """A tool and arguments for it; None if there is none to which some can be made."""
+        """Return a tool with arguments, or None if there is no tool for which arguments can be made."""
         for tool in self._random.sample(tools, len(tools)):
             arguments = self._arguments(tool.input_schema)
             if arguments is not None:
@@ -81,7 +81,7 @@ class RandomPlayer:
         return arguments_for(schema)
 
     def _value(self, schema: Any, root: dict[str, Any], depth: int) -> Any:
-        """A value for a schema. It may not fit one that asks for more than is known here."""
+        """Return a value for a schema. It may not fit a schema that uses unsupported features."""
         if not isinstance(schema, dict) or depth > _MAX_DEPTH:
             return self._text({})
         if "$ref" in schema:

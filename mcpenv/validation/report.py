@@ -1,4 +1,4 @@
-"""Reports: what was found out about each task."""
+"""Define the results of a validation."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from mcpenv_client.tasks import Task
 
 @dataclass(slots=True)
 class TaskReport:
-    """One task.
+    """The results for one task.
 
     Attributes:
         task: the task.
-        oracle: what its oracle scores; None if it has none, or it was not scored.
-        nothing: what doing nothing scores.
-        at_random: what each random play scores.
-        repeats: whether the same calls gave the same twice; None if that could not be tried.
-        problems: what is wrong, a sentence each; empty if nothing is.
+        oracle: the score of its oracle; None if it has none, or it was not scored.
+        nothing: the score of doing nothing.
+        at_random: the score of each random play.
+        repeats: True if the same calls gave the same results twice; None if that could not be tried.
+        problems: one sentence for each problem; empty if there is none.
     """
 
     task: Task
@@ -30,11 +30,11 @@ class TaskReport:
 
     @property
     def has_oracle(self) -> bool:
-        """Whether somebody wrote down how it is solved; if not, nobody has seen that it can be."""
+        """True if the task has an oracle. Without one, it is not known that the task can be solved."""
         return self.task.oracle is not None
 
     def to_plain(self) -> dict[str, Any]:
-        """As plain JSON data."""
+        """Return the report as plain JSON data."""
         return {
             "id": self.task.id,
             "split": self.task.split,
@@ -50,17 +50,17 @@ class TaskReport:
 
 @dataclass(slots=True)
 class Report:
-    """All tasks that were tried."""
+    """The results for all tasks."""
 
     tasks: list[TaskReport] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
-        """Whether no task has a problem."""
+        """True if no task has a problem."""
         return not any(task.problems for task in self.tasks)
 
     def to_plain(self) -> dict[str, Any]:
-        """As plain JSON data."""
+        """Return the report as plain JSON data."""
         return {
             "ok": self.ok,
             "tasks": [task.to_plain() for task in self.tasks],

@@ -1,4 +1,4 @@
-"""Validating tasks: the oracle scores full, doing nothing the floor, random play less than full, and two runs agree."""
+"""Check that the oracle scores full, doing nothing the floor, random play less than full, and that two runs agree."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def validate(
     max_steps: int = MAX_STEPS,
     on_report: Callable[[TaskReport], None] | None = None,
 ) -> Report:
-    """Try tasks out.
+    """Try tasks and report their problems.
 
     Args:
-        make: gives an instance of the environment. Two are used, so that what is done twice is done after another past.
-        tasks: which ones.
-        random_seeds: how often each is played at random.
-        max_steps: calls of a random play, at most.
+        make: returns an instance of the environment. Two are used, so that repeated plays run after different episodes.
+        tasks: the tasks.
+        random_seeds: the number of random plays of each task.
+        max_steps: maximum calls of a random play.
         on_report: called after each task.
     """
     report = Report()
@@ -45,7 +45,7 @@ def validate(
 
 
 class _Bench:
-    """An instance that is replaced when it broke."""
+    """An instance that is replaced after an error."""
 
     def __init__(self, make: Callable[[], MCPEnvironment]) -> None:
         self._make = make
@@ -60,7 +60,7 @@ class _Bench:
 
     @property
     def has_named_worlds(self) -> bool:
-        """Whether the environment has several worlds, by name."""
+        """True if the environment has several worlds, by name."""
         return self._env is not None and isinstance(self._env.world, Mapping)
 
     def play(self, task: Task, player: Player | None = None) -> Play:
@@ -77,7 +77,7 @@ class _Bench:
 
 
 class _Trial:
-    """One task, tried."""
+    """The trials of one task."""
 
     def __init__(self, task: Task, first: _Bench, second: _Bench, random_seeds: int, max_steps: int) -> None:
         self._task = task
@@ -90,13 +90,13 @@ class _Trial:
         self._earned_by_oracle: float | None = None
 
     def report(self) -> TaskReport:
-        """Try everything."""
+        """Run all trials."""
         solved = self._try_oracle() if self._report.has_oracle else None
         idle = self._try_nothing()
         if idle.error is not None and not idle.seen:
-            return self._report  # it cannot be reset, which is said
+            return self._report  # the reset failed, which is reported
         first_random = self._try_random()
-        # Once more, on the other instance: it has another past.
+        # Repeat on the other instance, which has run different episodes.
         again: list[tuple[str, Play, Player | None]] = [("doing nothing", idle, None)]
         if solved is not None:
             again.append(("the oracle", solved, oracle(self._task)))
@@ -114,12 +114,12 @@ class _Trial:
         if played.error is not None:
             self._problem(f"the oracle cannot be played: {played.error}{why}")
         elif not _is(played.score, self._full):
-            self._problem(f"the oracle scores {_shown(played.score)} and not {self._full:g}{why}")
+            self._problem(f"the oracle scores {_shown(played.score)} instead of {self._full:g}{why}")
         else:
             self._earned_by_oracle = played.earned
         left = len(self._task.oracle or ()) - played.steps
         if left and played.error is None:
-            self._problem(f"the episode is over before the oracle's end; calls left: {left}")
+            self._problem(f"the episode ends before the last call of the oracle; calls left: {left}")
         return played
 
     def _try_nothing(self) -> Play:
@@ -130,7 +130,7 @@ class _Trial:
         elif _reaches(played.score, self._full):
             self._problem(f"doing nothing scores {_shown(played.score)}, which is full")
         elif not _is(played.score, self._floor):
-            self._problem(f"doing nothing scores {_shown(played.score)} and not {self._floor:g}")
+            self._problem(f"doing nothing scores {_shown(played.score)} instead of {self._floor:g}")
         self._compare_earned("doing nothing", played)
         return played
 
@@ -148,20 +148,20 @@ class _Trial:
         return first
 
     def _compare_earned(self, what: str, played: Play) -> None:
-        """A return that reaches the oracle's, of an end that is worth less, is what a trained agent would find."""
+        """Report a return as high as the oracle's for an end of less value, which a trained agent would exploit."""
         best = self._earned_by_oracle
         if best is None or played.error is not None or _reaches(played.score, self._full):
             return
         if _reaches(played.earned, best):
-            self._problem(f"{what} returns {_shown(played.earned)}, and the oracle {best:g}")
+            self._problem(f"{what} returns {_shown(played.earned)}, not less than the oracle ({best:g})")
 
     def _player(self, seed: int) -> Player:
         return at_random(self._task, seed, self._max_steps)
 
     def _agrees(self, what: str, one: Play, other: Play) -> bool:
-        """Whether two plays of the same are the same; their first difference is a problem."""
+        """Return True if two plays of the same calls agree. Report their first difference."""
         if other.error is not None:
-            self._problem(f"{what} works once, and not twice: {other.error}")
+            self._problem(f"{what} works once, but fails the second time: {other.error}")
             return False
         ignore = (self._task.verifier or {}).get("ignore", ())
         worlds = Changes(one.world, other.world, ignore, named=self._first.has_named_worlds)
