@@ -252,7 +252,7 @@ def test_what_it_needs_and_what_else_cannot_come_along_is_said(counter: Path) ->
     (counter / "server" / "__init__.py").write_text("def helper():\n    pass\n")
     said = port(counter).could_not
     assert any("it needs chess>=1" in each for each in said)
-    assert any("a second module called words" in each for each in said)
+    assert any("a second module named words" in each for each in said)
     assert any("server/__init__.py: code of a package" in each for each in said)
 
 
@@ -276,13 +276,13 @@ def test_the_folder_itself_is_left_as_it_was(counter: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ({}, "has no openenv.yaml: it is no OpenEnv environment"),
+        ({}, "has no openenv.yaml, so it is not an OpenEnv environment"),
         ({"openenv.yaml": "name: x\n"}, "has no server/app.py, which openenv.yaml names"),
-        ({"openenv.yaml": "name: x\n", "server/app.py": "app = (\n"}, "server/app.py cannot be read"),
+        ({"openenv.yaml": "name: x\n", "server/app.py": "app = (\n"}, "server/app.py cannot be parsed"),
         ({"openenv.yaml": "name: x\napp: main:app\n", "main.py": "app = 1\n"}, "main.py calls none of create_app"),
         (
             {"openenv.yaml": "name: x\n", "server/app.py": "def make(): ...\napp = create_app(make, A, O)\n"},
-            "serves what a function makes",
+            "serves the result of a function",
         ),
         (
             {"openenv.yaml": "name: x\n", "server/app.py": "app = create_app(Away, A, O)\n"},
@@ -324,4 +324,4 @@ def test_without_a_python_that_has_openenv_run_says_which_variable_names_one(
         assert "this Python has no openenv" in capsys.readouterr().err
     monkeypatch.setenv("MCPENV_OPENENV", str(counter / "nowhere"))
     assert execute(("inspect", str(counter))) == 2
-    assert "which is no file; name a Python interpreter" in capsys.readouterr().err
+    assert "which is not a file. Set it to a Python interpreter" in capsys.readouterr().err

@@ -1,10 +1,9 @@
-"""OpenEnv's environments, served as they are: each runs in a process of the Python that has OpenEnv.
+"""Serve OpenEnv's environments unchanged. Each runs in a process of the Python that has OpenEnv installed.
 
-    target     what on the command line names one, and which Python has it
-    process    the process, as this side sees it
-    child      the same, as that side sees it: a program that imports OpenEnv and nothing of mcpenv
-    adapter    the environment class that stands for one
-    tasks      its Task API over HTTP
+    target     resolve what the command line names, and the Python that has OpenEnv
+    process    manage the process from this side
+    child      the program of the process, which imports OpenEnv and nothing of mcpenv
+    adapter    the environment class that represents an OpenEnv environment, and its Task API
 
 Decision: docs/decisions/005-openenv-in-a-process-of-its-own.md.
 """

@@ -1,4 +1,4 @@
-"""The class that stands for an OpenEnv environment: its tools, actions, rewards, state and tasks are that one's."""
+"""Represent an OpenEnv environment by a class: its tools, actions, rewards, state and tasks are forwarded."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from ..toolbox import BOTH_MODES, BoundTool
 from .process import OpenEnvProcess, OpenEnvRefusal
 
 ACT = "act"
-"""The tool by which agents take the actions of an environment that has no tools of its own."""
+"""The name of the tool for the actions of an environment that has no tools of its own."""
 
 _BLOCKS: TypeAdapter[list[ContentBlock]] = TypeAdapter(list[ContentBlock])
 
 
 class OpenEnvEnvironment(MCPEnvironment):
-    """Base of the classes that `adapted` makes."""
+    """The base of the classes that `adapted` makes."""
 
     process: ClassVar[OpenEnvProcess]
     described: ClassVar[Mapping[str, Any]]
@@ -61,7 +61,7 @@ class OpenEnvEnvironment(MCPEnvironment):
     @classmethod
     @asynccontextmanager
     async def lifespan(cls) -> AsyncIterator[OpenEnvProcess]:
-        """The process, which ends with the server."""
+        """Yield the process, which ends with the server."""
         try:
             yield cls.process
         finally:
@@ -73,51 +73,51 @@ class OpenEnvEnvironment(MCPEnvironment):
         return OpenEnvTasks(cls)
 
     async def reset(self, seed: int | None = None, episode_id: str | None = None, **options: Any) -> Observation:
-        """Reset that one; its episode has the same id as this one."""
+        """Reset the remote environment. Both episodes have the same id."""
         given = {"seed": seed, "episode_id": episode_id or self.episode_id, **options}
         takes = self.described["reset"]
         given = {name: value for name, value in given.items() if takes["any"] or name in takes["options"]}
         return _observation(await self._ask("reset", options=given))
 
     async def act(self, action: Action) -> Observation:
-        """Take one of its own actions."""
+        """Take one of the remote environment's own actions."""
         data = to_plain(action, "action")
         if not data.get("metadata"):
             data.pop("metadata", None)
         return _observation(await self._ask("act", data=data))
 
     def score(self, call: ToolCall, outcome: ToolOutcome) -> Any:
-        """What that one gave for the call."""
+        """Return the reward that the remote environment gave for the call."""
         reward, self._reward = self._reward, None
         return reward
 
     @property
     def state(self) -> State:
-        """Its state."""
+        """The state of the remote environment."""
         return self.state_type(**self._remote.request("state", instance=self._id).result())
 
     async def close(self) -> None:
-        """Close it."""
-        with suppress(SessionLost):  # it went with its process
+        """Close the remote environment."""
+        with suppress(SessionLost):  # the instance ended with its process
             await self._remote.ask("close", instance=self._id)
 
     def save_state(self) -> Any:
-        """None: its state is in another process, and OpenEnv has no way to ask for it.
+        """Raise: the state is in another process, and OpenEnv cannot export it.
 
         Raises:
             NotSupported: always.
         """
         raise NotSupported(
-            f"{type(self).__name__} cannot be held: an environment of OpenEnv's has its state in a process of its own; "
-            "write it as an environment of mcpenv (mcpenv import-openenv) to have snapshots"
+            f"{type(self).__name__} cannot be saved: an OpenEnv environment keeps its state in a process of its own. "
+            "Convert it to an mcpenv environment (mcpenv import-openenv) to use snapshots"
         )
 
     @classmethod
     async def ask_tasks(cls, method: str, *arguments: Any) -> Any:
-        """One answer of its Task API, from an instance made for it.
+        """Return one answer of the Task API, from an instance made for it.
 
         Raises:
-            OpenEnvRefusal: the environment has no such method (unsupported), or no such task (index).
+            OpenEnvRefusal: if the environment has no such method ("unsupported") or no such task ("index").
         """
         instance = uuid.uuid4().hex
         await cls.process.ask("make", instance=instance, settings={})
@@ -156,7 +156,7 @@ class OpenEnvEnvironment(MCPEnvironment):
         )
 
     async def _act_as_tool(self, arguments: dict[str, Any]) -> FastMCPResult:
-        """An own action as a tool: agents see the observation, and neither its reward nor its end nor its metadata."""
+        """Take an own action as a tool. Agents see the observation without reward, end and metadata."""
         answer = await self._ask("act", data=arguments)
         self._end_of_step(answer)
         fields = {name: value for name, value in answer["fields"].items() if name != "metadata"}
@@ -169,7 +169,7 @@ class OpenEnvEnvironment(MCPEnvironment):
 
 
 class SpecKind(ToolKind):
-    """A tool that is known by its schemas only; who runs it checks its arguments."""
+    """A tool that is known by its schemas only. The remote environment checks its arguments."""
 
     __slots__ = ()
 
@@ -197,15 +197,16 @@ class SpecKind(ToolKind):
         self.timeout_s, self.terminal = None, False
 
     def validate(self, arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments as one: the JSON object as it was sent."""
+        """Return the JSON object of arguments as one argument, unchecked."""
         return (arguments,), {}
 
 
 def adapted(process: OpenEnvProcess, described: Mapping[str, Any]) -> type[OpenEnvEnvironment]:
-    """The class that stands for what ``process`` hosts.
+    """Return the class that represents the environment of ``process``.
 
     Args:
-        described: what `OpenEnvProcess.describe` gave.
+        process: the process.
+        described: the result of `OpenEnvProcess.describe`.
     """
     action = described["action"]
     cls: type[OpenEnvEnvironment] = type(
@@ -237,14 +238,14 @@ def _action_class(action: Mapping[str, Any]) -> type[Action]:
 
 
 class _AnyAction(Action):
-    """An action whose fields the process checks."""
+    """An action whose fields are checked by the process."""
 
     model_config = ConfigDict(extra="allow")
 
 
 def _with_schema(base: type[Any], schema: Mapping[str, Any]) -> type[Any]:
-    """``base`` under the name and with the JSON Schema of the class that it stands for."""
-    # Pydantic knows nothing of definitions that it did not make.
+    """Return a subclass of ``base`` with the name and the JSON Schema of the remote class."""
+    # Pydantic does not resolve references to definitions that it did not make.
     whole = embedded(dict(schema))
 
     def of_the_other_side(cls: Any, core: Any, handler: Any) -> dict[str, Any]:
@@ -258,7 +259,7 @@ def _with_schema(base: type[Any], schema: Mapping[str, Any]) -> type[Any]:
 
 
 def _reset_options(takes: Mapping[str, Any]) -> ResetOptions:
-    """Reset options as its own signature has them; their values are for it to check."""
+    """Return reset options with the remote signature. The process checks their values."""
     kinds = inspect.Parameter
     parameters = [kinds("self", kinds.POSITIONAL_OR_KEYWORD)]
     for name, needed in takes["options"].items():
@@ -295,7 +296,7 @@ def _observation(answer: Mapping[str, Any]) -> Observation:
 
 
 def _for_agents(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """An action's schema without what is the orchestrator's."""
+    """Return the schema of an action without the field for the orchestrator."""
     properties = {name: value for name, value in schema.get("properties", {}).items() if name != "metadata"}
     return {**schema, "properties": properties}
 
@@ -304,7 +305,7 @@ _REFUSALS = {"unsupported": 501, "index": 400}
 
 
 class OpenEnvTasks:
-    """The answers of OpenEnv's Task API, each from an instance made for it."""
+    """The source of tasks that asks OpenEnv's Task API, with a new instance for each answer."""
 
     def __init__(self, environment_class: type[OpenEnvEnvironment]) -> None:
         self._cls = environment_class

@@ -1,9 +1,10 @@
-"""The other side of `process`: hosts the instances of one OpenEnv environment, in the Python that has OpenEnv.
+"""Host the instances of one OpenEnv environment, in the Python that has OpenEnv: the counterpart of `process`.
 
-Run as a program. It imports OpenEnv and nothing of mcpenv, which that Python need not have. Requests and replies are
-JSON objects, one a line, on what were its standard streams; what the environment prints goes to stderr.
+Run as a program. It imports OpenEnv and nothing of mcpenv, which that Python may not have. Requests and replies are
+JSON objects, one a line, on the original standard streams. Output of the environment goes to stderr.
 
-Every instance has a thread for sync code and one with an event loop for async code, so that none waits for another.
+Every instance has a thread for sync code and a thread with an event loop for async code, so that instances do not block
+each other.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# A program's folder comes first on the path; mcpenv's modules are not for the environment to find.
+# A program's folder is first on the path. The environment must not import mcpenv's modules from it.
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != HERE]
-# The web interface is of no use here, and takes seconds to import.
+# The web interface is not used here, and takes seconds to import.
 os.environ["ENABLE_WEB_INTERFACE"] = "false"
 
 import jsonschema  # type: ignore[import-untyped]  # noqa: E402
@@ -44,7 +45,7 @@ from pydantic import ValidationError  # noqa: E402
 from pydantic_core import to_jsonable_python  # noqa: E402
 
 NO_LIMIT_S = 86_400.0
-"""In place of OpenEnv's own deadline of 30 seconds: the deadline of a step is the server's to keep."""
+"""Replaces OpenEnv's own deadline of 30 seconds, because the server enforces the deadline of a step."""
 
 MODES = ("simulation", "production")
 TASK_METHODS = ("list_splits", "list_tasks", "num_tasks", "get_task", "get_task_range")
@@ -52,7 +53,7 @@ MCP_ACTIONS = (Action, CallToolAction, ListToolsAction)
 
 
 class Refusal(Exception):
-    """What was asked cannot be done; nothing of the author's failed."""
+    """The error that a request cannot be served, without a failure of user code."""
 
     def __init__(self, kind: str, message: str, errors: list[Any] | None = None) -> None:
         super().__init__(message)
@@ -65,13 +66,16 @@ class Refusal(Exception):
 
 @dataclasses.dataclass
 class Hosted:
-    """The environment that this process has.
+    """The environment that this process hosts.
 
     Attributes:
         factory: makes an instance.
-        cls: of what class.
+        cls: the class of the instances.
+        action_cls: the class of actions.
+        observation_cls: the class of observations.
+        state_cls: the class of the state.
         name: the author's name for it, if there is one.
-        manifest: what openenv.yaml says.
+        manifest: the content of openenv.yaml.
     """
 
     factory: Callable[..., Any]
@@ -83,7 +87,7 @@ class Hosted:
     manifest: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def describe(self) -> dict[str, Any]:
-        """What mcpenv needs to know before there is an instance."""
+        """Return the description that mcpenv needs before there is an instance."""
         manifest = self.manifest
         return {
             "class": self.cls.__name__,
@@ -102,11 +106,11 @@ class Hosted:
 
     @property
     def has_tools(self) -> bool:
-        """Whether agents act on it through tools."""
+        """True if agents act through tools."""
         return issubclass(self.cls, MCPEnvironment) or self.action_cls in (CallToolAction, ListToolsAction)
 
     def _action(self) -> dict[str, Any] | None:
-        """The environment's own actions, if it takes any."""
+        """Return a description of the environment's own actions, or None if it accepts none."""
         if self.action_cls in (CallToolAction, ListToolsAction) or (self.has_tools and self.action_cls is Action):
             return None
         schema = schema_of(self.action_cls)
@@ -126,7 +130,7 @@ class Hosted:
 
 
 def hosted(place: dict[str, Any]) -> Hosted:
-    """Load what the other side names: a ``folder`` with openenv.yaml, an ``attribute`` of a ``module`` or ``file``."""
+    """Load an environment: a ``folder`` with openenv.yaml, or an ``attribute`` of a ``module`` or ``file``."""
     servers = record_servers()
     if "folder" in place:
         return hosted_folder(place["folder"], place.get("attribute"), servers)
@@ -148,35 +152,35 @@ def hosted(place: dict[str, Any]) -> Hosted:
     if made is None:
         raise Refusal("target", f"there is no {place['attribute']!r} in {place.get('module') or place['file']}")
     if not callable(made) or (isinstance(made, type) and not issubclass(made, Environment)):
-        raise Refusal("target", f"{place['attribute']} is no OpenEnv environment and no factory of one")
+        raise Refusal("target", f"{place['attribute']} is neither an OpenEnv environment nor a factory of one")
     return of_factory(made)
 
 
 def hosted_folder(folder: str, attribute: str | None, servers: list[Hosted]) -> Hosted:
-    """The environment that the application of an OpenEnv folder serves."""
+    """Return the environment that the application of an OpenEnv folder serves."""
     with open(os.path.join(folder, "openenv.yaml"), encoding="utf-8") as file:
         manifest = yaml.safe_load(file)
     if not isinstance(manifest, dict):
-        raise Refusal("target", "openenv.yaml is no mapping")
+        raise Refusal("target", "openenv.yaml is not a mapping")
     app = str(manifest.get("app") or "server.app:app").partition(":")[0]
     sys.path.insert(0, folder)
     sys.path.append(os.path.dirname(folder))
     try:
         importlib.import_module(app)
     except ImportError:
-        # Its modules may import each other as parts of the package that the folder is.
+        # The folder may be a package whose modules import each other relatively.
         if not os.path.exists(os.path.join(folder, "__init__.py")):
             raise
         importlib.import_module(f"{os.path.basename(folder)}.{app}")
     found = [server for server in servers if attribute is None or server.cls.__name__ == attribute]
     if not found:
         known = ", ".join(server.cls.__name__ for server in servers) or "none"
-        raise Refusal("target", f"{app} makes no server of {attribute or 'an OpenEnv environment'} (of these: {known})")
+        raise Refusal("target", f"{app} creates no server of {attribute or 'an OpenEnv environment'} (it has: {known})")
     return dataclasses.replace(found[-1], manifest=manifest)
 
 
 def record_servers() -> list[Hosted]:
-    """A list that gets what every OpenEnv server is made of that is made from now on."""
+    """Patch OpenEnv's server class to record the environments of servers made later, and return the list of them."""
     servers: list[Hosted] = []
     make = HTTPEnvServer.__init__
 
@@ -200,7 +204,7 @@ def record_servers() -> list[Hosted]:
 
 
 def of_factory(factory: Callable[..., Any]) -> Hosted:
-    """An environment by its class or by what makes it; its actions and observations as its hints say."""
+    """Describe an environment by its class or factory; its actions and observations by type hints."""
     made: Any = factory
     while isinstance(made, functools.partial):
         made = made.func
@@ -215,7 +219,7 @@ def of_factory(factory: Callable[..., Any]) -> Hosted:
 
 
 def type_arguments(cls: type[Any]) -> tuple[Any, Any, Any]:
-    """Action, observation and state class: of ``Environment[A, O, S]``, or of step's hints."""
+    """Return the classes of action, observation and state, from ``Environment[A, O, S]`` or the hints of ``step``."""
     for base in [base for each in cls.__mro__ for base in vars(each).get("__orig_bases__", ())]:
         given = typing.get_args(base)
         if len(given) == 3 and all(isinstance(argument, type) for argument in given):
@@ -233,10 +237,10 @@ def type_arguments(cls: type[Any]) -> tuple[Any, Any, Any]:
 
 
 def overrides(cls: type[Any], asynchronous: str, synchronous: str) -> bool:
-    """Whether the author's word is the async method: the more derived of the two counts, the async one of one class.
+    """Return True if the most derived override is the async method; in one class the async method wins.
 
-    OpenEnv takes the async method whenever anybody wrote one, and so passes by a ``step`` that a subclass of its
-    MCPEnvironment wrote to count or to score.
+    OpenEnv calls the async method whenever there is one. So it bypasses a ``step`` that counts or scores in a subclass
+    of its MCPEnvironment.
     """
     for each in cls.__mro__:
         if each is Environment:
@@ -249,12 +253,12 @@ def overrides(cls: type[Any], asynchronous: str, synchronous: str) -> bool:
 
 
 def schema_of(model: Any) -> dict[str, Any]:
-    """The JSON Schema of a model; an open object where it has none."""
+    """Return the JSON Schema of a model, or an open object if it has none."""
     try:
         schema: dict[str, Any] = model.model_json_schema()
         json.dumps(schema)
         return schema
-    except Exception:  # noqa: BLE001 - pydantic's and the author's own, of many kinds
+    except Exception:  # noqa: BLE001 - pydantic and user code may raise anything
         traceback.print_exc()  # to the server's log
         return {"title": getattr(model, "__name__", "object"), "type": "object"}
 
@@ -263,7 +267,7 @@ def schema_of(model: Any) -> dict[str, Any]:
 
 
 class Instance:
-    """One environment, its two threads, and what is under way in it."""
+    """An environment, its two threads, and its running calls."""
 
     def __init__(self, environment: Hosted, settings: dict[str, Any]) -> None:
         self._hosted = environment
@@ -279,18 +283,18 @@ class Instance:
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
 
     async def make(self) -> dict[str, Any]:
-        """Construct; gives the tools of both modes."""
+        """Construct the environment and return the tools of both modes."""
         await self._construct()
         self._known = {mode: await self._tools(mode) for mode in MODES}
         return {"tools": self._known}
 
     @property
     def stuck(self) -> bool:
-        """Whether sync code still runs that nobody waits for any more."""
+        """True if sync code still runs although its call was cancelled."""
         return self._last is not None and not self._last.done()
 
     async def reset(self, options: dict[str, Any], mode: str) -> dict[str, Any]:
-        """Begin an episode; after a step that would not stop, in a new instance."""
+        """Start an episode; in a new instance if a cancelled step still runs."""
         if self.stuck:
             self._sync = ThreadPoolExecutor(max_workers=1)
             await self._let_go()
@@ -306,20 +310,20 @@ class Instance:
             return failure("tool_not_found", f"Unknown tool: {name!r}")
         misfit = misfit_of(arguments, tool["inputSchema"])
         if misfit is not None and name in self._mode_tools():
-            # OpenEnv would call the function with them as they are.
+            # OpenEnv would call the function with unchecked arguments.
             return failure("invalid_args", f"{name}: invalid arguments: {misfit}")
         action = CallToolAction(tool_name=name, arguments=arguments)
         observation = await self._step(action, {"timeout_s": NO_LIMIT_S})
         said = {"reward": to_plain(observation.reward), "done": bool(observation.done)}
         error = getattr(observation, "error", None)
         if error is not None:
-            # By what is known of the call, not by the words of the message, as OpenEnv does.
+            # Classify by the arguments, not by the text of the message as OpenEnv does.
             kind = "timeout" if error.error_type.value == "timeout" else "execution_error"
             return {**failure("invalid_args" if misfit is not None else kind, error.message), **said}
         return {"result": result_data(observation), **said}
 
     async def act(self, data: dict[str, Any], mode: str) -> dict[str, Any]:
-        """Take an action of the environment's own."""
+        """Take one of the environment's own actions."""
         try:
             action = deserialize_action(data, self._hosted.action_cls)
         except ValidationError as error:
@@ -329,12 +333,12 @@ class Instance:
         return observation_data(await self._step(action, {}))
 
     async def state(self) -> dict[str, Any]:
-        """The environment's state."""
+        """Return the environment's state."""
         state = await self._in_thread(lambda: self._env.state)
         return dict(to_plain(state.model_dump() if hasattr(state, "model_dump") else dict(state or {})))
 
     async def task(self, method: str, arguments: list[Any]) -> Any:
-        """One answer of the Task API."""
+        """Return one answer of the Task API."""
         try:
             answer = await self._in_thread(functools.partial(getattr(self._env, method), *arguments))
             return to_plain(await answer if inspect.isawaitable(answer) else answer)
@@ -344,7 +348,7 @@ class Instance:
             raise Refusal("index", f"{method}: there is no such task") from error
 
     async def close(self) -> None:
-        """Close the environment, and let its threads end."""
+        """Close the environment and end its threads."""
         try:
             if not self.stuck:
                 await self._let_go()
@@ -362,7 +366,7 @@ class Instance:
             rubric.register_forward_hook(self._count_score)
         session = getattr(self._env, "mcp_session", None)
         if callable(session) and overrides(type(self._env), "step_async", "step"):
-            # Held open as OpenEnv's server does; sync code brings a loop of its own, and opens it for each call.
+            # Keep it open as OpenEnv's server does. Sync code uses a loop of its own, and opens it for each call.
             started = self.loop.create_future()
             self._left = asyncio.Event()
             self._holding = asyncio.ensure_future(hold(session, started, self._left))
@@ -379,7 +383,7 @@ class Instance:
         observation = await self._run("step_async", "step", action, **options)
         rubric = getattr(self._env, "rubric", None)
         if rubric is not None and observation.reward is None and self._scored == scored:
-            # OpenEnv leaves tool calls to a rubric that nobody asks. Here it is asked, once.
+            # OpenEnv never calls the rubric for tool calls. Call it here, once.
             reward = await self._in_thread(functools.partial(rubric, action, observation))
             observation = observation.model_copy(
                 update={"reward": await reward if inspect.isawaitable(reward) else reward}
@@ -387,7 +391,7 @@ class Instance:
         return observation
 
     async def _run(self, asynchronous: str, synchronous: str, *args: Any, **options: Any) -> Any:
-        """Call the method that is the author's word, with as many of the options as it takes."""
+        """Call the method that `overrides` selects, with the options that it accepts."""
         is_async = overrides(type(self._env), asynchronous, synchronous)
         method = getattr(self._env, asynchronous if is_async else synchronous)
         parameters = inspect.signature(method).parameters
@@ -398,12 +402,12 @@ class Instance:
         return await self._in_thread(functools.partial(method, *args, **fit))
 
     async def _in_thread(self, fn: Callable[[], Any]) -> Any:
-        """Run sync code in its thread. It cannot be stopped: cancelled, this leaves the instance to the next reset."""
+        """Run sync code in its thread. As it cannot be stopped, the reset after a cancellation makes a new instance."""
         self._last = self._sync.submit(fn)
         return await asyncio.wrap_future(self._last)
 
     async def _tools(self, mode: str) -> list[dict[str, Any]]:
-        """The tools of a mode, under MCP's names."""
+        """Return the tools of a mode, with MCP's field names."""
         if not self._hosted.has_tools:
             return []
         if getattr(self._env, "mcp_client", None) is None:
@@ -420,7 +424,7 @@ class Instance:
         return [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools]
 
     def _mode_tools(self) -> dict[str, dict[str, Any]]:
-        """Functions by name and mode, of tools that OpenEnv keeps aside because they are of one mode."""
+        """Return functions by name and mode, of tools that OpenEnv stores separately because they have a mode."""
         kept: dict[str, dict[str, Any]] = getattr(self._env, "_mode_tools", {})
         return {name: functions for name, functions in kept.items() if None not in functions}
 
@@ -429,7 +433,7 @@ class Instance:
 
 
 async def hold(session: Callable[[], Any], started: asyncio.Future[None], left: asyncio.Event) -> None:
-    """Keep an environment's MCP session open; entered and left in the same task."""
+    """Keep an environment's MCP session open; it is entered and exited in the same task."""
     try:
         async with session():
             started.set_result(None)
@@ -444,19 +448,19 @@ async def hold(session: Callable[[], Any], started: asyncio.Future[None], left: 
 
 
 def to_plain(value: Any) -> Any:
-    """``value`` as JSON data."""
+    """Return ``value`` as JSON data."""
     return to_jsonable_python(value, fallback=listed, inf_nan_mode="constants")
 
 
 def listed(value: Any) -> Any:
-    """Arrays and tensors as lists."""
+    """Return arrays and tensors as lists."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"a {type(value).__name__} has no JSON form")
 
 
 def observation_data(observation: Any) -> dict[str, Any]:
-    """An observation: its own fields, and reward and done beside them."""
+    """Return the fields of an observation, with reward and done separate."""
     return {
         "fields": to_plain(observation.model_dump(exclude={"reward", "done"})),
         "reward": to_plain(observation.reward),
@@ -465,7 +469,7 @@ def observation_data(observation: Any) -> dict[str, Any]:
 
 
 def result_data(observation: Any) -> dict[str, Any]:
-    """What a tool call gave: MCP content and structured content."""
+    """Return the MCP content and structured content of a tool call."""
     if hasattr(observation, "result"):
         result = observation.result
     else:
@@ -490,12 +494,12 @@ def result_data(observation: Any) -> dict[str, Any]:
 
 
 def failure(kind: str, message: str) -> dict[str, Any]:
-    """A tool call without a result."""
+    """Return the data of a failed tool call."""
     return {"error": {"error_type": kind, "message": message}, "reward": None, "done": False}
 
 
 def misfit_of(arguments: dict[str, Any], schema: dict[str, Any]) -> str | None:
-    """Why arguments do not fit a tool's schema; None if they do."""
+    """Return why arguments do not fit a tool's schema, or None."""
     fault = next(iter(jsonschema.Draft202012Validator(schema).iter_errors(arguments)), None)
     if fault is None:
         return None
@@ -507,7 +511,7 @@ def misfit_of(arguments: dict[str, Any], schema: dict[str, Any]) -> str | None:
 
 
 class Host:
-    """Answers requests: one object a line in, one a line out."""
+    """Answer requests: one JSON object per line in, one per line out."""
 
     def __init__(self, out: Any) -> None:
         self._out = out
@@ -518,7 +522,7 @@ class Host:
         self._running: dict[int, tuple[Instance, asyncio.Task[Any]]] = {}
 
     def serve(self, lines: Any) -> None:
-        """Until there are no more requests; then every environment is closed."""
+        """Serve until there are no more requests, then close every environment."""
         for line in lines:
             request = json.loads(line)
             number, op = request.pop("id"), request.pop("op")
@@ -534,7 +538,7 @@ class Host:
         for each in closing:
             try:
                 each.result(10)
-            except Exception:  # noqa: BLE001 - the process ends; the rest is to be closed all the same
+            except Exception:  # noqa: BLE001 - close the other instances regardless
                 traceback.print_exc()
 
     def _describe(self, number: int, place: dict[str, Any]) -> None:
@@ -542,7 +546,7 @@ class Host:
             try:
                 self._hosted = hosted(place)
                 self._described = {"ok": self._hosted.describe()}
-            except BaseException as error:  # noqa: BLE001 - the author's module may raise anything
+            except BaseException as error:  # noqa: BLE001 - user code may raise anything
                 self._described = {"error": error_data(error)}
         self._reply(number, **self._described)
 
@@ -595,7 +599,7 @@ class Host:
 
 
 def error_data(error: BaseException) -> dict[str, Any]:
-    """An exception as the other side makes one of it again."""
+    """Return the data from which `process.error_of` makes the exception again."""
     if isinstance(error, Refusal):
         return {"kind": error.kind, "message": str(error), "errors": error.errors}
     return {
@@ -609,12 +613,12 @@ def error_data(error: BaseException) -> dict[str, Any]:
 def main() -> None:
     """Serve until stdin ends."""
     lines, out = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    # What the environment and its children read and print must not touch the protocol.
+    # The environment and its child processes must not read or write the streams of the protocol.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     Host(out).serve(lines)
     sys.stderr.flush()
-    os._exit(0)  # a thread of the author's that never returns must not keep the process
+    os._exit(0)  # a user thread that never returns must not keep the process alive
 
 
 if __name__ == "__main__":

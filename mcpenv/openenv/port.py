@@ -1,10 +1,10 @@
-"""Turning the folder of an OpenEnv environment into one of mcpenv's: read as text and syntax, never run.
+"""Convert the folder of an OpenEnv environment to mcpenv. Code is parsed, never run.
 
     server/app.py      names the environment's class, its actions, observations and state
-    their modules      are copied side by side, imports of OpenEnv's names made mcpenv's
+    their modules      are copied into one folder, with imports of OpenEnv's names replaced
     the class          becomes an MCPEnvironment: reset, tools, state and close stay as they are
 
-What has no counterpart is left as it stands, or left out, and said.
+Code without a counterpart is kept or omitted, and reported.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _NAMES = {
     "Tool": "Tool",
     "ToolErrorType": "ToolErrorType",
 }
-"""What OpenEnv's names are called here."""
+"""Names of OpenEnv and their counterparts in mcpenv."""
 
 _STEPS = ("step", "step_async", "_step_impl")
 _GONE = {
     "get_metadata": "name, version and description are EXPOSED_NAME, VERSION and the docstring",
-    "render_web": "there is no web page that would show it",
-    "web_actions": "there is no web page that would show it",
+    "render_web": "mcpenv has no web page to show it",
+    "web_actions": "mcpenv has no web page to show it",
 }
 _SERVERS = ("create_app", "create_fastapi_app", "create_web_interface_app", "HTTPEnvServer")
 _STEP_COUNT = re.compile(r"(\b\w*State\((?:[^()]|\([^()]*(?:\([^()]*\))?[^()]*\))*?),\s*step_count\s*=\s*0\b")
@@ -63,12 +63,12 @@ _NO_COUNTERPART = {
 
 @dataclass
 class Port:
-    """What came of it.
+    """The result of a conversion.
 
     Attributes:
-        environment: the class.
+        environment: the name of the class.
         files: the texts to write, by their names in the new folder.
-        could_not: what is to be done by hand, each with its place.
+        could_not: what must be done by hand, each with its place.
     """
 
     environment: str
@@ -77,10 +77,10 @@ class Port:
 
 
 def port(folder: Path) -> Port:
-    """Read an OpenEnv folder and make of it the files of an mcpenv environment.
+    """Read an OpenEnv folder and return the files of an mcpenv environment.
 
     Raises:
-        TargetError: it is no OpenEnv folder, or its server cannot be read.
+        TargetError: if it is not an OpenEnv folder, or its server cannot be parsed.
     """
     manifest = read_manifest(folder)
     app = folder / f"{manifest.get('app', 'server.app:app').partition(':')[0].replace('.', '/')}.py"
@@ -99,22 +99,22 @@ def port(folder: Path) -> Port:
     readme = folder / "README.md"
     if readme.is_file():
         text_of_readme = readme.read_text(encoding="utf-8", errors="replace")
-        # The front matter is for the place where OpenEnv's environments are kept.
+        # The front matter is for OpenEnv's hub.
         done.files["README.md"] = re.sub(r"\A---\n.*?\n---\n+", "", text_of_readme, flags=re.DOTALL)
     done.could_not += _needs(folder)
     return done
 
 
 def read_manifest(folder: Path) -> dict[str, str]:
-    """The plain ``key: value`` lines of openenv.yaml.
+    """Return the plain ``key: value`` lines of openenv.yaml.
 
     Raises:
-        TargetError: there is none.
+        TargetError: if there is none.
     """
     try:
         text = (folder / MANIFEST).read_text(encoding="utf-8")
     except OSError as error:
-        raise TargetError(str(folder), f"has no {MANIFEST}: it is no OpenEnv environment") from error
+        raise TargetError(str(folder), f"has no {MANIFEST}, so it is not an OpenEnv environment") from error
     found = re.findall(r"^([a-z_]+):[ \t]+([^\s#][^#\n]*?)[ \t]*(?:#.*)?$", text, re.MULTILINE)
     return {key: value.strip("\"'") for key, value in found}
 
@@ -132,7 +132,7 @@ class _Served:
     state: str | None
 
     def has_tools(self, text: str) -> bool:
-        """Whether the class, in this module, is one whose steps are tool calls."""
+        """Return True if the class, in this module, is one whose steps are tool calls."""
         return re.search(rf"^class {re.escape(self.environment)}\(MCPEnvironment\b", text, re.MULTILINE) is not None
 
 
@@ -142,7 +142,7 @@ def _served(folder: Path, app: Path) -> _Served:
     except OSError as error:
         raise TargetError(str(folder), f"has no {app.relative_to(folder)}, which openenv.yaml names") from error
     except SyntaxError as error:
-        raise TargetError(str(folder), f"{app.relative_to(folder)} cannot be read: {error.msg}") from error
+        raise TargetError(str(folder), f"{app.relative_to(folder)} cannot be parsed: {error.msg}") from error
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _called(node) in _SERVERS]
     if not calls:
         raise TargetError(str(folder), f"{app.relative_to(folder)} calls none of {', '.join(_SERVERS)}")
@@ -156,14 +156,16 @@ def _served(folder: Path, app: Path) -> _Served:
     environment = argument(0, "env")
     defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     if environment is None or environment in defined:
-        raise TargetError(str(folder), f"{app.relative_to(folder)} serves what a function makes; name the class there")
+        raise TargetError(
+            str(folder), f"{app.relative_to(folder)} serves the result of a function. Name the class there"
+        )
     return _Served(
         environment, argument(1, "action_cls"), argument(2, "observation_cls"), _identifier(named, "state_cls")
     )
 
 
 def _identifier(named: dict[str | None, ast.expr], name: str) -> str | None:
-    """The identifier that a keyword argument is."""
+    """Return the identifier that is passed as a keyword argument, or None."""
     value = named.get(name)
     return value.id if isinstance(value, ast.Name) else None
 
@@ -179,7 +181,7 @@ def _called(call: ast.Call) -> str:
 
 
 class _Modules:
-    """The modules of the folder that come along, flat: by their own names, without their packages."""
+    """The modules of the folder that are copied, flat: by their own names, without their packages."""
 
     def __init__(self, folder: Path, app: Path) -> None:
         self.folder = folder
@@ -191,21 +193,21 @@ class _Modules:
                 continue
             if inner.name == "__init__.py":
                 if _has_code(file):
-                    self.could_not.append(f"{inner}: code of a package, which the new folder is not")
+                    self.could_not.append(f"{inner}: code of a package; the new folder is not a package")
             elif file.stem in self.names.values():
-                self.could_not.append(f"{inner}: a second module called {file.stem}; rename it, and import it")
+                self.could_not.append(f"{inner}: a second module named {file.stem}; rename it, and import it")
             else:
                 self.names[file] = file.stem
 
     def defining(self, name: str) -> Path | None:
-        """The module that has a class."""
+        """Return the module that defines a class."""
         for file in self.names:
             if re.search(rf"^class {re.escape(name)}\b", file.read_text(encoding="utf-8"), re.MULTILINE):
                 return file
         return None
 
     def module_of(self, module: str | None, level: int) -> str | None:
-        """The flat name of what an import inside the folder names; None if it names something else."""
+        """Return the flat name of an imported module of the folder; None for other modules."""
         last = (module or "").rpartition(".")[2]
         first = (module or "").partition(".")[0]
         inside = level > 0 or first in (self.folder.name, "server", "models") or first in self.names.values()
@@ -223,7 +225,7 @@ def _has_code(file: Path) -> bool:
 
 
 def _needs(folder: Path) -> Iterator[str]:
-    """Further distributions that its pyproject.toml asks for."""
+    """Yield further dependencies of its pyproject.toml."""
     try:
         text = (folder / "pyproject.toml").read_text(encoding="utf-8")
     except OSError:
@@ -239,13 +241,13 @@ def _needs(folder: Path) -> Iterator[str]:
 
 
 class _Rewrite:
-    """One module, changed at the lines where it must be; everything else stays as its author wrote it."""
+    """A module that is changed only in the lines that must change."""
 
     def __init__(
         self, file: Path, text: str, modules: _Modules, done: Port, served: _Served | None, manifest: dict[str, str]
     ) -> None:
         self._place = str(file.relative_to(modules.folder))
-        # The framework counts, where the state does not say that it does.
+        # The framework counts steps, so the state must not set step_count.
         self._text = _STEP_COUNT.sub(r"\1", text) if served is not None and served.has_tools(text) else text
         self._modules = modules
         self._done = done
@@ -255,7 +257,7 @@ class _Rewrite:
         self._renamed: dict[str, str] = {}
 
     def rewritten(self) -> str:
-        """The new text."""
+        """Return the new text."""
         tree = ast.parse(self._text)
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom):
@@ -339,7 +341,7 @@ class _Rewrite:
                 self._drop(methods["reset"])
 
     def _settings(self, node: ast.ClassDef, with_tools: bool) -> None:
-        """Class attributes after the docstring: names, and what it takes and gives."""
+        """Insert class attributes after the docstring: names, and the types of actions, observations and state."""
         assert self._served is not None
         served = self._served
         lines = [f"    EXPOSED_NAME = {json.dumps(self._manifest.get('name', node.name))}"]
@@ -356,7 +358,7 @@ class _Rewrite:
         self._edits.append((at, at, "\n" + "\n".join(lines) + "\n"))
 
     def _own_step(self, methods: dict[str, ast.FunctionDef | ast.AsyncFunctionDef]) -> None:
-        """An environment without tools: its step is `act`."""
+        """Convert an environment without tools: its step becomes `act`."""
         if "step_async" in methods:
             self._rename(methods["step_async"], "act")
             if "step" in methods:
@@ -379,7 +381,7 @@ class _Rewrite:
         self._edits.append((begin, end, ""))
 
     def _line(self, node: ast.ImportFrom, text: str) -> None:
-        # Inside a block something must stand.
+        # A block must not be empty.
         said = text or ("pass" if node.col_offset else "")
         line = f"{' ' * node.col_offset}{said}\n" if said else ""
         self._edits.append((node.lineno - 1, node.end_lineno or node.lineno, line))
@@ -413,9 +415,9 @@ def _listed(names: list[ast.alias]) -> str:
 
 
 def _only_counts(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a step does nothing but count and call OpenEnv's own, or refuse what is no tool call.
+    """Return True if a step only counts and calls OpenEnv's own, or only refuses other actions.
 
-    Whatever else it does may be what earns a reward or ends an episode: a person has to look at it.
+    Any other code may give rewards or end episodes, so a person has to look at it.
     """
     body = [node for node in method.body if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))]
     if method.name == "_step_impl":
@@ -424,7 +426,7 @@ def _only_counts(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def _refuses(node: ast.stmt) -> bool:
-    """``raise ...``, or the return of an observation that says nothing of reward and end."""
+    """Match ``raise ...``, or the return of an observation without reward and end."""
     if isinstance(node, ast.Raise | ast.Pass):
         return True
     call = node.value if isinstance(node, ast.Return) else None
@@ -436,7 +438,7 @@ def _refuses(node: ast.stmt) -> bool:
 
 
 def _counts_a_step(node: ast.stmt) -> bool:
-    """``self._state.step_count += 1``."""
+    """Match ``self._state.step_count += 1``."""
     return (
         isinstance(node, ast.AugAssign)
         and isinstance(node.op, ast.Add)
@@ -448,7 +450,7 @@ def _counts_a_step(node: ast.stmt) -> bool:
 
 
 def _returns_super(node: ast.stmt, name: str) -> bool:
-    """``return super().step(...)``, or the same awaited, and nothing around it."""
+    """Match ``return super().step(...)``, or the same awaited, and nothing else."""
     value = node.value if isinstance(node, ast.Return) else None
     if isinstance(value, ast.Await):
         value = value.value

@@ -1,6 +1,6 @@
-"""The process that hosts an OpenEnv environment, as this side sees it: requests out, replies in, a JSON object a line.
+"""Manage the process that hosts an OpenEnv environment: write requests, read replies, one JSON object a line.
 
-Works from threads and from any event loop: a request is a `concurrent.futures.Future`.
+It works from threads and from any event loop, because a request is a `concurrent.futures.Future`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STOP_TIMEOUT_S = 15.0
 
 
 class OpenEnvRefusal(McpenvError):
-    """The process cannot do what it was asked; ``kind`` says which: target, unsupported, index."""
+    """The error that the process cannot serve a request; ``kind`` is "target", "unsupported" or "index"."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(kind, message)
@@ -39,12 +39,12 @@ class OpenEnvRefusal(McpenvError):
 
 
 class OpenEnvProcess:
-    """A process of the Python that has OpenEnv. Started when an environment is asked for; any thread may ask.
+    """A process of the Python that has OpenEnv. It starts on demand. Safe to use from any thread.
 
     Args:
         python: the interpreter.
-        place: what it is to load, as `child.hosted` takes it.
-        folder: its working directory, None for this process's.
+        place: the environment to load, as `child.hosted` accepts it.
+        folder: its working directory; None for the current one.
     """
 
     def __init__(self, python: Path, place: Mapping[str, Any], folder: Path | None) -> None:
@@ -57,26 +57,26 @@ class OpenEnvProcess:
 
     @property
     def pid(self) -> int | None:
-        """The number of the process that runs now, if one does."""
+        """The id of the running process, or None."""
         running = self._running
         return None if running is None or running.ended else running.process.pid
 
     def describe(self) -> dict[str, Any]:
-        """What the environment is; blocks while OpenEnv is imported, which takes seconds.
+        """Return the description of the environment. Blocks while OpenEnv is imported, which takes seconds.
 
         Raises:
-            OpenEnvRefusal: no environment is found there.
+            OpenEnvRefusal: if no environment is found there.
             Exception: of the type that loading it raised.
         """
         described: dict[str, Any] = self.request("describe", place=self._place).result()
         return described
 
     def request(self, op: str, **fields: Any) -> Future[Any]:
-        """Ask; the future has the answer, or what `error_of` makes of a refusal."""
+        """Send a request and return a future of the answer. An error becomes the exception of `error_of`."""
         return self._send(op, fields)[1]
 
     async def ask(self, op: str, **fields: Any) -> Any:
-        """Ask and wait. Cancelling it cancels what runs there, as far as it can be."""
+        """Send a request and await the answer. Cancelling it cancels the request in the process, if possible."""
         number, future = self._send(op, fields)
         try:
             return await asyncio.wrap_future(future)
@@ -85,7 +85,7 @@ class OpenEnvProcess:
             raise
 
     def stop(self) -> None:
-        """End the process: its environments are closed, then it exits; it is killed if that takes too long."""
+        """Close the environments and end the process. It is killed after a timeout."""
         with self._mutex:
             running, self._running = self._running, None
         if running is not None:
@@ -108,7 +108,7 @@ class OpenEnvProcess:
 
 
 class _Running:
-    """One process, from its start to its end. Nobody waits while something is written to it."""
+    """A process, from its start to its end. Callers do not block on writing to it."""
 
     def __init__(self, python: Path, folder: Path | None) -> None:
         self.process = subprocess.Popen(
@@ -127,7 +127,7 @@ class _Running:
             if self.ended:
                 future.set_exception(_lost())
                 return future
-            if request["op"] != "cancel":  # which has no answer
+            if request["op"] != "cancel":  # a cancel request has no answer
                 self._waiting[number] = future
             self._lines.put(json.dumps({"id": number, **request}).encode() + b"\n")
         return future
@@ -137,13 +137,13 @@ class _Running:
         try:
             self.process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            logger.warning("an OpenEnv environment would not close; its process is killed")
+            logger.warning("an OpenEnv environment did not close in time; killing its process")
             self.process.kill()
             self.process.wait()
 
     def _write(self) -> None:
         assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # whoever waits is told by the end of the replies
+        with contextlib.suppress(BrokenPipeError):  # the end of the replies fails all pending requests
             with self.process.stdin as requests:
                 while (line := self._lines.get()) is not None:
                     requests.write(line)
@@ -176,7 +176,7 @@ def _lost() -> SessionLost:
 
 
 def error_of(error: Mapping[str, Any]) -> Exception:
-    """The exception for an error of the process: of the author's type by name, or what the framework has for it."""
+    """Return the exception for an error of the process, with the name of the original type if user code raised it."""
     kind, message = error["kind"], str(error["message"])
     if kind == "raised":
         raised: Exception = type(str(error["type"]), (Exception,), {})(message)

@@ -1,4 +1,4 @@
-"""What names an OpenEnv environment on the command line, and which Python has OpenEnv."""
+"""Resolve the OpenEnv environment that the command line names, and the Python that has OpenEnv."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .adapter import OpenEnvEnvironment, adapted
 from .process import OpenEnvProcess
 
 PYTHON_VARIABLE = "MCPENV_OPENENV"
-"""The environment variable that names the Python interpreter that has OpenEnv."""
+"""The environment variable with the path of the Python interpreter that has OpenEnv."""
 
 MANIFEST = "openenv.yaml"
 """The file that makes a folder an OpenEnv environment."""
@@ -25,20 +25,21 @@ _PACKAGES = ("openenv", "openenv_core")
 
 
 def load_folder(target: str, folder: Path, attribute: str | None) -> type[OpenEnvEnvironment]:
-    """The class that stands for the environment of an OpenEnv folder.
+    """Return the class that represents the environment of an OpenEnv folder.
 
     Args:
-        target: as the user wrote it.
+        target: the target as the user wrote it.
+        folder: the folder.
         attribute: the name of the environment's class, if its application serves several.
 
     Raises:
-        TargetError: no Python has OpenEnv, or the environment does not load.
+        TargetError: if no Python has OpenEnv, or the environment cannot be loaded.
     """
     return _load(target, {"folder": str(folder), "attribute": attribute}, folder)
 
 
 def load_attribute(target: str, module: str, file: Path | None, attribute: str) -> type[OpenEnvEnvironment]:
-    """The class that stands for an OpenEnv class, or for what a factory makes.
+    """Return the class that represents an OpenEnv class, or the result of a factory.
 
     Raises:
         TargetError: as `load_folder`.
@@ -48,32 +49,34 @@ def load_attribute(target: str, module: str, file: Path | None, attribute: str) 
 
 
 def needs_openenv(error: BaseException | None) -> bool:
-    """Whether a module could not be loaded because it imports OpenEnv, which this Python does not have."""
+    """Return True if a module could not be loaded because it imports OpenEnv, which this Python does not have."""
     return isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _PACKAGES
 
 
 def is_openenvs(made: Any) -> bool:
-    """Whether something is a class of OpenEnv's, in a Python that has it beside mcpenv."""
+    """Return True if ``made`` is an OpenEnv class, in a Python that has both OpenEnv and mcpenv."""
     interfaces = sys.modules.get("openenv.core.env_server.interfaces")
     return interfaces is not None and isinstance(made, type) and issubclass(made, interfaces.Environment)
 
 
 def has_openenv_elsewhere() -> bool:
-    """Whether the user says which Python has OpenEnv; what is installed there is not installed here."""
+    """Return True if the user names another Python that has OpenEnv, whose packages are not installed here."""
     return bool(os.environ.get(PYTHON_VARIABLE))
 
 
 def python_of(target: str, folder: Path | None) -> Path:
-    """The interpreter that has OpenEnv: the one that is named, the folder's own virtual environment's, or this one.
+    """Return the interpreter that has OpenEnv: the named one, that of the folder's virtual environment, or this one.
 
     Raises:
-        TargetError: none has.
+        TargetError: if none has it.
     """
     named = os.environ.get(PYTHON_VARIABLE)
     if named:
         path = Path(os.path.abspath(Path(named).expanduser()))
         if not path.is_file():
-            raise TargetError(target, f"{PYTHON_VARIABLE} is {named}, which is no file; name a Python interpreter")
+            raise TargetError(
+                target, f"{PYTHON_VARIABLE} is {named}, which is not a file. Set it to a Python interpreter"
+            )
         return path
     for python in (".venv/bin/python", ".venv/Scripts/python.exe"):
         if folder is not None and (folder / python).is_file():
@@ -82,8 +85,8 @@ def python_of(target: str, folder: Path | None) -> Path:
         return Path(sys.executable)
     raise TargetError(
         target,
-        "is an OpenEnv environment, and this Python has no openenv; install it into a virtual environment of its own "
-        f"and name that one's interpreter in {PYTHON_VARIABLE}",
+        "is an OpenEnv environment, and this Python has no openenv. Install it into a virtual environment of its own, "
+        f"and set {PYTHON_VARIABLE} to the interpreter of that environment",
     )
 
 
@@ -94,7 +97,7 @@ def _load(target: str, place: Mapping[str, Any], folder: Path | None) -> type[Op
     except McpenvError as error:
         process.stop()
         raise TargetError(target, str(error)) from error
-    except Exception as error:  # of the type that loading the author's code raised over there
+    except Exception as error:  # of the type that user code raised in the process
         process.stop()
         raise TargetError(target, f"cannot be loaded: {type(error).__name__}: {error}") from error
     return adapted(process, described)

@@ -387,9 +387,9 @@ def test_a_class_of_an_installed_package_is_named_as_any_other(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("manifest", "app", "said"),
     [
-        ("- no mapping", "", "openenv.yaml is no mapping"),
+        ("- no mapping", "", "openenv.yaml is not a mapping"),
         ("name: x", "import missing_module", "cannot be loaded: ModuleNotFoundError: No module named 'missing_module'"),
-        ("name: x", "app = None", "server.app makes no server of an OpenEnv environment"),
+        ("name: x", "app = None", "server.app creates no server of an OpenEnv environment"),
         ("name: x", "raise SystemExit(3)", "cannot be loaded: SystemExit: 3"),
     ],
 )
