@@ -326,7 +326,7 @@ def test_a_connection_that_no_world_names_is_refused_and_what_to_do() -> None:
 @pytest.mark.parametrize(("how", "name"), [("list", "items"), ("nonlocal", "total")])
 def test_a_tool_that_remembers_in_a_variable_is_named(how: str, name: str) -> None:
     env = begun(Hiding(how))
-    with pytest.raises(NotSupported, match=f"its tool 'add' remembers something in the variable '{name}'"):
+    with pytest.raises(NotSupported, match=f"its tool 'add' keeps state in the variable '{name}'"):
         env.snapshot()
 
 
@@ -428,7 +428,7 @@ def test_another_class_and_another_version_are_refused() -> None:
         VERSION = "2"
 
     held = begun(Plain()).snapshot()
-    with pytest.raises(Misuse, match="snapshot_worlds:Plain cannot be restored in a snapshot_worlds:Ledger"):
+    with pytest.raises(Misuse, match="snapshot_worlds:Plain cannot be restored in snapshot_worlds:Ledger"):
         Ledger().restore(held)
     newer = begun(Newer()).snapshot()
     Newer.VERSION = "3"
@@ -652,7 +652,7 @@ def test_a_tool_of_the_course_of_the_episode_has_to_be_registered_again_for_a_fo
     env.remove_tool("bloom")
     env.restore(held)
     assert call(env, "bloom") == "bloomed"
-    with pytest.raises(NotSupported, match="'bloom' was registered in the course of the episode"):
+    with pytest.raises(NotSupported, match="'bloom' was registered during the episode"):
         env.fork(held)
     knowing = begun(Knows())
     call(knowing, "grow")

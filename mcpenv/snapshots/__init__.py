@@ -1,4 +1,4 @@
-"""Snapshots: episodes held as they stand after a step, restored and forked."""
+"""Snapshot episodes after a step, restore them and fork them."""
 
 from __future__ import annotations
 

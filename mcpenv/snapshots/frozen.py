@@ -1,4 +1,4 @@
-"""Frozen: the author's objects as bytes, by pickle, with what belongs to the instance named in the place of a copy."""
+"""Pickle the author's objects. Objects that belong to the instance are stored by name instead of being copied."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ..failures import own_words
 from .known import CONTAINERS, Known
 
 MAX_DEPTH = 6
-"""How far down the one part is looked for that cannot be frozen."""
+"""Maximum depth of the search for the part that cannot be pickled."""
 
 
 class CannotFreeze(Exception):
-    """A part that has no frozen form.
+    """The error that a part cannot be pickled.
 
     Attributes:
-        path: where it stands, as in ``.game.lock``.
-        reason: what pickle said of it.
+        path: the location of the part, such as ``.game.lock``.
+        reason: the text of pickle's error.
         part: the part.
     """
 
@@ -33,14 +33,14 @@ class CannotFreeze(Exception):
 
 
 class CannotThaw(Exception):
-    """Bytes that this instance cannot make objects of: it lacks something that they name, or code has changed."""
+    """The error that bytes cannot be loaded in this instance: it lacks an object that they name, or code changed."""
 
 
 def freeze(parts: Mapping[str, Any], known: Known) -> bytes:
-    """The parts as bytes; what they share is shared again when they are thawed.
+    """Return the parts as bytes. Objects that parts share are shared again after `thaw`.
 
     Raises:
-        CannotFreeze: naming the part, as deep down as can be told.
+        CannotFreeze: with the part, as deep as it can be located.
     """
     try:
         return _frozen(parts, known)
@@ -50,10 +50,10 @@ def freeze(parts: Mapping[str, Any], known: Known) -> bytes:
 
 
 def thaw(data: bytes, known: Known) -> dict[str, Any]:
-    """The parts that were frozen.
+    """Return the parts that were frozen.
 
     Raises:
-        CannotThaw: what they name is not there.
+        CannotThaw: if an object that they name does not exist.
     """
     try:
         parts: dict[str, Any] = _Thawing(io.BytesIO(data), known).load()
@@ -63,7 +63,7 @@ def thaw(data: bytes, known: Known) -> dict[str, Any]:
 
 
 class PlaceText:
-    """A text that is a path in one of the instance's places: a text again when it is thawed."""
+    """A path as text, in one of the instance's places. It is loaded as text again."""
 
     def __init__(self, name: str, way: str) -> None:
         self.name = name
@@ -74,7 +74,7 @@ class PlaceText:
 
 
 def with_places(value: Any, known: Known) -> Any:
-    """``value``, to be frozen by way of its place if it is a path in the form of a text."""
+    """Return a `PlaceText` if ``value`` is a text with a path in a known place, else return ``value``."""
     if type(value) is not str or not PurePath(value).is_absolute():
         return value
     place = known.place_of(PurePath(value))
@@ -82,17 +82,17 @@ def with_places(value: Any, known: Known) -> Any:
 
 
 def known_object(name: str) -> object:
-    """Stands in frozen bytes for `Known.object_of`."""
+    """Stand for `Known.object_of` in pickled bytes."""
     raise NotImplementedError
 
 
 def place_path(name: str, way: str) -> Path:
-    """Stands in frozen bytes for `Known.path_of`."""
+    """Stand for `Known.path_of` in pickled bytes."""
     raise NotImplementedError
 
 
 def place_text(name: str, way: str) -> str:
-    """Stands in frozen bytes for `Known.path_of`, as a text."""
+    """Stand for `Known.path_of`, as text, in pickled bytes."""
     raise NotImplementedError
 
 
@@ -102,12 +102,12 @@ class _Freezing(pickle.Pickler):
         self._known = known
 
     def reducer_override(self, value: Any) -> Any:
-        """Asked of all but plain data, which keeps this fast."""
+        """Reduce known objects and places. Pickle does not call this for plain data, which keeps it fast."""
         name = self._known.name_of(value)
         if name is not None:
             return known_object, (name,)
         if isinstance(value, tempfile.TemporaryDirectory):
-            raise pickle.PicklingError("a temporary folder cannot be copied; a FilesWorld holds what is in one")
+            raise pickle.PicklingError("a temporary folder cannot be copied. Use a FilesWorld for its content")
         if isinstance(value, PurePath):
             place = self._known.place_of(value)
             if place is not None:
@@ -116,10 +116,10 @@ class _Freezing(pickle.Pickler):
 
 
 class _FreezingContainers(_Freezing):
-    """The same where known objects are plain containers, which are plain data to pickle: it asks of every object."""
+    """A pickler for known objects that are plain containers. It is slower, as `persistent_id` sees every object."""
 
     def persistent_id(self, value: Any) -> str | None:
-        """The name of a known container."""
+        """Return the name of a known container, or None."""
         return self._known.name_of(value) if type(value) in CONTAINERS else None
 
 
@@ -134,11 +134,11 @@ class _Thawing(pickle.Unpickler):
         }
 
     def persistent_load(self, name: str) -> object:
-        """The known container of that name."""
+        """Return the known container with that name."""
         return self._known.object_of(name)
 
     def find_class(self, module: str, name: str) -> Any:
-        """What a name in the bytes stands for."""
+        """Return the object that a name in the bytes stands for."""
         stand_in = self._stand_ins.get((module, name))
         return super().find_class(module, name) if stand_in is None else stand_in
 
@@ -150,11 +150,11 @@ def _frozen(value: Any, known: Known) -> bytes:
 
 
 def _culprit(value: Any, known: Known, depth: int) -> tuple[str, Exception, Any] | None:
-    """Where the first part is that cannot be frozen, why, and the part; None if each of them can."""
+    """Return location, error and value of the first part that cannot be pickled; None if each part can."""
     for step, part in _parts_of(value):
         try:
             _frozen(part, known)
-        except Exception as error:  # noqa: BLE001 - objects of the author's, whose pickling may raise anything
+        except Exception as error:  # noqa: BLE001 - pickling the author's objects may raise anything
             deeper = _culprit(part, known, depth - 1) if depth > 1 else None
             return (step, error, part) if deeper is None else (step + deeper[0], *deeper[1:])
     return None

@@ -1,7 +1,7 @@
-"""Hidden state: what tools remember outside the environment's attributes, where a snapshot would miss it.
+"""Find state that tools keep outside the environment's attributes, where a snapshot would miss it.
 
-A tool is a closure; a variable of the function that registered it may hold a list, or be set by ``nonlocal``. Restored
-attributes would not be what such a tool works on, so it is found and named before anything is held.
+A tool is a closure. A variable of the function that registered it may be a list, or be set by ``nonlocal``. Restoring
+attributes would not restore such a variable. So it is found and reported before a snapshot is taken.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _FIXED = (
     decimal.Decimal,
     logging.Logger,
 )
-"""Types whose objects do not change."""
+"""Types whose objects are immutable."""
 
 
 def hidden_state(fn: Callable[..., Any], known: Known) -> str | None:
-    """What a tool remembers that no attribute of the environment has, in words; None if there is nothing."""
+    """Return a description of the state that a tool keeps outside the environment's attributes, or None."""
     return next(_found(fn, known, set()), None)
 
 
@@ -73,7 +73,7 @@ def _in_closure(fn: types.FunctionType, known: Known, seen: set[int]) -> Iterato
         try:
             value = cell.cell_contents
         except ValueError:
-            continue  # not set yet: nothing is remembered there
+            continue  # the variable is not set, so it has no state
         if isinstance(value, types.FunctionType | types.MethodType | functools.partial):
             yield from _found(value, known, seen)
         elif name in rebound or not _is_fixed(value, known):
@@ -95,7 +95,7 @@ def _is_fixed(value: Any, known: Known) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _rebound(code: types.CodeType) -> frozenset[str]:
-    """Variables from outside that the code sets (``nonlocal``), in functions within it too."""
+    """Return the free variables that the code sets (``nonlocal``), also in nested functions."""
     found = {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_DEREF"}
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):

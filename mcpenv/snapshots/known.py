@@ -1,7 +1,7 @@
-"""Known objects: what belongs to an instance, so that a snapshot names it instead of copying it.
+"""List the objects that belong to an instance, so that a snapshot stores their names instead of copies.
 
-The environment itself, its worlds and what they hold (a connection), what all sessions share, the rubrics and what they
-were given. In another instance the same names stand for that one's own.
+These are: the environment itself, its worlds and the objects that they hold (a connection), the value that all sessions
+share, the rubrics and their arguments. In another instance the same names refer to that instance's objects.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 
 PLAIN = (str, bytes, int, float, complex, bool, type(None))
-"""Types whose objects have no identity of their own."""
+"""Types whose objects have no identity that matters."""
 
 CONTAINERS = (dict, list, set)
 
 
 class Known:
-    """The known objects of one instance, by name; and its places: folders and files that its worlds live in.
+    """The known objects of one instance by name, and its places: the folders and files of its worlds.
 
     Attributes:
-        has_containers: there are plain containers among the objects.
+        has_containers: True if a known object is a plain container.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Known:
         self._places: dict[str, PurePath] = {}
 
     def add(self, name: str, known: object) -> None:
-        """Know an object; of several names for one the first counts. A text or a path is a place."""
+        """Add an object. If it has several names, the first one is used. A text or a path is a place."""
         if isinstance(known, str | PurePath):
             self._places[name] = PurePath(known)
         elif not isinstance(known, PLAIN):
@@ -39,21 +39,21 @@ class Known:
             self.has_containers = self.has_containers or type(known) in CONTAINERS
 
     def name_of(self, known: object) -> str | None:
-        """Its name, None if it is not known."""
+        """Return the name of an object, or None if it is not known."""
         return self._names.get(id(known))
 
     def object_of(self, name: str) -> object:
-        """The object of that name.
+        """Return the object with that name.
 
         Raises:
-            LookupError: this instance has none.
+            LookupError: if this instance has none.
         """
         if name not in self._objects:
             raise LookupError(f"this instance has no {name!r}")
         return self._objects[name]
 
     def place_of(self, path: PurePath) -> tuple[str, str] | None:
-        """The place that a path is in or around, and the way from there; None if it is elsewhere."""
+        """Return the place that contains a path or lies below it, and the relative path from there; or None."""
         for name, place in self._places.items():
             if path.is_relative_to(place):
                 return name, path.relative_to(place).as_posix()
@@ -63,10 +63,10 @@ class Known:
         return None
 
     def path_of(self, name: str, way: str) -> Path:
-        """The path of `place_of` in this instance.
+        """Return the path of `place_of` in this instance.
 
         Raises:
-            LookupError: it has no such place.
+            LookupError: if it has no such place.
         """
         if name not in self._places:
             raise LookupError(f"this instance has no place {name!r}")
@@ -76,6 +76,6 @@ class Known:
         return path
 
     def __iter__(self) -> Iterator[str]:
-        """The names."""
+        """Yield the names."""
         yield from self._objects
         yield from self._places

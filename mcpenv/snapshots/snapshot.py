@@ -1,4 +1,4 @@
-"""Snapshot: an episode as it stood after one of its steps, to be gone on from as often as one likes."""
+"""Define `Snapshot`, an episode as it was after one of its steps, which can be continued any number of times."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ..worlds import Tree
 
 @dataclass(frozen=True)
 class HeldState:
-    """What the author's code holds, as bytes: nothing that happens later changes it.
+    """The state of the author's code, as bytes, so that it never changes.
 
     Attributes:
-        parts: the attributes (or what ``save_state`` gave), what tools kept by ``ctx.set_state``, the rubric's own.
-        worlds: each world as its `save` gave it, by name; "" where the environment has just one.
-        attributes: the names of all attributes that there were.
-        rubrics: the classes of the rubric and its parts, which have to be the same where it is restored.
+        parts: the attributes (or the value of ``save_state``), the values of ``ctx.set_state``, and the rubric's state.
+        worlds: the saved worlds by name; the name is "" if there is only one.
+        attributes: the names of all attributes.
+        rubrics: the classes of the rubric and its parts, which must be the same where it is restored.
         tools: the names of the tools of each mode.
     """
 
@@ -35,25 +35,25 @@ class HeldState:
 
     @property
     def bytes(self) -> int:
-        """How large it is."""
+        """The size in bytes."""
         return len(self.parts) + sum(map(len, self.worlds.values()))
 
 
 @dataclass(frozen=True)
 class HeldEpisode:
-    """Where the episode stood, and how it came there.
+    """The state and the history of an episode.
 
     Attributes:
-        trajectory: its record; the steps are shared with the episode's own, and nobody changes them.
-        first: what the reset answered.
-        last: what the orchestrator was answered when it ended the episode; None if it did not.
-        verified: its end will be, or was.
-        before: the world as the reset left it, for the verifier; None if nobody looked, or there is no world.
+        trajectory: its record. The steps are shared with the episode's own record, and are never changed.
+        first: the observation of the reset.
+        last: the observation that the orchestrator got when it ended the episode; None if it did not end it.
+        verified: True if the end was verified, or will be.
+        before: the world after the reset, for the verifier; None if it was not captured, or there is no world.
         elapsed_s: seconds since the reset.
-        scored: whether anything in it had a reward.
-        reset_of: names the reset that it came from: the instance's, and its number there.
+        scored: True if anything in it has a reward.
+        reset_of: the id of the reset: that of the instance, and the number of the reset in the instance.
         toolbox: the version of the instance's tools.
-        spilled: steps that the trajectory holds no longer, where the episode is recorded.
+        spilled: steps that the trajectory no longer contains, if the episode is recorded.
     """
 
     trajectory: Trajectory
@@ -68,10 +68,10 @@ class HeldEpisode:
     spilled: SpilledSteps | None = None
 
     def assignment(self, *, declares_task: bool) -> Assignment:
-        """What the author's reset was given.
+        """Return the arguments of the author's reset.
 
         Args:
-            declares_task: it has a parameter ``task``.
+            declares_task: True if the author's reset has a parameter ``task``.
         """
         then = self.trajectory
         options = copied(then.options)
@@ -80,24 +80,24 @@ class HeldEpisode:
         return Assignment(then.task, then.seed, options)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a file: without the Python objects that tools returned, which may have no such form."""
+        """Return the state for a file, without the Python objects that tools returned, which may not be picklable."""
         steps = [_storable(record) for record in self.trajectory.steps]
         return {**self.__dict__, "trajectory": replace(self.trajectory, steps=steps)}
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """An episode as it stood after one of its steps: `MCPEnvironment.snapshot` gives it, `restore` and `fork` take it.
+    """An episode as it was after one of its steps, made by `MCPEnvironment.snapshot` for `restore` and `fork`.
 
-    It does not change, whatever becomes of its environment, and may be used any number of times. It pickles; as with
-    every pickle, load only what you trust, because loading runs code.
+    It never changes, also when its environment does, and may be used any number of times. It can be pickled. As with
+    every pickle, load only trusted data, because loading runs code.
 
     Attributes:
-        environment: the class of the environment: module and name.
-        version: the environment's.
-        episode_id: the episode that it was taken of.
-        step: steps that the episode had.
-        bytes: what it takes if nothing else holds the steps of its record.
+        environment: module and name of the environment's class.
+        version: the version of the environment.
+        episode_id: the id of the original episode.
+        step: the number of steps that the episode had.
+        bytes: its size, if the steps of its record are not shared.
     """
 
     environment: str
@@ -109,13 +109,13 @@ class Snapshot:
     episode: HeldEpisode = field(repr=False)
 
     def check_class(self, cls: type, version: str) -> None:
-        """Refuse another environment.
+        """Raise if this is a snapshot of another environment.
 
         Raises:
-            Misuse: it is of another class, or version.
+            Misuse: if class or version differ.
         """
         if self.environment != class_name(cls):
-            raise Misuse(f"a snapshot of {self.environment} cannot be restored in a {class_name(cls)}")
+            raise Misuse(f"a snapshot of {self.environment} cannot be restored in {class_name(cls)}")
         if self.version != version:
             raise Misuse(
                 f"a snapshot of version {self.version} of {self.environment} cannot be restored in version {version}"
@@ -123,12 +123,12 @@ class Snapshot:
 
 
 def class_name(cls: type) -> str:
-    """Module and name of a class."""
+    """Return module and name of a class."""
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
 def size_of(trajectory: Trajectory, before: Tree | None) -> int:
-    """About how many bytes the record of an episode takes, and the world as its reset left it."""
+    """Return the approximate size in bytes of an episode's record and of the world after its reset."""
     return len(pickle.dumps([before, *map(_weighed, trajectory.steps)], protocol=5))
 
 

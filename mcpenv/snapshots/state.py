@@ -1,4 +1,4 @@
-"""The state of an instance: what of the author's objects a snapshot holds, and how it is put into an instance."""
+"""Save the author's state of an instance for a snapshot, and load it into an instance."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from .known import PLAIN, Known
 from .snapshot import HeldState
 
 OF_THE_FRAMEWORK = frozenset({"_execution", "_shared", "_arguments", "_mcp_server", "rubric", "world"})
-"""Attributes of an instance that are not its author's state."""
+"""Attributes of an instance that are not state of the author."""
 
 
 class Holder(Protocol):
-    """An environment, as far as its state goes."""
+    """The environment, as far as snapshots use it."""
 
     rubric: Rubric | None
     world: World | Mapping[str, World] | None
@@ -34,23 +34,23 @@ class Holder(Protocol):
     _own_state: ClassVar[bool]
 
     def save_state(self) -> Any:
-        """What to hold."""
+        """Return the state for a snapshot."""
         ...
 
     def load_state(self, state: Any) -> Any:
-        """Be as it was."""
+        """Restore the state."""
         ...
 
 
 class InstanceState:
-    """The author's state of one instance: held as bytes, or put in the place of what it is.
+    """The author's state of one instance, to be saved as bytes or replaced.
 
-    In the author's thread: worlds and attributes are the author's objects.
+    Use it in the thread of user code, because worlds and attributes are the author's objects.
 
     Args:
         env: the instance.
         tools: its tools.
-        rubrics: the episode's rubric and all that it is made of; empty without one.
+        rubrics: the episode's rubric and all of its parts; empty without a rubric.
         others: further objects that belong to the instance, by name.
     """
 
@@ -66,14 +66,14 @@ class InstanceState:
     # -- to hold
 
     def hold(self, save_state: Callable[[], Any], kept: dict[str, Any]) -> HeldState:
-        """The state as bytes.
+        """Return the state as bytes.
 
         Args:
-            save_state: gives what to hold of the environment.
-            kept: what tools kept by ``ctx.set_state``.
+            save_state: returns the environment's state.
+            kept: the values of ``ctx.set_state``.
 
         Raises:
-            NotSupported: some part of it cannot be held; it says which, and what to do.
+            NotSupported: if some part cannot be saved; the text names the part and the remedy.
         """
         if not self._env._own_state:
             self._refuse_hidden()
@@ -96,25 +96,25 @@ class InstanceState:
     # -- to put
 
     def read(self, held: HeldState) -> dict[str, Any]:
-        """The parts, made for this instance; nothing in it has changed.
+        """Load the parts for this instance, without changing the instance.
 
         Raises:
-            NotSupported: the instance is not of the kind that the state is of.
+            NotSupported: if the state does not fit the instance.
         """
         if held.worlds.keys() != self._worlds.keys():
             raise NotSupported(
-                f"the snapshot has {_listed(held.worlds)}, and this instance {_listed(self._worlds)}: set the same "
+                f"the snapshot has {_listed(held.worlds)}, and this instance {_listed(self._worlds)}. Set the same "
                 "worlds in __init__ or in reset"
             )
         if held.rubrics != rubric_classes(self._rubrics):
-            raise NotSupported("the snapshot was scored by another rubric than this instance has")
+            raise NotSupported("the snapshot's rubric has other classes than this instance's rubric")
         try:
             return thaw(held.parts, self._known)
         except CannotThaw as error:
             raise NotSupported(f"the snapshot does not fit this instance: {error}") from error
 
     def put(self, held: HeldState, parts: dict[str, Any]) -> None:
-        """Put all but what ``load_state`` does; what fails on the way leaves an instance that needs a reset."""
+        """Restore everything except the part of ``load_state``. If this fails, the instance needs a reset."""
         for name, world in self._worlds.items():
             world.load(held.worlds[name])
         for name, value in attributes_of(self._env):
@@ -124,17 +124,17 @@ class InstanceState:
             rubric.load_state(state)
 
     def arrange_tools(self, held: HeldState) -> None:
-        """Have the tools that there were.
+        """Restore the set of tools.
 
         Raises:
-            NotSupported: naming those that nobody but the author can register.
+            NotSupported: with the tools that only the author can register.
         """
         for mode in BOTH_MODES:
             missing = self._tools.arrange(mode, held.tools[mode.value])
             if missing:
                 raise NotSupported(
-                    f"{', '.join(map(repr, missing))} was registered in the course of the episode, and this instance "
-                    "has no such tool: register it in load_state, after super().load_state(state)"
+                    f"{', '.join(map(repr, missing))} was registered during the episode, and this instance has no such "
+                    "tool. Register it in load_state, after super().load_state(state)"
                 )
 
     # -- inside
@@ -162,23 +162,23 @@ class InstanceState:
                 found = hidden_state(tool.fn, self._known)
                 if found is not None:
                     raise NotSupported(
-                        f"{type(self._env).__name__} cannot be held: its tool {tool.kind.name!r} remembers something "
-                        f"in {found}; keep that in an attribute of self, and read it from there, or define save_state "
+                        f"{type(self._env).__name__} cannot be saved: its tool {tool.kind.name!r} keeps state in "
+                        f"{found}. Keep it in an attribute of self, and read it from there, or define save_state "
                         "and load_state"
                     )
 
     def _refuse_unpicklable(self, error: CannotFreeze) -> NoReturn:
-        advice = "leave it out in save_state and make it anew in load_state, or keep it elsewhere"
+        advice = "Leave it out in save_state and make it again in load_state, or keep it elsewhere"
         if isinstance(error.part, sqlite3.Connection):
-            advice = "say that it is the environment's world: self.world = SQLiteWorld(connection)"
+            advice = "Make it the environment's world: self.world = SQLiteWorld(connection)"
         raise NotSupported(
-            f"{type(self._env).__name__} cannot be held: {_in_words(error.path)} cannot be pickled ({error.reason}); "
+            f"{type(self._env).__name__} cannot be saved: {_in_words(error.path)} cannot be pickled ({error.reason}). "
             f"{advice}"
         ) from error
 
 
 def default_state(env: Holder) -> dict[str, Any]:
-    """What `MCPEnvironment.save_state` gives: the attributes of the author's, by name."""
+    """Return the default value of `MCPEnvironment.save_state`: the author's attributes by name."""
     held = Known()
     for name, world in worlds_of(env).items():
         for index, each in enumerate(held_by(world)):
@@ -187,27 +187,27 @@ def default_state(env: Holder) -> dict[str, Any]:
 
 
 def load_default_state(env: Holder, state: dict[str, Any]) -> None:
-    """What `MCPEnvironment.load_state` does."""
+    """Implement the default of `MCPEnvironment.load_state`."""
     for name, value in state.items():
         setattr(env, name, value)
 
 
 def stays(value: Any, known: Known) -> bool:
-    """Whether an attribute is the instance's own: what a world holds, or the temporary folder that it is in."""
+    """Return True if an attribute belongs to the instance: an object of a world, or a world's temporary folder."""
     if isinstance(value, tempfile.TemporaryDirectory):
         return known.place_of(PurePath(value.name)) is not None
     return known.name_of(value) is not None
 
 
 def worlds_of(env: Holder) -> dict[str, World]:
-    """The worlds of an environment by name; one alone is called ""."""
+    """Return the worlds of an environment by name; the name of a single world is ""."""
     if env.world is None:
         return {}
     return dict(env.world) if isinstance(env.world, Mapping) else {"": env.world}
 
 
 def held_by(world: World) -> list[object]:
-    """What a world holds, and where it is: the folder of files, the file of a database."""
+    """Return the objects that a world holds, and its location: the folder of files, the file of a database."""
     found = list(world.held())
     if isinstance(world, FilesWorld):
         found.append(world.folder)
@@ -220,7 +220,7 @@ def held_by(world: World) -> list[object]:
 
 
 def attributes_of(env: Holder) -> list[tuple[str, Any]]:
-    """The author's attributes, slots among them."""
+    """Return the author's attributes, including slots."""
     found = dict(vars(env))
     for cls in type(env).__mro__:
         for name, member in vars(cls).items():
@@ -230,17 +230,17 @@ def attributes_of(env: Holder) -> list[tuple[str, Any]]:
 
 
 def rubric_classes(rubrics: list[Rubric]) -> tuple[str, ...]:
-    """What has to be the same for their state to fit."""
+    """Return the names of the classes, which must be equal for the states of rubrics to fit."""
     return tuple(type(each).__qualname__ for each in rubrics)
 
 
 def tool_names(tools: Toolbox) -> dict[str, tuple[str, ...]]:
-    """The names of the tools of each mode."""
+    """Return the names of the tools of each mode."""
     return {mode.value: tuple(tool.kind.name for tool in tools.listed(mode)) for mode in BOTH_MODES}
 
 
 def _shared_with_all(shared: Any) -> Iterator[tuple[str, object]]:
-    """What ``lifespan`` gave, and its parts, to which authors' attributes point."""
+    """Yield the value of ``lifespan`` and its parts, to which attributes may refer."""
     yield "shared", shared
     parts = shared if isinstance(shared, dict) else getattr(shared, "__dict__", {})
     for name, part in parts.items():
@@ -248,7 +248,7 @@ def _shared_with_all(shared: Any) -> Iterator[tuple[str, object]]:
 
 
 def _given_to(rubric: Rubric) -> Iterator[object]:
-    """The objects among a rubric's arguments: configuration, which its copies share."""
+    """Yield the objects among a rubric's arguments: configuration, which its copies share."""
     args, kwargs = rubric._arguments
     stack: list[Any] = [*kwargs.values(), *args]
     while stack:
@@ -271,12 +271,12 @@ _ATTRIBUTE = re.compile(r"^\['state'\](?:\['(\w+)'\])?")
 
 
 def _in_words(path: str) -> str:
-    """Where in the author's code a part stands."""
+    """Describe the location of a part in terms of the author's code."""
     if path.startswith("['kept']"):
-        return "what was kept by ctx.set_state, " + path.removeprefix("['kept']")
+        return "the value of ctx.set_state, " + path.removeprefix("['kept']")
     if path.startswith("['rubric']"):
         return "the state of the rubric, " + path.removeprefix("['rubric']")
     found = _ATTRIBUTE.match(path)
     if found is None:
         return "its state"
-    return f"self.{found.group(1)}{path[found.end() :]}" if found.group(1) else f"what save_state gave, {path[9:]}"
+    return f"self.{found.group(1)}{path[found.end() :]}" if found.group(1) else f"the value of save_state, {path[9:]}"

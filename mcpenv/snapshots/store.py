@@ -1,4 +1,4 @@
-"""The store of snapshots: those of one session, and of the sessions that were forked from it, by id."""
+"""Store the snapshots of a session, and of the sessions forked from it, by id."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ class _Kept:
 
 
 class SnapshotStore:
-    """The snapshots that one session made. Those of its whole family can be found: whoever forked, and was forked.
+    """The snapshots that one session made. Snapshots of all sessions related to it by forks can be found.
 
     Args:
-        max_count: how many it holds.
-        max_bytes: how large they may be together.
+        max_count: maximum number of snapshots.
+        max_bytes: maximum size of all snapshots together.
         family: the store of the session that this one was forked from.
 
     Attributes:
-        count: how many it holds.
-        bytes: how large they are together.
+        count: the number of snapshots.
+        bytes: the size of all snapshots together.
     """
 
     __slots__ = ("_closed", "_family", "_max_bytes", "_max_count", "bytes", "count")
@@ -40,14 +40,14 @@ class SnapshotStore:
         self.bytes = 0
 
     def forked(self) -> SnapshotStore:
-        """The store of a session that is forked from this one's."""
+        """Return the store for a session that is forked from this store's session."""
         return SnapshotStore(self._max_count, self._max_bytes, self)
 
     def refuse_full(self, more_bytes: int = 0) -> None:
-        """Refuse one more.
+        """Raise if there is no room for one more snapshot.
 
         Raises:
-            CapacityReached: there are as many as there may be, or they would be too large together.
+            CapacityReached: if the maximum number or the maximum size is reached.
         """
         if self.count >= self._max_count:
             raise CapacityReached(
@@ -62,24 +62,24 @@ class SnapshotStore:
             )
 
     def add(self, snapshot: Snapshot) -> str:
-        """Hold one more; gives its id, which nobody else can guess.
+        """Add a snapshot and return its id, which cannot be guessed.
 
         Raises:
-            CapacityReached: there is no room for it.
+            CapacityReached: if there is no room for it.
         """
         self.refuse_full(snapshot.bytes)
         snapshot_id = secrets.token_urlsafe(18)
-        if not self._closed:  # a session that ends while it is made has nobody to ask for it
+        if not self._closed:  # no client can ask for it if its session has ended meanwhile
             self._family[snapshot_id] = _Kept(snapshot, self)
             self.count += 1
             self.bytes += snapshot.bytes
         return snapshot_id
 
     def get(self, snapshot_id: str) -> Snapshot:
-        """The snapshot of that id.
+        """Return the snapshot with that id.
 
         Raises:
-            InvalidMessage: there is none here (any more).
+            InvalidMessage: if there is none.
         """
         kept = self._family.get(snapshot_id)
         if kept is None:
@@ -90,7 +90,7 @@ class SnapshotStore:
         return kept.snapshot
 
     def drop(self, snapshot_id: str) -> bool:
-        """Let go of a snapshot; whether it was there."""
+        """Delete a snapshot, and return True if it existed."""
         kept = self._family.pop(snapshot_id, None)
         if kept is None:
             return False
@@ -99,7 +99,7 @@ class SnapshotStore:
         return True
 
     def close(self) -> None:
-        """Let go of all that this session made; the others' stay."""
+        """Delete all snapshots that this session made; those of related sessions stay."""
         self._closed = True
         for snapshot_id in [each for each, kept in self._family.items() if kept.owner is self]:
             self.drop(snapshot_id)
