@@ -1,8 +1,8 @@
-"""Admission: which tools the agent of a request may see and call, by the author's ``auth=`` checks.
+"""Decide which tools the agent of a request may see and call, by the author's ``auth=`` checks.
 
-They are checks of an agent's token, so only the agent plane makes them: an orchestrator owns the environment. As with
-FastMCP, a tool that is not admitted does not exist for that agent, and stdio, whose client started the server, admits
-everything.
+The checks apply to an agent's token. So they are made on the agent plane only: the orchestrator owns the environment.
+As in FastMCP, a tool that is not admitted does not exist for that agent, and stdio admits every tool, because its
+client started the server.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from fastmcp.tools.base import Tool as Component
 from mcpenv_client.tools import Tool
 
 AuthChecks = AuthCheck | list[AuthCheck]
-"""What FastMCP takes as ``auth=``: one check, or several that must all pass."""
+"""The type of FastMCP's ``auth=``: one check, or several that must all pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Tools, and which agents may see them.
+    """The listed tools, and the checks that decide which agents may see them.
 
     Attributes:
-        checks: by name, those of the tools that not everybody may use.
+        tools: the tools.
+        checks: the checks of restricted tools, by name.
     """
 
     tools: list[Tool] = field(default_factory=list)
@@ -35,11 +36,12 @@ class Listing:
 
 
 async def admits(server: FastMCP, checks: AuthChecks, tool: Component) -> bool:
-    """Whether the current request's agent may use the tool. A check that raises admits nobody.
+    """Return True if the current request's agent may use the tool. A check that raises admits no agent.
 
     Args:
-        server: what was asked.
-        tool: what the checks read (``AuthContext.component``): name, tags, annotations.
+        server: the server that received the request.
+        checks: the checks of the tool.
+        tool: the component that checks read (``AuthContext.component``): name, tags, annotations.
     """
     if Context(server).transport == "stdio":
         return True

@@ -1,8 +1,8 @@
-"""Context: FastMCP's `Context` in tools, on every plane.
+"""Provide FastMCP's `Context` to tools, on every plane.
 
-Behind an MCP client, progress and logging go to that client; elsewhere they go to the step's record. State belongs to
-the environment's episode on every plane (FastMCP keys it on the MCP session, which is new for every call in the
-2026-07-28 era).
+With an MCP client, progress and logs go to that client. Without one, they go to the step's record. State belongs to the
+environment's episode on every plane. (FastMCP keys it by the MCP session, which is new for every call in the 2026-07-28
+era.)
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ from .notifications import Changes
 from .step import Step
 
 _OFFLINE = FastMCP("mcpenv")
-"""The server of contexts that no MCP request brought along."""
+"""The server of contexts without an MCP request."""
 
 
 class RecordSession(ServerSession):
-    """A session without a client: messages go to the step's record, questions are refused."""
+    """A session without a client: messages go to the step's record, requests to the client are refused."""
 
     def __init__(self, session_id: str, logs: list[LogEntry], changes: Changes) -> None:
-        # Not ServerSession's own: there is no connection. What else it does goes through the methods below.
+        # ServerSession's constructor needs a connection. The methods below override all of its uses.
         self._fastmcp_state_prefix = session_id
         self._logs = logs
         self._changes = changes
 
     @property
     def client_params(self) -> None:
-        """There is no client."""
+        """The parameters of the client: None, as there is no client."""
         return
 
     @property
     def client_capabilities(self) -> None:
-        """There is no client."""
+        """The capabilities of the client: None, as there is no client."""
         return
 
     @property
     def can_send_request(self) -> bool:
-        """There is nobody to ask."""
+        """The flag for requests to the client: False, as there is no client."""
         return False
 
     @property
     def protocol_version(self) -> str:
-        """As of a client that has connected by handshake."""
+        """The version of a client that has connected by handshake."""
         return LATEST_HANDSHAKE_VERSION
 
     def check_client_capability(self, capability: ClientCapabilities) -> bool:
-        """There is no client."""
+        """Return False, as there is no client."""
         return False
 
     async def send_log_message(
@@ -73,21 +73,21 @@ class RecordSession(ServerSession):
         message: str | None = None,
         related_request_id: str | None = None,
     ) -> None:
-        """Report to the record."""
+        """Report progress to the record."""
         await self.report_progress(progress, total, message)
 
     async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Report to the record."""
+        """Report progress to the record."""
         self._logs.append(LogEntry("progress", message, progress, total))
 
     async def send_notification(
         self, notification: ServerNotification, related_request_id: RequestId | None = None
     ) -> None:
-        """Subscribers hear of changes; nobody hears the rest."""
+        """Notify subscribers of changes; drop other notifications."""
         self._changes.announce(notification)
 
     async def send_request(self, *args: Any, **kwargs: Any) -> Any:
-        """There is nobody to ask.
+        """Raise, as there is no client to ask.
 
         Raises:
             ToolError: always.
@@ -96,16 +96,16 @@ class RecordSession(ServerSession):
 
 
 class AnnouncingSession(ServerSession):
-    """An MCP client's session: of changes that the author's code announces on it, subscribers hear too."""
+    """An MCP client's session that also notifies subscribers of changes that user code announces on it."""
 
     def __init__(self, session: ServerSession, changes: Changes) -> None:
-        vars(self).update(vars(session))  # the same session, not another one
+        vars(self).update(vars(session))  # shares all state with the wrapped session
         self._changes = changes
 
     async def send_notification(
         self, notification: ServerNotification, related_request_id: RequestId | None = None
     ) -> None:
-        """Send it. A change goes to subscribers; since 2026-07-28 to nobody else."""
+        """Send a notification. Changes go to subscribers, and since 2026-07-28 only to them."""
         if self._changes.announce(notification) and self.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return
         await super().send_notification(notification, related_request_id)
@@ -115,7 +115,7 @@ class EnvironmentContext(Context):
     """The context of one step.
 
     Args:
-        step: the one.
+        step: the step.
     """
 
     def __init__(self, step: Step) -> None:
@@ -124,7 +124,7 @@ class EnvironmentContext(Context):
 
     @property
     def session(self) -> ServerSession:
-        """The MCP client's session; without a client one whose messages go to the step's record."""
+        """The MCP client's session; without a client, a session that writes to the step's record."""
         request = self.request_context
         if request is None:
             return RecordSession(self.session_id, self._mcpenv_step.logs, self._mcpenv_step.owner.changes)
@@ -134,18 +134,18 @@ class EnvironmentContext(Context):
 
     @property
     def session_id(self) -> str:
-        """The environment's session, the same for every call of it."""
+        """The id of the environment's session, the same for all of its calls."""
         return self._mcpenv_step.owner.session_id
 
     @property
     def _has_client(self) -> bool:
-        """Whether an MCP client is there, and not the stand-in that handed-in servers see."""
+        """True if there is an MCP client, and not only the stand-in for mounted servers."""
         request = self.request_context
         return request is not None and not isinstance(request.session, RecordSession)
 
     @property
     def request_id(self) -> str:
-        """The MCP request's id, or one made of the step."""
+        """The id of the MCP request, or one derived from the step."""
         if self.request_context is None:
             return f"step-{self._mcpenv_step.call.step}"
         return super().request_id
@@ -163,23 +163,23 @@ class EnvironmentContext(Context):
             await super().log(message, level, logger_name, extra)
 
     async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Report to the step's record, and to the MCP client if it asked for progress."""
+        """Report progress to the step's record, and to the MCP client if it asked for it."""
         self._mcpenv_step.logs.append(LogEntry("progress", message, progress, total))
         if self._has_client:
             await super().report_progress(progress, total, message)
 
     async def elicit(self, *args: Any, **kwargs: Any) -> Any:
-        """Ask the MCP client.
+        """Ask the MCP client for input.
 
         Raises:
-            ToolError: there is no MCP client, or its era has no back-channel.
+            ToolError: if there is no MCP client, or its era has no back-channel.
         """
         if not self._has_client:
             raise ToolError("This call did not come from an MCP client, so there is nobody to ask for input.")
         return await super().elicit(*args, **kwargs)
 
     async def set_state(self, key: str, value: Any, *, serializable: bool = True) -> None:
-        """Keep a value until the next reset; with ``serializable=False`` until the end of this call."""
+        """Store a value until the next reset; with ``serializable=False``, until the end of this call."""
         step = self._mcpenv_step
         if not serializable:
             step.own_kept = {**(step.own_kept or {}), key: value}
@@ -189,14 +189,14 @@ class EnvironmentContext(Context):
         step.kept[key] = value
 
     async def get_state(self, key: str) -> Any:
-        """The value kept under ``key``, or None."""
+        """Return the value stored under ``key``, or None."""
         step = self._mcpenv_step
         if step.own_kept is not None and key in step.own_kept:
             return step.own_kept[key]
         return step.kept.get(key)
 
     async def delete_state(self, key: str) -> None:
-        """Forget the value kept under ``key``."""
+        """Delete the value stored under ``key``."""
         step = self._mcpenv_step
         if step.own_kept is not None:
             step.own_kept.pop(key, None)
@@ -204,10 +204,9 @@ class EnvironmentContext(Context):
 
 
 class AmbientContext(EnvironmentContext):
-    """The context of a step whose tool asks for none, and may look for it with ``get_context()``.
+    """The context of a step whose tool has no parameter for it, and may call ``get_context()``.
 
-    FastMCP's constructor costs as much as a small tool, and hardly a tool looks: it runs when something of it is
-    needed.
+    FastMCP's constructor costs as much as a small tool, and few tools use the context. So it runs on first use.
     """
 
     def __init__(self, step: Step) -> None:

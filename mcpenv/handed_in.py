@@ -54,11 +54,13 @@ _held: set[asyncio.Task[None]] = set()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Visible:
-    """The own tools that one instance shows in one mode.
+    """The own tools that one instance has in one mode.
 
     Attributes:
-        session_id: names the instance and its episode for tools that keep state.
-        changes: who is told of what they change.
+        toolbox: the tools of the instance.
+        mode: the mode.
+        session_id: identifies the instance and its episode for tools that keep state.
+        changes: notifies subscribers of changes by these tools.
     """
 
     toolbox: Toolbox
@@ -67,7 +69,7 @@ class Visible:
     changes: Changes
 
     def get(self, name: str) -> BoundTool | None:
-        """The tool of that name."""
+        """Return the tool of that name, or None."""
         return self.toolbox.get(self.mode, name)
 
     def __iter__(self) -> Iterator[BoundTool]:

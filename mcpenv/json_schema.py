@@ -1,4 +1,4 @@
-"""JSON Schemas: embedding one in a larger document."""
+"""Embed a JSON Schema in a larger document."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def embedded(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema that can stand inside another document: its ``$defs`` are inlined."""
+    """Return a schema that can be part of another document: its ``$defs`` are inlined."""
     defs = schema.get("$defs", {})
     text = json.dumps({key: value for key, value in schema.items() if key != "$defs"})
     for name in defs:
@@ -17,7 +17,7 @@ def embedded(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _inlined(node: Any, defs: dict[str, Any], inside: tuple[str, ...]) -> Any:
-    """Replace references by what they refer to; a recursive one becomes the schema that allows everything."""
+    """Replace references by the schemas they refer to. Recursive ones become the empty schema, which allows all."""
     if isinstance(node, list):
         return [_inlined(item, defs, inside) for item in node]
     if not isinstance(node, dict):

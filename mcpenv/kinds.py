@@ -1,4 +1,4 @@
-"""Tool kinds: a tool as FastMCP parsed it, once for all the instances that define it alike."""
+"""Parse tools with FastMCP, once for all instances that define them alike."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from .errors import InvalidTool
 from .signatures import docstring_of, names_in, resolved_signature, same, same_signature, twin_of
 
 RESERVED_NAMES = frozenset({"reset", "step", "state", "close"})
-"""The orchestrator's words: an agent must not find a tool of such a name."""
+"""Names of the orchestrator's operations, which tools must not have."""
 
 
 def check_name(name: str) -> None:
-    """Refuse a reserved or unusable tool name.
+    """Raise if a tool name is reserved or unusable.
 
     Raises:
         InvalidTool: with the reason.
     """
     if name in RESERVED_NAMES:
-        raise InvalidTool(name, "the name is reserved for the orchestrator; choose another")
+        raise InvalidTool(name, "the name is reserved for the orchestrator. Choose another name")
     if not name or name == "<lambda>":
-        raise InvalidTool(name, "a tool needs a name; give name=")
+        raise InvalidTool(name, "the function has no name. Set name=")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ToolOptions:
-    """What ``@self.tool(...)`` was given beside the mode: ours, and FastMCP's own as ``fastmcp``."""
+    """The arguments of ``@self.tool(...)`` except the mode; those of FastMCP are in ``fastmcp``."""
 
     name: str | None = None
     description: str | None = None
@@ -47,25 +47,27 @@ class ToolOptions:
 
 
 PLAIN = ToolOptions()
-"""Those of ``@self.tool`` without arguments."""
+"""The options of ``@self.tool`` without arguments."""
 
 Validate = Callable[[dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
 class ToolKind:
-    """What instances share of a tool: schema, validator, flags. Holds no instance, so that no cache can.
+    """The part of a tool that instances share: schema, validator, flags.
+
+    It refers to no instance, so that caches that keep it do not keep instances.
 
     Attributes:
         name: the tool's name.
         spec: the tool as agents see it.
-        component: FastMCP's parse of the twin; lists and converts results, is never called.
-        is_async: the function is a coroutine function (or an async generator).
-        is_coroutine: it is a coroutine function.
-        timeout_s: seconds that a call may take; None: no limit of its own.
-        terminal: a call that succeeds ends the episode.
-        concurrent: calls need not wait for each other (declared, or MCP's ``readOnlyHint``).
-        injected: the function takes `Context` or other dependencies.
-        validate: gives the arguments as the tool takes them, or raises ``pydantic.ValidationError``.
+        component: FastMCP's parse of the twin. It lists tools and converts results, and is never called.
+        is_async: True for a coroutine function or an async generator function.
+        is_coroutine: True for a coroutine function.
+        timeout_s: maximum seconds of a call; None for no limit of its own.
+        terminal: True if a successful call ends the episode.
+        concurrent: True if calls may run at the same time (declared, or MCP's ``readOnlyHint``).
+        injected: True if the function takes `Context` or other dependencies.
+        validate: returns the arguments in the types of the parameters, or raises ``pydantic.ValidationError``.
     """
 
     __slots__ = (
@@ -118,14 +120,14 @@ class ToolKind:
         self.parameter_names = tuple(inspect.signature(bare).parameters)
         self.injected = bare is not component.fn
         if self.injected:
-            # The wrapper would close its dependencies before the tool runs: take only its signature.
+            # The wrapper would close its dependencies before the tool runs, so use only its signature.
             bare = twin_of(self.twin, inspect.signature(bare), name)
         self.validate: Validate = get_cached_typeadapter(bare).validator.validate_python
         wraps = bool((component.output_schema or {}).get("x-fastmcp-wrap-result"))
         returns = signature.return_annotation
         self.plain_return = returns if wraps and returns in (str, int, bool) else None
         function = fn.__func__ if inspect.ismethod(fn) else fn
-        # Hints that were resolved with names of the instance's constructor say nothing about another instance.
+        # Hints resolved with names of the instance's constructor may differ in another instance.
         self._code = function.__code__ if _plain_function(function) and not local else None
         if self._code is not None:
             self._defaults, self._kwdefaults = function.__defaults__, function.__kwdefaults__
@@ -134,7 +136,7 @@ class ToolKind:
             self._meanings = [function.__globals__.get(word) for word in self._names]
 
     def matches_quickly(self, fn: Callable[..., Any], name: str, options: ToolOptions) -> bool:
-        """Whether ``fn`` is surely of this kind, told by its code object (microseconds); False: look closer."""
+        """Return True if the code object proves that ``fn`` is of this kind. On False, call `matches`."""
         function = getattr(fn, "__func__", fn)
         if self._code is None or getattr(function, "__code__", None) is not self._code:
             return False
@@ -150,7 +152,7 @@ class ToolKind:
         )
 
     def matches(self, fn: Callable[..., Any], name: str, options: ToolOptions, signature: inspect.Signature) -> bool:
-        """Whether ``fn`` with this resolved signature is of this kind."""
+        """Return True if ``fn`` with this resolved signature is of this kind."""
         function = _innermost(fn)
         return (
             name == self.name
@@ -162,16 +164,16 @@ class ToolKind:
 
 
 class KindCache:
-    """The kinds of one environment class. Reads and appends only, so that threads may share it."""
+    """The kinds of one environment class. It is only read and appended to, so that threads may share it."""
 
     MAX_PER_NAME = 64
-    """Kinds kept per tool name; instances beyond parse for themselves."""
+    """Maximum kinds cached per tool name. Further ones are parsed for each instance."""
 
     def __init__(self) -> None:
         self._kinds: dict[str, list[ToolKind]] = {}
 
     def known(self, fn: Callable[..., Any], name: str, options: ToolOptions) -> ToolKind | None:
-        """The kind of ``fn``, if a glance tells it."""
+        """Return the kind of ``fn`` if `ToolKind.matches_quickly` finds one, else None."""
         for kind in self._kinds.get(name, ()):
             if kind.matches_quickly(fn, name, options):
                 return kind
@@ -180,10 +182,10 @@ class KindCache:
     def kind_of(
         self, fn: Callable[..., Any], name: str, options: ToolOptions, scope: Callable[[], dict[str, Any]]
     ) -> ToolKind:
-        """The kind of ``fn``, which `known` does not know: parsed if it is new.
+        """Return the kind of ``fn`` if `known` has not found it; parse a new one if needed.
 
         Raises:
-            InvalidTool: FastMCP cannot make a tool of it.
+            InvalidTool: if FastMCP cannot make a tool of it.
         """
         kinds = self._kinds.setdefault(name, [])
         try:
@@ -200,7 +202,7 @@ class KindCache:
 
 
 def spec_of(component: Any) -> Tool:
-    """The contract's `Tool` for a FastMCP component: what ``tools/list`` says of it, under the contract's names."""
+    """Return the `Tool` for a FastMCP component: its entry in ``tools/list``, with mcpenv's field names."""
     listed = component.to_mcp_tool(name=component.name).model_dump(mode="json", by_alias=True, exclude_none=True)
     return Tool(
         name=listed["name"],
@@ -220,7 +222,7 @@ def _innermost(fn: Callable[..., Any]) -> Any:
 
 
 def _plain_function(fn: Any) -> bool:
-    """A function whose code object tells its parameters: not decorated, no signature of its own."""
+    """Return True if the code object determines the parameters: no decorator, no ``__signature__``."""
     return isinstance(fn, FunctionType) and not hasattr(fn, "__wrapped__") and not hasattr(fn, "__signature__")
 
 

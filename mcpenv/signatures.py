@@ -1,8 +1,8 @@
-"""Signatures: type hints resolved, and whether two signatures mean the same.
+"""Resolve type hints, and compare signatures.
 
-Tools are often defined anew for every instance. FastMCP's and uncalled_for's caches keep every function they parse, so
-a tool is parsed once per kind, through a twin that holds nothing of the instance; sameness is decided here. It errs on
-the side of "different": a false difference costs a parse, a false sameness would give one instance another's schema.
+Tools are often defined anew for every instance. The caches of FastMCP and uncalled_for keep every function they parse.
+So a tool is parsed once per kind, through a twin that does not refer to the instance. Comparison errs on the side of
+"different": a false difference costs a parse, but a false match would give one instance the schema of another.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SCALARS = (type(None), bool, int, float, complex, str, bytes)
 
 
 def function_of(fn: Callable[..., Any]) -> Any:
-    """The plain function inside ``fn`` that carries its annotations and its docstring."""
+    """Return the plain function inside ``fn`` that has its annotations and its docstring."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     if inspect.ismethod(fn):
@@ -35,14 +35,15 @@ def function_of(fn: Callable[..., Any]) -> Any:
 
 
 def resolved_signature(fn: Callable[..., Any], scope: Callable[[], dict[str, Any]]) -> tuple[inspect.Signature, bool]:
-    """The signature of ``fn`` with its hints resolved, without ``self``; and whether ``scope`` was needed.
+    """Return the signature of ``fn`` with its hints resolved, without ``self``, and True if ``scope`` was needed.
 
     Args:
-        scope: gives the names that hints written as text may use beside the module's, such as the locals of the
-            constructor that defines the tool.
+        fn: the function.
+        scope: returns names that textual hints may use besides the module's, such as the locals of the constructor
+            that defines the tool.
 
     Raises:
-        NameError: a hint names something unknown.
+        NameError: if a hint uses an unknown name.
     """
     signature = inspect.signature(fn)
     function = function_of(fn)
@@ -65,7 +66,7 @@ def resolved_signature(fn: Callable[..., Any], scope: Callable[[], dict[str, Any
 
 
 def _shadowing(function: Any, scope: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What hints written as text mean in the function around: its names go before the module's, as in any code."""
+    """Return the names in textual hints that the enclosing function defines; they shadow the module's names."""
     if not getattr(function, "__qualname__", "").rpartition(".")[0].endswith("<locals>"):
         return {}
     words = names_in(getattr(function, "__annotations__", {}))
@@ -74,7 +75,7 @@ def _shadowing(function: Any, scope: Callable[[], dict[str, Any]]) -> dict[str, 
 
 
 def names_in(hints: dict[str, Any]) -> tuple[str, ...]:
-    """The names that hints written as text refer to."""
+    """Return the names that textual hints refer to."""
     found: set[str] = set()
     for hint in hints.values():
         if isinstance(hint, str):
@@ -83,7 +84,7 @@ def names_in(hints: dict[str, Any]) -> tuple[str, ...]:
 
 
 def twin_of(fn: Callable[..., Any], signature: inspect.Signature, name: str) -> Callable[..., Any]:
-    """A function with this signature and ``fn``'s docstring, which returns ``(args, kwargs)`` and holds no instance."""
+    """Return a function that returns its arguments, with this signature and ``fn``'s docstring, but no instance."""
 
     def twin(*args: Any, **kwargs: Any) -> Any:
         return args, kwargs
@@ -103,7 +104,7 @@ def twin_of(fn: Callable[..., Any], signature: inspect.Signature, name: str) -> 
 
 
 def docstring_of(fn: Callable[..., Any]) -> str | None:
-    """The docstring of a function, of a partial's function, or of a callable object's class."""
+    """Return the docstring of a function, of a partial's function, or of a callable object's class."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     if inspect.isroutine(fn):
@@ -112,12 +113,12 @@ def docstring_of(fn: Callable[..., Any]) -> str | None:
 
 
 def caller_scope(depth: int) -> dict[str, Any]:
-    """The local names of the frame ``depth`` above the caller: where a tool is being defined."""
+    """Return the local names of the frame ``depth`` above the caller, where a tool is being defined."""
     return dict(sys._getframe(depth + 1).f_locals)
 
 
 def same_signature(one: inspect.Signature, other: inspect.Signature) -> bool:
-    """Whether two resolved signatures give the same schema and validate alike."""
+    """Return True if two resolved signatures give the same schema and the same validation."""
     if not same(one.return_annotation, other.return_annotation) or len(one.parameters) != len(other.parameters):
         return False
     return all(
@@ -127,7 +128,7 @@ def same_signature(one: inspect.Signature, other: inspect.Signature) -> bool:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two annotations, defaults or options mean the same: by structure where known, else by identity."""
+    """Return True if two annotations, defaults or options are equal: by structure if it is known, else by identity."""
     if one is other:
         return True
     if type(one) is dict and type(other) is dict:
@@ -160,7 +161,7 @@ def same(one: Any, other: Any) -> bool:
 def _same_items(one: dict[str, Any], other: dict[str, Any]) -> bool:
     if list(one) != list(other):
         return False
-    # Every instance of an environment comes by with the hints of each of its tools, and nearly always the very same.
+    # Every instance compares the hints of each of its tools, and nearly always they are identical objects.
     if all(map(operator.is_, one.values(), other.values())):
         return True
     return all(same(a, b) for a, b in zip(one.values(), other.values(), strict=True))
@@ -176,7 +177,7 @@ def _same_generic(one: Any, other: Any) -> bool:
 
 
 def _same_value_object(one: Any, other: Any) -> bool:
-    """Small frozen objects such as ``annotated_types.Gt(0)`` or ``Depends(function)``: all their fields the same."""
+    """Compare all fields of small frozen objects such as ``annotated_types.Gt(0)`` or ``Depends(function)``."""
     names = [name for cls in type(one).__mro__ for name in _slots_of(cls)]
     if hasattr(one, "__dict__"):
         if vars(one).keys() != vars(other).keys():

@@ -1,4 +1,4 @@
-"""The toolbox: the tools that one environment instance registered, per mode."""
+"""Keep the tools that one environment instance registered, per mode."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .kinds import ToolKind
 BOTH_MODES = (Mode.SIMULATION, Mode.PRODUCTION)
 
 MAX_REMEMBERED = 256
-"""How many removed tools, and how many earlier sets of tools, one instance can have again."""
+"""Maximum number of removed tools, and of saved sets of tools, that one instance can restore."""
 
 
 def modes_of(mode: Mode | str | None, name: str) -> tuple[Mode, ...]:
-    """The modes that ``mode=`` names; None means both.
+    """Return the modes that ``mode=`` names; None means both.
 
     Raises:
-        InvalidTool: no such mode.
+        InvalidTool: if there is no such mode.
     """
     if mode is None:
         return BOTH_MODES
@@ -31,12 +31,12 @@ def modes_of(mode: Mode | str | None, name: str) -> tuple[Mode, ...]:
         return (Mode(mode),)
     except ValueError:
         allowed = ", ".join(repr(member.value) for member in Mode)
-        raise InvalidTool(name, f"unknown mode {mode!r}; use {allowed}, or leave it out for both") from None
+        raise InvalidTool(name, f"unknown mode {mode!r}. Use {allowed}, or leave it out for both") from None
 
 
-@dataclasses.dataclass(slots=True, eq=False)  # not frozen: that makes a new one three times as dear
+@dataclasses.dataclass(slots=True, eq=False)  # a frozen class takes three times as long to construct
 class BoundTool:
-    """A kind, and what is this instance's own: its function, and which agents may use it (None: all)."""
+    """A kind with the parts of one instance: its function, and the checks of its agents (None admits all)."""
 
     kind: ToolKind
     fn: Callable[..., Any]
@@ -44,7 +44,7 @@ class BoundTool:
 
 
 class Toolbox:
-    """An instance's own tools in order of registration; each mode sees one tool per name."""
+    """An instance's own tools in order of registration. Each mode has one tool per name."""
 
     __slots__ = ("_by_mode", "_removed", "_saved", "version")
 
@@ -58,12 +58,14 @@ class Toolbox:
         """Register a tool.
 
         Raises:
-            InvalidTool: one of the modes has a tool of that name.
+            InvalidTool: if one of the modes has a tool of that name.
         """
         name = tool.kind.name
         for mode in modes:
             if name in self._by_mode[mode]:
-                raise InvalidTool(name, f"registered twice for {mode.value} mode; each mode takes one tool per name")
+                raise InvalidTool(
+                    name, f"registered twice for {mode.value} mode. Rename it, as each mode has one tool per name"
+                )
         for mode in modes:
             self._by_mode[mode][name] = tool
         self.version += 1
@@ -71,7 +73,7 @@ class Toolbox:
             self._compare(name)
 
     def remove(self, name: str) -> bool:
-        """Take a tool out of both modes; whether there was one."""
+        """Remove a tool from both modes. Return True if there was one."""
         found = {(mode, name): tools.pop(name) for mode, tools in self._by_mode.items() if name in tools}
         self._removed.update(found)
         while len(self._removed) > MAX_REMEMBERED:
@@ -80,7 +82,7 @@ class Toolbox:
         return bool(found)
 
     def save(self) -> int:
-        """Remember the tools as they are; gives the version by which `load` finds them."""
+        """Save the current set of tools, and return its version for `load`."""
         if self.version not in self._saved:
             self._saved[self.version] = {mode: dict(tools) for mode, tools in self._by_mode.items()}
             while len(self._saved) > MAX_REMEMBERED:
@@ -88,13 +90,13 @@ class Toolbox:
         return self.version
 
     def load(self, version: int) -> None:
-        """Have the tools again that there were when `save` gave ``version``, if that is remembered."""
+        """Restore the set of tools that `save` returned ``version`` for, if it is still kept."""
         if version != self.version and version in self._saved:
             self._by_mode = {mode: dict(tools) for mode, tools in self._saved[version].items()}
             self.version += 1
 
     def arrange(self, mode: Mode, names: tuple[str, ...]) -> list[str]:
-        """Have the tools of these names, in this order, those that were removed among them; gives what is missing."""
+        """Select the tools with these names, in this order, also removed ones. Return the names of missing ones."""
         tools = self._by_mode[mode]
         if tuple(tools) == names:
             return []
@@ -104,31 +106,31 @@ class Toolbox:
         return [name for name, tool in found.items() if tool is None]
 
     def get(self, mode: Mode, name: str) -> BoundTool | None:
-        """The tool that ``mode`` sees under this name."""
+        """Return the tool of this name in ``mode``, or None."""
         return self._by_mode[mode].get(name)
 
     def listed(self, mode: Mode) -> Iterator[BoundTool]:
-        """The tools that ``mode`` sees."""
+        """Return the tools of ``mode``."""
         return iter(self._by_mode[mode].values())
 
     def listing(self, mode: Mode) -> Listing:
-        """What ``mode`` sees, for those who list."""
+        """Return the tools of ``mode`` with their checks."""
         tools = self._by_mode[mode].values()
         checks = {tool.kind.name: tool.auth for tool in tools if tool.auth is not None}
         return Listing([tool.kind.spec for tool in tools], checks)
 
     def get_any(self, name: str) -> BoundTool | None:
-        """A tool of this name in whichever mode."""
+        """Return a tool of this name in either mode, or None."""
         return self._by_mode[Mode.SIMULATION].get(name) or self._by_mode[Mode.PRODUCTION].get(name)
 
     def _compare(self, name: str) -> None:
-        """Warn of a tool whose two modes differ for the agent: what it learns in one does not hold in the other."""
+        """Warn if a tool's schemas differ between modes, so that an agent cannot reuse what it learned in one."""
         first, *rest = [tools[name].kind.spec for tools in self._by_mode.values() if name in tools]
         if any(spec.input_schema != first.input_schema for spec in rest):
-            warnings.warn(f"tool {name!r} takes other arguments in simulation than in production", stacklevel=4)
+            warnings.warn(f"tool {name!r} has other parameters in simulation than in production", stacklevel=4)
 
     def clear(self) -> None:
-        """Forget all tools, and with them the closures that hold the instance."""
+        """Remove all tools, and with them the closures that refer to the instance."""
         for tools in self._by_mode.values():
             tools.clear()
         self._saved.clear()

@@ -157,14 +157,14 @@ def test_a_refused_registration_leaves_the_other_mode_as_it_was() -> None:
 
 
 def test_an_unknown_mode_is_refused_and_the_known_ones_are_named() -> None:
-    with pytest.raises(InvalidTool, match=r"unknown mode 'training'; use 'simulation', 'production'"):
+    with pytest.raises(InvalidTool, match=r"unknown mode 'training'. Use 'simulation', 'production'"):
         MCPEnvironment().tool("tool", mode="training")(lambda: 1)
 
 
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda: lambda: 1, "needs a name"),
+        (lambda: lambda: 1, "has no name"),
         (lambda: 3, "cannot be called"),
         (lambda: any_arguments, r"\*args"),
         (lambda: any_options, r"\*\*kwargs"),
