@@ -1,7 +1,7 @@
-"""The agent plane: one FastMCP server in front of environments, which sees tools and nothing else.
+"""Serve the agent plane: one FastMCP server in front of environments, which exposes tools and nothing else.
 
-FastMCP speaks MCP; this server finds the execution that a request belongs to and calls the one core. Rewards, done and
-episodes stay behind it.
+FastMCP implements MCP. This server finds the execution of a request and calls the core. Rewards, done and episodes stay
+hidden.
 """
 
 from __future__ import annotations
@@ -56,28 +56,29 @@ from .results import to_fastmcp
 from .subscriptions import Subscriptions
 
 OVER = "The episode is over."
-"""What an agent reads when it goes on after the end."""
+"""The text of an agent's calls after the end."""
 
 T = TypeVar("T")
 
 
 class Lister(Protocol):
-    """What can answer listings: an execution, or what stands for those that do not exist yet."""
+    """The object that answers listings: an execution, or a stand-in for executions that do not exist yet."""
 
     handed_in: HandedIn | None
 
     async def listing(self) -> Listing:
-        """The tools, and who may use them."""
+        """Return the tools, and the checks of the agents that may use them."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a call goes.
+    """The destination of a call.
 
     Attributes:
-        episode_id: the only episode that it is meant for; None: whichever runs.
-        principal: who is authenticated.
+        execution: the execution.
+        episode_id: the only episode that the call may act on; None for the current one.
+        principal: the authenticated agent.
     """
 
     execution: Execution
@@ -86,21 +87,21 @@ class Target:
 
 
 class Finder(Protocol):
-    """Finds the execution that the current MCP request belongs to."""
+    """Find the execution of the current MCP request."""
 
     async def to_list(self) -> Lister:
-        """What lists: the request's own execution if it exists, else one that stands for all.
+        """Return the object that answers listings: the request's own execution if it exists, else a stand-in.
 
         Raises:
-            WireError: there is none.
+            WireError: if there is none.
         """
         ...
 
     async def to_call(self) -> Target:
-        """The request's own execution, made now if it must be.
+        """Return the request's own execution, created if needed.
 
         Raises:
-            WireError: there is none, and none can be made.
+            WireError: if there is none, and none can be created.
         """
         ...
 
@@ -121,9 +122,14 @@ class OnlyExecution:
 
 
 class AgentServer(FastMCP):
-    """The FastMCP server of the agent plane. Its only provider asks the `Finder`; its calls go to the core.
+    """The FastMCP server of the agent plane. Its only provider uses the `Finder`, and its calls go to the core.
 
     Args:
+        name: the name of the server.
+        finder: finds executions.
+        instructions: the text for clients.
+        version: the version of the server.
+        auth: authenticates agents.
         request_middleware: middleware of the low-level server, around every request.
     """
 
@@ -138,7 +144,7 @@ class AgentServer(FastMCP):
         request_middleware: Sequence[ServerMiddleware[Any]] = (),
     ) -> None:
         super().__init__(name, instructions=instructions, version=version, auth=auth, dereference_schemas=False)
-        # The default swallows a provider's error and lists nothing: a dead session would look like an empty one.
+        # The default swallows a provider's error and lists nothing, so a dead session would look empty.
         self.provider_error_strategy = "raise"
         self._finder = finder
         subscriptions = Subscriptions(finder.to_call)
@@ -150,10 +156,10 @@ class AgentServer(FastMCP):
         self.add_completion_handler(self._environments.complete)
 
     def learn(self, listing: Listing) -> None:
-        """Let calls go ahead without the listing that `mcp` makes before each, in search of mirrored arguments.
+        """Let calls skip the listing that `mcp` makes before each call to find mirrored arguments.
 
-        From now on it looks at those tools only that have some (``x-mcp-header``), by the schema given here; and not at
-        tools with ``auth=``: what it says would tell of them.
+        After this, it reads only the schemas given here, of tools that have mirrored arguments (``x-mcp-header``).
+        Tools with ``auth=`` are left out, because its errors would reveal them.
         """
         mirrored = {
             tool.name: tool.input_schema
@@ -170,17 +176,17 @@ class AgentServer(FastMCP):
         version: VersionSpec | None = None,
         run_middleware: bool = True,
     ) -> FastMCPResult:
-        """Call a tool of the request's environment, through middleware if any was added to this server.
+        """Call a tool of the request's environment, through the middleware of this server if there is any.
 
         Raises:
-            MCPError: there is no such tool (-32602; MCP 2025-11-25, server/tools, "Error Handling"), or name or
-                arguments are no JSON.
-            ToolError: the tool failed, or the episode is over.
+            MCPError: if there is no such tool (-32602; MCP 2025-11-25, server/tools, "Error Handling"), or name or
+                arguments are not JSON.
+            ToolError: if the tool failed, or the episode is over.
         """
         if run_middleware and self.middleware:
             return await super().call_tool(name, arguments, version=version)
         try:
-            # The reader of the 2026-07-28 era takes what is no JSON; an agent must not spoil its own trajectory.
+            # The parser of the 2026-07-28 era accepts invalid JSON values, which must not get into a record.
             refuse_unrecordable([name, arguments], "params")
         except NotSerializable as error:
             raise MCPError(code=INVALID_PARAMS, message=str(error)) from None
@@ -214,7 +220,7 @@ class AgentServer(FastMCP):
 
 
 class _Environments(Provider):
-    """The components of whichever environment a request belongs to."""
+    """The components of the environment of the current request."""
 
     def __init__(self, finder: Finder, subscriptions: Subscriptions) -> None:
         super().__init__()
@@ -249,14 +255,14 @@ class _Environments(Provider):
     async def complete(
         self, ref: CompletionReference, argument: CompletionArgument, context: CompletionContext | None
     ) -> CompletionValues:
-        """What the environment's own server suggests for an argument of a prompt or a resource template."""
+        """Return the environment's suggestions for an argument of a prompt or a resource template."""
         try:
             return await self._ask(lambda handed_in: handed_in.complete(ref, argument, context), None)
         except ExecutionError as error:
             raise MCPError(code=INTERNAL_ERROR, message=error.message) from error
 
     async def get_tasks(self) -> Sequence[FastMCPComponent]:
-        # FastMCP asks at start, without a request: there is nobody to ask yet.
+        # FastMCP calls this at startup, without a request and so without an environment.
         return []
 
     async def _lister(self) -> Lister:
@@ -277,7 +283,7 @@ class _Environments(Provider):
 
 
 def _for_agent(error: WireError) -> str:
-    """What an agent may read of a refusal: not which code of the author's failed, for some of it scores."""
+    """Return the text of an error for an agent. It hides which user code failed, because some of it scores."""
     if isinstance(error, ExecutionError):
         return f"The call could not be completed{f' (incident {error.incident})' if error.incident else ''}."
     if isinstance(error, OperationTimeout):
@@ -286,7 +292,7 @@ def _for_agent(error: WireError) -> str:
 
 
 async def _announce_change() -> None:
-    """Tell the client whose call changed the tools to list them again; since 2026-07-28 only subscribers are told."""
+    """Notify the client whose call changed the tools. Since 2026-07-28, only subscribers are notified."""
     request = fastmcp_request_ctx.get()
     if request is not None and request.protocol_version not in MODERN_PROTOCOL_VERSIONS:
         await request.session.send_notification(ToolListChangedNotification(), related_request_id=request.request_id)

@@ -1,6 +1,6 @@
-"""A FastMCP server that the author handed in: its tools, middleware, mounts and providers, on every plane.
+"""Run a mounted FastMCP server: its tools, middleware, mounts and providers, on every plane.
 
-The environment's own tools join the server's through a provider, so that its middleware sees them too.
+A provider adds the environment's own tools to the server, so that its middleware applies to them too.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from .workers import THREADS
 logger = logging.getLogger("mcpenv")
 
 _held: set[asyncio.Task[None]] = set()
-"""Lifespans under way; a loop holds its tasks weakly."""
+"""Tasks of entered lifespans. A loop refers to its tasks only weakly."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -80,11 +80,11 @@ _serving: ContextVar[Visible | None] = ContextVar("mcpenv_handed_in_serving", de
 
 
 class Call(Protocol):
-    """A step's call on its way through the server.
+    """The call of a step, as the server runs it.
 
     Attributes:
-        logs: where its messages go.
-        number: the step's number.
+        logs: receives its messages.
+        number: the number of the step.
     """
 
     logs: list[LogEntry]
@@ -99,11 +99,11 @@ _call: ContextVar[Call | None] = ContextVar("mcpenv_handed_in_call", default=Non
 
 
 class HandedIn:
-    """One environment's use of a server; the server may be shared by many environments.
+    """The use of a mounted server by one environment. Several environments may share the server.
 
     Attributes:
         server: the author's server.
-        provider: its components with its middleware around them, for resources and prompts.
+        provider: its components wrapped by its middleware, for resources and prompts.
     """
 
     def __init__(self, server: FastMCP) -> None:
@@ -113,15 +113,15 @@ class HandedIn:
         self.provider = FastMCPProvider(server)
         self._task: asyncio.Task[None] | None = None
         self._stop: asyncio.Event | None = None
-        # FastMCP adds it by itself; it would put definitions in the place of references, and drop their keywords.
+        # FastMCP adds this middleware by default. It would replace references by definitions, and drop keywords.
         server.middleware[:] = [each for each in server.middleware if type(each) is not DereferenceRefsMiddleware]
         if not any(isinstance(provider, _OwnTools) for provider in server.providers):
             server.add_provider(_OwnTools())
 
     async def listing(self, own: Visible) -> Listing:
-        """The server's tools and the environment's own, as its middleware lists them.
+        """Return the server's tools and the environment's own, as its middleware lists them.
 
-        A tool with one of the orchestrator's names that came later (mounted, proxied, renamed) is left out.
+        A tool with a reserved name that was added later (mounted, proxied, renamed) is left out.
         """
         await self.enter()
         with self._serve(own, None), self._requested(own, 0, []):
@@ -140,7 +140,7 @@ class HandedIn:
     async def call_tool(
         self, own: Visible, name: str, arguments: dict[str, Any], call: Call
     ) -> ToolResult | ToolFailure | InputRequiredResult:
-        """Call a tool through the server's middleware; failures are data."""
+        """Call a tool through the server's middleware. Failures are returned, not raised."""
         await self.enter()
         if name in RESERVED_NAMES or (
             self._hides and name not in {tool.name for tool in (await self.listing(own)).tools}
@@ -170,16 +170,16 @@ class HandedIn:
 
     @property
     def _hides(self) -> bool:
-        """Whether middleware may leave tools out of listings; FastMCP would call them all the same."""
+        """True if middleware may leave tools out of listings. FastMCP would still call such tools."""
         return any(type(each).on_list_tools is not Middleware.on_list_tools for each in self.server.middleware)
 
     async def complete(
         self, ref: CompletionReference, argument: CompletionArgument, context: CompletionContext | None
     ) -> CompletionValues:
-        """What the server's completion handler suggests; nothing if it has none.
+        """Return the suggestions of the server's completion handler, or None if it has none.
 
         Raises:
-            ExecutionError: the handler raised.
+            ExecutionError: if the handler raised.
         """
         handler = self.server._completion_handler
         if handler is None:
@@ -197,11 +197,11 @@ class HandedIn:
             raise environment_failure("completion", error) from error
 
     async def enter(self) -> None:
-        """Hold the server's lifespan: entered and left in one task, as its authors may rely on."""
+        """Enter the server's lifespan. One task enters and leaves it, as lifespans may require."""
         if self._task is not None and not self._task.get_loop().is_closed():
             return
         started, self._stop = asyncio.Event(), asyncio.Event()
-        # In a context of its own: the step that happens to be the first is not the lifespan's.
+        # An empty context, because the lifespan must not inherit the context of the first step.
         self._task = asyncio.get_running_loop().create_task(
             self._hold(started, self._stop), name="mcpenv-lifespan", context=contextvars.Context()
         )
@@ -223,11 +223,11 @@ class HandedIn:
         loop.call_soon_threadsafe(self._stop.set)
         if loop is asyncio.get_running_loop():
             await asyncio.wait({task})
-        elif not loop.is_running():  # entered by a blocking call, left by a coroutine
+        elif not loop.is_running():  # a blocking call entered it, and a coroutine leaves it
             with NoLoop():
                 loop.run_until_complete(asyncio.wait({task}))
         if task.done() and not task.cancelled() and task.exception() is not None:
-            logger.error("leaving the lifespan of a handed-in server failed", exc_info=task.exception())
+            logger.error("leaving the lifespan of a mounted server failed", exc_info=task.exception())
 
     async def _hold(self, started: asyncio.Event, stop: asyncio.Event) -> None:
         async with self.provider.lifespan():
@@ -245,7 +245,7 @@ class HandedIn:
 
     @contextmanager
     def _requested(self, own: Visible, number: int, logs: list[LogEntry]) -> Iterator[None]:
-        """Give plain `Context` objects a session to talk to: the MCP client's, or the step's record."""
+        """Set the session of plain `Context` objects: the MCP client's, or the step's record."""
         request = fastmcp_request_ctx.get()
         if request is not None:
             connection = getattr(request.session, "_connection", None)
@@ -273,7 +273,7 @@ class HandedIn:
             _srctx=_RecordRequest(request_id, session),  # type: ignore[arg-type]
         )
         token = fastmcp_request_ctx.set(stand_in)
-        # As over stdio, whoever acts here has the environment: FastMCP asks for no agent's token.
+        # Without a client there is no agent's token to check. FastMCP skips such checks for stdio.
         transport = set_transport("stdio")
         try:
             yield
@@ -283,7 +283,7 @@ class HandedIn:
 
 
 class _RecordRequest:
-    """What FastMCP's `Context` reads of a request that no MCP client sent."""
+    """The parts of a request that FastMCP's `Context` reads, for calls without an MCP client."""
 
     def __init__(self, request_id: str, session: RecordSession) -> None:
         self.request_id = request_id
@@ -294,7 +294,7 @@ class _RecordRequest:
 
 
 class _Failed(ToolError):
-    """A failure of an own tool on its way through the server's middleware."""
+    """The failure of an own tool, raised through the server's middleware."""
 
     def __init__(self, failure: ToolFailure) -> None:
         super().__init__(failure.message, log_level=logging.DEBUG)
@@ -302,7 +302,7 @@ class _Failed(ToolError):
 
 
 class _OwnTool(Component):
-    """An own tool of the environment that is being served, as a component of the handed-in server."""
+    """An own tool of the served environment, as a component of the mounted server."""
 
     async def run(self, arguments: dict[str, Any]) -> FastMCPResult:
         call = _call.get()
@@ -319,7 +319,7 @@ class _OwnTool(Component):
 
 
 class _OwnTools(Provider):
-    """The own tools of whichever environment uses the server just now."""
+    """The own tools of the environment that currently uses the server."""
 
     async def _list_tools(self) -> Sequence[Component]:
         return [_component(tool) for tool in _serving.get() or ()]

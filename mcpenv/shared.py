@@ -1,4 +1,4 @@
-"""What all sessions of a process share: the value that an environment class's ``lifespan`` yields."""
+"""Manage the value that all sessions of a process share: the one that an environment class's ``lifespan`` yields."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ logger = logging.getLogger("mcpenv")
 UNSET: Any = object()
 
 being_made: ContextVar[Any] = ContextVar("mcpenv_shared", default=UNSET)
-"""What a server gives to the instances that it makes."""
+"""The shared value for the instance that a server is creating."""
 
 
 class _InProcess:
-    """Lifespans of classes that are used without a server: entered at the first use, left at exit."""
+    """The lifespans of classes that are used without a server: entered on first use, left at exit."""
 
     def __init__(self) -> None:
         self._mutex = threading.RLock()
@@ -47,16 +47,18 @@ class _InProcess:
 
 
 def lifespan_of(cls: type[Any]) -> AbstractAsyncContextManager[Any]:
-    """The class's lifespan, not entered yet.
+    """Return the class's lifespan, not yet entered.
 
     Raises:
-        TypeError: it is none.
+        TypeError: if it is not an async context manager.
     """
     manager = cls.lifespan()
     if not isinstance(manager, AbstractAsyncContextManager):
         if hasattr(manager, "close"):
-            manager.close()  # a coroutine that nobody will await
-        raise TypeError(f"{cls.__name__}.lifespan is no context manager: put @asynccontextmanager below @classmethod")
+            manager.close()  # a coroutine that will not be awaited
+        raise TypeError(
+            f"{cls.__name__}.lifespan is not an async context manager. Put @asynccontextmanager below @classmethod"
+        )
     return manager
 
 

@@ -1,4 +1,4 @@
-"""EpisodeSink: where episodes go when they are over. The core knows no more of recording."""
+"""Define `EpisodeSink`, which receives finished episodes. The core knows nothing else about recording."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ if TYPE_CHECKING:
 
 
 class SpilledSteps(Protocol):
-    """The oldest steps of an episode, as a sink holds them. They do not change, and pickle."""
+    """The oldest steps of an episode, stored by a sink. They never change, and can be pickled."""
 
     @property
     def bytes(self) -> int:
-        """About how much memory they take."""
+        """The approximate memory that they take."""
         ...
 
 
 class EpisodeSink(Protocol):
-    """Takes episodes. Its methods are called from whichever thread the core runs in, and are quick: they hand over."""
+    """A receiver of episodes. Its methods may be called from any thread of the core, and must not block on disk."""
 
     def spill(self, trajectory: Trajectory, steps: Sequence[StepRecord]) -> None:
-        """Take the oldest steps of a running episode, which is longer than its environment keeps."""
+        """Accept the oldest steps of a running episode that is longer than its environment keeps."""
         ...
 
     def spilled(self, trajectory: Trajectory) -> SpilledSteps | None:
-        """What it was given of a running episode by `spill`, for one that will continue it."""
+        """Return the steps of a running episode that were given to `spill`, for an episode that will continue it."""
         ...
 
     def resume(self, trajectory: Trajectory, spilled: SpilledSteps) -> None:
-        """An episode has begun that continues another, of which a sink held ``spilled``."""
+        """Register that an episode continues another one, whose oldest steps are ``spilled``."""
         ...
 
     def episode_over(self, trajectory: Trajectory) -> None:
-        """Take an episode that is over, or given up. No step of it follows; nobody changes it any more."""
+        """Accept a finished or abandoned episode. It gets no more steps, and is never changed again."""
         ...
 
     def another(self, tools: Toolbox, mode: Mode) -> EpisodeSink:
-        """One for another instance of the environment.
+        """Return a sink for another instance of the environment.
 
         Args:
-            tools: those of that instance.
-            mode: which of them are visible.
+            tools: the tools of that instance.
+            mode: the mode that decides which of them are visible.
         """
         ...
 
     async def written(self, episode_id: str) -> None:
-        """Return when what was handed over of that episode is on disk, or cannot be."""
+        """Return when the accepted steps of that episode are on disk, or writing them has failed."""
         ...

@@ -1,6 +1,6 @@
-"""Subscriptions: MCP's ``subscriptions/listen`` (2026-07-28) and ``resources/subscribe`` (before), which FastMCP lacks.
+"""Serve MCP's ``subscriptions/listen`` (2026-07-28) and ``resources/subscribe`` (before), which FastMCP lacks.
 
-The streams are `mcp`'s own. They end with the session, or with the episode at whose address the client came.
+The streams are those of `mcp`. They end with the session, or with the episode whose address the client used.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .execution import Execution
 from .notifications import Ending
 
 MAX_URIS = 1_000
-"""Resources that one handshake connection may subscribe to."""
+"""Maximum resources that one handshake connection may subscribe to."""
 
 _FOLLOWER = "mcpenv.follower"
 
@@ -42,7 +42,7 @@ Request = ServerRequestContext[Any, Any]
 
 
 class Watched(Protocol):
-    """What a client subscribes to: an instance, or one episode of it."""
+    """The subject of a subscription: an instance, or one episode of it."""
 
     @property
     def execution(self) -> Execution:
@@ -51,31 +51,31 @@ class Watched(Protocol):
 
     @property
     def episode_id(self) -> str | None:
-        """The episode; None: whichever runs."""
+        """The episode; None for the current one."""
         ...
 
 
 class Subscriptions:
-    """Serves subscriptions.
+    """Serve subscriptions.
 
     Args:
-        find: the instance that the current request belongs to, made now if it must be; may raise `WireError`.
+        find: returns the instance of the current request, created if needed; may raise `WireError`.
     """
 
     def __init__(self, find: Callable[[], Awaitable[Watched]]) -> None:
         self._find = find
 
     def register(self, server: Server[Any]) -> None:
-        """Have ``server`` serve them; its capabilities follow."""
+        """Register the handlers with ``server``, which also sets its capabilities."""
         server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, self.listen)
         server.add_request_handler("resources/subscribe", SubscribeRequestParams, self.subscribe)
         server.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, self.unsubscribe)
 
     async def listen(self, request: Request, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
-        """Stream what the client asked for until it leaves, or the session or the episode ends.
+        """Stream the requested events until the client disconnects, or the session or the episode ends.
 
         Raises:
-            MCPError: the episode is over, or there are too many subscriptions.
+            MCPError: if the episode is over, or there are too many subscriptions.
         """
         watched = await self._watched(request)
         changes = watched.execution.changes
@@ -91,10 +91,10 @@ class Subscriptions:
             ending.cancel()
 
     async def subscribe(self, request: Request, params: SubscribeRequestParams) -> EmptyResult:
-        """Tell a handshake client of a resource's changes, on its standing stream.
+        """Notify a handshake client of a resource's changes, on its standing stream.
 
         Raises:
-            MCPError: the episode is over, or the client is subscribed to too many resources.
+            MCPError: if the episode is over, or the client is subscribed to too many resources.
         """
         watched = await self._watched(request)
         follower = _Follower.of(_connection_of(request))
@@ -105,12 +105,12 @@ class Subscriptions:
         return EmptyResult()
 
     async def unsubscribe(self, request: Request, params: UnsubscribeRequestParams) -> EmptyResult:
-        """Tell it no more."""
+        """Stop notifying a handshake client of a resource's changes."""
         _Follower.of(_connection_of(request)).uris.discard(str(params.uri))
         return EmptyResult()
 
     def follow(self, lister: object) -> None:
-        """Have the handshake client that is listing now told when an instance's lists change, whoever changes them."""
+        """Notify the handshake client of the current listing of all later changes to the instance's lists."""
         request = fastmcp_request_ctx.get()
         if request is None or request.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return
@@ -131,7 +131,7 @@ class Subscriptions:
 
 
 class _Follower:
-    """A handshake connection that is told of changes on its standing stream.
+    """A handshake connection that receives notifications of changes on its standing stream.
 
     Attributes:
         uris: the resources that its client subscribed to.
@@ -142,23 +142,23 @@ class _Follower:
         self._connection = connection
         self._followed: str | None = None
         self._leave: Callable[[], None] = lambda: None
-        # What is on its way to a client that may read slowly; of each event one is enough.
+        # Pending notifications, at most one for each event, because a client may read slowly.
         self._sending: dict[ServerEvent, asyncio.Task[None]] = {}
         connection.exit_stack.callback(lambda: self._leave())
 
     @classmethod
     def of(cls, connection: Connection) -> _Follower:
-        """The connection's own."""
+        """Return the follower of a connection, created if needed."""
         follower: _Follower | None = connection.state.get(_FOLLOWER)
         if follower is None:
             follower = connection.state[_FOLLOWER] = cls(connection)
         return follower
 
     def follow(self, execution: Execution) -> None:
-        """Be told of this instance's changes, and of no other's."""
+        """Subscribe to the changes of this instance, and of no other one."""
         if self._followed != execution.session_id:
             self._leave()
-            # Connections outlive instances: an id, not the instance.
+            # Keep an id instead of the instance, because connections outlive instances.
             self._followed, self._leave = execution.session_id, execution.changes.subscribe(self._tell)
 
     def _tell(self, event: ServerEvent) -> None:
@@ -189,5 +189,5 @@ async def _close_at_the_end(watched: Watched, handler: ListenHandler) -> None:
 
 
 def _connection_of(request: Request | FastMCPRequestContext) -> Connection:
-    # `mcp` shows a handler its session only; the standing stream is the connection's.
+    # `mcp` passes only the session to a handler, but the standing stream belongs to the connection.
     return request.session._connection
