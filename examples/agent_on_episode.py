@@ -1,9 +1,9 @@
-"""An agent acts on an episode that an orchestrator owns. The agent sees tools; the orchestrator sees what they earned.
+"""Let an agent act on an episode of an orchestrator. The agent sees tools, the orchestrator sees rewards.
 
-The orchestrator resets an episode over ``/ws``, gives its address to an agent that is a program of its own
-(``agent_program.py``, with the ``mcp`` package's client), waits, and gets the last observation, the reward and the
-trajectory. Four times: with clients of both protocol eras, on a server without credentials and on one with a control
-token for orchestrators and bearer tokens for agents.
+The orchestrator resets an episode over ``/ws`` and gives its address to an agent. The agent is a separate program
+(``agent_program.py``, with the ``mcp`` package's client). The orchestrator waits, and gets the last observation, the
+reward and the trajectory. This runs four times: with clients of both protocol eras, on a server without credentials,
+and on one with a control token for orchestrators and bearer tokens for agents.
 
 Run it::
 
@@ -27,7 +27,7 @@ NOT_FOR_AGENTS = ("reward", "return", "done", "terminated", "truncated", "score"
 
 
 async def agent(url: str, era: str, token: str | None) -> str:
-    """Run the agent with that URL; gives what it printed."""
+    """Run the agent with that URL and return its output."""
     variables = {} if token is None else {"AGENT_TOKEN": token}
     program = await asyncio.create_subprocess_exec(
         sys.executable, str(AGENT), url, era, stdout=asyncio.subprocess.PIPE, env={**os.environ, **variables}
@@ -38,7 +38,7 @@ async def agent(url: str, era: str, token: str | None) -> str:
 
 
 async def episode(server: str, era: str, *, secured: bool) -> str:
-    """One episode, played by an agent; gives a line about it."""
+    """Let an agent play one episode, and return a line about it."""
     headers = {"Authorization": f"Bearer {CONTROL_TOKEN}"} if secured else {}
     async with EnvClient(server, headers=headers) as env:
         first = await env.reset(seed=7)
@@ -46,7 +46,7 @@ async def episode(server: str, era: str, *, secured: bool) -> str:
         last, said = await asyncio.gather(env.wait(timeout_s=60), playing)
         trajectory = await env.trajectory()
 
-    # At the orchestrator: how it ended, what it earned, and every step of the way.
+    # The orchestrator sees the end, the reward and every step.
     assert last.done and last.terminated and last.text == "right"
     assert last.reward == 1.0 and last.info["return"] == 1.0
     assert trajectory.terminated and trajectory.total_reward == 1.0
@@ -56,7 +56,7 @@ async def episode(server: str, era: str, *, secured: bool) -> str:
     assert {step.call.plane.value for step in trajectory.steps} == {"agent"}
     assert {step.call.principal for step in trajectory.steps} == {"ada" if secured else None}
 
-    # At the agent: the same answers, that it is over now, and not a word of the rest.
+    # The agent sees the same answers and that the episode is over, and nothing else.
     guesses = [line for line in said.splitlines() if line.startswith("guess ")]
     assert len(guesses) == len(trajectory.steps) + 1
     assert "right" in guesses[-2] and "The episode is over." in guesses[-1]

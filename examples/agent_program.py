@@ -1,6 +1,6 @@
-"""An agent: a program that knows the URL of an MCP server, and nothing of mcpenv or of episodes.
+"""Play as an agent that has the URL of an MCP server, and knows nothing of mcpenv or of episodes.
 
-It plays with the ``mcp`` package's own client and prints everything that the server lets it see.
+It uses the ``mcp`` package's own client and prints everything that the server sends.
 
 Run it::
 
@@ -23,14 +23,14 @@ from serving import GUESS_NUMBER, served
 
 
 def tell(what: str, answer: BaseModel) -> str:
-    """Print an answer whole; gives it as text."""
+    """Print an answer in full and return it as text."""
     text = answer.model_dump_json(by_alias=True, exclude_none=True)
     print(f"{what}: {text}")
     return text
 
 
 async def play(url: str, era: str, token: str | None) -> None:
-    """Guess the number by halving what is left; ``era`` is "legacy", or a protocol version from 2026 on."""
+    """Guess the number by bisection; ``era`` is "legacy", or a protocol version from 2026 on."""
     seen: dict[str, str] = {}
 
     async def keep_headers(response: httpx2.Response) -> None:
@@ -46,7 +46,7 @@ async def play(url: str, era: str, token: str | None) -> None:
                 number = (low + high) // 2
                 said = tell(f"guess {number}", await client.call_tool("guess", {"number": number}))
                 low, high = (number + 1, high) if "higher" in said else (low, number - 1)
-            # It cannot know that there is nothing more to do.
+            # An agent does not know that the episode is over.
             tell("guess 1", await client.call_tool("guess", {"number": 1}))
     print(f"headers: {json.dumps(seen)}")
 

@@ -1,4 +1,4 @@
-"""Best of n from step k: hold an episode after its first guess, and let every player go on from there.
+"""Sample best of n from step k: snapshot an episode after its first guess, and fork it for every player.
 
 Run it::
 
@@ -23,12 +23,12 @@ PLAYERS: dict[str, Callable[[int, int], int]] = {
 
 
 def narrowed(low: int, high: int, number: int, answer: str) -> tuple[int, int]:
-    """What is left after a guess."""
+    """Return the range that is left after a guess."""
     return (number + 1, high) if answer == "higher" else (low, number - 1)
 
 
 async def play_on(env: EnvClient, low: int, high: int, guess: Callable[[int, int], int]) -> tuple[float, int]:
-    """Play to the end; gives the return and the steps of the whole episode."""
+    """Play to the end, and return the return and the step count of the whole episode."""
     while True:
         number = guess(low, high)
         step = await env.call_tool("guess", {"number": number})
@@ -58,9 +58,9 @@ async def main(url: str) -> None:
 
         branch = await branches[0].trajectory()
         assert branch.forked_from is not None and branch.forked_from.step == 1
-        assert len(branch.steps) == played[0][1]  # its own record begins with the guess that all have in common
+        assert len(branch.steps) == played[0][1]  # its record starts with the shared guess
 
-        assert (await trunk.state()).step_count == 1  # nothing of it happened here
+        assert (await trunk.state()).step_count == 1  # forks do not affect the original episode
         again = await trunk.restore(held)
         assert again.text == first.text
         assert await play_on(trunk, low, high, PLAYERS["halving"]) == played[0]

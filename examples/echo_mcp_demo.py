@@ -1,4 +1,4 @@
-"""Step the echo environment in this process: list its tools, call them, and see what an unknown one gives.
+"""Step the echo environment in this process: list its tools, call them, and call an unknown one.
 
 Run it::
 
@@ -30,7 +30,7 @@ with EchoEnvironment() as env:
     print("echo_with_length:", observation.result.data)
     assert observation.result.data == {"message": "hello", "length": 5}
 
-    # A call that fails is a step like any other; why it failed is data.
+    # A failed call is a step, and its error is data.
     observation = env.step(CallToolAction(tool_name="shout", arguments={"message": "hello"}))
     assert observation.error is not None
     print("shout:", observation.error.error_type.value, "-", observation.error.message)

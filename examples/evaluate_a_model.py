@@ -1,6 +1,6 @@
-"""How good is a model? It plays an environment, twice from each of five seeds, and the figures say how well.
+"""Evaluate a model: it plays an environment twice from each of five seeds.
 
-Here it is a script behind a real endpoint of chat completions, so that this runs without a model. With one::
+Here the model is a script behind a real endpoint of chat completions, so that this runs without a model. With one::
 
     mcpenv eval examples/write_an_environment.py --model gpt-5-mini -n 5 -k 2 --pass-threshold 1   # OPENAI_API_KEY
 
@@ -25,7 +25,7 @@ GUESS_NUMBER = Path(__file__).resolve().parent / "write_an_environment.py"
 
 
 class Script(BaseHTTPRequestHandler):
-    """A model that halves what is left. In every second conversation it asks for a hint before, which costs 0.1."""
+    """A model that plays by bisection. In every second conversation it first asks for a hint, which costs 0.1."""
 
     conversations = 0
 
@@ -53,7 +53,7 @@ class Script(BaseHTTPRequestHandler):
         return [call("guess", number=(low + high) // 2)]
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Quiet."""
+        """Log nothing."""
 
 
 def call(name: str, **arguments: int) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def endpoint() -> Iterator[str]:
 
 with endpoint() as url, TemporaryDirectory() as out:
     model = ModelAgent("script", base_url=url)
-    # Stopped at any moment, the same call goes on where it was: what is finished is in the folder.
+    # An interrupted evaluation can be resumed by the same call, because finished episodes are in the folder.
     done = evaluate(str(GUESS_NUMBER), model, n=5, k=2, concurrency=1, pass_threshold=1.0, out=out)
     recorded = list(read_episodes(Path(out) / "record"))
     again = evaluate(str(GUESS_NUMBER), model, n=5, k=2, concurrency=1, pass_threshold=1.0, out=out)

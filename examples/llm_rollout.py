@@ -1,4 +1,4 @@
-"""A model plays: any OpenAI-compatible endpoint acts in an environment through its tools.
+"""Let a model act in an environment through its tools, on any OpenAI-compatible endpoint.
 
 Run it::
 
@@ -20,7 +20,7 @@ from mcpenv_client import EnvClient
 
 
 def rollout(env: Any, model: httpx.Client, name: str, seed: int, max_turns: int = 20) -> float:
-    """One episode; gives its return. ``env`` is an environment, or ``EnvClient(url).sync()``."""
+    """Play one episode and return its return. ``env`` is an environment, or ``EnvClient(url).sync()``."""
     first = env.reset(seed=seed)
     task = getattr(first, "observation", first).metadata["task"]
     tools = [tool.to_openai() for tool in env.list_tools()]

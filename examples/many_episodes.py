@@ -1,4 +1,4 @@
-"""Sixty-four episodes at once against one server, each a session of its own.
+"""Play sixty-four concurrent episodes on one server, each in a session of its own.
 
 Run it::
 
@@ -19,7 +19,7 @@ EPISODES = 64
 
 
 async def episode(url: str, seed: int) -> tuple[float, int]:
-    """Play one game by halving what is left; gives its return and its steps."""
+    """Play one game by bisection, and return its return and its number of steps."""
     async with EnvClient(url) as env:
         await env.reset(seed=seed)
         low, high = 1, 100

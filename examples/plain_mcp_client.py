@@ -1,4 +1,4 @@
-"""Use the tools with the ``mcp`` package's own client, in both protocol eras. It knows nothing of mcpenv.
+"""Use the tools with the ``mcp`` package's own client, in both protocol eras, without mcpenv's client.
 
 Run it::
 
@@ -15,7 +15,7 @@ from serving import ECHO_MCP, served
 
 
 async def use(url: str, mode: str) -> None:
-    """List and call; ``mode`` is the client's word for the era: "legacy", or a version from 2026 on."""
+    """List and call tools. ``mode`` is the client's name of the era: "legacy", or a version from 2026 on."""
     async with Client(url, mode=mode) as client:
         tools = (await client.list_tools()).tools
         print(f"{client.protocol_version}: {', '.join(tool.name for tool in tools)}")
@@ -24,7 +24,7 @@ async def use(url: str, mode: str) -> None:
         result = await client.call_tool("echo_with_length", {"message": "hello"})
         assert result.structured_content == {"message": "hello", "length": 5}
 
-        # Arguments that do not fit are the model's to mend; an unknown tool is an error of the protocol.
+        # Invalid arguments are a tool error, which a model can correct. An unknown tool is a protocol error.
         result = await client.call_tool("echo_message", {"message": 5})
         assert result.is_error
         try:

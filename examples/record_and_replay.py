@@ -1,4 +1,4 @@
-"""Record episodes, read them, export them for a trainer, and play them again: the same comes out.
+"""Record episodes, read them, export them for a trainer, and replay them with the same outcome.
 
 Run it::
 
@@ -38,7 +38,7 @@ with tempfile.TemporaryDirectory() as folder:
         print(f"seed {trajectory.seed}: {len(trajectory.steps)} guesses, return {trajectory.total_reward:g}")
         assert episode.ending == "terminated"
 
-    # A row of what `mcpenv trajectories export --format chat-openai` writes.
+    # `mcpenv trajectories export --format chat-openai` writes such rows.
     row = openai_row(episodes[0], recorder.tools.read(episodes[0].tools))
     first_call = row["messages"][1]["tool_calls"][0]["function"]
     print("first call:", first_call["name"], first_call["arguments"])
@@ -50,7 +50,7 @@ with tempfile.TemporaryDirectory() as folder:
         assert played.verdict is Verdict.AGREES and played.recorded_hash == played.replayed_hash
     print("replayed:", len(episodes), "agree")
 
-    # Somebody changes a reward in the record: the first difference is named.
+    # If a reward in the record is changed, replay reports the first difference.
     step = episodes[0].trajectory.steps[-1]
     assert step.reward is not None
     object.__setattr__(step.reward, "value", 1000.0)

@@ -1,4 +1,4 @@
-"""One rollout function, unchanged on an environment in this process and on a server.
+"""Run one rollout function, unchanged, on an environment in this process and on a server.
 
 Run it::
 
@@ -17,7 +17,7 @@ from mcpenv_client import EnvClient
 
 
 def rollout(env: Any, seed: int) -> tuple[float, list[str]]:
-    """Play one game by halving what is left; gives its return and what the tool answered."""
+    """Play one game by bisection, and return its return and the tool's answers."""
     env.reset(seed=seed)
     low, high, answers = 1, 100, []
     while True:

@@ -1,4 +1,4 @@
-"""Start ``mcpenv run`` for an example that was given no server, on a free port, and stop it afterwards."""
+"""Start ``mcpenv run`` on a free port for an example without a server, and stop it afterwards."""
 
 import re
 import subprocess
@@ -15,16 +15,16 @@ ECHO_MCP = HERE.parent / "envs" / "echo_mcp"
 
 @contextmanager
 def served(target: Path, *options: str) -> Iterator[str]:
-    """The base URL of ``mcpenv run TARGET``, which ends with the block.
+    """Yield the base URL of ``mcpenv run TARGET``, and stop the server at the end of the block.
 
     Raises:
-        RuntimeError: the server ended before it printed a URL; the text is what it said.
+        RuntimeError: if the server ended before it printed a URL; the text is its output.
     """
     command = [sys.executable, "-m", "mcpenv", "run", str(target), "--port", "0", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
             url = _first_url(process)
-            # A server whose output nobody reads stops when the pipe is full.
+            # Read the output, because a server blocks when the pipe is full.
             Thread(target=process.stdout.read, daemon=True).start()  # type: ignore[union-attr]
             yield url
         finally:

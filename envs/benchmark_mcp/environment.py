@@ -1,4 +1,4 @@
-"""The benchmark environment: tools that cost what one asks for, in time, in processor time, or in bytes."""
+"""Benchmark a server with tools of adjustable cost: waiting time, processor time, or bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_BYTES = 1_000_000
 
 
 class BenchmarkState(State):
-    """Beside episode and step count: what this episode has cost."""
+    """The cost of this episode, in addition to episode and step count."""
 
     waited_s: float = 0.0
     computed_rounds: int = 0
@@ -24,16 +24,16 @@ class BenchmarkState(State):
 
 
 class BenchmarkEnvironment(MCPEnvironment):
-    """Cost something.
+    """Provide tools of adjustable cost.
 
     Description:
-        There is nothing to solve. A client says what a call shall cost, and measures what it costs beyond that: how
-        many sessions wait at once, whether one that computes delays the others, what a large result takes.
+        There is nothing to solve. A client sets the cost of a call, and measures the overhead: the number of sessions
+        that can wait at once, the delay that a computing session causes for others, the cost of a large result.
 
     Tools:
-        wait(seconds): waits without occupying anything; the seconds.
-        compute(rounds): hashes so often, in a thread; the last hash.
-        fetch(size): a text of so many bytes.
+        wait(seconds): wait without using a thread or a processor; returns the seconds.
+        compute(rounds): hash ``rounds`` times in a thread; returns the last hash.
+        fetch(size): return a text of ``size`` bytes.
 
     Observation:
         Of a reset: empty. Of a step: the tool's.
@@ -42,10 +42,10 @@ class BenchmarkEnvironment(MCPEnvironment):
         Per step, 1.0 for a call that succeeded, 0.0 for one that failed.
 
     Start:
-        Nothing was asked for. The seed has no effect.
+        All counters are 0. The seed has no effect.
 
     End:
-        None but the server's limits.
+        Only by the server's limits.
 
     Version:
         1.0.0
@@ -72,13 +72,13 @@ class BenchmarkEnvironment(MCPEnvironment):
         return self.cost
 
     async def wait(self, seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = 1.0) -> float:
-        """Wait, as for another service."""
+        """Wait for some seconds, as for another service."""
         await asyncio.sleep(seconds)
         self.cost.waited_s += seconds
         return seconds
 
     def compute(self, rounds: Annotated[int, Field(ge=0, le=MAX_ROUNDS)] = 1000) -> str:
-        """Occupy a processor: hash a hash, again and again."""
+        """Compute a chain of hashes, which occupies a processor."""
         digest = b""
         for _ in range(rounds):
             digest = hashlib.sha256(digest).digest()
@@ -86,6 +86,6 @@ class BenchmarkEnvironment(MCPEnvironment):
         return digest.hex()
 
     async def fetch(self, size: Annotated[int, Field(ge=0, le=MAX_BYTES)] = 1000) -> str:
-        """Get a text of so many bytes."""
+        """Get a text of ``size`` bytes."""
         self.cost.fetched_bytes += size
         return "x" * size

@@ -1,4 +1,4 @@
-"""What the suite expects beside tools: resources, prompts, completions, and a tool whose schema no signature has."""
+"""Serve the suite's other fixtures: resources, prompts, completions, and a tool with a hand-written schema."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from mcp_types import (
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGP4z8DwHwAFAAH/iZk9HQAAAABJRU5ErkJggg=="
 )
-"""One pixel, red."""
+"""A PNG image of one red pixel."""
 
 SCHEMA_2020_12: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -51,53 +51,53 @@ SCHEMA_2020_12: dict[str, Any] = {
     "else": {"required": ["email"]},
     "additionalProperties": False,
 }
-"""Keywords that no signature gives; a listing must keep them."""
+"""A schema with keywords that no signature produces. A listing must preserve them."""
 
 CITIES = ("paris", "park", "party", "test", "testing")
 
 server = FastMCP("conformance")
-"""One for all instances: FastMCP's caches keep what it parses."""
+"""The server of all instances. One is shared, because FastMCP's caches never release what they parse."""
 
 
 @server.resource("test://static-text", mime_type="text/plain")
 def static_text() -> str:
-    """Text that stays the same."""
+    """Return a constant text."""
     return "This is the content of the static text resource."
 
 
 @server.resource("test://static-binary", mime_type="image/png")
 def static_binary() -> bytes:
-    """A picture that stays the same."""
+    """Return a constant picture."""
     return PNG
 
 
 @server.resource("test://watched-resource", mime_type="text/plain")
 def watched_resource() -> str:
-    """Text that clients subscribe to; the tool test_update_resource says that it changed."""
+    """Return a text that clients subscribe to. The tool test_update_resource announces a change of it."""
     return "This resource is watched."
 
 
 @server.resource("test://template/{id}/data", mime_type="application/json")
 def template_data(id: str) -> str:
-    """Data by id."""
+    """Return data by id."""
     return json.dumps({"id": id, "templateTest": True, "data": f"Data for ID: {id}"})
 
 
 @server.prompt
 def test_simple_prompt() -> str:
-    """A prompt without arguments."""
+    """Return a prompt without arguments."""
     return "This is a simple prompt for testing."
 
 
 @server.prompt
 def test_prompt_with_arguments(arg1: str, arg2: str) -> str:
-    """A prompt with two arguments."""
+    """Return a prompt with two arguments."""
     return f"Prompt with arguments: arg1='{arg1}', arg2='{arg2}'"
 
 
 @server.prompt
 def test_prompt_with_embedded_resource(resourceUri: str) -> list[Message]:
-    """A prompt that embeds a resource."""
+    """Return a prompt that embeds a resource."""
     text = TextResourceContents(uri=resourceUri, mime_type="text/plain", text="Embedded resource content for testing.")
     return [
         Message(EmbeddedResource(type="resource", resource=text)),
@@ -107,14 +107,14 @@ def test_prompt_with_embedded_resource(resourceUri: str) -> list[Message]:
 
 @server.prompt
 def test_prompt_with_image() -> list[Message]:
-    """A prompt with a picture."""
+    """Return a prompt with a picture."""
     image = ImageContent(type="image", data=base64.b64encode(PNG).decode(), mime_type="image/png")
     return [Message(image), Message("Please analyze the image above.")]
 
 
 @server.prompt
 def test_input_required_result_prompt(ctx: Context) -> Any:
-    """A prompt that asks its client for input first."""
+    """Return a prompt after asking the client for input."""
     answer = (ctx.input_responses or {}).get("user_context")
     content = getattr(answer, "content", None)
     if content is None:
@@ -128,7 +128,7 @@ def test_input_required_result_prompt(ctx: Context) -> Any:
 async def complete(
     ref: PromptReference | ResourceTemplateReference, argument: CompletionArgument, context: CompletionContext | None
 ) -> list[str]:
-    """What the arguments of the prompts begin with."""
+    """Return the cities that start with the argument."""
     return [city for city in CITIES if city.startswith(argument.value)]
 
 
@@ -139,7 +139,7 @@ def json_schema_2020_12_tool(
     phone: str | None = None,
     email: str | None = None,
 ) -> str:
-    """Tool with JSON Schema 2020-12 features."""
+    """Return a text. The schema has JSON Schema 2020-12 features."""
     return f"{name}: {phone or email}"
 
 
@@ -147,7 +147,7 @@ server.add_tool(FunctionTool.from_function(json_schema_2020_12_tool).model_copy(
 
 
 def asked(message: str, **properties: str) -> ElicitRequest:
-    """A form with one required field per property: name and JSON type."""
+    """Return a form with one required field per property: name and JSON type."""
     schema = {
         "type": "object",
         "properties": {name: {"type": kind} for name, kind in properties.items()},
@@ -157,7 +157,7 @@ def asked(message: str, **properties: str) -> ElicitRequest:
 
 
 async def change_prompts(ctx: Context) -> None:
-    """Add a prompt, or take it away again, and say so."""
+    """Add a prompt, or remove it again, and notify the client."""
     name = "test_dynamic_prompt"
     if any(prompt.name == name for prompt in await server.list_prompts()):
         server.local_provider.remove_prompt(name)

@@ -1,4 +1,4 @@
-"""The conformance environment: everything that the official MCP conformance suite asks a server for."""
+"""Provide all fixtures that the official MCP conformance suite requires of a server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from pydantic import Field
 from mcpenv import Context, MCPEnvironment, ToolError
 
 PAUSE_S = 0.05
-"""Between two messages of a tool, so that a client can tell them apart."""
+"""Seconds between two messages of a tool, so that a client receives them separately."""
 
 ALL_DEFAULTS: dict[str, Any] = {
     "name": {"type": "string", "default": "John Doe"},
@@ -71,14 +71,14 @@ class ConformanceEnvironment(MCPEnvironment):
     Tools:
         test_simple_text(), test_image_content(), test_audio_content(), test_embedded_resource(),
         test_multiple_content_types(), test_error_handling(): kinds of content.
-        test_mirrored_argument(region): an argument that is sent as a header, too.
+        test_mirrored_argument(region): an argument that is also sent as a header.
         test_tool_with_logging(), test_logging_tool(), test_tool_with_progress(), test_reconnection():
-        messages on the way.
+        messages during a call.
         test_sampling(prompt), test_elicitation(message), test_elicitation_sep1034_defaults(),
         test_elicitation_sep1330_enums(): questions to clients of the handshake era.
         test_input_required_result_*(), test_streaming_elicitation(), test_missing_capability(): the same, 2026-07-28.
         test_trigger_tool_change(), test_trigger_prompt_change(), test_update_resource(uri): changes to subscribe to.
-        json_schema_2020_12_tool(...): a schema that must come through whole.
+        json_schema_2020_12_tool(...): a schema that a listing must preserve.
 
     Observation:
         The tool's.
@@ -87,7 +87,7 @@ class ConformanceEnvironment(MCPEnvironment):
         None: no call is scored.
 
     Start:
-        Every instance begins alike. The seed has no effect.
+        Every instance has the same initial state. The seed has no effect.
 
     End:
         Never.
@@ -114,27 +114,27 @@ class ConformanceEnvironment(MCPEnvironment):
     def _add_contents(self) -> None:
         @self.tool
         def test_simple_text() -> str:
-            """Simple text."""
+            """Return simple text."""
             return "This is a simple text response for testing."
 
         @self.tool
         def test_image_content() -> Image:
-            """A picture."""
+            """Return a picture."""
             return Image(data=PNG, format="png")
 
         @self.tool
         def test_audio_content() -> Audio:
-            """A sound."""
+            """Return a sound."""
             return Audio(data=_silence(), format="wav")
 
         @self.tool
         def test_embedded_resource() -> EmbeddedResource:
-            """A resource inside the result."""
+            """Return an embedded resource."""
             return _embedded("test://embedded-resource", "text/plain", "This is an embedded resource content.")
 
         @self.tool(output_schema=None)
         def test_multiple_content_types() -> list[Any]:
-            """Text, picture and resource together."""
+            """Return text, picture and resource together."""
             return [
                 TextContent(type="text", text="Multiple content types test:"),
                 Image(data=PNG, format="png"),
@@ -143,18 +143,18 @@ class ConformanceEnvironment(MCPEnvironment):
 
         @self.tool
         def test_mirrored_argument(region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})]) -> str:
-            """Has an argument that clients repeat as a header, for those who route requests."""
+            """Return the argument, which clients repeat as a header for routers."""
             return f"Served in {region}."
 
         @self.tool
         def test_error_handling() -> str:
-            """Always fails."""
+            """Raise an error, always."""
             raise ToolError("This tool intentionally returns an error for testing")
 
     def _add_messages(self) -> None:
         @self.tool
         async def test_tool_with_logging(ctx: Context) -> str:
-            """Logs three messages."""
+            """Log three messages."""
             await ctx.info("Tool execution started")
             await asyncio.sleep(PAUSE_S)
             await ctx.info("Tool processing data")
@@ -164,13 +164,13 @@ class ConformanceEnvironment(MCPEnvironment):
 
         @self.tool
         async def test_logging_tool(ctx: Context) -> str:
-            """Logs, if the request asked for it."""
+            """Log a message, if the request asked for it."""
             await ctx.info("A message for those who asked for messages")
             return "Done."
 
         @self.tool
         async def test_tool_with_progress(ctx: Context) -> str:
-            """Reports progress."""
+            """Report progress."""
             for progress in (0, 50, 100):
                 await ctx.report_progress(progress, 100)
                 await asyncio.sleep(PAUSE_S)
@@ -178,7 +178,7 @@ class ConformanceEnvironment(MCPEnvironment):
 
         @self.tool
         async def test_reconnection(ctx: Context) -> str:
-            """Closes its response stream before it is done; the client comes back for the result."""
+            """Close the response stream early. The client reconnects for the result."""
             await ctx.close_sse_stream()
             await asyncio.sleep(2 * PAUSE_S)
             return "Reconnected."
@@ -186,14 +186,14 @@ class ConformanceEnvironment(MCPEnvironment):
     def _add_questions(self) -> None:
         @self.tool
         async def test_sampling(prompt: str, ctx: Context) -> str:
-            """Asks the client's model."""
+            """Ask the client's model."""
             message = SamplingMessage(role="user", content=TextContent(type="text", text=prompt))
             answer = await ctx.session.create_message([message], max_tokens=100, related_request_id=ctx.request_id)
             return f"LLM response: {getattr(answer.content, 'text', answer.content)}"
 
         @self.tool
         async def test_elicitation(message: str, ctx: Context) -> str:
-            """Asks the client's user."""
+            """Ask the client's user."""
             properties = {
                 "username": {"type": "string", "description": "User's response"},
                 "email": {"type": "string", "description": "User's email address"},
@@ -202,18 +202,18 @@ class ConformanceEnvironment(MCPEnvironment):
 
         @self.tool
         async def test_elicitation_sep1034_defaults(ctx: Context) -> str:
-            """Asks with a default for each primitive type."""
+            """Ask with a default for each primitive type."""
             return f"Elicitation completed: {await _ask(ctx, 'Please review.', ALL_DEFAULTS)}"
 
         @self.tool
         async def test_elicitation_sep1330_enums(ctx: Context) -> str:
-            """Asks with every kind of choice."""
+            """Ask with every kind of choice."""
             return f"Elicitation completed: {await _ask(ctx, 'Please choose.', ALL_CHOICES)}"
 
     def _add_input_required(self) -> None:
         @self.tool(output_schema=None)
         def test_input_required_result_elicitation(ctx: Context) -> Any:
-            """Asks for a name."""
+            """Ask for a name."""
             name = _field(ctx, "user_name", "name")
             if name is None:
                 return _require(user_name=asked("What is your name?", name="string"))
@@ -221,7 +221,7 @@ class ConformanceEnvironment(MCPEnvironment):
 
         @self.tool(output_schema=None)
         def test_input_required_result_sampling(ctx: Context) -> Any:
-            """Asks the client's model for a capital."""
+            """Ask the client's model for a capital."""
             answer = _answer(ctx, "capital_question")
             if answer is None:
                 return _require(capital_question=_sampling("What is the capital of France?"))
@@ -229,7 +229,7 @@ class ConformanceEnvironment(MCPEnvironment):
 
         @self.tool(output_schema=None)
         def test_input_required_result_list_roots(ctx: Context) -> Any:
-            """Asks for the client's roots."""
+            """Ask for the client's roots."""
             answer = _answer(ctx, "client_roots")
             if answer is None:
                 return _require(client_roots=ListRootsRequest())
@@ -237,7 +237,7 @@ class ConformanceEnvironment(MCPEnvironment):
 
         @self.tool(output_schema=None)
         def test_input_required_result_capabilities(ctx: Context) -> Any:
-            """Asks only what the client declared that it can answer."""
+            """Ask only for input that the client declared that it can provide."""
             can = ctx.session.client_capabilities or ClientCapabilities()
             requests: dict[str, InputRequest] = {}
             if can.sampling is not None:
@@ -248,14 +248,14 @@ class ConformanceEnvironment(MCPEnvironment):
 
         @self.tool(output_schema=None)
         def test_streaming_elicitation(ctx: Context) -> Any:
-            """Asks for a confirmation by its result, never by a request of the server's."""
+            """Ask for a confirmation by the result, without a request from the server."""
             if _field(ctx, "confirm", "ok") is None:
                 return _require(confirm=asked("Please confirm", ok="boolean"))
             return "Confirmed."
 
         @self.tool
         def test_missing_capability(ctx: Context) -> str:
-            """Needs a client that can sample."""
+            """Raise an error unless the client can sample."""
             can = ctx.session.client_capabilities
             if can is None or can.sampling is None:
                 needed = ClientCapabilities(sampling=SamplingCapability())
@@ -269,17 +269,17 @@ class ConformanceEnvironment(MCPEnvironment):
     def _add_input_required_with_state(self) -> None:
         @self.tool(output_schema=None)
         def test_input_required_result_request_state(ctx: Context) -> Any:
-            """Asks for a confirmation and gets its own state back."""
+            """Ask for a confirmation, with state that the client returns."""
             return _confirm(ctx, "confirming")
 
         @self.tool(output_schema=None)
         def test_input_required_result_tampered_state(ctx: Context) -> Any:
-            """The same; a client that changes the state is refused before the tool runs."""
+            """Ask for a confirmation. A client that changes the state is refused before the tool runs."""
             return _confirm(ctx, "sealed")
 
         @self.tool(output_schema=None)
         def test_input_required_result_multiple_inputs(ctx: Context) -> Any:
-            """Asks three things at once."""
+            """Ask three questions at once."""
             if ctx.request_state != "three" or len(ctx.input_responses or {}) < 3:
                 return _require(
                     "three",
@@ -291,7 +291,7 @@ class ConformanceEnvironment(MCPEnvironment):
 
         @self.tool(output_schema=None)
         def test_input_required_result_multi_round(ctx: Context) -> Any:
-            """Asks one thing after the other."""
+            """Ask one question after the other."""
             name, color = _field(ctx, "step1", "name"), _field(ctx, "step2", "color")
             state = ctx.request_state or ""
             if state.startswith("name:") and color is not None:
@@ -304,12 +304,12 @@ class ConformanceEnvironment(MCPEnvironment):
         self.has_dynamic_tool = False
 
         def test_dynamic_tool() -> str:
-            """Is there now and then."""
+            """Return a text. This tool is added and removed."""
             return "A tool that came later."
 
         @self.tool
         def test_trigger_tool_change() -> str:
-            """Adds a tool, or takes it away again."""
+            """Add a tool, or remove it again."""
             if self.has_dynamic_tool:
                 self.remove_tool("test_dynamic_tool")
             else:
@@ -319,20 +319,20 @@ class ConformanceEnvironment(MCPEnvironment):
 
         @self.tool
         async def test_trigger_prompt_change(ctx: Context) -> str:
-            """Adds a prompt, or takes it away again."""
+            """Add a prompt, or remove it again."""
             await change_prompts(ctx)
             return "Changed the prompts."
 
         @self.tool
         async def test_update_resource(uri: str, ctx: Context) -> str:
-            """Says that a resource has changed."""
+            """Announce that a resource has changed."""
             params = ResourceUpdatedNotificationParams(uri=uri)
             await ctx.send_notification(ResourceUpdatedNotification(params=params))
             return f"{uri} has changed."
 
 
 def _silence() -> bytes:
-    """A tenth of a second of it, as WAV."""
+    """Return a tenth of a second of silence, as WAV."""
     file = io.BytesIO()
     with wave.open(file, "wb") as out:
         out.setnchannels(1)
@@ -347,7 +347,7 @@ def _embedded(uri: str, mime_type: str, text: str) -> EmbeddedResource:
 
 
 async def _ask(ctx: Context, message: str, properties: dict[str, Any], required: list[str] | None = None) -> str:
-    """Ask with a schema as it is: FastMCP's own ``ctx.elicit`` makes one from a type."""
+    """Ask with a given schema. FastMCP's own ``ctx.elicit`` makes a schema from a type."""
     schema = {"type": "object", "properties": properties, "required": required or []}
     answer = await ctx.session.elicit_form(message, schema, related_request_id=ctx.request_id)
     return f"action={answer.action}, content={answer.content}"
@@ -363,12 +363,12 @@ def _require(state: str | None = None, **requests: InputRequest) -> InputRequire
 
 
 def _answer(ctx: Context, key: str) -> Any:
-    """What the client answered to that request; None in the first round."""
+    """Return the client's answer to that request; None in the first round."""
     return (ctx.input_responses or {}).get(key)
 
 
 def _field(ctx: Context, key: str, name: str) -> Any:
-    """One field of a form that the client's user accepted."""
+    """Return one field of a form that the client's user accepted, or None."""
     answer = _answer(ctx, key)
     return (answer.content or {}).get(name) if isinstance(answer, ElicitResult) else None
 

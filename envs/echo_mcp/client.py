@@ -1,4 +1,4 @@
-"""A typed client of the echo environment. Needs ``mcpenv_client`` only, not the environment's own requirements."""
+"""Define a typed client of the echo environment. It needs ``mcpenv_client`` only."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from mcpenv_client import Action, EnvClient, Observation, State, StepResult
 
 
 class EchoState(State):
-    """What was echoed in this episode (the environment's class of that name, which a client cannot import)."""
+    """The state of an episode. A copy of the environment's class, because a client cannot import that one."""
 
     last_message: str | None = None
     messages: int = 0
@@ -14,7 +14,7 @@ class EchoState(State):
 
 
 class EchoClient(EnvClient[Action, Observation, EchoState]):
-    """`EnvClient` with the environment's tools as methods.
+    """An `EnvClient` with the environment's tools as methods.
 
     ::
 
@@ -25,13 +25,13 @@ class EchoClient(EnvClient[Action, Observation, EchoState]):
     """
 
     async def echo_message(self, message: str) -> StepResult[Observation]:
-        """Echo a message: a step. Its ``text`` is the message."""
+        """Take a step that echoes a message. Its ``text`` is the message."""
         return await self.call_tool("echo_message", {"message": message})
 
     async def echo_with_length(self, message: str) -> StepResult[Observation]:
-        """Echo a message with its length: a step. ``observation.result.data`` has ``message`` and ``length``."""
+        """Take a step that echoes a message. ``observation.result.data`` has ``message`` and ``length``."""
         return await self.call_tool("echo_with_length", {"message": message})
 
     async def say_goodbye(self) -> StepResult[Observation]:
-        """End the episode: a step, which is the last."""
+        """Take the last step, which ends the episode."""
         return await self.call_tool("say_goodbye")

@@ -1,4 +1,4 @@
-"""The echo environment: the smallest one that shows tools, rewards, state, an end, and tools of one mode."""
+"""Show tools, rewards, state, an end, and tools of one mode in the smallest environment: echo."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Echo:
 
 @dataclass
 class Statistics:
-    """What this instance echoed since it was made."""
+    """The counts of what this instance has echoed."""
 
     messages: int
     words: int
 
 
 class EchoState(State):
-    """Beside episode and step count: what was echoed in this episode."""
+    """The state of an episode: what was echoed, in addition to episode and step count."""
 
     last_message: str | None = None
     messages: int = 0
@@ -91,7 +91,7 @@ class EchoEnvironment(MCPEnvironment):
 
         @self.tool(mode="production")
         def statistics() -> Statistics:
-            """How many messages and words were echoed so far."""
+            """Count the messages and words echoed so far."""
             return self.total
 
     def reset(self, seed: int | None = None, episode_id: str | None = None) -> Observation:

@@ -1,4 +1,4 @@
-"""The ledger environment: a bank's book in SQLite, with rules, that an agent keeps by tools."""
+"""Let an agent keep a bank's book in SQLite, with rules that tools enforce."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Transfer:
 
 @dataclass
 class Hold:
-    """Money of an account that is reserved (``active``), free again (``released``) or was paid out (``captured``)."""
+    """The reserved money of an account: ``active``, ``released`` (available again) or ``captured`` (paid out)."""
 
     id: int
     account: int
@@ -88,30 +88,30 @@ class LedgerEnvironment(MCPEnvironment):
     """A bank's ledger: accounts, transfers, holds and reports.
 
     Description:
-        The agent keeps the book of a small bank. The rules are the bank's, and no tool breaks them: nobody overdraws;
-        money under a hold cannot be spent; frozen accounts neither pay nor receive; a transfer to another owner costs
-        a fee of 1 %, rounded up to the cent and at least 25 cents, which the source pays on top.
+        The agent keeps the book of a small bank. The tools enforce the bank's rules. Accounts cannot be overdrawn.
+        Money under a hold cannot be spent. Frozen accounts neither pay nor receive. A transfer to another owner costs
+        a fee of 1 %, rounded up to the cent and at least 25 cents, which the source pays in addition.
 
     Tools:
-        list_accounts(owner?), list_transfers(account?), list_holds(account?): what the book says.
-        quote_fee(source, target, amount): what a transfer would cost.
+        list_accounts(owner?), list_transfers(account?), list_holds(account?): list rows of the book.
+        quote_fee(source, target, amount): return the fee of a transfer.
         transfer(source, target, amount, memo?): move money.
         place_hold(account, amount, reason), release_hold(hold), capture_hold(hold, target): reserve money, free it, pay
         it out (without a fee).
         open_account(owner, kind), set_status(account, status): for new accounts, and to freeze, unfreeze and close.
-        file_report(subject, value): write a figure down.
+        file_report(subject, value): record a figure.
 
     Observation:
         Of a reset: ``metadata.prompt``, the task. Of a step: the tool's.
 
     Reward:
-        At the end, by the task's verifier over the book: 1.0 if it is as it should be, else 0.0. Steps are not scored.
+        At the end, by the task's verifier over the book: 1.0 if it is correct, else 0.0. Steps are not scored.
 
     Start:
         The book of `BOOK` and `HOLDS`, with the changes that the task's options name. The seed has no effect.
 
     End:
-        By the orchestrator, when the agent has stopped. Truncated after the task's ``max_steps``.
+        Ended by the orchestrator after the agent has stopped. Truncated after the task's ``max_steps``.
 
     Version:
         1.0.0
@@ -123,7 +123,7 @@ class LedgerEnvironment(MCPEnvironment):
     tasks = TaskSet.from_jsonl("tasks.jsonl")
 
     def __init__(self) -> None:
-        # Calls take turns, but not always in the same thread. (THREAD_AFFINE = True would give each instance its own.)
+        # Calls run one at a time, but in changing threads. (THREAD_AFFINE = True would give each instance one thread.)
         self.db = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
         self.db.row_factory = sqlite3.Row
         self.db.executescript(SCHEMA)
@@ -321,7 +321,7 @@ class LedgerEnvironment(MCPEnvironment):
         return self._move(hold.account, target, hold.amount, 0, hold.reason)
 
     def _write(self, change: Any, *arguments: Any) -> dict[str, Any]:
-        """Make a change of several rows, all of it or nothing."""
+        """Change several rows in one transaction."""
         self.db.execute("BEGIN")
         try:
             row: dict[str, Any] = change(*arguments)
@@ -337,5 +337,5 @@ class LedgerEnvironment(MCPEnvironment):
 
 
 def fee_of(payer: Account, payee: Account, amount: int) -> int:
-    """The fee of a transfer, in cents."""
+    """Return the fee of a transfer, in cents."""
     return 0 if payer.owner == payee.owner else max(25, -(-amount // 100))

@@ -1,4 +1,4 @@
-"""The maze environment: a seeded game. Find the key, and leave by the door."""
+"""Play a seeded maze: find the key, and leave by the door."""
 
 from __future__ import annotations
 
@@ -27,10 +27,14 @@ MIN_SIZE, MAX_SIZE = 3, 20
 
 @dataclass
 class Maze:
-    """Rooms in a square, each reached from each by one way. One has the key, one the door out.
+    """The rooms of a square, with exactly one path between any two. One has the key, one the door.
 
     Attributes:
-        ways: where one can go from each room.
+        size: the number of rooms on a side.
+        ways: the open directions of each room.
+        start: the room of the agent at the start.
+        key: the room of the key.
+        door: the room of the door.
     """
 
     size: int
@@ -41,7 +45,7 @@ class Maze:
 
     @classmethod
     def dig(cls, size: int, rng: random.Random) -> Maze:
-        """A maze of ``size`` times ``size`` rooms: a walk that goes on to rooms not yet seen, or else goes back."""
+        """Return a maze of ``size`` times ``size`` rooms, dug by a random depth-first walk."""
         start = (rng.randrange(size), rng.randrange(size))
         ways: dict[Room, list[Direction]] = {start: []}
         walk = [start]
@@ -57,13 +61,13 @@ class Maze:
             ways[beyond] = [OPPOSITE[way]]
             walk.append(beyond)
         maze = cls(size, ways, start, start, start)
-        # Far from each other, so that both must be looked for.
+        # Start, key and door are far apart, so that an agent must search for both.
         maze.door = maze._farthest(start)
         maze.key = maze._farthest(start, maze.door)
         return maze
 
     def path(self, start: Room, goal: Room) -> list[Direction]:
-        """The way from one room to another."""
+        """Return the path from one room to another."""
         left = self.distances(goal)
         path: list[Direction] = []
         while start != goal:
@@ -73,7 +77,7 @@ class Maze:
         return path
 
     def distances(self, start: Room) -> dict[Room, int]:
-        """How many steps each room is away."""
+        """Return the number of steps to each room."""
         found = {start: 0}
         waiting = deque([start])
         while waiting:
@@ -85,14 +89,14 @@ class Maze:
         return found
 
     def _farthest(self, *rooms: Room) -> Room:
-        """The room that is farthest from the nearest of these."""
+        """Return the room with the greatest distance to the nearest of these."""
         from_each = [self.distances(room) for room in rooms]
         return max(sorted(self.ways), key=lambda room: min(distances[room] for distances in from_each))
 
 
 @dataclass
 class Game:
-    """Where a game stands. Plain data: it can be copied, saved and compared."""
+    """The state of a game. Plain data, so it can be copied, saved and compared."""
 
     maze: Maze
     room: Room
@@ -103,10 +107,11 @@ class Game:
 
 @dataclass
 class View:
-    """What one sees from a room.
+    """The view from a room.
 
-    ``rooms_ahead`` has the number of rooms to the next wall for each direction in which there is a way; ``key_ahead``
-    and ``door_ahead`` the direction in which the key and the door are seen, or "here". ``said``: what came of the call.
+    ``rooms_ahead`` has the number of rooms up to the next wall, for each open direction. ``key_ahead`` and
+    ``door_ahead`` are the directions in which the key and the door are visible, or "here". ``said`` is the outcome of
+    the call.
     """
 
     column: int
@@ -119,7 +124,7 @@ class View:
 
 
 class MazeState(State):
-    """For the orchestrator: where the agent is."""
+    """The position of the agent, for the orchestrator."""
 
     room: Room | None = None
     has_key: bool = False
@@ -127,7 +132,7 @@ class MazeState(State):
 
 
 def make_task(rng: random.Random, index: int) -> dict[str, Any]:
-    """A maze and its solution. Mazes grow with the index, from 4 x 4 to 8 x 8."""
+    """Return a maze and its solution. Mazes grow with the index, from 4 x 4 to 8 x 8."""
     size, seed = 4 + index % 5, rng.getrandbits(31)
     maze = Maze.dig(size, random.Random(seed))
     way_out: list[dict[str, Any]] = [
@@ -154,23 +159,23 @@ class MazeEnvironment(MCPEnvironment):
     """A maze with a key and a locked door.
 
     Description:
-        The agent walks from room to room. It sees the rooms in a straight line as far as the next wall, and the key and
-        the door if they are among them. With the key, and in the room of the door, it can leave.
+        The agent walks from room to room. It sees the rooms in a straight line up to the next wall, and the key and
+        the door if they are in these rooms. With the key, it can leave from the room of the door.
 
     Tools:
-        look(): what is seen from here.
-        walk(direction): to the next room; a wall is no error, but costs a move.
-        take_key(): in the room of the key.
-        unlock_door(): in the room of the door; with the key this ends the game.
+        look(): the view from the current room.
+        walk(direction): walk to the next room. A wall is not an error, but costs a move.
+        take_key(): take the key in its room.
+        unlock_door(): leave by the door in its room; with the key this ends the game.
 
     Observation:
         Of a reset: ``metadata.prompt``, the task. Of a step: the tool's `View`.
 
     Reward:
-        At the end: 1.0 outside, else 0.0, with the components ``key`` and ``escaped``. Steps are not scored.
+        At the end: 1.0 after an escape, else 0.0, with the components ``key`` and ``escaped``. Steps are not scored.
 
     Start:
-        The maze of the seed, in a room of the seed.
+        Maze and starting room depend on the seed.
 
     End:
         Terminated by leaving. Truncated after the task's ``max_steps``.
@@ -201,15 +206,17 @@ class MazeEnvironment(MCPEnvironment):
         episode_id: str | None = None,
         size: Annotated[int, Field(ge=MIN_SIZE, le=MAX_SIZE)] | None = None,
     ) -> None:
-        """Dig a maze.
+        """Start a game in a new maze.
 
         Args:
+            seed: the seed of the maze.
+            episode_id: not used.
             size: rooms on a side, instead of the constructor's.
         """
         self.game = new_game(size or self.size, seed)
 
     def verify(self, evidence: Evidence) -> Reward:
-        """Whether the agent is out."""
+        """Return 1.0 if the agent has escaped, with the components ``key`` and ``escaped``."""
         assert evidence.after is not None
         escaped, has_key = evidence.after["escaped"], evidence.after["has_key"]
         return Reward(float(escaped), {"key": float(has_key), "escaped": float(escaped)})
@@ -276,7 +283,7 @@ class MazeEnvironment(MCPEnvironment):
 
 
 def new_game(size: int, seed: int | None) -> Game:
-    """A game at its start; without a seed one that nobody can know before."""
+    """Return a new game; without a seed it is random."""
     maze = Maze.dig(size, random.Random(seed))
     return Game(maze, maze.start)
 
@@ -290,7 +297,7 @@ def _inside(room: Room, size: int) -> bool:
 
 
 def _straight(maze: Maze, room: Room, way: Direction) -> Iterator[Room]:
-    """The rooms in a direction as far as the next wall."""
+    """Yield the rooms in a direction up to the next wall."""
     while way in maze.ways[room]:
         room = _next(room, way)
         yield room

@@ -1,4 +1,4 @@
-"""The workspace environment: a folder of text files that an agent reads, writes, moves and searches."""
+"""Give an agent a folder of text files to read, write, move and search."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mcpenv import MCPEnvironment, TaskSet, ToolError
 from mcpenv.worlds import FilesWorld
 
 FILES = {"welcome.txt": "This folder is yours.\n"}
-"""The files at the start, by path, where no task names others."""
+"""The files at the start by path, unless a task names others."""
 
 MAX_FILES = 200
 MAX_BYTES = 64 * 1024
-"""Of one file."""
+"""Maximum bytes of one file."""
 MAX_MATCHES = 100
 
 FilePath = Annotated[str, Field(min_length=1, max_length=500, description='A path in the workspace: "notes/todo.txt"')]
@@ -47,29 +47,28 @@ class WorkspaceEnvironment(MCPEnvironment):
 
     Description:
         The agent works on a folder of text files, which is its own. Paths are relative to it and have "/" between their
-        parts; nothing outside of it can be reached. Folders come and go with the files in them.
+        parts. Nothing outside it can be accessed. Folders are created and removed with the files in them.
 
     Tools:
         list_files(folder?): the files, with sizes.
         read_file(path): a file's text.
         write_file(path, text): make a file, or replace one.
-        replace_text(path, old, new): replace a passage that is there once.
+        replace_text(path, old, new): replace a passage that occurs once.
         move_file(source, target): move or rename; nothing is overwritten.
         delete_file(path): delete.
-        search(text, folder?): the lines that have a text.
+        search(text, folder?): the lines that contain a text.
 
     Observation:
         Of a reset: ``metadata.prompt``, the task. Of a step: the tool's.
 
     Reward:
-        At the end, by the task's verifier over the files: 1.0 if they are as they should be, else 0.0. Steps are not
-        scored.
+        At the end, by the task's verifier over the files: 1.0 if they are correct, else 0.0. Steps are not scored.
 
     Start:
         The files that the task's options name; without a task those of `FILES`. The seed has no effect.
 
     End:
-        By the orchestrator, when the agent has stopped. Truncated after the task's ``max_steps``.
+        Ended by the orchestrator after the agent has stopped. Truncated after the task's ``max_steps``.
 
     Version:
         1.0.0
@@ -83,7 +82,7 @@ class WorkspaceEnvironment(MCPEnvironment):
     world: FilesWorld
 
     def __init__(self) -> None:
-        # The folder is known to the world alone: a copy of this environment has another one.
+        # Only the world refers to the folder, because a copy of this environment has another one.
         self.world = FilesWorld(tempfile.mkdtemp(prefix="workspace-"))
         for tool in (
             self.list_files,
@@ -186,12 +185,12 @@ class WorkspaceEnvironment(MCPEnvironment):
     # -- the folder
 
     def _inside(self, path: str) -> Path:
-        """The place of a path; an error for one that leads out of the folder."""
+        """Return the file of a path. Raise `ToolError` if it is outside the folder."""
         parts = PurePosixPath(path).parts
         if not parts or path.startswith("/") or ".." in parts or "\0" in path:
             raise ToolError(f"{path!r} is no path in the workspace: it begins with a name, and has no '..'")
         place = self.world.folder.joinpath(*parts)
-        # No tool makes links. Should there be one all the same, it leads nowhere.
+        # No tool makes links, but a link that exists must not lead outside.
         if not place.resolve().is_relative_to(self.world.folder.resolve()):
             raise ToolError(f"{path!r} leads out of the workspace")
         return place
@@ -214,7 +213,7 @@ class WorkspaceEnvironment(MCPEnvironment):
         return file.relative_to(self.world.folder).as_posix()
 
     def _text(self, file: Path) -> str:
-        # Not read_text: it would make other line ends of what the verifier sees.
+        # Not read_text, which would change the line ends that the verifier sees.
         return file.read_bytes().decode(errors="replace")
 
     def _put(self, file: Path, text: str) -> None:
@@ -231,7 +230,7 @@ class WorkspaceEnvironment(MCPEnvironment):
             raise ToolError(f"a part of {self._shown(file)} is a file, not a folder") from None
 
     def _drop_empty(self, folder: Path) -> None:
-        """Take away a folder in which nothing is left, and those above it."""
+        """Remove an empty folder, and parents that become empty."""
         while folder != self.world.folder and not any(folder.iterdir()):
             folder.rmdir()
             folder = folder.parent

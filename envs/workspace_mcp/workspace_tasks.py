@@ -1,4 +1,4 @@
-"""The tasks of the workspace environment, as a Python list: most of them are a folder before and the same one after."""
+"""List the tasks of the workspace environment. Most are the files before and the expected changes."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ NOTES = {
 
 
 def record(contact: str) -> dict[str, str]:
-    """A contact as an object."""
+    """Return a contact as an object."""
     return dict(line.split(": ") for line in contact.splitlines())
 
 
 def call(tool_name: str, **arguments: Any) -> dict[str, Any]:
-    """One call of a solution."""
+    """Return one call of a solution."""
     return {"tool_name": tool_name, "arguments": arguments}
 
 
@@ -60,7 +60,7 @@ def task(
     verifier: dict[str, Any],
     split: str = "train",
 ) -> dict[str, Any]:
-    """One task: the files at its start, the calls that solve it, and what is to come of them."""
+    """Return one task: the files at its start, the calls that solve it, and the verifier."""
     return {
         "id": task_id,
         "split": split,
@@ -73,19 +73,19 @@ def task(
 
 
 def exactly(changes: dict[str, Any]) -> dict[str, Any]:
-    """Just these changes: ``PATH: {"text": ...}`` for a new file, ``PATH/text`` for another text, `REMOVED`."""
+    """Expect just these changes: ``PATH: {"text": ...}`` for a new file, ``PATH/text`` for another text, `REMOVED`."""
     return {"kind": "expect_exactly", "changes": changes}
 
 
 def added(text: str) -> dict[str, str]:
-    """A new file."""
+    """Return the expected change for a new file."""
     return {"text": text}
 
 
 def written(path: str, right: str) -> dict[str, Any]:
-    """One file was written, and nothing else touched; ``right`` is an expression of its ``lines`` or its ``data``.
+    """Expect one written file and no other change. ``right`` is an expression of its ``lines`` or its ``data``.
 
-    What the file says is the agent's: the code must give False for any text, and not fail.
+    The agent writes the file, so the code must return False for any other text, and never fail.
     """
     code = f"""
 import json
@@ -105,7 +105,7 @@ def verify(task, before, after, changes):
 
 
 def moved(path: str, target: str, files: dict[str, str]) -> dict[str, Any]:
-    """A file that is at another path, as it was."""
+    """Return the expected changes for a file that is moved unchanged."""
     return {path: REMOVED, target: {"text": files[path]}}
 
 
