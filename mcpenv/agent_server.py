@@ -150,6 +150,9 @@ class AgentServer(FastMCP):
         subscriptions = Subscriptions(finder.to_call)
         subscriptions.register(self._mcp_server)
         self._mcp_server.middleware.extend(request_middleware)
+        # FastMCP 4.2 looks schemas up in a cache by name, which has none for the tools of a session. Without the lookup,
+        # mcp lists the tools of the request's own session.
+        self._mcp_server.get_tool_input_schema = None
         self._environments = _Environments(finder, subscriptions)
         self.providers.remove(self.local_provider)
         self.add_provider(self._environments)

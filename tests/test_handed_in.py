@@ -514,6 +514,10 @@ async def completed(client: Client[Any], beginning: str) -> list[str]:
 def test_a_server_s_completions_are_its_environment_s(mode: str) -> None:
     server, threads = FastMCP("completing"), set()
 
+    @server.prompt(CITY.name)  # FastMCP suggests nothing for a prompt that it does not have
+    def of_city(city: str) -> str:
+        return city
+
     @server.completion
     def complete(ref: Any, argument: Any, context: Any) -> list[str]:
         threads.add(threading.current_thread())
