@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 from websockets.asyncio.client import ClientConnection, connect
 
 from mcpenv import MCPEnvironment
-from mcpenv.recording import Recorder
-from mcpenv.targets import load_target
+from mcpenv.packaging.target import load_target
+from mcpenv.trajectories import Recorder
 
 from .pairs import Clock, Measured, Pair, middle, take_turns
 from .serving import Server, mcpenv, process_cpu_s

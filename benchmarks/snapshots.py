@@ -17,8 +17,8 @@ from statistics import median
 from typing import Any
 
 from mcpenv import MCPEnvironment
-from mcpenv.config import ServerConfig
-from mcpenv.serve import serving
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.serve import serving
 from mcpenv.worlds import SQLiteWorld
 from mcpenv_client import EnvClient
 

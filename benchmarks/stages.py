@@ -35,22 +35,22 @@ IDLE = "_Thread._work"
 
 OTHER = "event loop, and the rest"
 STAGES = (
-    ("frame in", r"websocket_protocol\.py|wire\.py:decode_frame|values\.py"),
-    ("frame in", r"conversation\.py:Connection\.(_read|_decoded)|frame_answers\.py:Arrival"),
+    ("frame in", r"websocket_protocol\.py|wire/protocol\.py:decode_frame|values\.py"),
+    ("frame in", r"control/connection\.py:Connection\.(_read|_decoded)|control/frames\.py:Arrival"),
     ("frame out", r"locks\.py"),
     # uvicorn's and websockets' own, where they read and write.
     ("frame out", r"websockets_sansio_impl\.py:.*\.send|protocol\.py:.*(send|state)|frames\.py:.*(serialize|new)"),
     ("frame in", r"(websockets_sansio_impl|protocol|frames|streams|queues)\.py"),
     (
         "validate, run the tool",
-        r"tool_call\.py|signatures\.py|kinds\.py|context\.py|mcpenv_tools\.py:.*add",
+        r"tool_call\.py|signatures\.py|definition\.py|context\.py|mcpenv_tools\.py:.*add",
     ),
     ("result", r"results\.py|tools\.py|records\.py:ToolOutcome\.returned"),
-    ("score", r"mcpenv_tools\.py:Tools\.score|rewards\.py|records\.py:(Reward|finite|ToolOutcome)"),
+    ("score", r"mcpenv_tools\.py:Tools\.score|reward\.py|records\.py:(Reward|finite|ToolOutcome)"),
     ("score", r"scoring\.py"),
     ("record", r"episode\.py:Episode\.(add|judge|count_step)|records\.py:(ToolCall|StepRecord)"),
-    ("encode", r"shim\.py|wire\.py|episode\.py:Episode\.info"),
-    ("dispatch", r"(conversation|frame_answers|session|execution|lock|cancellation|step|pipeline|toolbox)\.py"),
+    ("encode", r"observations\.py|codec\.py|episode\.py:Episode\.info"),
+    ("dispatch", r"(connection|control/frames|session|execution|lock|cancellation|step|pipeline|registry)\.py"),
 )
 """Which functions (``FILE:QUALIFIED NAME``) belong to which stage; the first that matches."""
 

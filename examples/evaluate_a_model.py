@@ -18,8 +18,8 @@ from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any
 
-from mcpenv.evaluate import ModelAgent, evaluate
-from mcpenv.recording import read_episodes
+from mcpenv.evaluation import ModelAgent, evaluate
+from mcpenv.trajectories import read_episodes
 
 GUESS_NUMBER = Path(__file__).resolve().parent / "write_an_environment.py"
 

@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 
 from mcpenv import Recorder, read_episodes
-from mcpenv.exports import openai_row
-from mcpenv.replay import Verdict, replay
+from mcpenv.trajectories.export import openai_row
+from mcpenv.trajectories.replay import Verdict, replay
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from write_an_environment import GuessNumber

@@ -12,8 +12,8 @@ import mcpenv_client as mcpenv_client  # threads that load modules of ours at on
 __version__ = _version("mcpenv")
 
 if TYPE_CHECKING:
-    from .public import *  # noqa: F403
-    from .public import __all__ as __all__
+    from .api import *  # noqa: F403
+    from .api import __all__ as __all__
 else:  # type checkers would take every name to be there
 
     def __getattr__(name: str) -> Any:
@@ -23,7 +23,7 @@ else:  # type checkers would take every name to be there
                 raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
             if find_spec(f"{__name__}.{name}") is not None:
                 return import_module(f"{__name__}.{name}")
-        public, here = import_module(f"{__name__}.public"), globals()
+        public, here = import_module(f"{__name__}.api"), globals()
         for each in public.__all__:
             here.setdefault(each, getattr(public, each))  # a program may have put something else there
         here["__all__"] = [*public.__all__, "__version__"]
@@ -34,4 +34,4 @@ else:  # type checkers would take every name to be there
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *import_module(f"{__name__}.public").__all__})
+    return sorted({*globals(), *import_module(f"{__name__}.api").__all__})

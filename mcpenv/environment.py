@@ -13,34 +13,34 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, overload
 from fastmcp import FastMCP
 from mcp_types import Icon, ToolAnnotations
 
-from mcpenv_client.actions import Action, CallToolAction, ListToolsAction
 from mcpenv_client.errors import InvalidMessage
-from mcpenv_client.models import build_models
-from mcpenv_client.observations import Observation
-from mcpenv_client.records import Plane, Reward, ToolCall, ToolOutcome, Trajectory
-from mcpenv_client.state import State
-from mcpenv_client.tasks import Task
-from mcpenv_client.tools import Mode, Tool
-from mcpenv_client.wire import ActionTypes, action_type
+from mcpenv_client.types.actions import Action, CallToolAction, ListToolsAction
+from mcpenv_client.types.models import build_models
+from mcpenv_client.types.observations import Observation
+from mcpenv_client.types.records import Plane, Reward, ToolCall, ToolOutcome, Trajectory
+from mcpenv_client.types.state import State
+from mcpenv_client.types.tasks import Task
+from mcpenv_client.types.tools import Mode, Tool
+from mcpenv_client.wire.protocol import ActionTypes, action_type
 
-from . import shim
-from .admission import AuthChecks
-from .agent_server import AgentServer, OnlyExecution
 from .errors import InvalidTool, Misuse
-from .execution import Execution
-from .handed_in import HandedIn
-from .kinds import PLAIN, KindCache, ToolOptions, check_name
-from .overrides import NOTHING, around_close, around_reset, around_state, no_options
-from .reset_options import ResetOptions
-from .rubrics import Rubric
-from .rubrics.scoring import refuse_silent
-from .shared import IN_PROCESS, UNSET, being_made
-from .snapshots import Snapshot
-from .snapshots.state import default_state, load_default_state
+from .execution import observations
+from .execution.execution import Execution
+from .execution.lifespan import IN_PROCESS, UNSET, being_made
+from .execution.mcp_server import AgentServer, OnlyExecution
+from .execution.mounted_server import HandedIn
+from .execution.overrides import NOTHING, around_close, around_reset, around_state, no_options
+from .execution.snapshots import Snapshot
+from .execution.snapshots.state import default_state, load_default_state
+from .rewards.rubrics import Rubric
+from .rewards.rubrics.episode_rubric import refuse_silent
+from .rewards.verifiers import Evidence
 from .tasks import TaskSet
+from .tasks.reset_options import ResetOptions
 from .tasks.source import TaskSource
-from .toolbox import BoundTool, modes_of
-from .verify import Evidence
+from .tools.access import AuthChecks
+from .tools.definition import PLAIN, KindCache, ToolOptions, check_name
+from .tools.registry import BoundTool, modes_of
 from .worlds import Worlds
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -421,7 +421,7 @@ class MCPEnvironment:
         """`step` for coroutines."""
         if not isinstance(action, (CallToolAction, ListToolsAction, *self.action_types)):
             raise TypeError(f"{type(self).__name__} takes no {type(action).__name__} as an action")
-        return await shim.step(self._execution, action, plane=Plane.PROCESS, timeout_s=timeout_s)
+        return await observations.step(self._execution, action, plane=Plane.PROCESS, timeout_s=timeout_s)
 
     def call_tool(
         self, name: str, arguments: dict[str, Any] | None = None, *, timeout_s: float | None = None
@@ -449,7 +449,7 @@ class MCPEnvironment:
     async def end_async(self, *, truncated: bool = False, reason: str | None = None) -> Observation:
         """`end` for coroutines."""
         await self._execution.end(truncated=truncated, reason=reason)
-        return shim.latest(self._execution)
+        return observations.latest(self._execution)
 
     def list_tools(self) -> list[Tool]:
         """The tools that are visible in this mode. No step."""
@@ -498,7 +498,7 @@ class MCPEnvironment:
         """`restore` for coroutines."""
         if not isinstance(snapshot, Snapshot):
             raise Misuse(f"restore takes a Snapshot, as snapshot() gives it, and got a {type(snapshot).__name__}")
-        return await shim.restore(self._execution, snapshot)
+        return await observations.restore(self._execution, snapshot)
 
     async def fork_async(self, snapshot: Snapshot | None = None) -> Self:
         """`fork` for coroutines."""

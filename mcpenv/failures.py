@@ -14,7 +14,7 @@ import secrets
 from fastmcp.exceptions import ToolError
 
 from mcpenv_client.errors import ExecutionError, FactoryError, McpenvError, NotSerializable, WireError
-from mcpenv_client.tools import Mode, ToolErrorType, ToolFailure
+from mcpenv_client.types.tools import Mode, ToolErrorType, ToolFailure
 
 logger = logging.getLogger("mcpenv")
 

@@ -22,8 +22,8 @@ import httpx
 from attack_worlds import TELLTALES, Vault
 from fault_bench import modern
 
-from mcpenv.config import ServerConfig
-from mcpenv.serve import serving
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.serve import serving
 
 PATIENCE_S = 20.0
 """Longest wait for anything, in seconds; nothing is expected to take it."""

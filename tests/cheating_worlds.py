@@ -11,7 +11,7 @@ from typing import Any
 
 from mcpenv import MCPEnvironment, ToolError
 from mcpenv.worlds import FilesWorld, ObjectWorld, SQLiteWorld
-from mcpenv_client.tasks import OracleCall, Task
+from mcpenv_client.types.tasks import OracleCall, Task
 
 ANSWER = "heron-4711"
 NEEDLE = "walrus-metadata"

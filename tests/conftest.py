@@ -16,7 +16,7 @@ import certifi
 import hypothesis
 import pytest
 
-import mcpenv.serve
+import mcpenv.server.serve
 
 hypothesis.settings.register_profile("some", max_examples=20)
 hypothesis.settings.register_profile("full", max_examples=100)
@@ -26,7 +26,7 @@ WORKERS = int(os.environ.get("MCPENV_TEST_WORKERS", "1"))
 
 if WORKERS > 1:
     # Before any module of tests takes it by name.
-    mcpenv.serve.serving = functools.partial(mcpenv.serve.serving, workers=WORKERS)
+    mcpenv.server.serve.serving = functools.partial(mcpenv.server.serve.serving, workers=WORKERS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from record_worlds import Dice, Shout
 
 from mcpenv.cli import execute
-from mcpenv.recording import RecordedEnvironment, RecordedEpisode, Recorder, read_episodes
+from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode, Recorder, read_episodes
 from mcpenv_client import Task
 
 TASK = Task(id="low-1", split="test", prompt="Stay low.", options={"target": 1000})

@@ -21,9 +21,9 @@ from fault_worlds import Counted
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from mcpenv.config import ServerConfig
-from mcpenv.serve import serving
-from mcpenv.workers import THREADS
+from mcpenv.execution.concurrency.threads import THREADS
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.serve import serving
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
-from mcpenv.recording import TornTail, read_episodes
+from mcpenv.trajectories import TornTail, read_episodes
 from mcpenv_client import ConnectionFailed, EnvClient, SessionLost
 
 HERE = Path(__file__).parent

@@ -15,9 +15,9 @@ import pytest
 from websockets.exceptions import ConnectionClosedOK
 from websockets.sync.client import connect
 
-import mcpenv.evaluate as evaluate_module
-from mcpenv.config import ServerConfig
-from mcpenv.evaluate import Failure
+import mcpenv.evaluation as evaluate_module
+from mcpenv.evaluation import Failure
+from mcpenv.server.config import ServerConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))

@@ -28,7 +28,7 @@ from mcpenv import (
     ToolErrorType,
     ToolOutcome,
 )
-from mcpenv.workers import THREADS
+from mcpenv.execution.concurrency.threads import THREADS
 from mcpenv_client import InvalidMessage, OperationTimeout, Plane, SessionLost
 
 

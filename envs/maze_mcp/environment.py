@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from mcpenv import MCPEnvironment, Reward, State, TaskSet
-from mcpenv.verify import Evidence
+from mcpenv.rewards.verifiers import Evidence
 from mcpenv.worlds import ObjectWorld
 
 Room = tuple[int, int]

@@ -11,13 +11,13 @@ from cyclopts import Parameter
 from mcp import MCPError
 from mcp_types import CallToolResult
 
+from mcpenv.errors import ConfigurationError
+from mcpenv.packaging.target import Target, is_url, load_target
+from mcpenv.server.config import mode_from
 from mcpenv_client.errors import ConnectionFailed
-from mcpenv_client.observations import CallToolObservation
-from mcpenv_client.tools import Mode, Tool, ToolErrorType, ToolFailure, ToolResult
+from mcpenv_client.types.observations import CallToolObservation
+from mcpenv_client.types.tools import Mode, Tool, ToolErrorType, ToolFailure, ToolResult
 
-from ..config import mode_from
-from ..errors import ConfigurationError
-from ..targets import Target, is_url, load_target
 from .instance import instance
 from .output import author_output, note, print_json, quiet_logs, report, shown_parts
 from .remote import Bearer, connected, list_tools

@@ -10,11 +10,12 @@ from urllib.parse import urlsplit
 
 from cyclopts import Parameter
 
-from ..errors import ConfigurationError
-from ..host_files import Installed
-from ..hosts import CLAUDE_CODE, HOSTS, Host, Place, Server
-from ..targets import is_url, load_target
-from .bearer import TOKEN, keeps_tokens, with_bearer
+from mcpenv.errors import ConfigurationError
+from mcpenv.packaging.target import is_url, load_target
+
+from .hosts.bearer import TOKEN, keeps_tokens, with_bearer
+from .hosts.config_files import Installed
+from .hosts.hosts import CLAUDE_CODE, HOSTS, Host, Place, Server
 from .output import Page, author_output, print_json, quiet_logs
 from .remote import mcp_url
 from .tokens import AGENT_TOKEN, AgentToken
@@ -103,7 +104,7 @@ def _install(host: Host, server: Server, file: Path | None, snippet: str, force:
     if host.key != CLAUDE_CODE.key:
         raise ConfigurationError(f"{host.title} has no configuration file; run: {snippet}")
     # FastMCP's installers import its whole command line, which takes a second.
-    from .claude_code import add
+    from .hosts.claude_code import add
 
     add(host, server, snippet, force=force, token=token)
     return Installed(None, changed=True)

@@ -19,15 +19,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from ..errors import ConfigurationError
-from ..evaluate.agent import Agent
-from ..evaluate.evaluation import Evaluated, Progress, evaluate
-from ..evaluate.folder import AGENTS
-from ..evaluate.model import DEFAULT_KEY, DEFAULT_URL, ModelAgent
-from ..evaluate.program import ProgramAgent
-from ..evaluate.results import Failure
-from ..evaluate.summary import Estimate, Summary
-from ..targets import is_url
+from mcpenv.errors import ConfigurationError
+from mcpenv.evaluation.agent import Agent
+from mcpenv.evaluation.evaluation import Evaluated, Progress, evaluate
+from mcpenv.evaluation.model_agent import DEFAULT_KEY, DEFAULT_URL, ModelAgent
+from mcpenv.evaluation.program_agent import ProgramAgent
+from mcpenv.evaluation.results import Failure
+from mcpenv.evaluation.run_directory import AGENTS
+from mcpenv.evaluation.summary import Estimate, Summary
+from mcpenv.packaging.target import is_url
+
 from .output import Page, note, number_of, print_json, printable, quiet_logs, report
 from .run_options import Secret
 from .tokens import control_token as read_control_token
@@ -322,7 +323,7 @@ def _estimate(estimate: Estimate) -> str:
 
 def _write_report(done: Evaluated) -> None:
     try:
-        from ..evaluate.report import write_report  # needs the extra "eval"
+        from mcpenv.evaluation.report import write_report  # needs the extra "eval"
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("jinja2", "matplotlib"):
             raise

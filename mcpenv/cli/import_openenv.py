@@ -10,11 +10,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ..errors import ConfigurationError
-from ..openenv.port import Port, port
+from mcpenv.errors import ConfigurationError
+from mcpenv.integrations.openenv.port import Port, port
+
 from .output import Page, print_json, quiet_logs
 
-CHECK = "import sys; from mcpenv.targets import load_target; load_target(sys.argv[1]).make().close()"
+CHECK = "import sys; from mcpenv.packaging.target import load_target; load_target(sys.argv[1]).make().close()"
 
 
 def import_openenv(

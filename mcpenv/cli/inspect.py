@@ -14,15 +14,15 @@ from fastmcp import Client
 from mcp import MCPError
 from pydantic import BaseModel
 
-from mcpenv_client.observations import Observation
-from mcpenv_client.tools import Mode, Tool
+from mcpenv.environment import MCPEnvironment
+from mcpenv.errors import ConfigurationError
+from mcpenv.packaging.target import Target, is_url, load_target
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.control.metadata import Description
+from mcpenv.server.sessions.factory import EnvironmentSource
+from mcpenv_client.types.observations import Observation
+from mcpenv_client.types.tools import Mode, Tool
 
-from ..config import ServerConfig
-from ..describe import Description
-from ..environment import MCPEnvironment
-from ..errors import ConfigurationError
-from ..source import EnvironmentSource
-from ..targets import Target, is_url, load_target
 from .instance import instance
 from .output import Page, author_output, print_json, quiet_logs
 from .remote import Bearer, connected, description, list_tools

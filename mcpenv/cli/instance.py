@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from mcpenv.environment import MCPEnvironment
+from mcpenv.execution.lifespan import IN_PROCESS
+from mcpenv.packaging.target import Target, describe
 from mcpenv_client.errors import ExecutionError
-from mcpenv_client.tools import Mode
-
-from ..environment import MCPEnvironment
-from ..shared import IN_PROCESS
-from ..targets import Target, describe
+from mcpenv_client.types.tools import Mode
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from ..recording import TornTail
+    from mcpenv.trajectories import TornTail
 
 T = TypeVar("T")
 

@@ -14,11 +14,11 @@ from fastmcp.client.transports import SSETransport, StreamableHttpTransport, inf
 from mcp import MCPError
 from mcp_types import Tool as MCPTool
 
-from mcpenv_client.addresses import is_loopback, without_password
+from mcpenv.errors import ConfigurationError
+from mcpenv_client.connection.addresses import is_loopback, without_password
 from mcpenv_client.errors import ConnectionFailed, ListingFailed
-from mcpenv_client.tools import Tool
+from mcpenv_client.types.tools import Tool
 
-from ..errors import ConfigurationError
 from .tokens import AGENT_TOKEN
 
 CONNECT_S = 15.0

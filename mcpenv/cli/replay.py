@@ -12,15 +12,15 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from mcpenv.errors import ConfigurationError, TargetError
+from mcpenv.execution.lifespan import IN_PROCESS
+from mcpenv.packaging.target import Target, load_target
+from mcpenv.trajectories import RecordedEpisode, read_episodes
+from mcpenv.trajectories.replay import Difference, Replayed, Verdict
+from mcpenv.trajectories.replay import replay as replay_episode
+from mcpenv.trajectories.selection import Selection
 from mcpenv_client.errors import McpenvError
 
-from ..errors import ConfigurationError, TargetError
-from ..recording import RecordedEpisode, read_episodes
-from ..recording.selection import Selection
-from ..replay import Difference, Replayed, Verdict
-from ..replay import replay as replay_episode
-from ..shared import IN_PROCESS
-from ..targets import Target, load_target
 from .output import Page, author_output, counted, note, note_torn, number_of, print_json, printable, quiet_logs
 
 DIFFERENT = 1

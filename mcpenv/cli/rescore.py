@@ -10,18 +10,18 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from mcpenv.errors import ConfigurationError
+from mcpenv.failures import own_words
+from mcpenv.packaging.rubric import load_rubric
+from mcpenv.rewards.rubrics import Rubric
+from mcpenv.rewards.rubrics import rescore as rescore_trajectory
+from mcpenv.trajectories import RecordedEpisode, Recorder, ToolLists, read_episodes
+from mcpenv.trajectories.episode import RESCORED
+from mcpenv.trajectories.statistics import spread
+from mcpenv.trajectories.summary import return_of
 from mcpenv_client.errors import McpenvError
-from mcpenv_client.records import Reward, Trajectory
+from mcpenv_client.types.records import Reward, Trajectory
 
-from ..errors import ConfigurationError
-from ..failures import own_words
-from ..recording import RecordedEpisode, Recorder, ToolLists, read_episodes
-from ..recording.episodes import RESCORED
-from ..recording.statistics import spread
-from ..recording.summary import return_of
-from ..rubric_target import load_rubric
-from ..rubrics import Rubric
-from ..rubrics import rescore as rescore_trajectory
 from .output import Page, author_output, counted, note_torn, number_of, print_json, printable, quiet_logs, report
 
 FAILED = 1

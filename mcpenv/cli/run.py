@@ -17,16 +17,16 @@ from cyclopts import Parameter
 from fastmcp.server.auth import AuthProvider
 from watchfiles import Change, PythonFilter, run_process
 
-from mcpenv_client.tools import Mode
+from mcpenv.errors import ConfigurationError
+from mcpenv.packaging.target import Target, load_target, watched_path
+from mcpenv.server.config import ServerConfig, mode_from
+from mcpenv.server.security.host_check import is_loopback
+from mcpenv.server.serve import Listening, address_of, is_wildcard, serve_http, serve_stdio, serve_workers
+from mcpenv.server.workers.worker import Served
+from mcpenv_client.types.tools import Mode
 
-from ..cluster.worker import Served
-from ..config import ServerConfig, mode_from
-from ..errors import ConfigurationError
-from ..guard import is_loopback
-from ..hosts import PASTED, Place, Server
-from ..serve import Listening, address_of, is_wildcard, serve_http, serve_stdio, serve_workers
-from ..targets import Target, load_target, watched_path
-from .bearer import TOKEN, with_bearer
+from .hosts.bearer import TOKEN, with_bearer
+from .hosts.hosts import PASTED, Place, Server
 from .output import Page, author_output, note
 from .run_options import Addresses, Credentials, Limits, Sessions, config_from
 from .tokens import AGENT_TOKEN

@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 from cyclopts import Group, Parameter
 from fastmcp.server.auth import AuthProvider
 
-from mcpenv_client.tools import Mode
+from mcpenv.errors import ConfigurationError
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.security.agent_auth import Algorithm, agent_auth_from
+from mcpenv_client.types.tools import Mode
 
-from ..agent_auth import Algorithm, agent_auth_from
-from ..config import ServerConfig
-from ..errors import ConfigurationError
 from .tokens import AGENT_TOKEN, agent_scopes, agent_tokens, control_token, forget
 
 _DEFAULTS = ServerConfig()

@@ -18,10 +18,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from mcpenv_client.addresses import http_base, is_loopback, without_password
+from mcpenv.errors import ConfigurationError
+from mcpenv_client.connection.addresses import http_base, is_loopback, without_password
 from mcpenv_client.errors import ConnectionFailed
 
-from ..errors import ConfigurationError
 from .output import Page, print_json, printable, shown_parts
 from .remote import CONNECT_S
 from .tokens import control_token

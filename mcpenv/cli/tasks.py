@@ -14,16 +14,16 @@ from typing import Annotated, Any, Protocol
 
 from cyclopts import Parameter
 
+from mcpenv.errors import ConfigurationError
+from mcpenv.packaging.target import is_url, load_target
+from mcpenv.tasks import NoSuchTask, TaskSet
 from mcpenv_client.client import EnvClient
 from mcpenv_client.errors import InvalidMessage, Unauthorized
 from mcpenv_client.sync import SyncEnvClient
 from mcpenv_client.task_client import PAGE
-from mcpenv_client.tasks import Task
-from mcpenv_client.tools import Mode
+from mcpenv_client.types.tasks import Task
+from mcpenv_client.types.tools import Mode
 
-from ..errors import ConfigurationError
-from ..targets import is_url, load_target
-from ..tasks import NoSuchTask, TaskSet
 from .instance import instance
 from .output import Page, author_output, print_json, quiet_logs
 from .remote import base_url

@@ -10,9 +10,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ..credentials import check_token
-from ..errors import ConfigurationError
-from ..targets import is_url
+from mcpenv.errors import ConfigurationError
+from mcpenv.packaging.target import is_url
+from mcpenv.server.security.control_auth import check_token
 
 CONTROL_TOKEN = "MCPENV_CONTROL_TOKEN"
 """The environment variable with the control token."""

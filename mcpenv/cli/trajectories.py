@@ -12,17 +12,17 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
-from mcpenv_client.records import Reward, StepRecord
-from mcpenv_client.tools import Tool
+from mcpenv.errors import ConfigurationError
+from mcpenv.trajectories import RecordedEpisode, ToolLists, read_episodes
+from mcpenv.trajectories.episode import Ending
+from mcpenv.trajectories.export.chat import prompt_of, text_of
+from mcpenv.trajectories.export.files import Format, export
+from mcpenv.trajectories.selection import Selection
+from mcpenv.trajectories.statistics import statistics_of
+from mcpenv.trajectories.summary import fault_of, return_of, summary_of
+from mcpenv_client.types.records import Reward, StepRecord
+from mcpenv_client.types.tools import Tool
 
-from ..errors import ConfigurationError
-from ..exports.conversation import prompt_of, text_of
-from ..exports.files import Format, export
-from ..recording import RecordedEpisode, ToolLists, read_episodes
-from ..recording.episodes import Ending
-from ..recording.selection import Selection
-from ..recording.statistics import statistics_of
-from ..recording.summary import fault_of, return_of, summary_of
 from .output import Page, note, note_torn, number_of, print_json, print_table, printable
 
 _WHICH = Group("Selection", sort_key=10)

@@ -15,17 +15,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from mcpenv_client.tasks import Task
-from mcpenv_client.tools import Mode
+from mcpenv.environment import MCPEnvironment
+from mcpenv.errors import ConfigurationError
+from mcpenv.execution.lifespan import IN_PROCESS
+from mcpenv.packaging.target import Target, load_target
+from mcpenv.tasks import NoSuchTask, TaskSet
+from mcpenv.testing.tasks import Report, TaskReport
+from mcpenv.testing.tasks import validate as validate_tasks
+from mcpenv.testing.tasks.validate import MAX_STEPS, RANDOM_SEEDS
+from mcpenv_client.types.tasks import Task
+from mcpenv_client.types.tools import Mode
 
-from ..environment import MCPEnvironment
-from ..errors import ConfigurationError
-from ..shared import IN_PROCESS
-from ..targets import Target, load_target
-from ..tasks import NoSuchTask, TaskSet
-from ..validation import Report, TaskReport
-from ..validation import validate as validate_tasks
-from ..validation.validate import MAX_STEPS, RANDOM_SEEDS
 from .instance import instance
 from .output import Page, author_output, number_of, print_json, quiet_logs
 

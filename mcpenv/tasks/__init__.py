@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..errors import InvalidTasks
+from mcpenv.errors import InvalidTasks
+
 from .task_set import NoSuchTask, TaskSet
 
 __all__ = ["InvalidTasks", "NoSuchTask", "TaskSet"]

@@ -8,13 +8,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from mcpenv.errors import InvalidTasks, InvalidVerifier
+from mcpenv.rewards.verifiers.specs import parse
 from mcpenv_client.errors import NotSerializable
-from mcpenv_client.tasks import Task
-from mcpenv_client.values import decode, encode
-from mcpenv_client.wire import faults
-
-from ..errors import InvalidTasks, InvalidVerifier
-from ..verify.specs import parse
+from mcpenv_client.types.tasks import Task
+from mcpenv_client.types.values import decode, encode
+from mcpenv_client.wire.protocol import faults
 
 _OPEN = ("metadata", "options")
 """Fields of a task that contain named values."""

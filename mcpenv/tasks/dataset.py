@@ -10,7 +10,8 @@ from pathlib import Path
 
 from datasets import Dataset, DatasetDict, load_from_disk
 
-from ..errors import InvalidTasks
+from mcpenv.errors import InvalidTasks
+
 from .columns import Row
 
 

@@ -7,9 +7,9 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mcpenv_client.tasks import Task
+from mcpenv.errors import InvalidTasks
+from mcpenv_client.types.tasks import Task
 
-from ..errors import InvalidTasks
 from .columns import Columns, Row
 from .stored import VERSION_DIGITS, text_of
 

@@ -7,9 +7,9 @@ from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
-from mcpenv_client.values import decode
+from mcpenv.errors import InvalidTasks
+from mcpenv_client.types.values import decode
 
-from ..errors import InvalidTasks
 from .columns import Row
 
 

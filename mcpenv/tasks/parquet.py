@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..errors import InvalidTasks
+from mcpenv.errors import InvalidTasks
+
 from .columns import Row
 
 _BATCH = 1024

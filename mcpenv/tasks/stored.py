@@ -8,9 +8,9 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
-from mcpenv_client.tasks import Task
+from mcpenv.errors import InvalidTasks
+from mcpenv_client.types.tasks import Task
 
-from ..errors import InvalidTasks
 from .columns import Columns, Row
 
 VERSION_DIGITS = 16

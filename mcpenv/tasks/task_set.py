@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mcpenv.errors import InvalidTasks
 from mcpenv_client.errors import InvalidMessage
-from mcpenv_client.tasks import Task
+from mcpenv_client.types.tasks import Task
 
-from ..errors import InvalidTasks
 from .columns import Columns
 from .generated import GeneratedTasks, Maker
 from .jsonl import JsonlRows

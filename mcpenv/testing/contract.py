@@ -10,21 +10,21 @@ from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 
-from mcpenv_client.actions import CallToolAction
+from mcpenv.environment import MCPEnvironment
+from mcpenv.execution.mounted_server import HandedIn
+from mcpenv.tools.definition import RESERVED_NAMES
+from mcpenv.tools.signatures import docstring_of
 from mcpenv_client.errors import EpisodeDone, ExecutionError, McpenvError, NotSerializable, SessionLost, WireError
-from mcpenv_client.observations import CallToolObservation, Observation
-from mcpenv_client.tools import Mode, Tool, ToolErrorType, ToolFailure
-from mcpenv_client.values import to_plain
-from mcpenv_client.wire import EpisodeState
+from mcpenv_client.types.actions import CallToolAction
+from mcpenv_client.types.observations import CallToolObservation, Observation
+from mcpenv_client.types.tools import Mode, Tool, ToolErrorType, ToolFailure
+from mcpenv_client.types.values import to_plain
+from mcpenv_client.wire.protocol import EpisodeState
 
-from ..environment import MCPEnvironment
-from ..handed_in import HandedIn
-from ..kinds import RESERVED_NAMES
-from ..signatures import docstring_of
+from .arguments import wrong_arguments
 from .findings import ContractViolation, ContractWarning, Finding, Verdict
-from .sample_arguments import wrong_arguments
 from .subject import Subject, run
-from .walks import Served, Trace, said
+from .walk import Served, Trace, said
 
 CHECKS = (
     "constructor",

@@ -8,9 +8,9 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from mcpenv_client.actions import Action
+from mcpenv.environment import MCPEnvironment
+from mcpenv_client.types.actions import Action
 
-from ..environment import MCPEnvironment
 from .contract import CHECKS, GROUND, Contract
 from .findings import ContractViolation, ContractWarning, Finding, Report, Verdict
 from .subject import Subject

@@ -7,16 +7,16 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from mcpenv_client.actions import Action, CallToolAction
+from mcpenv.environment import MCPEnvironment
+from mcpenv.execution.concurrency.event_loop import Home
+from mcpenv.execution.concurrency.threads import OwnThread
 from mcpenv_client.errors import InvalidMessage, WireError
-from mcpenv_client.tools import Mode, Tool
+from mcpenv_client.types.actions import Action, CallToolAction
+from mcpenv_client.types.tools import Mode, Tool
 
-from ..environment import MCPEnvironment
-from ..loops import Home
-from ..workers import OwnThread
+from .arguments import arguments_for
 from .findings import ContractViolation
-from .sample_arguments import arguments_for
-from .walks import Served, Trace, said
+from .walk import Served, Trace, said
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-from mcpenv_client.values import to_plain
+from mcpenv_client.types.values import to_plain
 
 from .world import Tree
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from mcpenv_client.wire import Frame, FrameType, decode_frame, encode_reply
+from mcpenv_client.wire.protocol import Frame, FrameType, decode_frame, encode_reply
 
 Handler = Callable[[ServerConnection], Awaitable[None]]
 T = TypeVar("T")

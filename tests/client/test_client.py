@@ -48,9 +48,9 @@ from mcpenv_client import (
     WireError,
     errors,
 )
-from mcpenv_client.addresses import http_base, is_loopback, without_password, ws_url
-from mcpenv_client.values import to_plain
-from mcpenv_client.wire import FrameType, decode_frame, encode_action, encode_reply, observation_data
+from mcpenv_client.connection.addresses import http_base, is_loopback, without_password, ws_url
+from mcpenv_client.types.values import to_plain
+from mcpenv_client.wire.protocol import FrameType, decode_frame, encode_action, encode_reply, observation_data
 
 T = TypeVar("T", bound=Observation)
 

@@ -21,7 +21,7 @@ SERVE = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from environment import EchoEnvironment
-from mcpenv.serve import serving
+from mcpenv.server.serve import serving
 with serving(EchoEnvironment) as url:
     print(url, flush=True)
     sys.stdin.read()

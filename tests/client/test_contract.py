@@ -60,8 +60,8 @@ from mcpenv_client import (
     ToolResult,
     Trajectory,
 )
-from mcpenv_client.values import decode, encode, to_plain
-from mcpenv_client.wire import (
+from mcpenv_client.types.values import decode, encode, to_plain
+from mcpenv_client.wire.protocol import (
     ActionTypes,
     FrameType,
     decode_frame,

@@ -27,7 +27,7 @@ from mcpenv_client import (
     errors,
 )
 from mcpenv_client.errors import from_wire
-from mcpenv_client.wire import decode_reply, encode_reply
+from mcpenv_client.wire.protocol import decode_reply, encode_reply
 
 WIRE_ERRORS = [cls for cls in vars(errors).values() if inspect.isclass(cls) and issubclass(cls, WireError)]
 WIRE_ERRORS.remove(WireError)

@@ -41,7 +41,7 @@ from mcpenv_client import (
     Unauthorized,
     UnsupportedVersion,
 )
-from mcpenv_client.mcp import MCPToolClient, SyncMCPToolClient
+from mcpenv_client.mcp_client import MCPToolClient, SyncMCPToolClient
 
 HANDSHAKE: Final = "2025-11-25"
 MODERN: Final = "2026-07-28"
@@ -681,7 +681,7 @@ def environment() -> Any:
 
 def test_both_clients_give_the_same_tools_and_results(era: Any) -> None:
     kinds = environment()
-    from mcpenv.serve import serving as serving_environment
+    from mcpenv.server.serve import serving as serving_environment
 
     with serving_environment(kinds) as url:
         with EnvClient(url).sync() as env, MCPToolClient(url, protocol=era).sync() as client:

@@ -10,7 +10,7 @@ import pytest
 from pydantic import PydanticSchemaGenerationError, ValidationError
 
 from mcpenv_client import Action, Observation, State
-from mcpenv_client.models import build_models
+from mcpenv_client.types.models import build_models
 
 
 def test_to_import_the_package_builds_no_model_and_a_client_builds_all() -> None:

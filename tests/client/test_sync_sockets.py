@@ -42,7 +42,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from mcpenv_client import CapacityReached, ConnectionFailed, EnvClient, SessionLost
-from mcpenv_client.wire import FrameType
+from mcpenv_client.wire.protocol import FrameType
 
 
 def test_a_thread_that_asks_again_at_once_starves_no_other(url: str) -> None:

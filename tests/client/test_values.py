@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from strategies import WIRE, Color, Part, given, json_values
 
 from mcpenv_client import NotSerializable
-from mcpenv_client.values import MAX_DEPTH, decode, encode, refuse_non_finite, revive, to_plain
+from mcpenv_client.types.values import MAX_DEPTH, decode, encode, refuse_non_finite, revive, to_plain
 
 NAN, INF = math.nan, math.inf
 

@@ -30,8 +30,8 @@ from mcpenv_client import (
     WireError,
 )
 from mcpenv_client.errors import from_wire
-from mcpenv_client.values import MAX_DEPTH, encode
-from mcpenv_client.wire import (
+from mcpenv_client.types.values import MAX_DEPTH, encode
+from mcpenv_client.wire.protocol import (
     MAX_REQUEST_ID,
     TRANSITIONS,
     ActionTypes,

@@ -19,12 +19,12 @@ from mcp.shared.exceptions import MCPError
 from starlette.testclient import TestClient
 
 from mcpenv import MCPEnvironment, Mode
-from mcpenv.app import create_app
-from mcpenv.config import ServerConfig
-from mcpenv.serve import serving
+from mcpenv.server.app import create_app
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.serve import serving
 from mcpenv_client import CallToolAction, EnvClient, EpisodeDone, ListToolsAction, Tool, ToolErrorType
 from mcpenv_client.errors import from_wire
-from mcpenv_client.wire import encode_action
+from mcpenv_client.wire.protocol import encode_action
 
 HERE = Path(__file__).parent
 OVER = "The episode is over."

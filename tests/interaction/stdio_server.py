@@ -6,8 +6,8 @@ import sys
 
 import worlds
 
-from mcpenv.config import ServerConfig, mode_from
-from mcpenv.serve import serve_stdio
+from mcpenv.server.config import ServerConfig, mode_from
+from mcpenv.server.serve import serve_stdio
 
 if __name__ == "__main__":
     cls = getattr(worlds, sys.argv[1])

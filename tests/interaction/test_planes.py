@@ -11,7 +11,7 @@ from planes import AGENT, ALL, CONTROL, OVER, EpisodeDone, Outcome, Plane
 from worlds import PIXEL, Judged, Ledger, WithServer, World
 
 from mcpenv import ExecutionError, Mode
-from mcpenv.execution import Execution
+from mcpenv.execution.execution import Execution
 from mcpenv_client import ToolErrorType
 
 NO_REWARDS = dict.fromkeys(AGENT, "the agent plane shows no reward, done or reset (invariant 2)")

@@ -17,7 +17,7 @@ from serving import served
 from stock_clients import CLIENTS, STATELESS, StockClient
 from tally import OF_EACH_CALL
 
-from mcpenv_client.mcp import MCPToolClient
+from mcpenv_client.mcp_client import MCPToolClient
 
 ROWS = [(client, mode) for client in CLIENTS for mode in client.modes]
 RUNS = [(*row, place) for row in ROWS for place in places_of(row[0])]

@@ -20,7 +20,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAu
 from mcp_types import ElicitRequestFormParams, ElicitResult
 
 from mcpenv_client import Tool
-from mcpenv_client.mcp import MCPToolClient, Protocol
+from mcpenv_client.mcp_client import MCPToolClient, Protocol
 
 CALLBACK = "http://localhost:3000/callback"
 SAMPLES = {"string": "text", "number": 1.5, "integer": 2, "boolean": True, "array": [], "object": {}}

@@ -1,4 +1,4 @@
-"""Recording under kill -9, at the size that is promised. `tests/test_recording.py` has it small."""
+"""Recording under kill -9, at the size that is promised. `tests/trajectories/test_recorder.py` has it small."""
 
 from __future__ import annotations
 

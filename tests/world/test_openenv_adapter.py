@@ -18,10 +18,10 @@ from fastmcp import Client
 from openenv_servers import ECHO, HERE, TIMEOUT_S, openenv_python, openenvs_own_server, program, run
 
 from mcpenv import MCPEnvironment, Mode
-from mcpenv.config import ServerConfig
-from mcpenv.openenv.adapter import OpenEnvEnvironment
-from mcpenv.serve import serving
-from mcpenv.targets import Target, load_target
+from mcpenv.integrations.openenv.adapter import OpenEnvEnvironment
+from mcpenv.packaging.target import Target, load_target
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.serve import serving
 from mcpenv_client import CallToolAction, EnvClient, ExecutionError, InvalidMessage, ToolErrorType
 
 # Each process that imports OpenEnv needs seconds for it, and a test has up to four of them.

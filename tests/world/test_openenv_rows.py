@@ -15,8 +15,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from mcpenv import Mode
-from mcpenv.serve import serving
-from mcpenv.targets import load_target
+from mcpenv.packaging.target import load_target
+from mcpenv.server.serve import serving
 from mcpenv_client import EnvClient, SessionLost
 
 # Each process that imports OpenEnv needs seconds for it, and a test has up to four of them.

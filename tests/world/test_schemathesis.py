@@ -21,9 +21,9 @@ from starlette.routing import Route
 from worlds import World
 
 from mcpenv import MCPEnvironment, Mode, Observation
-from mcpenv.app import create_app
-from mcpenv.config import ServerConfig
-from mcpenv.serve import serving
+from mcpenv.server.app import create_app
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.serve import serving
 from mcpenv_client import Action, State
 
 

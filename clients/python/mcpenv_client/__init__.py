@@ -1,14 +1,13 @@
 """mcpenv_client: the contract of mcpenv, and a light client for its control plane.
 
 Needs pydantic, websockets and httpx only; imports neither ``mcpenv`` nor ``mcp``. `MCPToolClient`, the client of the
-agent plane, is in `mcpenv_client.mcp`, which is imported on use (``pip install "mcpenv-client[mcp]"``).
+agent plane, is in `mcpenv_client.mcp_client`, which is imported on use (``pip install "mcpenv-client[mcp]"``).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .actions import Action, CallToolAction, ListToolsAction
 from .client import EnvClient, GenericEnvClient
 from .errors import (
     CapacityReached,
@@ -35,17 +34,18 @@ from .errors import (
     UnsupportedVersion,
     WireError,
 )
-from .observations import AnyObservation, CallToolObservation, ListToolsObservation, Observation
-from .records import Fork, LogEntry, Plane, Reward, StepRecord, StepResult, ToolCall, ToolOutcome, Trajectory
-from .snapshots import SnapshotRef
-from .state import State
 from .sync import SyncEnvClient
-from .tasks import OracleCall, Task, TaskLimits
-from .tools import Mode, Tool, ToolErrorType, ToolFailure, ToolResult
-from .wire import PROTOCOL_VERSION, EpisodeState
+from .types.actions import Action, CallToolAction, ListToolsAction
+from .types.observations import AnyObservation, CallToolObservation, ListToolsObservation, Observation
+from .types.records import Fork, LogEntry, Plane, Reward, StepRecord, StepResult, ToolCall, ToolOutcome, Trajectory
+from .types.snapshots import SnapshotRef
+from .types.state import State
+from .types.tasks import OracleCall, Task, TaskLimits
+from .types.tools import Mode, Tool, ToolErrorType, ToolFailure, ToolResult
+from .wire.protocol import PROTOCOL_VERSION, EpisodeState
 
 if TYPE_CHECKING:
-    from .mcp import MCPToolClient as MCPToolClient
+    from .mcp_client import MCPToolClient as MCPToolClient
 
     __version__: str
 
@@ -117,7 +117,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "MCPToolClient":
-        from .mcp import MCPToolClient  # needs the extra
+        from .mcp_client import MCPToolClient  # needs the extra
 
         return MCPToolClient
     if name == "__version__":

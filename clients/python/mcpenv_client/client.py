@@ -11,24 +11,33 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from pydantic import BaseModel, ValidationError
 
-from .actions import Action, ListToolsAction
-from .addresses import http_base, without_password
-from .described import fetch
+from .connection.addresses import http_base, without_password
+from .connection.handshake import ConnectionOptions
+from .connection.http import fetch
+from .connection.resume import ResumableSession, jittered
 from .errors import CapacityReached, InvalidMessage, ListingFailed
-from .handshake import ConnectionOptions
-from .models import build_models
-from .observations import AnyObservation, CallToolObservation, ListToolsObservation, Observation
-from .records import StepResult, Trajectory
-from .resume import ResumableSession, jittered
-from .snapshots import SnapshotRef
-from .state import State
 from .sync import SyncEnvClient
 from .task_client import TaskClient
-from .tasks import Task
-from .tools import Tool
-from .type_arguments import type_arguments
-from .values import revive, to_plain, without_computed
-from .wire import FrameType, Reply, describe_faults, encode_action, encode_call, encode_frame, faults, parse_observation
+from .types.actions import Action, ListToolsAction
+from .types.models import build_models
+from .types.observations import AnyObservation, CallToolObservation, ListToolsObservation, Observation
+from .types.records import StepResult, Trajectory
+from .types.snapshots import SnapshotRef
+from .types.state import State
+from .types.tasks import Task
+from .types.tools import Tool
+from .types.type_arguments import type_arguments
+from .types.values import revive, to_plain, without_computed
+from .wire.protocol import (
+    FrameType,
+    Reply,
+    describe_faults,
+    encode_action,
+    encode_call,
+    encode_frame,
+    faults,
+    parse_observation,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self, TypeVar

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from .client import EnvClient
-    from .records import StepResult, Trajectory
-    from .snapshots import SnapshotRef
-    from .tasks import Task
-    from .tools import Tool
+    from .types.records import StepResult, Trajectory
+    from .types.snapshots import SnapshotRef
+    from .types.tasks import Task
+    from .types.tools import Tool
 
 ObsT = TypeVar("ObsT")
 StateT = TypeVar("StateT")

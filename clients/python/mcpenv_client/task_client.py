@@ -9,8 +9,8 @@ from urllib.parse import quote
 from pydantic import TypeAdapter, ValidationError
 
 from .errors import InvalidMessage
-from .tasks import Task
-from .wire import describe_faults, faults
+from .types.tasks import Task
+from .wire.protocol import describe_faults, faults
 
 PAGE = 500
 """Tasks that are asked for at a time."""

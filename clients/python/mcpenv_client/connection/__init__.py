@@ -1,0 +1,1 @@
+"""The connection of a client: addresses, handshake, frames, resuming, and requests over HTTP."""

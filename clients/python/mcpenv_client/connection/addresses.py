@@ -1,0 +1,49 @@
+"""Addresses of servers: of the control socket, and as they may be shown."""
+
+from __future__ import annotations
+
+import ipaddress
+from urllib.parse import urlsplit, urlunsplit
+
+from mcpenv_client.wire.protocol import PROTOCOL_VERSION
+
+
+def http_base(base_url: str, route: str = "/ws") -> str:
+    """``base_url`` as http(s), without a trailing slash or ``route``.
+
+    Raises:
+        ValueError: not an http, https, ws or wss URL with a host.
+    """
+    try:
+        parts = urlsplit(base_url)
+        scheme = {"ws": "http", "wss": "https", "http": "http", "https": "https"}.get(parts.scheme)
+        usable = scheme is not None and bool(parts.hostname) and parts.port != 0
+    except ValueError as error:
+        raise ValueError(f"base_url {base_url!r}: {error}") from error
+    if not usable:
+        raise ValueError(f"base_url {base_url!r} is not an http(s):// or ws(s):// URL")
+    path = parts.path.rstrip("/").removesuffix(route).rstrip("/")
+    return urlunsplit((scheme, parts.netloc, path, "", ""))
+
+
+def ws_url(base_url: str) -> str:
+    """The address of the control socket under ``base_url``."""
+    return "ws" + http_base(base_url).removeprefix("http") + f"/ws?protocol={PROTOCOL_VERSION}"
+
+
+def without_password(url: str) -> str:
+    """``url`` as it may stand in a message."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def is_loopback(url: str) -> bool:
+    """Whether the host is this machine, which no proxy reaches."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+__all__ = ["http_base", "is_loopback", "without_password", "ws_url"]

@@ -1,0 +1,38 @@
+"""What a server says of itself and its tasks, over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcpenv_client.errors import ConnectionFailed, InvalidMessage
+from mcpenv_client.types.values import decode, encode
+
+from .addresses import is_loopback, without_password
+from .handshake import ConnectionOptions, refusal
+
+
+async def fetch(base_url: str, options: ConnectionOptions, path: str, data: Any = None) -> Any:
+    """The JSON that a server answers: to GET, or to POST with ``data``.
+
+    Raises:
+        ConnectionFailed: nobody answers.
+        WireError: it refused.
+        InvalidMessage: it answered no JSON.
+    """
+    import httpx  # loaded on first use: a third of this package's import time
+
+    url = base_url + path
+    shown = without_password(url)
+    try:
+        async with httpx.AsyncClient(
+            timeout=options.connect_timeout_s, headers=list(options.headers), trust_env=not is_loopback(url)
+        ) as http:
+            response = await (http.get(url) if data is None else http.post(url, content=encode(data)))
+    except httpx.HTTPError as error:
+        raise ConnectionFailed(shown, str(error) or type(error).__name__) from error
+    if not response.is_success:
+        raise refusal(shown, response.status_code, response.content)
+    try:
+        return decode(response.content)
+    except ValueError as error:
+        raise InvalidMessage(f"{shown} answered no JSON: {error}") from error

@@ -1,0 +1,185 @@
+"""A session on a server that outlives its socket: it reconnects and asks again what became of its messages."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from typing import Any
+
+from mcpenv_client.errors import ConnectionFailed, SessionLost, WireError
+from mcpenv_client.wire.protocol import FrameType, Reply, encode_frame
+
+from . import forks
+from .connection import Connection
+from .handshake import ConnectionOptions, Credential, Handshake
+
+
+class ResumableSession:
+    """One session, over as many sockets as it takes if it may be resumed, over one otherwise.
+
+    A message that is sent again after a lost socket has the same request id, so the server runs it once.
+
+    Args:
+        base_url: the server.
+        options: how to connect and wait.
+        resume: reconnect after a lost socket.
+        max_resumes: how often one message may be sent again.
+    """
+
+    def __init__(
+        self, base_url: str, options: ConnectionOptions, *, resume: bool = False, max_resumes: int = 20
+    ) -> None:
+        self.base_url = base_url
+        self.options = options
+        self._resume = resume
+        self._max_resumes = max_resumes
+        self._requests = itertools.count(1)
+        self._closed = False
+        self._credential: Credential | None = None
+        self._process = forks.number()
+        self._connecting = asyncio.Lock()
+        self.connection: Connection | None = None
+
+    async def connect(self) -> None:
+        """Open the session; does nothing if it is open. After a loss this begins a new session."""
+        async with self._lock():
+            if self.connection is not None and self.connection.ended:
+                self.connection.abandon()
+                self.connection = None
+                await self._end_lost()
+            if self.connection is None:
+                self._credential = self.new_credential()
+                self.connection = await self._open(self._credential)
+            self._closed = False
+
+    async def close(self) -> None:
+        """End the session and close the socket; a call in flight ends with `SessionLost`. Safe to call twice."""
+        async with self._lock():
+            self._closed = True
+            connection, self.connection = self.connection, None
+        if connection is not None:
+            await connection.close(encode_frame(FrameType.CLOSE))
+
+    def new_credential(self) -> Credential | None:
+        """Return a credential for a session that is to be resumed; None if this one is not."""
+        return Credential() if self._resume else None
+
+    async def joined(self, session_id: str, credential: Credential | None) -> ResumableSession:
+        """Return a session that the server made, connected.
+
+        Args:
+            session_id: its id, which is a secret.
+            credential: the credential that the server was given for it, if any.
+        """
+        other = ResumableSession(self.base_url, self.options, resume=self._resume, max_resumes=self._max_resumes)
+        other._credential = credential
+        if credential is None:
+            other.connection = await other._open(None, session_id=session_id)
+        else:
+            other.connection = await other._open(credential, resume=True)
+        return other
+
+    def request_id(self, kind: FrameType) -> str:
+        """Return a new request id."""
+        return f"{kind.value}-{next(self._requests)}"
+
+    async def exchange(
+        self,
+        kind: FrameType,
+        data: dict[str, Any],
+        answer: str,
+        *,
+        timeout_s: float | None = None,
+        wait_s: float | None = None,
+        request_id: str | None = None,
+    ) -> Reply:
+        """Send a frame and return its reply, over another socket of the session if this one is lost.
+
+        Args:
+            kind: the frame's type.
+            data: its data.
+            answer: the type of the reply.
+            timeout_s: the deadline at the server, in seconds.
+            wait_s: seconds to wait for the reply; None: ``message_timeout_s``.
+            request_id: the frame's; made up if the session may be resumed or the frame waits for no other.
+        """
+        connection = await self._current()
+        if request_id is None and (self._resume or kind.urgent):
+            request_id = self.request_id(kind)
+        text = encode_frame(kind, data, request_id=request_id, timeout_s=timeout_s)
+        resumed = 0
+        while True:
+            try:
+                return await connection.exchange(text, answer, wait_s, request_id=request_id)
+            except SessionLost as lost:
+                if self._credential is None or not connection.interrupted or resumed >= self._max_resumes:
+                    raise
+                resumed += 1
+                connection = await self._resumed(connection, resumed, lost)
+
+    async def exchange_once(self, text: str, answer: str) -> Reply:
+        """Send a frame that has no request id, which is never sent again, and return its reply."""
+        return await (await self._current()).exchange(text, answer)
+
+    async def _current(self) -> Connection:
+        self._leave_parent()
+        if self.connection is None:
+            if self._closed:
+                raise SessionLost("the client was closed; reset() begins a new session")
+            await self.connect()
+        if self.connection is None:  # closed while this call connected
+            raise SessionLost("the client was closed")
+        return self.connection
+
+    async def _resumed(self, lost: Connection, attempt: int, why: SessionLost) -> Connection:
+        """Return another socket of the same session, on which the message is sent again."""
+        await asyncio.sleep(jittered(min(0.05 * 2**attempt, 2.0)))
+        async with self._lock():
+            if self.connection is lost:
+                try:
+                    self.connection = await self._open(self._credential, resume=True)
+                except ConnectionFailed:
+                    if attempt >= self._max_resumes:
+                        raise SessionLost(f"{why.message}; nobody knows what became of the last message") from why
+                    return lost
+            current = self.connection
+        if current is None:
+            raise SessionLost("the client was closed")
+        return current
+
+    async def _end_lost(self) -> None:
+        """End the session that was lost, if the server keeps it for this client: it would hold its slot for as long."""
+        if self._credential is None:
+            return
+        lost, self._credential = self._credential, None
+        try:
+            old = await self._open(lost, resume=True)
+            await old.close(encode_frame(FrameType.CLOSE))
+        except (ConnectionFailed, WireError):
+            return  # the session is gone, or the server is: the new connection finds out which
+
+    async def _open(
+        self, credential: Credential | None, *, resume: bool = False, session_id: str | None = None
+    ) -> Connection:
+        return await Connection.open(
+            Handshake.to(self.base_url, self.options, credential=credential, resume=resume, session_id=session_id)
+        )
+
+    def _lock(self) -> asyncio.Lock:
+        """Return the lock that is held while a socket is opened."""
+        self._leave_parent()
+        return self._connecting
+
+    def _leave_parent(self) -> None:
+        """In a forked child, leave the session to the parent. A thread that is not here may have held the lock."""
+        if self._process != forks.number():
+            self._process, self._connecting, self._credential = forks.number(), asyncio.Lock(), None
+
+
+def jittered(pause_s: float) -> float:
+    """Return a random pause around this one, so that clients refused together do not come back together."""
+    return min(max(pause_s, 0.05), 10.0) * random.uniform(0.8, 1.6)
+
+
+__all__ = ["ResumableSession", "jittered"]

@@ -1,0 +1,1 @@
+"""The types that both ends share: actions, observations, records, tools, tasks."""

@@ -1,0 +1,243 @@
+"""Values and JSON: what crosses the wire, and the one place that decides how.
+
+Numbers, strings, lists and objects cross as they are. Bytes become base64 text (RFC 4648, section 5), dates ISO 8601
+text, numpy scalars and arrays plain numbers and lists; keys of objects become strings. What has no JSON form that the
+other end would read is refused with the name of its field: NaN and infinity (RFC 8259, section 6), lone surrogates,
+values that refer to themselves or are nested deeper than `MAX_DEPTH`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
+
+from mcpenv_client.errors import NotSerializable
+
+M = TypeVar("M", bound=BaseModel)
+
+MAX_DEPTH = 200
+"""Lists and objects inside each other that pydantic's JSON reader follows; deeper text is refused by the other end."""
+
+MAX_NESTING = 180
+"""The same for the arguments and the result of a call, which records and replies quote some levels further down."""
+
+_EXPONENT, _BYTES_EXPONENT = re.compile("[0-9][eE]"), re.compile(b"[0-9][eE]")
+MAX_DIGITS = 300
+"""A number without an exponent that is too large for a float has more digits than this."""
+
+_UNSERIALIZABLE = (PydanticSerializationError, UnicodeError, TypeError, ValueError, OverflowError, RecursionError)
+_MAX_PATH = 200
+
+
+def plain(value: Any) -> Any:
+    """The fallback of the serializers: array-likes (numpy, torch) by their own ``tolist``."""
+    tolist = getattr(value, "tolist", None)
+    if tolist is None:
+        raise TypeError(f"a {type(value).__name__} has no JSON form")
+    return tolist()
+
+
+def _may_be_infinite(text: str | bytes) -> bool:
+    """Whether a number in JSON text may be too large for a float: it has an exponent, or very many digits."""
+    if len(text) > MAX_DIGITS:
+        return True  # to write it again is quicker than to look through it
+    return (_EXPONENT.search(text) if isinstance(text, str) else _BYTES_EXPONENT.search(text)) is not None
+
+
+def encode(value: Any, what: str = "value") -> bytes:
+    """JSON text of ``value``.
+
+    Raises:
+        NotSerializable: naming the field under ``what``.
+    """
+    return encode_plain(to_plain(value, what), what)
+
+
+def encode_plain(data: Any, what: str = "value") -> bytes:
+    """JSON text of plain data: `encode` without its first half. No model or dataclass may be in it.
+
+    Raises:
+        NotSerializable: naming the field under ``what``.
+    """
+    try:
+        text = to_json(data, inf_nan_mode="constants")
+    except _UNSERIALIZABLE as error:
+        raise _blame(data, what) from error
+    if text.find(b"NaN") >= 0 or text.find(b"Infinity") >= 0:
+        # These bytes may stand inside a string; only a walk over the values tells.
+        refuse_non_finite(data, what)
+    if len(text) > 2 * MAX_DEPTH and text.count(b"[") + text.count(b"{") > MAX_DEPTH:
+        _refuse_unreadable(text, what)
+    return text
+
+
+def to_plain(value: Any, what: str = "value", *, exclude: set[str] | None = None) -> Any:
+    """``value`` as plain JSON data (dicts, lists, strings, numbers, booleans, None).
+
+    Args:
+        value: anything.
+        what: its name, for errors.
+        exclude: fields to leave out, if it is a model.
+
+    Raises:
+        NotSerializable: naming the field under ``what``.
+    """
+    try:
+        data = to_jsonable_python(value, exclude=exclude, bytes_mode="base64", inf_nan_mode="constants", fallback=plain)
+        text = to_json(data, inf_nan_mode="constants")
+    except _UNSERIALIZABLE as error:
+        raise _blame(value, what) from error
+    if text.find(b"NaN") >= 0 or text.find(b"Infinity") >= 0:
+        refuse_non_finite(data, what)
+    if b"null" in text:
+        # Models write NaN as null where their own settings say so, and pydantic's defaults do.
+        refuse_non_finite(value, what)
+    return data
+
+
+def decode(text: str | bytes) -> Any:
+    """Plain data of JSON text.
+
+    Raises:
+        ValueError: the text is not JSON, or holds NaN, infinity or a number too large for a float (1e999).
+    """
+    try:
+        data = from_json(text, allow_inf_nan=False)
+    except TypeError as error:  # a str with a lone surrogate
+        raise ValueError("not valid Unicode text") from error
+    if _may_be_infinite(text) and b"Infinity" in to_json(data, inf_nan_mode="constants"):
+        try:
+            refuse_non_finite(data, "value")
+        except NotSerializable as error:
+            raise ValueError(f"number out of range at {error.path}") from error
+    return data
+
+
+def revive(cls: type[M], data: Any) -> M:
+    """A model from plain data, by JSON rules: base64 text becomes bytes again, ISO text a date.
+
+    Python-mode validation would take base64 text for the bytes themselves.
+
+    Raises:
+        pydantic.ValidationError: the data does not fit.
+    """
+    return cls.model_validate_json(encode_plain(data))
+
+
+def without_computed(cls: type[BaseModel], data: dict[str, Any], keep: str = "") -> dict[str, Any]:
+    """``data`` without the computed fields of ``cls`` but ``keep``: they are written, and cannot be read."""
+    computed = cls.model_computed_fields.keys() - {keep}
+    if computed.isdisjoint(data):
+        return data
+    return {name: value for name, value in data.items() if name not in computed}
+
+
+def refuse_unrecordable(value: Any, what: str) -> None:
+    """Refuse plain data of a call that no record could hold.
+
+    Raises:
+        NotSerializable: NaN, infinity, a lone surrogate, or nested deeper than `MAX_NESTING`; naming the field.
+    """
+    text = encode_plain(value, what)
+    if text.count(b"[") + text.count(b"{") > MAX_NESTING:
+        refuse_non_finite(value, what, MAX_NESTING)
+
+
+def refuse_non_finite(value: Any, path: str, max_depth: int = 2 * MAX_DEPTH) -> None:
+    """Raise `NotSerializable` for the first NaN or infinity in ``value``, or if it is nested deeper than that."""
+    _refuse_non_finite(value, path, max_depth)
+
+
+def _refuse_non_finite(value: Any, path: str, depth: int) -> None:
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise NotSerializable(path, f"{value} has no JSON form; use None or a finite number")
+    elif value is None or isinstance(value, str | int | bytes):
+        return
+    elif depth < 0:
+        raise NotSerializable(path[:_MAX_PATH], "refers to itself, or is nested too deeply")
+    else:
+        for where, part in _parts(value, path):
+            _refuse_non_finite(part, where, depth - 1)
+        if isinstance(value, dict):
+            for key in value:
+                if isinstance(key, float) and not math.isfinite(key):
+                    raise NotSerializable(path, f"the key {key} has no JSON form")
+
+
+def _parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """What ``value`` is made of, with paths; nothing for scalars and for what is not known."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield f"{path}.{_shown(key)}", item
+    elif isinstance(value, list | tuple | set | frozenset):
+        for index, item in enumerate(value):
+            yield f"{path}[{index}]", item
+    elif isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            yield f"{path}.{name}", getattr(value, name, None)
+        for name, item in (value.__pydantic_extra__ or {}).items():
+            yield f"{path}.{_shown(name)}", item
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield f"{path}.{field.name}", getattr(value, field.name, None)
+    elif not isinstance(value, type) and hasattr(value, "tolist"):
+        listed = value.tolist()
+        if isinstance(listed, list):
+            yield from _parts(listed, path)
+        else:
+            yield path, listed
+
+
+def _blame(value: Any, path: str, depth: int = 0) -> NotSerializable:
+    """The innermost part of ``value`` that cannot be serialized."""
+    if depth <= MAX_DEPTH:
+        for where, part in _parts(value, path):
+            if not _encodable(part):
+                return _blame(part, where, depth + 1)
+        if isinstance(value, dict):
+            for key in value:
+                if not _encodable({key: None}):
+                    return NotSerializable(path[:_MAX_PATH], f"the key {_shown(key)} has no JSON form")
+    return NotSerializable(path[:_MAX_PATH], _reason(value))
+
+
+def _reason(value: Any) -> str:
+    name = type(value).__name__
+    if isinstance(value, str):
+        return "a text with a lone surrogate (U+D800 to U+DFFF) has no JSON form"
+    if isinstance(value, dict | list | tuple | set | frozenset):
+        return "refers to itself, or is nested too deeply"
+    if isinstance(value, BaseModel) and value.model_config.get("ser_json_bytes") != "base64":
+        for field, part in _parts(value, name):
+            if isinstance(part, bytes):
+                wanted = 'model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")'
+                return f"{field} is bytes, which {name} writes as UTF-8; give it {wanted}"
+    return f"a {name} has no JSON form"
+
+
+def _encodable(value: Any) -> bool:
+    try:
+        to_json(value, bytes_mode="base64", inf_nan_mode="constants", fallback=plain)
+    except _UNSERIALIZABLE:
+        return False
+    return True
+
+
+def _refuse_unreadable(text: bytes, what: str) -> None:
+    """Raise if the reader at the other end, which is ours, would not follow ``text`` to its depth."""
+    try:
+        from_json(text)
+    except ValueError as error:
+        raise NotSerializable(what, f"nested more than {MAX_DEPTH} levels deep") from error
+
+
+def _shown(key: Any) -> str:
+    """A key as part of a path: short, and always fit to be sent in an error message itself."""
+    return str(key)[:60].encode("utf-8", "backslashreplace").decode()

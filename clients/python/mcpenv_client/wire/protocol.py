@@ -1,0 +1,539 @@
+"""The wire protocol of the control plane: frames, states, encode, decode. No I/O here.
+
+The rule: a frame is answered exactly once, and which frames an episode takes in which state is the table
+`TRANSITIONS`; an unlisted pair is an error that names both.
+
+Text frames, JSON objects. The frames are those of OpenEnv 0.10 (``openenv/core/env_server/types.py``) plus optional
+fields that are echoed or used only when a client sends them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, get_args
+
+from pydantic import ValidationError
+
+from mcpenv_client.errors import (
+    EpisodeDone,
+    InvalidJSON,
+    InvalidMessage,
+    NotSerializable,
+    SessionLost,
+    UnknownType,
+    UnsupportedVersion,
+    WireError,
+)
+from mcpenv_client.types.actions import Action, CallToolAction, ListToolsAction
+from mcpenv_client.types.observations import Observation
+from mcpenv_client.types.tools import ToolFailure, ToolResult
+from mcpenv_client.types.values import decode, encode_plain, revive, to_plain, without_computed
+
+PROTOCOL_VERSION = "1.0"
+"""major.minor; a server refuses another major (`UNSUPPORTED_VERSION`)."""
+
+MAX_REQUEST_ID = 255
+"""Longest ``request_id``, in characters."""
+
+
+MAX_REASON = 1000
+"""Longest ``reason`` of an end, in characters."""
+
+MAX_TIMEOUT_S = 1e9
+"""Every ``timeout_s`` is less than this; seconds."""
+
+
+class EpisodeState(str, Enum):
+    """Where an environment's episode stands."""
+
+    NEW = "new"
+    RUNNING = "running"
+    DONE = "done"
+    CLOSED = "closed"
+
+
+class Event(str, Enum):
+    """What can happen to an episode."""
+
+    RESET = "reset"
+    RESET_FAILED = "reset_failed"
+    STEP = "step"
+    END = "end"
+    SNAPSHOT = "snapshot"
+    CLOSE = "close"
+
+
+TRANSITIONS: Mapping[EpisodeState, Mapping[Event, EpisodeState]] = {
+    EpisodeState.NEW: {
+        Event.RESET: EpisodeState.RUNNING,
+        Event.RESET_FAILED: EpisodeState.NEW,
+        Event.CLOSE: EpisodeState.CLOSED,
+    },
+    EpisodeState.RUNNING: {
+        Event.RESET: EpisodeState.RUNNING,
+        Event.RESET_FAILED: EpisodeState.NEW,
+        Event.STEP: EpisodeState.RUNNING,
+        Event.SNAPSHOT: EpisodeState.RUNNING,
+        Event.END: EpisodeState.DONE,
+        Event.CLOSE: EpisodeState.CLOSED,
+    },
+    EpisodeState.DONE: {
+        Event.RESET: EpisodeState.RUNNING,
+        Event.RESET_FAILED: EpisodeState.NEW,
+        Event.SNAPSHOT: EpisodeState.DONE,
+        Event.CLOSE: EpisodeState.CLOSED,
+    },
+    EpisodeState.CLOSED: {Event.CLOSE: EpisodeState.CLOSED},
+}
+
+
+def next_state(state: EpisodeState, event: Event) -> EpisodeState:
+    """The state after ``event``.
+
+    Raises:
+        EpisodeDone: a step after the end.
+        SessionLost: anything after close.
+        InvalidMessage: any other unlisted pair.
+    """
+    following = TRANSITIONS[state].get(event)
+    if following is not None:
+        return following
+    refusal = f"{event.value} is not possible in state {state.value}"
+    if state is EpisodeState.CLOSED:
+        raise SessionLost(f"{refusal}: the environment is closed")
+    if state is EpisodeState.DONE:
+        raise EpisodeDone(f"{refusal}: the episode is over, reset to begin another")
+    raise InvalidMessage(refusal)
+
+
+class FrameType(str, Enum):
+    """Frames that a client may send. ``mcp`` brings a JSON-RPC request of OpenEnv's."""
+
+    RESET = "reset"
+    STEP = "step"
+    END = "end"
+    SNAPSHOT = "snapshot"
+    RESTORE = "restore"
+    FORK = "fork"
+    DROP_SNAPSHOT = "drop_snapshot"
+    STATE = "state"
+    CLOSE = "close"
+    MCP = "mcp"
+    WAIT = "wait"
+    TRAJECTORY = "trajectory"
+    CANCEL = "cancel"
+
+    @property
+    def urgent(self) -> bool:
+        """Whether it is served at once, also during a step."""
+        return self in (FrameType.WAIT, FrameType.TRAJECTORY, FrameType.CANCEL)
+
+
+_FRAME_TYPES = {member.value: member for member in FrameType}
+_NEEDED = {
+    FrameType.STEP: "the action",
+    FrameType.MCP: "a JSON-RPC request",
+    FrameType.RESTORE: "a snapshot_id",
+    FrameType.DROP_SNAPSHOT: "a snapshot_id",
+}
+_FRAME_KEYS = frozenset({"type", "data", "request_id", "timeout_s"})
+
+
+@dataclass(slots=True)
+class Frame:
+    """A frame from a client, checked as far as it can be without knowing the environment."""
+
+    type: FrameType
+    data: dict[str, Any]
+    request_id: str | None = None
+    timeout_s: float | None = None
+
+
+def decode_frame(text: str | bytes) -> Frame:
+    """The frame that a client sent.
+
+    Raises:
+        InvalidJSON, InvalidMessage, UnknownType: `request_id_of` tells whose refusal it is.
+    """
+    try:
+        frame = decode(text)
+    except ValueError as error:
+        raise InvalidJSON(f"Invalid JSON: {error}") from error
+    if not isinstance(frame, dict):
+        raise InvalidMessage(f"a frame is a JSON object, not {_json_kind(frame)}")
+    kind = frame.get("type")
+    member = _FRAME_TYPES.get(kind) if isinstance(kind, str) else None
+    if member is None:
+        raise UnknownType(f"Unknown message type: {_brief(kind)}")
+    data = frame.get("data")
+    if data is None:
+        if member in _NEEDED:
+            raise InvalidMessage(
+                f"a {kind} frame needs data: {_NEEDED[member]}", errors=[_fault("data", "Field required")]
+            )
+        data = {}
+    if not frame.keys() <= _FRAME_KEYS:
+        extra = [name[:60] for name in sorted(set(frame) - _FRAME_KEYS)[:10]]
+        raise InvalidMessage(
+            f"unknown field in a {kind} frame: {', '.join(extra)}",
+            errors=[_fault(name, "Extra inputs are not permitted") for name in extra],
+        )
+    if not isinstance(data, dict):
+        raise InvalidMessage(
+            f"data of a {kind} frame is a JSON object, not {_json_kind(data)}", errors=[_fault("data", "not an object")]
+        )
+    return Frame(member, data, _request_id(frame.get("request_id")), timeout_of(frame.get("timeout_s")))
+
+
+def request_id_of(text: str | bytes) -> str | None:
+    """The ``request_id`` of a frame that could not be decoded, so that even its refusal carries it."""
+    try:
+        frame = decode(text)
+        return _request_id(frame.get("request_id")) if isinstance(frame, dict) else None
+    except (ValueError, InvalidMessage):
+        return None
+
+
+def _request_id(value: Any) -> str | None:
+    if value is None or (isinstance(value, str) and 0 < len(value) <= MAX_REQUEST_ID):
+        return value
+    raise InvalidMessage(
+        f"request_id is a string of 1 to {MAX_REQUEST_ID} characters",
+        errors=[_fault("request_id", "not such a string")],
+    )
+
+
+def timeout_of(value: Any) -> float | None:
+    """A ``timeout_s`` from outside: seconds, more than 0, or None.
+
+    Raises:
+        InvalidMessage: anything else.
+    """
+    if value is None:
+        return None
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < MAX_TIMEOUT_S:
+        return float(value)
+    raise InvalidMessage(
+        f"timeout_s is a number of seconds, more than 0 and less than {MAX_TIMEOUT_S:.0f}",
+        errors=[_fault("timeout_s", "not such a number")],
+    )
+
+
+def ending_of(data: Mapping[str, Any]) -> tuple[bool, str | None]:
+    """``truncated`` and ``reason`` from the ``data`` of an end frame.
+
+    Raises:
+        InvalidMessage: with locations in ``errors``.
+    """
+    unknown = [name[:60] for name in sorted(data.keys() - {"truncated", "reason"})[:10]]
+    truncated, reason = data.get("truncated", False), data.get("reason")
+    wrong = [_fault(name, "Extra inputs are not permitted") for name in unknown]
+    if not isinstance(truncated, bool):
+        wrong.append(_fault("truncated", "not a boolean"))
+    if reason is not None and not (isinstance(reason, str) and len(reason) <= MAX_REASON):
+        wrong.append(_fault("reason", f"not a string of at most {MAX_REASON} characters"))
+    if wrong:
+        raise InvalidMessage("an end frame takes truncated and reason", errors=wrong)
+    return truncated, reason
+
+
+def encode_frame(
+    kind: FrameType,
+    data: dict[str, Any] | None = None,
+    *,
+    request_id: str | None = None,
+    timeout_s: float | None = None,
+) -> str:
+    """The text of a client's frame; ``data`` is plain, as `encode_action` and `to_plain` make it.
+
+    Raises:
+        NotSerializable: naming the field.
+    """
+    frame: dict[str, Any] = {"type": kind.value}
+    if data is not None:
+        frame["data"] = data
+    if request_id is not None:
+        frame["request_id"] = request_id
+    if timeout_s is not None:
+        frame["timeout_s"] = timeout_s
+    return encode_plain(frame, kind.value).decode()
+
+
+class ActionTypes:
+    """The actions that an environment takes: the two of MCP and its own, told apart by ``type``.
+
+    Args:
+        own: the environment's action classes. ``type`` may be left out where there is exactly one.
+    """
+
+    def __init__(self, own: Iterable[type[Action]] = ()) -> None:
+        self.own = tuple(own)
+        self._by_type: dict[str, type[Action]] = {"list_tools": ListToolsAction, "call_tool": CallToolAction}
+        for cls in self.own:
+            for name in _types_of(cls):
+                if name in self._by_type:
+                    raise TypeError(
+                        f"two action classes with type {name!r}: {self._by_type[name].__name__}, {cls.__name__}"
+                    )
+                self._by_type[name] = cls
+
+    def __iter__(self) -> Iterator[type[Action]]:
+        return iter(dict.fromkeys(self._by_type.values()))
+
+    def decode(self, data: dict[str, Any]) -> Action:
+        """The action for the ``data`` of a step frame.
+
+        Raises:
+            InvalidMessage: with pydantic's locations in ``errors``.
+        """
+        kind = data.get("type")
+        cls = self._by_type.get(kind) if isinstance(kind, str) else None
+        if cls is None and kind is None and len(self.own) == 1:
+            cls = self.own[0]
+        if cls is None:
+            known = ", ".join(self._by_type)
+            raise InvalidMessage(
+                f"unknown action type {_brief(kind)}; this environment takes: {known}",
+                errors=[_fault("type", f"not one of: {known}")],
+            )
+        try:
+            if "type" in data and "type" not in cls.model_fields:
+                data = {name: value for name, value in data.items() if name != "type"}
+            return revive(cls, without_computed(cls, data))
+        except ValidationError as error:
+            raise InvalidMessage(f"invalid {kind or cls.__name__} action", errors=faults(error)) from error
+
+
+def action_type(cls: type[Action]) -> str:
+    """The ``type`` of an action class: the default of its ``type`` field, its first literal, or else the class name."""
+    return _types_of(cls)[0]
+
+
+def _types_of(cls: type[Action]) -> list[str]:
+    """Every ``type`` that the class may carry, the default first."""
+    field = cls.model_fields.get("type")
+    if field is None:
+        return [cls.__name__]
+    given = (field.default, *get_args(field.annotation))
+    names = [name.value if isinstance(name, Enum) else name for name in given]
+    return list(dict.fromkeys(name for name in names if isinstance(name, str))) or [cls.__name__]
+
+
+def encode_call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return `encode_action` of a `CallToolAction`.
+
+    Raises:
+        pydantic.ValidationError: they are no name and arguments.
+        NotSerializable: naming the field.
+    """
+    return encode_action(CallToolAction(tool_name=name, arguments=arguments))
+
+
+def encode_action(action: Action | Mapping[str, Any]) -> dict[str, Any]:
+    """The ``data`` of a step frame for an action, or for a dict that already is one: plain JSON data.
+
+    Raises:
+        NotSerializable: naming the field.
+    """
+    if type(action) is CallToolAction:
+        arguments = to_plain(action.arguments, "arguments")
+        call: dict[str, Any] = {"type": "call_tool", "tool_name": action.tool_name, "arguments": arguments}
+        if action.metadata:
+            call["metadata"] = to_plain(action.metadata, "metadata")
+        return call
+    data: dict[str, Any] = to_plain(action if isinstance(action, Action) else dict(action), "action")
+    if isinstance(action, Action):
+        if not data.get("metadata"):
+            data.pop("metadata", None)
+        data.setdefault("type", action_type(type(action)))
+    return data
+
+
+_BESIDE_THE_BODY = {"reward", "done", "terminated", "truncated", "info"}
+
+
+def observation_data(observation: Observation) -> dict[str, Any]:
+    """The ``data`` of an observation frame, also the body of an HTTP reply: plain JSON data.
+
+    Raises:
+        NotSerializable: naming the field.
+    """
+    body = to_plain(observation, "observation", exclude=_BESIDE_THE_BODY)
+    info = to_plain(observation.info, "info")
+    data = _frame_data(body, observation.reward, observation.terminated, observation.truncated, info)
+    if body.get("metadata"):
+        data["metadata"] = body["metadata"]
+    return data
+
+
+def step_data(
+    tool_name: str,
+    result: ToolResult | None,
+    error: ToolFailure | None,
+    reward: float | None,
+    terminated: bool,
+    truncated: bool,
+    info: dict[str, Any],
+) -> dict[str, Any]:
+    """`observation_data` of a tool call's observation, without making one. ``info`` is plain."""
+    body = {
+        "metadata": {},
+        "tool_name": tool_name,
+        "result": None if result is None else vars(result),
+        "error": None if error is None else {"error_type": error.error_type.value, "message": error.message},
+    }
+    return _frame_data(body, reward, terminated, truncated, info)
+
+
+def _frame_data(
+    body: dict[str, Any], reward: float | None, terminated: bool, truncated: bool, info: dict[str, Any]
+) -> dict[str, Any]:
+    data: dict[str, Any] = {"observation": body, "reward": reward, "done": terminated or truncated}
+    if terminated:
+        data["terminated"] = True
+    if truncated:
+        data["truncated"] = True
+    if info:
+        data["info"] = info
+    return data
+
+
+def encode_reply(kind: str, data: dict[str, Any], request_id: str | None = None) -> str:
+    """The text of a server's frame: ``observation``, ``state`` or ``error``; ``data`` is plain.
+
+    Raises:
+        NotSerializable: naming the field.
+    """
+    frame: dict[str, Any] = {"type": kind, "data": data}
+    if request_id is not None:
+        frame["request_id"] = request_id
+    return encode_plain(frame, kind).decode()
+
+
+@dataclass(slots=True)
+class Reply:
+    """A server's frame."""
+
+    type: str
+    data: dict[str, Any]
+    request_id: str | None = None
+    protocol: str | None = None
+
+
+def decode_reply(text: str | bytes) -> Reply:
+    """The frame that a server sent.
+
+    Raises:
+        InvalidJSON, InvalidMessage: the server does not speak this protocol.
+    """
+    try:
+        frame = decode(text)
+    except ValueError as error:
+        raise InvalidJSON(f"the server sent no JSON: {error}") from error
+    if not isinstance(frame, dict) or not isinstance(frame.get("type"), str):
+        raise InvalidMessage("the server sent a frame without a type")
+    data = frame.get("data")
+    if not isinstance(data, dict):
+        raise InvalidMessage(f"data of the server's {_brief(frame['type'])} frame is {_json_kind(data)}")
+    request_id, protocol = frame.get("request_id"), frame.get("protocol")
+    return Reply(
+        frame["type"],
+        data,
+        request_id if isinstance(request_id, str) else None,
+        protocol if isinstance(protocol, str) else None,
+    )
+
+
+def parse_observation(payload: Mapping[str, Any], cls: type[Observation]) -> Observation:
+    """An observation of class ``cls`` from the ``data`` of an observation frame.
+
+    Raises:
+        pydantic.ValidationError: it does not fit.
+        InvalidMessage: its reward is text that says NaN or infinity.
+    """
+    body = dict(payload["observation"])
+    for name in ("reward", "done", "terminated", "truncated", "info"):
+        if payload.get(name) is not None:
+            body[name] = payload[name]
+    if "metadata" not in body and payload.get("metadata") is not None:
+        body["metadata"] = payload["metadata"]
+    try:
+        return revive(cls, body)
+    except NotSerializable as error:
+        raise InvalidMessage(f"the server's observation: {error}") from error
+
+
+def check_version(asked: str) -> None:
+    """Refuse a client of another major version.
+
+    Raises:
+        UnsupportedVersion: with the server's own version.
+    """
+    if asked.partition(".")[0] != PROTOCOL_VERSION.partition(".")[0]:
+        raise UnsupportedVersion(
+            f"this server speaks protocol {PROTOCOL_VERSION}, not {asked[:20]}", protocol=PROTOCOL_VERSION
+        )
+
+
+def faults(error: ValidationError) -> list[dict[str, Any]]:
+    """Pydantic's errors as plain data: ``loc``, ``msg``, ``type``; no input values, no URLs."""
+    return [
+        {"loc": list(fault["loc"]), "msg": fault["msg"], "type": fault["type"]}
+        for fault in error.errors(include_url=False, include_context=False, include_input=False)
+    ]
+
+
+def describe_faults(error: ValidationError) -> str:
+    """The same as one line of text."""
+    return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'input'}: {e['msg']}" for e in faults(error))
+
+
+def _fault(name: str, message: str) -> dict[str, Any]:
+    return {"loc": [name], "msg": message, "type": "value_error"}
+
+
+def _brief(value: Any) -> str:
+    """A value from outside as part of a message."""
+    return repr(value[:60]) if isinstance(value, str) else _json_kind(value)
+
+
+def _json_kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    names = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "an array"}
+    return names.get(type(value), "an object")
+
+
+__all__ = [
+    "MAX_REASON",
+    "MAX_REQUEST_ID",
+    "MAX_TIMEOUT_S",
+    "PROTOCOL_VERSION",
+    "TRANSITIONS",
+    "ActionTypes",
+    "EpisodeState",
+    "Event",
+    "Frame",
+    "FrameType",
+    "Reply",
+    "WireError",
+    "action_type",
+    "check_version",
+    "decode_frame",
+    "decode_reply",
+    "describe_faults",
+    "encode_action",
+    "encode_call",
+    "encode_frame",
+    "encode_reply",
+    "ending_of",
+    "faults",
+    "next_state",
+    "observation_data",
+    "step_data",
+    "parse_observation",
+    "request_id_of",
+    "timeout_of",
+]

@@ -1,0 +1,1 @@
+"""MCP hosts (Claude Desktop, Claude Code, ...) and their configuration files."""

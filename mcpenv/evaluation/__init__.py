@@ -1,0 +1,35 @@
+"""Evaluation: let an agent play the tasks of an environment and compute figures from the results."""
+
+from __future__ import annotations
+
+from .agent import Acted, Agent, Play
+from .evaluation import Evaluated, Progress, evaluate, evaluate_async
+from .model_agent import ModelAgent
+from .plan import Key
+from .program_agent import ProgramAgent
+from .results import EpisodeResult, Failure, read_results
+from .summary import Estimate, Summary, TaskSummary, summarize
+
+__all__ = [
+    # Evaluate
+    "evaluate",
+    "evaluate_async",
+    "Progress",
+    # Agents
+    "ModelAgent",
+    "ProgramAgent",
+    "Agent",
+    "Play",
+    "Acted",
+    # Results
+    "Evaluated",
+    "EpisodeResult",
+    "Failure",
+    "Key",
+    "read_results",
+    # Figures
+    "Summary",
+    "TaskSummary",
+    "Estimate",
+    "summarize",
+]

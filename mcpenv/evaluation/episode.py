@@ -1,0 +1,173 @@
+"""Episodes: play one episode of an evaluation, from its reset to its result."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mcpenv.errors import ConfigurationError
+from mcpenv.rewards.rubrics.advantages import score_of
+from mcpenv.trajectories.summary import components_of, fault_of
+from mcpenv_client.client import EnvClient
+from mcpenv_client.errors import Unauthorized, WireError
+from mcpenv_client.types.observations import Observation
+from mcpenv_client.types.records import StepResult, Trajectory
+from mcpenv_client.types.tools import Tool
+
+from .agent import Acted, Agent, Play
+from .plan import Key, Planned
+from .results import EpisodeResult, Failure
+from .server import Server
+
+_FRAMEWORKS = {"reward", "done", "terminated", "truncated", "info", "metadata"}
+"""Fields of an observation that are not the environment's own."""
+
+
+@dataclass
+class Played:
+    """A finished episode.
+
+    Attributes:
+        trajectory: None if the environment could not return it.
+        tools: the tools that the agent could call.
+        messages: the conversation, if there was one.
+    """
+
+    result: EpisodeResult
+    trajectory: Trajectory | None = None
+    tools: Sequence[Tool] = ()
+    messages: list[dict[str, Any]] | None = None
+
+
+async def play(planned: Planned, server: Server, agent: Agent, *, timeout_s: float, output: Path) -> Played:
+    """Play one episode in a session of its own. Cancelling ends the session and the agent.
+
+    Args:
+        timeout_s: seconds after the reset at which the agent is stopped.
+        output: the file for the agent's output.
+
+    Raises:
+        ConnectionFailed: the connection to the server is lost.
+        ConfigurationError: no episode can be played.
+    """
+    result = EpisodeResult(
+        split=planned.key.split,
+        task=planned.key.task,
+        seed=planned.key.seed,
+        sample=planned.key.sample,
+        full_reward=planned.full_reward,
+        digest=planned.digest,
+        started_at=time.time(),
+    )
+    client, played, acted = server.client(), Played(result), Acted()
+    began = time.monotonic()
+    try:
+        async with client as env:
+            try:
+                acted = await _acted(env, planned.key, server, agent, timeout_s, output, played)
+            except WireError as error:
+                acted = Acted().fail(Failure.ENVIRONMENT_ERROR, f"{error.code.value}: {error.message}")
+            played.trajectory = await _trajectory(env)
+    except Unauthorized as error:
+        raise ConfigurationError(f"{server.shown}: {error.message}") from error
+    except WireError as error:
+        acted = Acted().fail(Failure.ENVIRONMENT_ERROR, f"{error.code.value}: {error.message}")
+    if acted.failure is Failure.ENVIRONMENT_ERROR:
+        # If the server is lost too, this raises: the episode has not failed, and is played again in the next run.
+        await server.check()
+    played.messages = acted.messages
+    played.result = _result(result, acted, played.trajectory, time.monotonic() - began)
+    return played
+
+
+async def _acted(
+    env: EnvClient, key: Key, server: Server, agent: Agent, timeout_s: float, output: Path, played: Played
+) -> Acted:
+    """Reset the episode, let the agent act, and end the episode.
+
+    Raises:
+        WireError: the environment failed.
+    """
+    first = await (env.reset(seed=key.seed) if key.task is None else env.reset(task=key.task))
+    played.tools = tools = await env.list_tools()
+    if first.done:
+        return Acted()
+    acted = await agent.act(
+        Play(
+            env=env,
+            mcp_url=first.info["mcp_url"],
+            prompt=prompt_of(first) or server.description,
+            task_id=key.task or first.info["episode_id"],
+            tools=tools,
+            deadline=asyncio.get_running_loop().time() + timeout_s,
+            output=output,
+        )
+    )
+    if acted.failure is not Failure.ENVIRONMENT_ERROR:
+        failed = acted.failure is not None
+        try:
+            await env.end(truncated=failed, reason=acted.failure.value if acted.failure is not None else None)
+        except WireError as error:
+            acted.fail(Failure.ENVIRONMENT_ERROR, f"{error.code.value}: {error.message}")
+    return acted
+
+
+def prompt_of(first: StepResult[Any]) -> str:
+    """Return the prompt for an agent: the task's, or else the reset's observation, as JSON if it is not one text.
+
+    Empty if the observation has no fields of the environment's own.
+    """
+    if first.prompt:
+        return first.prompt
+    fields: dict[str, Any] = dict(first.metadata)
+    if isinstance(first.observation, Observation):
+        fields |= first.observation.model_dump(mode="json", exclude=_FRAMEWORKS, exclude_none=True)
+    if not fields:
+        return ""
+    texts = list(fields.values())
+    return texts[0] if len(texts) == 1 and isinstance(texts[0], str) else json.dumps(fields, ensure_ascii=False)
+
+
+async def _trajectory(env: EnvClient) -> Trajectory | None:
+    """Return the record of the episode; None if the session or the episode is lost."""
+    try:
+        return await env.trajectory()
+    except WireError:
+        return None  # the failure that caused this is reported already
+
+
+def _result(result: EpisodeResult, acted: Acted, trajectory: Trajectory | None, duration_s: float) -> EpisodeResult:
+    result = replace(
+        result,
+        turns=acted.turns,
+        malformed_calls=acted.malformed_calls,
+        failure=acted.failure,
+        detail=acted.detail,
+        duration_s=round(duration_s, 3),
+        prompt_tokens=acted.prompt_tokens,
+        completion_tokens=acted.completion_tokens,
+    )
+    if trajectory is None:
+        return result if result.unscored else replace(result, failure=Failure.ENVIRONMENT_ERROR, detail="no record")
+    fault = fault_of(trajectory)
+    if fault is not None and not result.unscored:
+        result = replace(result, failure=Failure.ENVIRONMENT_ERROR, detail=f"{fault} in the environment's own code")
+    elif trajectory.truncated and result.failure is None:
+        result = replace(result, failure=Failure.TRUNCATED, detail=trajectory.reason)
+    return replace(
+        result,
+        episode_id=trajectory.episode_id,
+        seed=trajectory.seed if result.task is not None else result.seed,
+        score=None if result.unscored else score_of(trajectory),
+        verified=None if trajectory.verified is None else trajectory.verified.value,
+        components=components_of(trajectory),
+        steps=len(trajectory.steps) + trajectory.dropped,
+        terminated=trajectory.terminated,
+        truncated=trajectory.truncated,
+        reason=trajectory.reason,
+    )

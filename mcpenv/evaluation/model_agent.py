@@ -1,0 +1,305 @@
+"""The agent that is a language model with tool calls, at an endpoint with OpenAI's chat completions API."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from mcpenv.chat_completions import ChatEndpoint, MalformedAnswer, message_in, tokens_in
+from mcpenv.errors import ConfigurationError, EndpointFailed
+from mcpenv_client.connection.addresses import without_password
+from mcpenv_client.errors import EpisodeDone, InvalidMessage, WireError
+from mcpenv_client.types.tools import Tool
+from mcpenv_client.types.values import decode, encode
+
+from .agent import Acted, Play
+from .results import Failure
+
+DEFAULT_URL = "https://api.openai.com/v1"
+DEFAULT_KEY = "OPENAI_API_KEY"
+
+MAX_MALFORMED = 5
+"""The number of consecutive turns without a call that can be parsed after which the episode fails."""
+
+MAX_QUOTED = 1000
+"""Maximum characters of a malformed call that are quoted to the model."""
+
+_OVER = "The episode is over; this call was not made."
+_CONVERSATIONS_FAULT = {400, 413, 422}
+_NOBODY_GETS_IN = {401, 403, 404, 405}
+
+
+@dataclass
+class ModelAgent:
+    """The agent that lets a model play in a chat: prompt, tool calls and their results, until it calls no more tools.
+
+    The calls of one message are made in order. A call that cannot be parsed is answered with an error for the model.
+
+    Args:
+        model: the model's name at the endpoint.
+        base_url: the endpoint's URL; "/chat/completions" is added.
+        api_key_env: the environment variable with the key; None if no key is needed.
+        system: a system message before the prompt.
+        temperature, max_tokens: None for the endpoint's defaults.
+        max_turns: maximum answers of the model in an episode.
+        tries: maximum tries of a request when the endpoint is busy or fails.
+        request_timeout_s: timeout of one try, in seconds.
+        backoff_s: as `ChatEndpoint.backoff_s`.
+        extra: further fields of each request.
+
+    Raises:
+        ConfigurationError: an argument cannot be used.
+    """
+
+    model: str
+    base_url: str = DEFAULT_URL
+    api_key_env: str | None = None
+    system: str | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    max_turns: int = 50
+    tries: int = 6
+    request_timeout_s: float = 600.0
+    backoff_s: float = 1.0
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("max_turns", "tries"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name} is {getattr(self, name)}; it must be 1 or more")
+        self._endpoint = ChatEndpoint(
+            self.base_url, self.api_key_env, self.request_timeout_s, self.tries, self.backoff_s
+        )
+        try:
+            self._endpoint.check("base_url")
+            self._endpoint.api_key()
+        except (ValueError, EndpointFailed) as error:
+            raise ConfigurationError(str(error)) from error
+        self._http: httpx.AsyncClient | None = None
+        self._answered = False
+
+    def described(self) -> dict[str, Any]:
+        """Return the agent's settings as plain JSON data, without the key."""
+        return {
+            "kind": "model",
+            "model": self.model,
+            "base_url": without_password(self.base_url),
+            "system": self.system,
+            "temperature": self.temperature,
+            "max_tokens": self.max_tokens,
+            "max_turns": self.max_turns,
+            "extra": self.extra,
+        }
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Open the HTTP client that all episodes share; close it at the end."""
+        async with self._endpoint.http() as http:
+            self._http = http
+            try:
+                yield
+            finally:
+                self._http = None
+
+    async def act(self, play: Play) -> Acted:
+        """Play one episode.
+
+        Raises:
+            ConfigurationError: the endpoint denies access, or has not answered any request yet.
+        """
+        tools = _NamedTools(play.tools)
+        chat = _Chat([] if self.system is None else [{"role": "system", "content": self.system}])
+        chat.messages.append({"role": "user", "content": play.prompt})
+        malformed_turns = 0
+        for _ in range(self.max_turns):
+            try:
+                async with asyncio.timeout(play.left_s):
+                    message, finish_reason = await self._complete(chat, tools)
+            except TimeoutError:
+                return chat.acted.fail(Failure.TIMEOUT)
+            except EndpointFailed as error:
+                return self._endpoint_failed(error, chat)
+            calls = chat.add(message)
+            if not calls:
+                return _ended(chat.acted, message, finish_reason)
+            read_before = chat.read
+            try:
+                over = await _make(calls, play, tools, chat)
+            except WireError as error:
+                return chat.acted.fail(Failure.ENVIRONMENT_ERROR, f"{error.code.value}: {error.message}")
+            if play.left_s == 0.0:
+                return chat.acted.fail(Failure.TIMEOUT)
+            if over:
+                return chat.acted
+            malformed_turns = 0 if chat.read > read_before else malformed_turns + 1
+            if malformed_turns == MAX_MALFORMED:
+                return chat.acted.fail(Failure.MALFORMED_TOOL_CALL, f"{MAX_MALFORMED} turns without a readable call")
+        return chat.acted.fail(Failure.OUT_OF_TURNS, f"{self.max_turns} turns")
+
+    async def _complete(self, chat: _Chat, tools: _NamedTools) -> tuple[dict[str, Any], Any]:
+        """Return the model's next message and its finish reason."""
+        assert self._http is not None, "call act() inside running()"
+        request: dict[str, Any] = {"model": self.model, **self.extra, "messages": chat.messages}
+        if tools.listed:
+            request["tools"] = tools.listed
+        if self.temperature is not None:
+            request["temperature"] = self.temperature
+        if self.max_tokens is not None:
+            request["max_tokens"] = self.max_tokens
+        answer = await self._endpoint.ask(self._http, encode(request), chat.read_answer)
+        self._answered = True
+        return answer
+
+    def _endpoint_failed(self, error: EndpointFailed, chat: _Chat) -> Acted:
+        """Return the episode's outcome for a request that failed.
+
+        Raises:
+            ConfigurationError: requests of any episode would fail.
+        """
+        if error.status in _NOBODY_GETS_IN or not self._answered:
+            raise ConfigurationError(f"{without_password(self._endpoint.url)}: {error}") from error
+        if error.status in _CONVERSATIONS_FAULT:
+            return chat.acted.fail(Failure.CONVERSATION_REJECTED, str(error))
+        return chat.acted.fail(Failure.MODEL_ERROR, str(error))
+
+
+class _NamedTools:
+    """The tools under names that endpoints accept: MCP allows characters that function names may not have."""
+
+    def __init__(self, tools: Iterable[Tool]) -> None:
+        self.listed: list[dict[str, Any]] = []
+        self._own: dict[str, str] = {}
+        for tool in tools:
+            name = self._free(re.sub(r"[^a-zA-Z0-9_-]", "_", tool.name)[:64])
+            self._own[name] = tool.name
+            entry = tool.to_openai()
+            entry["function"]["name"] = name
+            self.listed.append(entry)
+
+    def _free(self, name: str) -> str:
+        number, free = 1, name
+        while free in self._own:
+            number += 1
+            free = f"{name[: 64 - len(str(number)) - 1]}_{number}"
+        return free
+
+    def own(self, name: str) -> str:
+        """Return the environment's name of a tool; an unknown name unchanged, so that the environment refuses it."""
+        return self._own.get(name, name)
+
+
+class _Call:
+    """The parsed tool call of a message.
+
+    Attributes:
+        arguments: None if they cannot be parsed; ``problem`` then says why.
+    """
+
+    def __init__(self, call: dict[str, Any]) -> None:
+        self.id: str = call["id"]
+        self.name: str = call["function"]["name"]
+        self.arguments: dict[str, Any] | None = None
+        self.problem = ""
+        given = call["function"].get("arguments")
+        try:
+            value = (decode(given) if given.strip() else {}) if isinstance(given, str) else given or {}
+        except ValueError as error:
+            self.problem = f"Its arguments are not JSON ({error}): {given[:MAX_QUOTED]}"
+        else:
+            if isinstance(value, dict):
+                self.arguments = value
+            else:
+                self.problem = f"Its arguments are not a JSON object: {str(given)[:MAX_QUOTED]}"
+        # Many endpoints fail on malformed calls in a conversation. The original text is in `problem`.
+        call["function"]["arguments"] = encode(self.arguments or {}).decode()
+
+
+class _Chat:
+    """The conversation of an episode.
+
+    Attributes:
+        messages: the messages as sent to the endpoint.
+        acted: the outcome so far.
+        read: number of calls that could be parsed.
+    """
+
+    def __init__(self, messages: list[dict[str, Any]]) -> None:
+        self.messages = messages
+        self.acted = Acted(turns=0, messages=messages, prompt_tokens=0, completion_tokens=0)
+        self.read = 0
+
+    def read_answer(self, answer: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+        """Return the message of an answer and its finish reason; count its tokens, even if it is malformed.
+
+        Raises:
+            MalformedAnswer: the answer has no message, or has calls that cannot be answered.
+        """
+        self.acted.prompt_tokens = (self.acted.prompt_tokens or 0) + tokens_in(answer, "prompt_tokens")
+        self.acted.completion_tokens = (self.acted.completion_tokens or 0) + tokens_in(answer, "completion_tokens")
+        message, finish_reason = message_in(answer)
+        calls = message.get("tool_calls") or []
+        if not isinstance(calls, list):
+            raise MalformedAnswer("the tool calls are not a list")
+        for call in calls:
+            function = call.get("function") if isinstance(call, dict) else None
+            if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+                raise MalformedAnswer("a tool call has no function with a name")
+        return message, finish_reason
+
+    def add(self, message: dict[str, Any]) -> list[_Call]:
+        """Add the model's message to the conversation and return its calls."""
+        assert self.acted.turns is not None
+        self.acted.turns += 1
+        kept = {name: value for name, value in message.items() if value not in (None, [])}
+        kept = {"role": "assistant", "content": None, **kept}
+        self.messages.append(kept)
+        calls = kept.get("tool_calls", [])
+        for number, call in enumerate(calls):
+            call.setdefault("type", "function")
+            if not isinstance(call.get("id"), str) or not call["id"]:
+                call["id"] = f"call_{self.acted.turns}_{number}"
+        return [_Call(call) for call in calls]
+
+    def answer(self, call: _Call, text: str) -> None:
+        """Add the answer to a call to the conversation."""
+        self.messages.append({"role": "tool", "tool_call_id": call.id, "content": text})
+
+
+async def _make(calls: list[_Call], play: Play, tools: _NamedTools, chat: _Chat) -> bool:
+    """Make the calls of one message in order and answer each; return True if the episode is over."""
+    over = False
+    for call in calls:
+        if call.arguments is None:
+            chat.acted.malformed_calls += 1
+            chat.answer(call, f"Error: this call was not made. {call.problem}")
+            continue
+        chat.read += 1
+        if over or play.left_s == 0.0:
+            chat.answer(call, _OVER)
+            continue
+        try:
+            # The server enforces the deadline: cancelling the call here would lose the session and its score.
+            result = await play.env.call_tool(tools.own(call.name), call.arguments, timeout_s=play.left_s)
+        except EpisodeDone:
+            over = True
+            chat.answer(call, _OVER)
+        except InvalidMessage as error:
+            chat.acted.malformed_calls += 1
+            chat.answer(call, f"Error: this call was not made. {error.message}")
+        else:
+            over = result.done
+            chat.answer(call, result.text)
+    return over
+
+
+def _ended(acted: Acted, message: dict[str, Any], finish_reason: Any) -> Acted:
+    """Return the outcome after a message without tool calls."""
+    if message.get("refusal") or finish_reason == "content_filter":
+        return acted.fail(Failure.MODEL_REFUSED)
+    return acted.fail(Failure.CUT_SHORT) if finish_reason == "length" else acted

@@ -1,0 +1,1 @@
+"""The core: one environment instance, its episode, and the one path of every step."""

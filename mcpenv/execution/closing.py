@@ -1,0 +1,119 @@
+"""Closing: run the user's close once, also after code that could not be stopped, and free the instance."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn, Protocol
+
+from mcpenv.tools.registry import Toolbox
+from mcpenv_client.errors import SessionLost
+
+from .concurrency.event_loop import NoLoop
+from .episode import Episode
+from .mounted_server import HandedIn
+from .scoring import Scoring
+from .step import current
+from .user_code import UserCode, UserEnvironment
+
+
+class Instance(Protocol):
+    """The environment instance that is closed."""
+
+    env: UserEnvironment
+    user_code: UserCode
+    tools: Toolbox
+    episode: Episode
+    handed_in: HandedIn | None
+    scoring: Scoring | None
+
+    def hand_over(self, reason: str | None = None) -> None:
+        """Give the running episode to the sink."""
+        ...
+
+
+async def close(instance: Instance, reason: str) -> None:
+    """Close an instance in which no code runs. The caller holds the lock.
+
+    Raises:
+        ExecutionError: the user's close raised; the instance is closed all the same.
+    """
+    _close_episode(instance, reason)
+    await _close_now(instance)
+
+
+async def close_stuck(instance: Instance, reason: str) -> None:
+    """Close an instance whose code could not be stopped: its close runs when that code has returned."""
+    _close_episode(instance, reason)
+    loop = None if instance.user_code.runner.inline else asyncio.get_running_loop()
+    if not instance.user_code.when_returned(lambda: _close_late(instance, loop)):
+        await _close_now(instance)
+
+
+def _close_episode(instance: Instance, reason: str) -> None:
+    instance.hand_over(reason)
+    instance.episode.close(reason)
+
+
+async def _close_now(instance: Instance) -> None:
+    env, user_code = instance.env, instance.user_code
+    try:
+        if env._own_close:
+            await user_code.stage("close", lambda: user_code.call(env._author_close()))
+    finally:
+        if instance.handed_in is not None:
+            await instance.handed_in.leave()
+        _forget(instance)
+
+
+def _close_late(instance: Instance, loop: asyncio.AbstractEventLoop | None) -> None:
+    """Close in the thread that was abandoned, after its code has returned.
+
+    Args:
+        loop: the server's, on which a coroutine function runs; None in process.
+    """
+    close = instance.env._author_close()
+    if loop is not None and loop.is_closed():
+        loop = None  # the server has ended
+    if loop is not None and instance.handed_in is not None:
+        asyncio.run_coroutine_threadsafe(instance.handed_in.leave(), loop)
+    if loop is not None and inspect.iscoroutinefunction(close):
+        asyncio.run_coroutine_threadsafe(_close_on_loop(instance, close), loop)
+        return
+    token = current.set(instance)
+    try:
+        with NoLoop():
+            if inspect.iscoroutinefunction(close):
+                asyncio.run(close())  # on a loop of its own: the one that it was used on may be gone
+            else:
+                close()
+    finally:
+        current.reset(token)
+        _forget(instance)
+
+
+async def _close_on_loop(instance: Instance, close: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    try:
+        await instance.user_code.stage("close", close)
+    finally:
+        _forget(instance)
+
+
+def _forget(instance: Instance) -> None:
+    """Drop the references to the environment and to closures that hold it, so that it is freed at once."""
+    instance.tools.clear()
+    instance.episode.kept.clear()
+    instance.scoring = None
+    instance.user_code.forget_owner()
+    instance.env = _CLOSED
+
+
+class _Closed:
+    """Stands in the place of a closed environment."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise SessionLost("the environment is closed")
+
+
+_CLOSED: Any = _Closed()

@@ -1,0 +1,1 @@
+"""The lock, the threads, the event loop of blocking calls, and cancellation."""

@@ -1,0 +1,209 @@
+"""Workers: the threads in which authors' sync code runs, so that none of it blocks the event loop.
+
+The threads are daemons, in a pool without a limit: anyio's pool has 40 places, which 40 stuck tools would fill, and a
+stuck executor thread keeps the interpreter from exiting. A thread whose code is stuck is left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol
+
+from .event_loop import NoLoop
+
+IDLE_S = 10.0
+"""Seconds after which an idle pool thread ends."""
+
+
+class Runner(Protocol):
+    """Runs an environment's sync code."""
+
+    inline: bool
+    """Code runs in the caller's thread: it blocks the caller, and no deadline can stop it."""
+
+    async def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Return the result of ``fn``. Cancelling raises `Abandoned` at once where the code cannot be stopped."""
+        ...
+
+    def close(self) -> None:
+        """End threads that belong to this runner alone."""
+        ...
+
+
+class Abandoned(asyncio.CancelledError):
+    """Raised to a cancelled caller whose code still runs in its thread."""
+
+    def __init__(self, job: _Job) -> None:
+        super().__init__()
+        self._job = job
+
+    def when_finished(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` once the code has returned, from its thread; at once if it already has."""
+        self._job.when_finished(callback)
+
+
+class Inline:
+    """Runs code in the caller's thread: for an environment used in process.
+
+    The event loop that awaits is hidden meanwhile, as it is in a worker thread: ``asyncio.run`` and sync Playwright
+    refuse to work where one runs.
+    """
+
+    inline = True
+
+    async def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call it."""
+        with NoLoop():
+            return fn(*args, **kwargs)
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class _Job:
+    __slots__ = ("_callbacks", "_finished", "_mutex", "args", "context", "fn", "future", "kwargs", "loop")
+
+    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.fn, self.args, self.kwargs = fn, args, kwargs
+        self.context = contextvars.copy_context()
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self._mutex = threading.Lock()
+        self._finished = False
+        self._callbacks: list[Callable[[], None]] = []
+
+    def __call__(self) -> None:
+        result, error = None, None
+        try:
+            result = self.context.run(self.fn, *self.args, **self.kwargs)
+        except BaseException as raised:  # noqa: BLE001 - handed to whoever awaits, SystemExit of a tool too
+            error = raised
+        with self._mutex:
+            self._finished = True
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+        with contextlib.suppress(RuntimeError):  # the loop closed while the code ran: nobody waits any more
+            self.loop.call_soon_threadsafe(self._deliver, result, error)
+
+    def when_finished(self, callback: Callable[[], None]) -> None:
+        with self._mutex:
+            if not self._finished:
+                self._callbacks.append(callback)
+                return
+        callback()
+
+    def _deliver(self, result: Any, error: BaseException | None) -> None:
+        if self.future.done():
+            return
+        if error is None:
+            self.future.set_result(result)
+        elif isinstance(error, StopIteration | GeneratorExit):
+            # A future cannot carry StopIteration (PEP 479), and GeneratorExit would close the coroutine that awaits it.
+            wrapped = RuntimeError(f"{type(error).__name__} was raised")
+            wrapped.__cause__ = error
+            self.future.set_exception(wrapped)
+        else:
+            self.future.set_exception(error)
+
+    async def result(self) -> Any:
+        try:
+            return await self.future
+        except asyncio.CancelledError:
+            with self._mutex:
+                finished = self._finished
+            if finished and self.future.done() and not self.future.cancelled():
+                raise
+            raise Abandoned(self) from None
+
+
+class _Thread:
+    """A daemon thread that runs jobs until it gets None."""
+
+    def __init__(self, name: str, idle_s: float | None, on_idle_end: Callable[[_Thread], bool] | None = None) -> None:
+        self.jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._idle_s = idle_s
+        self._on_idle_end = on_idle_end
+        self.thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self.thread.start()
+
+    def _work(self) -> None:
+        while True:
+            try:
+                job = self.jobs.get(timeout=self._idle_s)
+            except Empty:
+                assert self._on_idle_end is not None
+                if self._on_idle_end(self):
+                    return
+                continue
+            if job is None:
+                return
+            job()
+            del job  # an idle thread must not hold the last environment alive
+
+
+class Threads:
+    """A pool of threads without a limit of its own: each session runs one piece of sync code at a time."""
+
+    inline = False
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._idle: list[_Thread] = []
+
+    async def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run it in a pool thread, in the caller's context variables."""
+        job = _Job(fn, args, kwargs)
+        thread = self._thread()
+        job.when_finished(lambda: self._put_back(thread))
+        thread.jobs.put(job)
+        return await job.result()
+
+    def close(self) -> None:
+        """Idle threads end by themselves."""
+
+    def _thread(self) -> _Thread:
+        """Return an idle thread, or a new one."""
+        with self._mutex:
+            if self._idle:
+                return self._idle.pop()
+        return _Thread("mcpenv-worker", IDLE_S, self._forget)
+
+    def _put_back(self, thread: _Thread) -> None:
+        with self._mutex:
+            self._idle.append(thread)
+
+    def _forget(self, thread: _Thread) -> bool:
+        with self._mutex:
+            if thread in self._idle:
+                self._idle.remove(thread)
+                return True
+        return False
+
+
+class OwnThread:
+    """Runs all code of one environment in one thread: SQLite connections, sync Playwright, tkinter need it."""
+
+    inline = False
+
+    def __init__(self) -> None:
+        self._thread = _Thread("mcpenv-environment", None)
+
+    async def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run it in the environment's thread, in the caller's context variables."""
+        job = _Job(fn, args, kwargs)
+        self._thread.jobs.put(job)
+        return await job.result()
+
+    def close(self) -> None:
+        """End the thread after what is queued."""
+        self._thread.jobs.put(None)
+
+
+INLINE = Inline()
+THREADS = Threads()

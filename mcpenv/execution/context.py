@@ -1,0 +1,219 @@
+"""Provide FastMCP's `Context` to tools, on every plane.
+
+With an MCP client, progress and logs go to that client. Without one, they go to the step's record. State belongs to the
+environment's episode on every plane. (FastMCP keys it by the MCP session, which is new for every call in the 2026-07-28
+era.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastmcp import FastMCP
+from fastmcp.exceptions import ToolError
+from fastmcp.server.context import Context
+from mcp.server.session import ServerSession
+from mcp_types import ClientCapabilities, LoggingLevel, RequestId, ServerNotification
+from mcp_types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
+
+from mcpenv_client.types.records import LogEntry
+
+from .notifications import Changes
+from .step import Step
+
+_OFFLINE = FastMCP("mcpenv")
+"""The server of contexts without an MCP request."""
+
+
+class RecordSession(ServerSession):
+    """A session without a client: messages go to the step's record, requests to the client are refused."""
+
+    def __init__(self, session_id: str, logs: list[LogEntry], changes: Changes) -> None:
+        # ServerSession's constructor needs a connection. The methods below override all of its uses.
+        self._fastmcp_state_prefix = session_id
+        self._logs = logs
+        self._changes = changes
+
+    @property
+    def client_params(self) -> None:
+        """The parameters of the client: None, as there is no client."""
+        return
+
+    @property
+    def client_capabilities(self) -> None:
+        """The capabilities of the client: None, as there is no client."""
+        return
+
+    @property
+    def can_send_request(self) -> bool:
+        """The flag for requests to the client: False, as there is no client."""
+        return False
+
+    @property
+    def protocol_version(self) -> str:
+        """The version of a client that has connected by handshake."""
+        return LATEST_HANDSHAKE_VERSION
+
+    def check_client_capability(self, capability: ClientCapabilities) -> bool:
+        """Return False, as there is no client."""
+        return False
+
+    async def send_log_message(
+        self, level: LoggingLevel, data: Any, logger: str | None = None, related_request_id: RequestId | None = None
+    ) -> None:
+        """Log to the record."""
+        self._logs.append(LogEntry(level, str(getattr(data, "msg", data))))
+
+    async def send_progress_notification(
+        self,
+        progress_token: str | int,
+        progress: float,
+        total: float | None = None,
+        message: str | None = None,
+        related_request_id: str | None = None,
+    ) -> None:
+        """Report progress to the record."""
+        await self.report_progress(progress, total, message)
+
+    async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Report progress to the record."""
+        self._logs.append(LogEntry("progress", message, progress, total))
+
+    async def send_notification(
+        self, notification: ServerNotification, related_request_id: RequestId | None = None
+    ) -> None:
+        """Notify subscribers of changes; drop other notifications."""
+        self._changes.announce(notification)
+
+    async def send_request(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise, as there is no client to ask.
+
+        Raises:
+            ToolError: always.
+        """
+        raise ToolError("This call did not come from an MCP client, so there is nobody to ask for input.")
+
+
+class AnnouncingSession(ServerSession):
+    """An MCP client's session that also notifies subscribers of changes that user code announces on it."""
+
+    def __init__(self, session: ServerSession, changes: Changes) -> None:
+        vars(self).update(vars(session))  # shares all state with the wrapped session
+        self._changes = changes
+
+    async def send_notification(
+        self, notification: ServerNotification, related_request_id: RequestId | None = None
+    ) -> None:
+        """Send a notification. Changes go to subscribers, and since 2026-07-28 only to them."""
+        if self._changes.announce(notification) and self.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return
+        await super().send_notification(notification, related_request_id)
+
+
+class EnvironmentContext(Context):
+    """The context of one step.
+
+    Args:
+        step: the step.
+    """
+
+    def __init__(self, step: Step) -> None:
+        super().__init__(step.owner.server or _OFFLINE)
+        self._mcpenv_step = step
+
+    @property
+    def session(self) -> ServerSession:
+        """The MCP client's session; without a client, a session that writes to the step's record."""
+        request = self.request_context
+        if request is None:
+            return RecordSession(self.session_id, self._mcpenv_step.logs, self._mcpenv_step.owner.changes)
+        if isinstance(request.session, RecordSession | AnnouncingSession):
+            return request.session
+        return AnnouncingSession(request.session, self._mcpenv_step.owner.changes)
+
+    @property
+    def session_id(self) -> str:
+        """The id of the environment's session, the same for all of its calls."""
+        return self._mcpenv_step.owner.session_id
+
+    @property
+    def _has_client(self) -> bool:
+        """True if there is an MCP client, and not only the stand-in for mounted servers."""
+        request = self.request_context
+        return request is not None and not isinstance(request.session, RecordSession)
+
+    @property
+    def request_id(self) -> str:
+        """The id of the MCP request, or one derived from the step."""
+        if self.request_context is None:
+            return f"step-{self._mcpenv_step.call.step}"
+        return super().request_id
+
+    async def log(
+        self,
+        message: str,
+        level: LoggingLevel | None = None,
+        logger_name: str | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Log to the step's record, and to the MCP client if there is one."""
+        self._mcpenv_step.logs.append(LogEntry(level or "info", message))
+        if self._has_client:
+            await super().log(message, level, logger_name, extra)
+
+    async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Report progress to the step's record, and to the MCP client if it asked for it."""
+        self._mcpenv_step.logs.append(LogEntry("progress", message, progress, total))
+        if self._has_client:
+            await super().report_progress(progress, total, message)
+
+    async def elicit(self, *args: Any, **kwargs: Any) -> Any:
+        """Ask the MCP client for input.
+
+        Raises:
+            ToolError: if there is no MCP client, or its era has no back-channel.
+        """
+        if not self._has_client:
+            raise ToolError("This call did not come from an MCP client, so there is nobody to ask for input.")
+        return await super().elicit(*args, **kwargs)
+
+    async def set_state(self, key: str, value: Any, *, serializable: bool = True) -> None:
+        """Store a value until the next reset; with ``serializable=False``, until the end of this call."""
+        step = self._mcpenv_step
+        if not serializable:
+            step.own_kept = {**(step.own_kept or {}), key: value}
+            return
+        if step.own_kept is not None:
+            step.own_kept.pop(key, None)
+        step.kept[key] = value
+
+    async def get_state(self, key: str) -> Any:
+        """Return the value stored under ``key``, or None."""
+        step = self._mcpenv_step
+        if step.own_kept is not None and key in step.own_kept:
+            return step.own_kept[key]
+        return step.kept.get(key)
+
+    async def delete_state(self, key: str) -> None:
+        """Delete the value stored under ``key``."""
+        step = self._mcpenv_step
+        if step.own_kept is not None:
+            step.own_kept.pop(key, None)
+        step.kept.pop(key, None)
+
+
+class AmbientContext(EnvironmentContext):
+    """The context of a step whose tool has no parameter for it, and may call ``get_context()``.
+
+    FastMCP's constructor costs as much as a small tool, and few tools use the context. So it runs on first use.
+    """
+
+    def __init__(self, step: Step) -> None:
+        self._mcpenv_step = step
+
+    def __getattr__(self, name: str) -> Any:
+        if "_mcpenv_step" not in vars(self) or "_fastmcp" in vars(self):
+            raise AttributeError(name)
+        super().__init__(self._mcpenv_step)
+        return getattr(self, name)

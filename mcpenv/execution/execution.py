@@ -1,0 +1,579 @@
+"""Execution: the one core. Every tool call of every plane goes through `Execution.call_tool`.
+
+    lock -> state -> validate -> deadline -> run -> convert -> score -> rubric -> verify -> record
+
+`env.step`, ``/ws``, HTTP, ``/mcp`` and stdio differ only in how they spell requests and replies.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from fastmcp import FastMCP
+from mcp.shared.subscriptions import ToolsListChanged
+
+from mcpenv.errors import Misuse
+from mcpenv.failures import environment_failure
+from mcpenv.rewards.reward import Finish, reward_of
+from mcpenv.tasks.assignment import Assignment, Wanted
+from mcpenv.tools.access import Listing
+from mcpenv.tools.registry import BoundTool, Toolbox
+from mcpenv_client.errors import (
+    EpisodeDone,
+    ErrorCode,
+    ExecutionError,
+    RateLimited,
+    SessionLost,
+    WireError,
+)
+from mcpenv_client.types.actions import Action
+from mcpenv_client.types.observations import Observation
+from mcpenv_client.types.records import Plane, Reward, StepRecord, ToolCall
+from mcpenv_client.types.state import State
+from mcpenv_client.types.tools import Mode, Tool
+from mcpenv_client.types.values import to_plain
+from mcpenv_client.wire.protocol import EpisodeState, Event, action_type, next_state
+
+from . import closing
+from .concurrency.cancellation import InFlight, score_regardless
+from .concurrency.event_loop import Home
+from .concurrency.lock import Lock
+from .episode import Episode
+from .mounted_server import HandedIn
+from .notifications import Changes, Ending
+from .pipeline import Pipeline, Run, run_action
+from .restore import refuse_without_episodes, restore, take_snapshot
+from .scoring import Scoring
+from .sink import EpisodeSink
+from .snapshots import Snapshot
+from .step import Step, current, inside
+from .tool_call import InputRequired, run_tool, visible
+from .user_code import UserCode, UserEnvironment
+
+STUCK = "state could not be stopped"
+"""The reason of an episode that was truncated because reading `state` could not be stopped."""
+
+
+class Execution:
+    """One environment instance in use: its tools, its episode, and the lock that its operations hold.
+
+    Attributes:
+        env: the environment.
+        environment_type: the name of its class.
+        mode: the mode that decides which tools are visible.
+        tools: the environment's own tools.
+        handed_in: the mounted FastMCP server, if any.
+        user_code: runs the environment's code.
+        episode: the running or last episode.
+        scoring: its scoring; None before the first reset, and where there are no episodes.
+        session_id: names this instance for tools that keep state.
+        home: the event loop of blocking calls.
+        changes: the subscribers to changes of tools, prompts and resources.
+        in_flight: the operations that hold the lock.
+        sink: receives episodes that are over; None: nobody does.
+        max_calls: the most calls that may run or wait; None: no limit.
+        last_active: when an operation last ended (``time.monotonic``, seconds).
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_lock",
+        "_told_version",
+        "changes",
+        "env",
+        "environment_type",
+        "episode",
+        "handed_in",
+        "home",
+        "in_flight",
+        "last_active",
+        "max_calls",
+        "mode",
+        "scoring",
+        "session_id",
+        "sink",
+        "tools",
+        "user_code",
+    )
+
+    def __init__(self, env: UserEnvironment) -> None:
+        self.env = env
+        self.environment_type = type(env).__name__
+        self.mode = Mode.SIMULATION
+        self.tools = Toolbox()
+        self.handed_in: HandedIn | None = None
+        self.user_code = UserCode(self, env.THREAD_AFFINE)
+        self.episode = Episode()
+        self.scoring: Scoring | None = None
+        self.session_id = secrets.token_hex(8)
+        self.home = Home()
+        self.changes = Changes()
+        self.in_flight = InFlight()
+        self.sink: EpisodeSink | None = None
+        self.max_calls: int | None = None
+        self.last_active = time.monotonic()
+        self._lock = Lock()
+        self._told_version = 0
+
+    @property
+    def server(self) -> FastMCP | None:
+        """The mounted server."""
+        return None if self.handed_in is None else self.handed_in.server
+
+    @property
+    def closed(self) -> bool:
+        """Whether the instance is closed."""
+        return self.episode.state is EpisodeState.CLOSED
+
+    @property
+    def busy(self) -> bool:
+        """Whether an operation holds the lock or waits for it."""
+        return self._lock.locked
+
+    async def wait_idle(self) -> None:
+        """Return once the operations that hold the lock have ended."""
+        async with self._lock.held():
+            pass
+
+    # -- tools
+
+    async def list_tools(self) -> list[Tool]:
+        """Return the tools that this mode sees. Allowed in any state, also during a step."""
+        return (await self.listing()).tools
+
+    async def listing(self) -> Listing:
+        """Return the tools that this mode sees, and who may use them."""
+        if self.handed_in is not None:
+            return await self.handed_in.listing(visible(self))
+        return self.tools.listing(self.mode)
+
+    # -- steps
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        *,
+        plane: Plane = Plane.PROCESS,
+        principal: str | None = None,
+        timeout_s: float | None = None,
+        episode_id: str | None = None,
+    ) -> StepRecord:
+        """Call a tool, which is one step. A tool's failure is data in the record.
+
+        Args:
+            name: the tool.
+            arguments: the JSON as sent.
+            plane: where the call came from.
+            principal: who asks, if that is known.
+            timeout_s: seconds that the tool may take.
+            episode_id: the only episode that the call is meant for; a reset may come before it has the lock.
+
+        Cancelling stops an async tool. A sync one cannot be stopped: the episode is truncated, and the instance does
+        nothing more. If an agent's call in an orchestrated episode is cancelled after its tool has returned, the step
+        is scored and recorded all the same.
+
+        Raises:
+            EpisodeDone: the episode is over.
+            RateLimited: too many calls wait already.
+            ExecutionError: the user's scoring, or an implicit reset, raised.
+            InputRequired: the tool asks its client for input.
+        """
+        tool = self.tools.get(self.mode, name)
+        take = partial(
+            self._step,
+            name,
+            arguments,
+            partial(run_tool, self, tool),
+            plane=plane,
+            principal=principal,
+            timeout_s=timeout_s,
+            episode_id=episode_id,
+            shared=self._may_share(tool),
+            terminal=tool is not None and tool.kind.terminal,
+        )
+        if plane is Plane.AGENT and self.episode.orchestrated:
+            return await score_regardless(lambda on_ran: take(on_ran=on_ran))
+        return await take()
+
+    async def act(
+        self,
+        action: Action,
+        *,
+        plane: Plane = Plane.PROCESS,
+        principal: str | None = None,
+        timeout_s: float | None = None,
+    ) -> tuple[StepRecord, Observation]:
+        """Take an action of the environment's own, which is one step.
+
+        Raises:
+            EpisodeDone: the episode is over.
+            RateLimited: too many calls wait already.
+            ExecutionError: the action or its scoring raised.
+            OperationTimeout: it passed its deadline.
+        """
+        arguments = {name: value for name, value in to_plain(action, "action").items() if name != "type"}
+        if not arguments["metadata"]:
+            del arguments["metadata"]
+        run = partial(run_action, self, action)
+        record = await self._step(
+            action_type(type(action)), arguments, run, plane=plane, principal=principal, timeout_s=timeout_s
+        )
+        observation = record.outcome.value
+        assert isinstance(observation, Observation)
+        return record, observation
+
+    # -- the episode
+
+    async def reset(
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        options: dict[str, Any] | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> Observation:
+        """Begin an episode: assign id and count 0, then run the user's reset once.
+
+        Raises:
+            InvalidMessage: an option that the environment does not take, or a task that it does not have.
+            ExecutionError: the user's reset raised; the environment is NEW.
+            OperationTimeout: it passed its deadline.
+        """
+        self._refuse_inside()
+        wanted = Wanted(options or {}, self.env._reset_options, type(self.env).tasks)
+        return await self.begin(await self.assign(seed, wanted, timeout_s), episode_id, timeout_s=timeout_s)
+
+    async def assign(self, seed: int | None, wanted: Wanted, timeout_s: float | None = None) -> Assignment:
+        """Return the task that is wanted, read where the user's sync code runs. Holds no lock.
+
+        Raises:
+            InvalidMessage: there is none such, or its options do not fit.
+            ExecutionError: the user's code that makes tasks raised.
+        """
+        if not wanted.any:
+            return Assignment(None, seed, wanted.options)
+        assigned: Assignment = await self.user_code.stage(
+            "tasks", lambda: self.user_code.beside(wanted.found, seed), timeout_s
+        )
+        return assigned
+
+    async def begin(
+        self, assigned: Assignment, episode_id: str | None = None, *, timeout_s: float | None = None
+    ) -> Observation:
+        """Begin an episode with the task that `assign` returned.
+
+        Raises:
+            as `reset`.
+        """
+        async with self._operation(Event.RESET):
+            return await self._reset(assigned, episode_id, timeout_s, implicit=False)
+
+    async def end(self, *, truncated: bool = False, reason: str | None = None) -> None:
+        """End the episode, because the agent has stopped, and score its end. Do nothing if it is over.
+
+        Raises:
+            InvalidMessage: there is no episode yet.
+            ExecutionError: scoring the end failed; the episode is over all the same.
+        """
+        if self.episode.state is EpisodeState.DONE:
+            return
+        async with self._operation(Event.END):
+            await self._end(truncated, reason)
+
+    async def snapshot(self, *, timeout_s: float | None = None) -> Snapshot:
+        """Return a snapshot of the episode. Changes nothing, also if it fails.
+
+        Raises:
+            NotSupported: it cannot be held.
+            InvalidMessage: there is no episode yet.
+            ExecutionError: user code raised.
+            OperationTimeout: it passed its deadline.
+        """
+        refuse_without_episodes(self)
+        async with self._operation(Event.SNAPSHOT, if_stuck="a snapshot could not be stopped"):
+            return await take_snapshot(self, timeout_s)
+
+    async def restore(self, snapshot: Snapshot, *, timeout_s: float | None = None) -> None:
+        """Go on from a snapshot, in a new episode that has the same steps.
+
+        Raises:
+            Misuse: it is of another class or version.
+            NotSupported: it does not fit this instance.
+            ExecutionError: user code raised; the environment is NEW.
+            OperationTimeout: it passed its deadline.
+        """
+        refuse_without_episodes(self)
+        snapshot.check_class(type(self.env), self.env.VERSION)
+        async with self._operation(Event.RESET, if_stuck="a restore could not be stopped"):
+            await restore(self, snapshot, timeout_s)
+
+    async def wait(self, timeout_s: float | None = None, *, episode_id: str | None = None) -> bool:
+        """Return when the running episode is over (True), or after ``timeout_s`` seconds (False). Holds no lock.
+
+        Args:
+            timeout_s: seconds, None for no limit.
+            episode_id: the episode that ran when the caller asked.
+
+        Raises:
+            SessionLost: a reset began another episode, or the environment was closed.
+        """
+        if episode_id is not None and episode_id != self.episode.id:
+            raise SessionLost("a reset began another episode")
+        if self.episode.state is EpisodeState.DONE:
+            return True
+        if self.closed:
+            raise SessionLost("the environment is closed")
+        ending = await self.episode.watchers.ending(timeout_s)
+        if ending is Ending.SUPERSEDED:
+            raise SessionLost("a reset began another episode")
+        if ending is Ending.CLOSED:
+            raise SessionLost("the environment was closed")
+        return ending is Ending.DONE
+
+    async def read_state(self, *, timeout_s: float | None = None) -> State:
+        """Return the environment's `state`, read while holding the lock.
+
+        Raises:
+            ExecutionError: the user's property raised.
+            OperationTimeout: it passed its deadline.
+        """
+        async with self._operation(if_stuck=STUCK):
+            if self.closed:
+                next_state(self.episode.state, Event.STEP)
+            state = await self.user_code.stage("state", lambda: self.user_code.call(lambda: self.env.state), timeout_s)
+            assert isinstance(state, State)
+            return state
+
+    def stop(self) -> None:
+        """Cancel the operations in flight and refuse further ones: their callers get `SessionLost`.
+
+        Call it on the event loop that runs them, before `close`.
+        """
+        self.in_flight.stop()
+
+    async def close(self, reason: str = "closed") -> None:
+        """Run the user's close once; later calls do nothing.
+
+        Args:
+            reason: for the record of an episode that has not come to its end.
+
+        Raises:
+            ExecutionError: the user's close raised; the environment is closed all the same.
+        """
+        if self.closed:
+            return
+        self._refuse_inside()
+        if not self.user_code.stuck:
+            async with self._lock.held():
+                if not self.closed and not self.user_code.stuck:
+                    await closing.close(self, reason)
+                    self.last_active = time.monotonic()
+        if not self.closed:
+            await closing.close_stuck(self, reason)
+
+    def finish(self, reward: Any, truncated: bool, reason: str | None) -> None:
+        """Do what `MCPEnvironment.finish` says.
+
+        Raises:
+            Misuse: outside a step and a reset of this environment.
+            ExecutionError: the reward is no finite number; the step fails with it, even if the tool catches it.
+        """
+        now = current.get()
+        step = now if isinstance(now, Step) and now.owner is self else None
+        in_reset = now is self and self.episode.state is EpisodeState.NEW
+        if (step is None or step.settled) and not in_reset:
+            raise Misuse("finish() has a meaning only inside a tool, score, act or reset of its environment")
+        try:
+            said = Finish(reward_of(reward), truncated, reason)
+        except (TypeError, ValueError) as error:
+            failure = environment_failure("finish", error)
+            failure.__cause__ = error
+            if step is not None:
+                step.fault = step.fault or failure
+            raise failure from error
+        if step is not None:
+            step.finish = step.finish or said
+        else:
+            self.episode.reset_finish = self.episode.reset_finish or said
+
+    @property
+    def said_of_end(self) -> list[str]:
+        """The reasons why the end of the episode failed verification, as sentences."""
+        return [] if self.scoring is None else self.scoring.problems
+
+    # -- for restore and closing
+
+    async def run_reset(self, assigned: Assignment, episode_id: str | None, timeout_s: float | None) -> Observation:
+        """Run the user's reset once, for the episode that was opened."""
+        seed, options = assigned.seed, assigned.options
+        self.scoring, self.episode.reset_number = None, -1
+        observation = await self.user_code.stage(
+            "reset",
+            lambda: self.user_code.call(self.env._author_reset(seed, episode_id, options)),
+            timeout_s,
+        )
+        if observation is None:
+            observation = Observation()
+        if not isinstance(observation, Observation):
+            wrong = TypeError(f"reset returned a {type(observation).__name__}; return an Observation or None")
+            raise environment_failure("reset", wrong) from wrong
+        self.episode.reset_number = self.episode.number
+        return observation
+
+    def hand_over(self, reason: str | None = None) -> None:
+        """Give the episode to the sink, once, if it is over.
+
+        Args:
+            reason: why it is given up, if it has not come to its end.
+        """
+        episode = self.episode
+        trajectory = episode.trajectory
+        if self.sink is None or trajectory is None or episode.handed_over or not episode.orchestrated:
+            return
+        if episode.state is EpisodeState.NEW:
+            return  # its reset failed: it never began
+        if reason is not None and episode.state is EpisodeState.RUNNING:
+            episode.give_up(reason)
+        episode.handed_over = True
+        self.sink.episode_over(trajectory)
+
+    # -- inside
+
+    async def _step(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        run: Run,
+        *,
+        plane: Plane,
+        principal: str | None,
+        timeout_s: float | None,
+        episode_id: str | None = None,
+        shared: bool = False,
+        terminal: bool = False,
+        on_ran: Callable[[], None] | None = None,
+    ) -> StepRecord:
+        if self.max_calls is not None and len(self._lock) >= self.max_calls:
+            raise RateLimited(f"{self.max_calls} calls are under way or wait their turn; no more are taken")
+        async with self._operation(Event.STEP, shared=shared):
+            await self._ready_to_step(episode_id)
+            self.episode.count_step()
+            call = ToolCall(name, arguments, self.episode.step_count, plane, principal)
+            step = Step(self, call, self.episode.kept, timeout_s)
+            return await Pipeline(self, step, run, terminal=terminal, on_ran=on_ran).take()
+
+    def _may_share(self, tool: BoundTool | None) -> bool:
+        """Return whether the tool may run beside others: it says so, or there are no episodes and its class says so."""
+        if tool is not None and tool.kind.concurrent:
+            return True
+        return not self.episode.orchestrated and self.env.CONCURRENT_CALLS
+
+    @asynccontextmanager
+    async def _operation(
+        self, event: Event = Event.STEP, *, shared: bool = False, if_stuck: str | None = None
+    ) -> AsyncIterator[None]:
+        """Hold the lock for one operation, which `stop` can cancel.
+
+        Args:
+            event: of the episode's state table.
+            shared: other shared operations may run at the same time.
+            if_stuck: the reason why the episode is truncated if the operation's code cannot be stopped.
+
+        Raises:
+            Misuse: the caller is code of this environment.
+            SessionLost: the session ends.
+            ExecutionError: code that could not be stopped still runs here.
+        """
+        self._refuse_inside()
+        self._refuse_stopped(event)
+        async with self._lock.held(shared=shared):
+            self._refuse_stopped(event)
+            try:
+                with self.in_flight.call():
+                    yield
+            finally:
+                if if_stuck is not None and self.user_code.stuck:
+                    self.episode.cut_short(if_stuck)
+                self._after_operation()
+
+    def _after_operation(self) -> None:
+        self.last_active = time.monotonic()
+        # Concurrent steps are all part of the episode: it is complete when none is in flight.
+        if self.sink is not None and self.episode.state is EpisodeState.DONE and len(self.in_flight) == 0:
+            self.hand_over()
+        if self.tools.version != self._told_version:
+            self._told_version = self.tools.version
+            self.changes.tell(ToolsListChanged())
+
+    def _refuse_inside(self) -> None:
+        if inside(self):
+            raise Misuse(
+                "this environment is in the middle of a step: its own tools and reset cannot step, reset or close it; "
+                "call the function itself"
+            )
+
+    def _refuse_stopped(self, event: Event) -> None:
+        if self.in_flight.stopped:
+            raise SessionLost("the session was closed")
+        if self.user_code.stuck:
+            if self.episode.state is not EpisodeState.NEW:
+                next_state(self.episode.state, event)
+            raise ExecutionError("code that could not be stopped still runs in this environment; begin with a new one")
+
+    async def _ready_to_step(self, episode_id: str | None) -> None:
+        """Reset an environment that is NEW with defaults. Refuse a step after the end.
+
+        Raises:
+            EpisodeDone: the episode is over, or is not ``episode_id``.
+        """
+        if episode_id is not None and episode_id != self.episode.id:
+            raise EpisodeDone("The episode is over.")
+        if self.episode.state is EpisodeState.NEW:
+            await self._reset(Assignment(None, None, {}), None, None, implicit=True)
+        if self.scoring is not None and self.scoring.ended:
+            raise EpisodeDone("the episode is over, reset to begin another")
+
+    async def _reset(
+        self, assigned: Assignment, episode_id: str | None, timeout_s: float | None, *, implicit: bool
+    ) -> Observation:
+        self.env._reset_options.check(assigned.options)
+        if self.sink is not None:
+            self.hand_over("reset")
+            if assigned.seed is None and self.env._reset_options.takes_seed:
+                # A recorded episode can be replayed only if its seed is known.
+                assigned = replace(assigned, seed=secrets.randbits(31))
+        self.episode.open(assigned, episode_id, implicit)
+        observation = await self.run_reset(assigned, episode_id, timeout_s)
+        if self.episode.orchestrated:
+            scoring = Scoring(self.user_code, self.env)
+            await scoring.begin(assigned.task, timeout_s)
+            self.scoring = scoring
+        return self.episode.opened(observation)
+
+    async def _end(self, truncated: bool, reason: str | None) -> None:
+        if self.episode.state is EpisodeState.DONE:
+            return  # the step that held the lock has ended it
+        next_state(self.episode.state, Event.END)
+        scoring, trajectory = self.scoring, self.episode.trajectory
+        assert trajectory is not None
+        reward: Reward | None = None
+        if scoring is not None and scoring.owes_end and not self.user_code.stuck:
+            ended = self.episode.as_ended(truncated, reason)
+            try:
+                reward = await scoring.of_end(ended)
+            except BaseException as error:
+                code = error.code if isinstance(error, WireError) else ErrorCode.CANCELLED
+                self.episode.end(None, truncated, reason, code.value)
+                raise
+            trajectory.verified = ended.verified
+        self.episode.end(reward, truncated, reason)
+
+
+__all__ = ["Execution", "InputRequired"]

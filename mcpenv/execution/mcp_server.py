@@ -1,0 +1,318 @@
+"""Serve the agent plane: one FastMCP server in front of environments, which exposes tools and nothing else.
+
+FastMCP implements MCP. This server finds the execution of a request and calls the core. Rewards, done and episodes stay
+hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from fastmcp import FastMCP
+from fastmcp.exceptions import ToolError
+from fastmcp.prompts.base import Prompt
+from fastmcp.resources.base import Resource
+from fastmcp.resources.template import ResourceTemplate
+from fastmcp.server.auth import AuthProvider
+from fastmcp.server.completions import CompletionReference, CompletionValues
+from fastmcp.server.dependencies import fastmcp_request_ctx
+from fastmcp.server.providers import Provider
+from fastmcp.tools.base import InputRequiredToolResult
+from fastmcp.tools.base import Tool as Component
+from fastmcp.tools.base import ToolResult as FastMCPResult
+from fastmcp.utilities.components import FastMCPComponent
+from fastmcp.utilities.versions import VersionSpec
+from mcp.server.context import ServerMiddleware
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import x_mcp_header_map
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    CompletionArgument,
+    CompletionContext,
+    ToolAnnotations,
+    ToolListChangedNotification,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from mcpenv.tools.access import AuthChecks, Listing, admits
+from mcpenv.tools.results import to_fastmcp
+from mcpenv_client.errors import (
+    EpisodeDone,
+    ExecutionError,
+    NotSerializable,
+    OperationTimeout,
+    SessionLost,
+    WireError,
+)
+from mcpenv_client.types.records import Plane
+from mcpenv_client.types.tools import Tool, ToolErrorType
+from mcpenv_client.types.values import refuse_unrecordable
+
+from .execution import Execution, InputRequired
+from .mounted_server import HandedIn
+from .subscriptions import Subscriptions
+
+OVER = "The episode is over."
+"""The text of an agent's calls after the end."""
+
+T = TypeVar("T")
+
+
+class Lister(Protocol):
+    """The object that answers listings: an execution, or a stand-in for executions that do not exist yet."""
+
+    handed_in: HandedIn | None
+
+    async def listing(self) -> Listing:
+        """Return the tools, and the checks of the agents that may use them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The destination of a call.
+
+    Attributes:
+        execution: the execution.
+        episode_id: the only episode that the call may act on; None for the current one.
+        principal: the authenticated agent.
+    """
+
+    execution: Execution
+    episode_id: str | None = None
+    principal: str | None = None
+
+
+class Finder(Protocol):
+    """Find the execution of the current MCP request."""
+
+    async def to_list(self) -> Lister:
+        """Return the object that answers listings: the request's own execution if it exists, else a stand-in.
+
+        Raises:
+            WireError: if there is none.
+        """
+        ...
+
+    async def to_call(self) -> Target:
+        """Return the request's own execution, created if needed.
+
+        Raises:
+            WireError: if there is none, and none can be created.
+        """
+        ...
+
+
+class OnlyExecution:
+    """The finder of an environment's own FastMCP server, which has one execution."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+
+    async def to_list(self) -> Execution:
+        """Return the execution."""
+        return self._execution
+
+    async def to_call(self) -> Target:
+        """Return the execution as a target."""
+        return Target(self._execution)
+
+
+class AgentServer(FastMCP):
+    """The FastMCP server of the agent plane. Its only provider uses the `Finder`, and its calls go to the core.
+
+    Args:
+        name: the name of the server.
+        finder: finds executions.
+        instructions: the text for clients.
+        version: the version of the server.
+        auth: authenticates agents.
+        request_middleware: middleware of the low-level server, around every request.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        finder: Finder,
+        *,
+        instructions: str | None = None,
+        version: str | None = None,
+        auth: AuthProvider | None = None,
+        request_middleware: Sequence[ServerMiddleware[Any]] = (),
+    ) -> None:
+        super().__init__(name, instructions=instructions, version=version, auth=auth, dereference_schemas=False)
+        # The default swallows a provider's error and lists nothing, so a dead session would look empty.
+        self.provider_error_strategy = "raise"
+        self._finder = finder
+        subscriptions = Subscriptions(finder.to_call)
+        subscriptions.register(self._mcp_server)
+        self._mcp_server.middleware.extend(request_middleware)
+        # FastMCP 4.2 looks schemas up in a cache by name, which lacks the tools of a session. Without that lookup, mcp
+        # lists the tools of the request's own session.
+        self._mcp_server.get_tool_input_schema = None
+        self._environments = _Environments(finder, subscriptions)
+        self.providers.remove(self.local_provider)
+        self.add_provider(self._environments)
+        self.add_completion_handler(self._environments.complete)
+
+    def learn(self, listing: Listing) -> None:
+        """Let calls skip the listing that `mcp` makes before each call to find mirrored arguments.
+
+        After this, it reads only the schemas given here, of tools that have mirrored arguments (``x-mcp-header``).
+        Tools with ``auth=`` are left out, because its errors would reveal them.
+        """
+        mirrored = {
+            tool.name: tool.input_schema
+            for tool in listing.tools
+            if tool.name not in listing.checks and x_mcp_header_map(tool.input_schema)
+        }
+        self._mcp_server.get_tool_input_schema = mirrored.get
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: dict[str, Any] | None = None,
+        *,
+        version: VersionSpec | None = None,
+        run_middleware: bool = True,
+    ) -> FastMCPResult:
+        """Call a tool of the request's environment, through the middleware of this server if there is any.
+
+        Raises:
+            MCPError: if there is no such tool (-32602; MCP 2025-11-25, server/tools, "Error Handling"), or name or
+                arguments are not JSON.
+            ToolError: if the tool failed, or the episode is over.
+        """
+        if run_middleware and self.middleware:
+            return await super().call_tool(name, arguments, version=version)
+        try:
+            # The parser of the 2026-07-28 era accepts invalid JSON values, which must not get into a record.
+            refuse_unrecordable([name, arguments], "params")
+        except NotSerializable as error:
+            raise MCPError(code=INVALID_PARAMS, message=str(error)) from None
+        try:
+            target = await self._finder.to_call()
+            tools = target.execution.tools
+            listed = tools.version
+            tool = tools.get(target.execution.mode, name)
+            if tool is not None and tool.auth is not None and not await admits(self, tool.auth, tool.kind.component):
+                raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {name!r}")
+            record = await target.execution.call_tool(
+                name, arguments or {}, plane=Plane.AGENT, principal=target.principal, episode_id=target.episode_id
+            )
+            if tools.version != listed:
+                await _announce_change()
+        except InputRequired as asked:
+            return InputRequiredToolResult(asked.result)
+        except EpisodeDone:
+            raise ToolError(OVER) from None
+        except SessionLost:
+            raise ToolError("This session is over.") from None
+        except WireError as error:
+            raise ToolError(_for_agent(error)) from error
+        failure = record.outcome.error
+        if failure is None:
+            assert record.outcome.result is not None
+            return to_fastmcp(record.outcome.result)
+        if failure.error_type is ToolErrorType.TOOL_NOT_FOUND:
+            raise MCPError(code=INVALID_PARAMS, message=failure.message)
+        raise ToolError(failure.message)
+
+
+class _Environments(Provider):
+    """The components of the environment of the current request."""
+
+    def __init__(self, finder: Finder, subscriptions: Subscriptions) -> None:
+        super().__init__()
+        self._finder = finder
+        self._subscriptions = subscriptions
+
+    async def _list_tools(self) -> Sequence[Component]:
+        listing = await (await self._lister()).listing()
+        return [_listed(spec, listing.checks.get(spec.name)) for spec in listing.tools]
+
+    async def _get_tool(self, name: str, version: VersionSpec | None = None) -> Component | None:
+        return next((tool for tool in await self._list_tools() if tool.name == name), None)
+
+    async def _list_resources(self) -> Sequence[Resource]:
+        return await self._ask(lambda handed_in: handed_in.provider.list_resources(), [])
+
+    async def _get_resource(self, uri: str, version: VersionSpec | None = None) -> Resource | None:
+        return await self._ask(lambda handed_in: handed_in.provider.get_resource(uri, version), None)
+
+    async def _list_resource_templates(self) -> Sequence[ResourceTemplate]:
+        return await self._ask(lambda handed_in: handed_in.provider.list_resource_templates(), [])
+
+    async def _get_resource_template(self, uri: str, version: VersionSpec | None = None) -> ResourceTemplate | None:
+        return await self._ask(lambda handed_in: handed_in.provider.get_resource_template(uri, version), None)
+
+    async def _list_prompts(self) -> Sequence[Prompt]:
+        return await self._ask(lambda handed_in: handed_in.provider.list_prompts(), [])
+
+    async def _get_prompt(self, name: str, version: VersionSpec | None = None) -> Prompt | None:
+        return await self._ask(lambda handed_in: handed_in.provider.get_prompt(name, version), None)
+
+    async def complete(
+        self, ref: CompletionReference, argument: CompletionArgument, context: CompletionContext | None
+    ) -> CompletionValues:
+        """Return the environment's suggestions for an argument of a prompt or a resource template."""
+        try:
+            return await self._ask(lambda handed_in: handed_in.complete(ref, argument, context), None)
+        except ExecutionError as error:
+            raise MCPError(code=INTERNAL_ERROR, message=error.message) from error
+
+    async def get_tasks(self) -> Sequence[FastMCPComponent]:
+        # FastMCP calls this at startup, without a request and so without an environment.
+        return []
+
+    async def _lister(self) -> Lister:
+        try:
+            lister = await self._finder.to_list()
+        except WireError as error:
+            # Anything but an MCPError is masked in the 2026-07-28 era.
+            raise MCPError(code=INTERNAL_ERROR, message=error.message) from error
+        self._subscriptions.follow(lister)
+        return lister
+
+    async def _ask(self, question: Callable[[HandedIn], Awaitable[T]], nothing: T) -> T:
+        handed_in = (await self._lister()).handed_in
+        if handed_in is None:
+            return nothing
+        await handed_in.enter()
+        return await question(handed_in)
+
+
+def _for_agent(error: WireError) -> str:
+    """Return the text of an error for an agent. It hides which user code failed, because some of it scores."""
+    if isinstance(error, ExecutionError):
+        return f"The call could not be completed{f' (incident {error.incident})' if error.incident else ''}."
+    if isinstance(error, OperationTimeout):
+        return "The call could not be completed in time."
+    return error.message
+
+
+async def _announce_change() -> None:
+    """Notify the client whose call changed the tools. Since 2026-07-28, only subscribers are notified."""
+    request = fastmcp_request_ctx.get()
+    if request is not None and request.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        await request.session.send_notification(ToolListChangedNotification(), related_request_id=request.request_id)
+
+
+def _listed(spec: Tool, auth: AuthChecks | None) -> Component:
+    return Component(
+        name=spec.name,
+        title=spec.title,
+        description=spec.description,
+        parameters=spec.input_schema,
+        output_schema=spec.output_schema,
+        annotations=None if spec.annotations is None else ToolAnnotations.model_validate(spec.annotations),
+        tags=set((spec.meta or {}).get("fastmcp", {}).get("tags", ())),
+        meta=spec.meta,
+        auth=auth,
+    )
+
+
+__all__ = ["OVER", "AgentServer", "Finder", "Lister", "OnlyExecution", "Target"]

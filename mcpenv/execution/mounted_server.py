@@ -1,0 +1,358 @@
+"""Run a mounted FastMCP server: its tools, middleware, mounts and providers, on every plane.
+
+A provider adds the environment's own tools to the server, so that its middleware applies to them too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import dataclasses
+import inspect
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+from fastmcp import FastMCP
+from fastmcp.exceptions import DisabledError, NotFoundError, ToolError
+from fastmcp.exceptions import ValidationError as FastMCPValidationError
+from fastmcp.server.completions import CompletionReference, CompletionValues, normalize_completion
+from fastmcp.server.context import reset_transport, set_transport
+from fastmcp.server.dependencies import FastMCPRequestContext, fastmcp_request_ctx
+from fastmcp.server.middleware import Middleware
+from fastmcp.server.middleware.dereference import DereferenceRefsMiddleware
+from fastmcp.server.providers import FastMCPProvider, Provider
+from fastmcp.tools.base import InputRequiredToolResult
+from fastmcp.tools.base import Tool as Component
+from fastmcp.tools.base import ToolResult as FastMCPResult
+from fastmcp.utilities.versions import VersionSpec
+from mcp_types import CompletionArgument, CompletionContext, InputRequiredResult
+from pydantic import PrivateAttr, ValidationError
+
+from mcpenv.failures import environment_failure, execution_failure, is_no_failure, unusable_result
+from mcpenv.tools.access import AuthChecks, Listing
+from mcpenv.tools.definition import RESERVED_NAMES, spec_of
+from mcpenv.tools.registry import BoundTool, Toolbox
+from mcpenv.tools.results import from_fastmcp, to_fastmcp
+from mcpenv_client.errors import NotSerializable
+from mcpenv_client.types.records import LogEntry
+from mcpenv_client.types.tools import Mode, Tool, ToolErrorType, ToolFailure, ToolResult
+from mcpenv_client.wire.protocol import describe_faults
+
+from .concurrency.event_loop import NoLoop
+from .concurrency.threads import THREADS
+from .context import AnnouncingSession, RecordSession
+from .notifications import Changes
+
+logger = logging.getLogger("mcpenv")
+
+_held: set[asyncio.Task[None]] = set()
+"""Tasks of entered lifespans. A loop refers to its tasks only weakly."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Visible:
+    """The own tools that one instance has in one mode.
+
+    Attributes:
+        toolbox: the tools of the instance.
+        mode: the mode.
+        session_id: identifies the instance and its episode for tools that keep state.
+        changes: notifies subscribers of changes by these tools.
+    """
+
+    toolbox: Toolbox
+    mode: Mode
+    session_id: str
+    changes: Changes
+
+    def get(self, name: str) -> BoundTool | None:
+        """Return the tool of that name, or None."""
+        return self.toolbox.get(self.mode, name)
+
+    def __iter__(self) -> Iterator[BoundTool]:
+        return self.toolbox.listed(self.mode)
+
+
+_serving: ContextVar[Visible | None] = ContextVar("mcpenv_handed_in_serving", default=None)
+
+
+class Call(Protocol):
+    """The call of a step, as the server runs it.
+
+    Attributes:
+        logs: receives its messages.
+        number: the number of the step.
+    """
+
+    logs: list[LogEntry]
+    number: int
+
+    async def run(self, name: str, arguments: dict[str, Any]) -> ToolResult | ToolFailure | InputRequiredResult:
+        """Run the environment's own tool of that name."""
+        ...
+
+
+_call: ContextVar[Call | None] = ContextVar("mcpenv_handed_in_call", default=None)
+
+
+class HandedIn:
+    """The use of a mounted server by one environment. Several environments may share the server.
+
+    Attributes:
+        server: the author's server.
+        provider: its components wrapped by its middleware, for resources and prompts.
+    """
+
+    def __init__(self, server: FastMCP) -> None:
+        if not isinstance(server, FastMCP):
+            raise TypeError(f"super().__init__() takes a FastMCP server, not a {type(server).__name__}")
+        self.server = server
+        self.provider = FastMCPProvider(server)
+        self._task: asyncio.Task[None] | None = None
+        self._stop: asyncio.Event | None = None
+        # FastMCP adds this middleware by default. It would replace references by definitions, and drop keywords.
+        server.middleware[:] = [each for each in server.middleware if type(each) is not DereferenceRefsMiddleware]
+        if not any(isinstance(provider, _OwnTools) for provider in server.providers):
+            server.add_provider(_OwnTools())
+
+    async def listing(self, own: Visible) -> Listing:
+        """Return the server's tools and the environment's own, as its middleware lists them.
+
+        A tool with a reserved name that was added later (mounted, proxied, renamed) is left out.
+        """
+        await self.enter()
+        with self._serve(own, None), self._requested(own, 0, []):
+            components = await self.server.list_tools()
+        specs: dict[str, Tool] = {}
+        checks: dict[str, AuthChecks] = {}
+        for component in components:
+            if component.name in RESERVED_NAMES:
+                logger.error("tool %r is left out: the name is reserved for the orchestrator", component.name)
+            elif component.name not in specs:
+                specs[component.name] = spec_of(component)
+                if component.auth is not None:
+                    checks[component.name] = component.auth
+        return Listing(list(specs.values()), checks)
+
+    async def call_tool(
+        self, own: Visible, name: str, arguments: dict[str, Any], call: Call
+    ) -> ToolResult | ToolFailure | InputRequiredResult:
+        """Call a tool through the server's middleware. Failures are returned, not raised."""
+        await self.enter()
+        if name in RESERVED_NAMES or (
+            self._hides and name not in {tool.name for tool in (await self.listing(own)).tools}
+        ):
+            return _unknown(name)
+        try:
+            with self._serve(own, call), self._requested(own, call.number, call.logs):
+                result = await self.server.call_tool(name, arguments)
+        except (NotFoundError, DisabledError):
+            return _unknown(name)
+        except _Failed as failed:
+            return failed.failure
+        except (FastMCPValidationError, ValidationError) as error:
+            cause = error.__cause__ if isinstance(error.__cause__, ValidationError) else error
+            said = describe_faults(cause) if isinstance(cause, ValidationError) else str(error)
+            return ToolFailure(error_type=ToolErrorType.INVALID_ARGS, message=f"{name}: invalid arguments: {said}")
+        except ToolError as error:
+            if error.__cause__ is not None and _made_by_fastmcp(error):
+                return execution_failure(name, error.__cause__, own.mode)
+            return execution_failure(name, error, own.mode)
+        if isinstance(result, InputRequiredToolResult):
+            return result.input_required
+        try:
+            return from_fastmcp(result)
+        except NotSerializable as error:
+            return unusable_result(name, str(error))
+
+    @property
+    def _hides(self) -> bool:
+        """True if middleware may leave tools out of listings. FastMCP would still call such tools."""
+        return any(type(each).on_list_tools is not Middleware.on_list_tools for each in self.server.middleware)
+
+    async def complete(
+        self, ref: CompletionReference, argument: CompletionArgument, context: CompletionContext | None
+    ) -> CompletionValues:
+        """Return the suggestions of the server's completion handler, or None if it has none.
+
+        Raises:
+            ExecutionError: if the handler raised.
+        """
+        handler = self.server._completion_handler
+        if handler is None:
+            return None
+        try:
+            if inspect.iscoroutinefunction(handler):
+                values: CompletionValues = await handler(ref, argument, context)
+            else:
+                suggested = await THREADS.run(handler, ref, argument, context)
+                values = await suggested if inspect.isawaitable(suggested) else suggested
+            return normalize_completion(values)
+        except BaseException as error:  # the handler's boundary
+            if is_no_failure(error, inline=False):
+                raise
+            raise environment_failure("completion", error) from error
+
+    async def enter(self) -> None:
+        """Enter the server's lifespan. One task enters and leaves it, as lifespans may require."""
+        if self._task is not None and not self._task.get_loop().is_closed():
+            return
+        started, self._stop = asyncio.Event(), asyncio.Event()
+        # An empty context, because the lifespan must not inherit the context of the first step.
+        self._task = asyncio.get_running_loop().create_task(
+            self._hold(started, self._stop), name="mcpenv-lifespan", context=contextvars.Context()
+        )
+        _held.add(self._task)
+        self._task.add_done_callback(_held.discard)
+        waiting = asyncio.create_task(started.wait())
+        await asyncio.wait({waiting, self._task}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if self._task.done():
+            task, self._task = self._task, None
+            task.result()
+
+    async def leave(self) -> None:
+        """Leave the server's lifespan."""
+        task, self._task = self._task, None
+        if task is None or self._stop is None or task.get_loop().is_closed():
+            return
+        loop = task.get_loop()
+        loop.call_soon_threadsafe(self._stop.set)
+        if loop is asyncio.get_running_loop():
+            await asyncio.wait({task})
+        elif not loop.is_running():  # a blocking call entered it, and a coroutine leaves it
+            with NoLoop():
+                loop.run_until_complete(asyncio.wait({task}))
+        if task.done() and not task.cancelled() and task.exception() is not None:
+            logger.error("leaving the lifespan of a mounted server failed", exc_info=task.exception())
+
+    async def _hold(self, started: asyncio.Event, stop: asyncio.Event) -> None:
+        async with self.provider.lifespan():
+            started.set()
+            await stop.wait()
+
+    @contextmanager
+    def _serve(self, own: Visible, call: Call | None) -> Iterator[None]:
+        serving, calling = _serving.set(own), _call.set(call)
+        try:
+            yield
+        finally:
+            _call.reset(calling)
+            _serving.reset(serving)
+
+    @contextmanager
+    def _requested(self, own: Visible, number: int, logs: list[LogEntry]) -> Iterator[None]:
+        """Set the session of plain `Context` objects: the MCP client's, or the step's record."""
+        request = fastmcp_request_ctx.get()
+        if request is not None:
+            connection = getattr(request.session, "_connection", None)
+            if connection is not None:
+                # A 2026-07-28 connection is new for every call; state belongs to the environment.
+                connection.state["_fastmcp_state_prefix"] = own.session_id
+            token = fastmcp_request_ctx.set(
+                dataclasses.replace(request, session=AnnouncingSession(request.session, own.changes))
+            )
+            try:
+                yield
+            finally:
+                fastmcp_request_ctx.reset(token)
+            return
+        session = RecordSession(own.session_id, logs, own.changes)
+        request_id = f"step-{number}"
+        stand_in: Any = FastMCPRequestContext(
+            session=session,
+            request_id=request_id,
+            meta=None,
+            request=None,
+            protocol_version="2025-11-25",
+            close_sse_stream=None,
+            lifespan_context={},
+            _srctx=_RecordRequest(request_id, session),  # type: ignore[arg-type]
+        )
+        token = fastmcp_request_ctx.set(stand_in)
+        # Without a client there is no agent's token to check. FastMCP skips such checks for stdio.
+        transport = set_transport("stdio")
+        try:
+            yield
+        finally:
+            reset_transport(transport)
+            fastmcp_request_ctx.reset(token)
+
+
+class _RecordRequest:
+    """The parts of a request that FastMCP's `Context` reads, for calls without an MCP client."""
+
+    def __init__(self, request_id: str, session: RecordSession) -> None:
+        self.request_id = request_id
+        self.session = session
+        self.meta = {"progress_token": request_id}
+        self.params = None
+        self.method = "tools/call"
+
+
+class _Failed(ToolError):
+    """The failure of an own tool, raised through the server's middleware."""
+
+    def __init__(self, failure: ToolFailure) -> None:
+        super().__init__(failure.message, log_level=logging.DEBUG)
+        self.failure = failure
+
+
+class _OwnTool(Component):
+    """An own tool of the served environment, as a component of the mounted server."""
+
+    async def run(self, arguments: dict[str, Any]) -> FastMCPResult:
+        call = _call.get()
+        if call is None:
+            raise ToolError(f"{self.name} can be called only as a step of its environment")
+        outcome = await call.run(self.name, arguments)
+        if isinstance(outcome, InputRequiredResult):
+            return InputRequiredToolResult(outcome)
+        if isinstance(outcome, ToolFailure):
+            raise _Failed(outcome)
+        return to_fastmcp(outcome)
+
+    _mcpenv: bool = PrivateAttr(default=True)
+
+
+class _OwnTools(Provider):
+    """The own tools of the environment that currently uses the server."""
+
+    async def _list_tools(self) -> Sequence[Component]:
+        return [_component(tool) for tool in _serving.get() or ()]
+
+    async def _get_tool(self, name: str, version: VersionSpec | None = None) -> Component | None:
+        own = _serving.get()
+        tool = None if own is None else own.get(name)
+        return None if tool is None else _component(tool)
+
+
+def _component(tool: BoundTool) -> _OwnTool:
+    parsed = tool.kind.component
+    return _OwnTool(
+        name=parsed.name,
+        title=parsed.title,
+        description=parsed.description,
+        parameters=parsed.parameters,
+        output_schema=parsed.output_schema,
+        annotations=parsed.annotations,
+        tags=parsed.tags,
+        meta=parsed.meta,
+        icons=parsed.icons,
+        version=parsed.version,
+        auth=tool.auth,
+    )
+
+
+def _made_by_fastmcp(error: BaseException) -> bool:
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback is not None and str(traceback.tb_frame.f_globals.get("__name__", "")).startswith("fastmcp.")
+
+
+def _unknown(name: str) -> ToolFailure:
+    return ToolFailure(error_type=ToolErrorType.TOOL_NOT_FOUND, message=f"Unknown tool: {name!r}")

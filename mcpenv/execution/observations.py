@@ -1,0 +1,112 @@
+"""The simulation shim: a step is a tool call, a listing, or an action of the environment's own. Nothing more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcpenv_client.types.actions import Action, CallToolAction, ListToolsAction
+from mcpenv_client.types.observations import CallToolObservation, ListToolsObservation, Observation
+from mcpenv_client.types.records import Plane, StepRecord
+from mcpenv_client.wire.protocol import encode_reply, step_data
+
+from .execution import Execution
+from .snapshots import Snapshot
+
+
+async def step(
+    execution: Execution, action: Action, *, plane: Plane, principal: str | None = None, timeout_s: float | None = None
+) -> Observation:
+    """Take ``action``; the observation carries reward, done and info.
+
+    Raises:
+        EpisodeDone, ExecutionError, OperationTimeout, SessionLost: as the core does.
+    """
+    if isinstance(action, CallToolAction):
+        record = await execution.call_tool(
+            action.tool_name, action.arguments, plane=plane, principal=principal, timeout_s=timeout_s
+        )
+        return observation_of(execution, record)
+    if isinstance(action, ListToolsAction):
+        return ListToolsObservation(tools=await execution.list_tools())
+    record, _ = await execution.act(action, plane=plane, principal=principal, timeout_s=timeout_s)
+    return observation_of(execution, record)
+
+
+async def restore(execution: Execution, snapshot: Snapshot, timeout_s: float | None = None) -> Observation:
+    """Go on from a snapshot; gives the last observation of its episode again.
+
+    Raises:
+        NotSupported, Misuse, ExecutionError, OperationTimeout, SessionLost: as the core does.
+    """
+    await execution.restore(snapshot, timeout_s=timeout_s)
+    return latest(execution)
+
+
+def data_of(execution: Execution, record: StepRecord) -> dict[str, Any]:
+    """The ``data`` of the frame that answers a tool call, without an `Observation` on the way."""
+    reward = record.reward
+    return step_data(
+        record.call.name,
+        record.outcome.result,
+        record.outcome.error,
+        None if reward is None else reward.value,
+        record.terminated,
+        record.truncated,
+        execution.episode.info(record),
+    )
+
+
+def reply_of(execution: Execution, record: StepRecord, request_id: str | None) -> str:
+    """The text of the frame that answers a tool call.
+
+    Raises:
+        NotSerializable: naming the field.
+    """
+    return encode_reply("observation", data_of(execution, record), request_id)
+
+
+def latest(execution: Execution) -> Observation:
+    """The last observation of the running episode, whoever took the step: what ``wait`` answers."""
+    trajectory, first = execution.episode.trajectory, execution.episode.first
+    if trajectory is None:
+        return Observation()
+    if execution.episode.last is not None:
+        return execution.episode.last
+    if trajectory.steps:
+        observation: Observation = observation_of(execution, trajectory.steps[-1])
+    else:
+        observation = first if first is not None else Observation(info=execution.episode.info(None))
+    # Another step than the last may have ended the episode (tools may run together), or none.
+    return observation.model_copy(update={"terminated": trajectory.terminated, "truncated": trajectory.truncated})
+
+
+def observation_of(execution: Execution, record: StepRecord) -> Observation:
+    """The observation of a step."""
+    own = record.outcome.value
+    if isinstance(own, Observation) and record.outcome.result is None:
+        return _own_observation(execution, record, own)
+    return _tool_observation(execution, record)
+
+
+def _own_observation(execution: Execution, record: StepRecord, observation: Observation) -> Observation:
+    return observation.model_copy(
+        update={
+            "reward": None if record.reward is None else record.reward.value,
+            "terminated": record.terminated,
+            "truncated": record.truncated,
+            "info": {**observation.info, **execution.episode.info(record)},
+        }
+    )
+
+
+def _tool_observation(execution: Execution, record: StepRecord) -> CallToolObservation:
+    return CallToolObservation.model_construct(
+        reward=None if record.reward is None else record.reward.value,
+        terminated=record.terminated,
+        truncated=record.truncated,
+        metadata={},
+        info=execution.episode.info(record),
+        tool_name=record.call.name,
+        result=record.outcome.result,
+        error=record.outcome.error,
+    )

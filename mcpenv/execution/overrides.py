@@ -1,0 +1,119 @@
+"""Overrides: the framework's reset, close and state around those that an environment's author wrote."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from mcpenv_client.types.observations import Observation
+from mcpenv_client.types.state import State
+
+from .execution import Execution
+from .step import current
+
+
+class Environment(Protocol):
+    """The environment whose methods are overridden."""
+
+    _execution: Execution
+
+    @property
+    def episode_id(self) -> str | None:
+        """The running episode's id."""
+        ...
+
+    @property
+    def step_count(self) -> int:
+        """The number of steps of this episode."""
+        ...
+
+    async def reset_async(self, seed: int | None = None, episode_id: str | None = None, **options: Any) -> Observation:
+        """Begin an episode."""
+        ...
+
+    async def close_async(self) -> None:
+        """Close the instance."""
+        ...
+
+
+class _Nothing:
+    """The return value of the base methods: nothing, awaited or not, so that ``await super().reset()`` is harmless."""
+
+    def __await__(self) -> Any:
+        return
+        yield
+
+
+NOTHING = _Nothing()
+"""The one instance."""
+
+
+def around_reset(body: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the framework's ``reset``, which opens an episode and runs ``body``. Inside a reset it is ``body``."""
+
+    @functools.wraps(body)
+    def reset(
+        self: Environment, seed: int | None = None, episode_id: str | None = None, *args: Any, **options: Any
+    ) -> Any:
+        if current.get() is self._execution:
+            return _call_body(body, self, seed, episode_id, args, options)
+        if args:
+            raise TypeError("reset takes its options by name")
+        return self._execution.home.drive(self.reset_async(seed, episode_id, **options))
+
+    return reset
+
+
+def _call_body(
+    body: Callable[..., Any],
+    env: Environment,
+    seed: int | None,
+    episode_id: str | None,
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+) -> Any:
+    parameters = inspect.signature(body).parameters
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    named = {"seed": seed, "episode_id": episode_id}
+    given = {name: value for name, value in named.items() if name in parameters or (takes_any and value is not None)}
+    return body(env, *args, **given, **options)
+
+
+def no_options(self: Environment, seed: int | None = None, episode_id: str | None = None) -> None:
+    """The reset of an environment that does not override it."""
+
+
+def around_close(body: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the framework's ``close``, which runs ``body`` once. Inside a close it is ``body``."""
+
+    @functools.wraps(body)
+    def close(self: Environment) -> Any:
+        if current.get() is self._execution:
+            return body(self)
+        self._execution.home.drive(self.close_async())
+        self._execution.home.leave()
+        return None
+
+    return close
+
+
+def around_state(body: property) -> property:
+    """Return the property ``body`` with the episode's id and step count filled in where it leaves them out."""
+    getter = body.fget
+    assert getter is not None
+
+    @functools.wraps(getter)
+    def state(self: Environment) -> Any:
+        value = getter(self)
+        if not isinstance(value, State):
+            raise TypeError(f"state is a {type(value).__name__}; return a State")
+        missing: dict[str, Any] = {}
+        if value.episode_id is None:
+            missing["episode_id"] = self.episode_id
+        if "step_count" not in value.model_fields_set:
+            missing["step_count"] = self.step_count
+        return value.model_copy(update=missing) if missing else value
+
+    return property(state, body.fset, body.fdel)

@@ -1,0 +1,203 @@
+"""Restore: take a snapshot of an environment instance, and put one into it. The caller holds the lock."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Protocol
+
+from fastmcp import FastMCP
+
+from mcpenv.tasks.assignment import Assignment
+from mcpenv.tools.registry import Toolbox
+from mcpenv_client.errors import InvalidMessage, NotSupported
+from mcpenv_client.types.records import Trajectory
+from mcpenv_client.types.tools import Mode
+from mcpenv_client.wire.protocol import EpisodeState, Event, next_state
+
+from .episode import Episode
+from .scoring import Scoring
+from .sink import EpisodeSink
+from .snapshots.snapshot import HeldEpisode, HeldState, Snapshot, class_name, size_of
+from .snapshots.state import InstanceState
+from .user_code import UserCode, UserEnvironment
+
+
+class Instance(Protocol):
+    """The environment instance that is held or restored."""
+
+    env: UserEnvironment
+    user_code: UserCode
+    tools: Toolbox
+    episode: Episode
+    mode: Mode
+    scoring: Scoring | None
+    session_id: str
+    sink: EpisodeSink | None
+
+    @property
+    def server(self) -> FastMCP | None:
+        """The mounted server."""
+        ...
+
+    async def run_reset(self, assigned: Assignment, episode_id: str | None, timeout_s: float | None) -> object:
+        """Run the user's reset."""
+        ...
+
+    def hand_over(self, reason: str | None = None) -> None:
+        """Give the running episode to the sink."""
+        ...
+
+
+def refuse_without_episodes(instance: Instance) -> None:
+    """Refuse snapshots where there are no episodes.
+
+    Raises:
+        NotSupported: in production mode, or in a session without an orchestrator.
+    """
+    if instance.mode is Mode.PRODUCTION:
+        raise NotSupported("snapshots are for simulation, and this environment is used in production mode")
+    if not instance.episode.orchestrated:
+        raise NotSupported("snapshots are of episodes, and there are none here: nobody resets this environment")
+
+
+async def take_snapshot(instance: Instance, timeout_s: float | None) -> Snapshot:
+    """Return a snapshot of the episode as it stands.
+
+    Raises:
+        NotSupported: a part of it cannot be held.
+        InvalidMessage: there is no episode yet.
+        ExecutionError: user code raised.
+        OperationTimeout: it passed its deadline.
+    """
+    env, user_code, episode, scoring = instance.env, instance.user_code, instance.episode, instance.scoring
+    if episode.state is EpisodeState.NEW:
+        raise InvalidMessage("there is no episode to hold yet; reset first")
+    next_state(episode.state, Event.SNAPSHOT)
+    assert episode.trajectory is not None and episode.first is not None and scoring is not None
+    if instance.server is not None and not env._own_state:
+        raise NotSupported(
+            f"{type(env).__name__} cannot be held: nobody knows what the FastMCP server that was handed in keeps; "
+            "define save_state and load_state"
+        )
+    save: Callable[[], Any] = env.save_state
+    if inspect.iscoroutinefunction(save):
+        saved = await user_code.stage("save_state", save, timeout_s)
+        save = lambda: saved  # noqa: E731
+    trajectory = replace(episode.trajectory, steps=[*episode.trajectory.steps])
+    state, size = await user_code.stage(
+        "save_state", lambda: user_code.call(_held, instance, scoring, save, trajectory), timeout_s
+    )
+    held = HeldEpisode(
+        trajectory,
+        episode.first,
+        episode.last,
+        scoring.verifies,
+        scoring.before,
+        episode.elapsed_s,
+        episode.scored,
+        (instance.session_id, episode.reset_number),
+        instance.tools.save(),
+        None if instance.sink is None else instance.sink.spilled(trajectory),
+    )
+    cls = type(env)
+    size += state.bytes + (0 if held.spilled is None else held.spilled.bytes)
+    return Snapshot(class_name(cls), cls.VERSION, trajectory.episode_id, episode.step_count, size, state, held)
+
+
+async def restore(instance: Instance, snapshot: Snapshot, timeout_s: float | None) -> None:
+    """Continue the snapshot's episode in a new episode of the instance.
+
+    Reading the snapshot changes nothing. Once writing has begun, a failure leaves the environment NEW.
+
+    Raises:
+        NotSupported: the snapshot does not fit the instance.
+        ExecutionError, OperationTimeout: user code failed.
+    """
+    held, episode = snapshot.episode, instance.episode
+    next_state(episode.state, Event.RESET)
+    assigned = held.assignment(declares_task=instance.env._reset_options.declares("task"))
+    same_reset = held.reset_of == (instance.session_id, episode.reset_number)
+    if not same_reset:  # this instance lacks what that reset made
+        _open_instead(instance, assigned)
+        await instance.run_reset(assigned, episode.id, timeout_s)
+    scoring = Scoring(instance.user_code, instance.env)
+    await scoring.resume(held, timeout_s)
+    put = _Put(instance, snapshot, scoring)
+    await put.read(timeout_s)
+    if same_reset:
+        _open_instead(instance, assigned)
+    reset_number, episode.reset_number = episode.reset_number, -1
+    await put.write(timeout_s)
+    instance.scoring, episode.reset_number = scoring, reset_number
+    episode.resumed(held, snapshot.step, put.kept)
+    if instance.sink is not None and held.spilled is not None and episode.trajectory is not None:
+        instance.sink.resume(episode.trajectory, held.spilled)
+
+
+def _open_instead(instance: Instance, assigned: Assignment) -> None:
+    """Open the new episode. The running one is over; the environment is NEW until the restore is complete."""
+    instance.hand_over("restored")
+    instance.episode.open(assigned, None, implicit=False, instead="restored")
+
+
+class _Put:
+    """Puts the state of a snapshot into an instance, in two steps: `read` makes the objects, `write` installs them.
+
+    Attributes:
+        kept: the values that tools had kept by ``ctx.set_state``.
+    """
+
+    def __init__(self, instance: Instance, snapshot: Snapshot, scoring: Scoring) -> None:
+        self._instance = instance
+        self._held = snapshot.state
+        self._episode = snapshot.episode
+        self._scoring = scoring
+        self._state: InstanceState | None = None
+        self._parts: dict[str, Any] = {}
+        self.kept: dict[str, Any] = {}
+
+    async def read(self, timeout_s: float | None) -> None:
+        """Make the objects.
+
+        Raises:
+            NotSupported: the snapshot does not fit the instance.
+            ExecutionError, OperationTimeout: user code failed.
+        """
+        user_code = self._instance.user_code
+        await user_code.stage("load_state", lambda: user_code.call(self._read), timeout_s)
+
+    async def write(self, timeout_s: float | None) -> None:
+        """Replace the instance's state by them.
+
+        Raises:
+            NotSupported: the instance lacks a tool.
+            ExecutionError, OperationTimeout: user code failed.
+        """
+        instance, user_code, state = self._instance, self._instance.user_code, self._state
+        assert state is not None
+        if self._episode.reset_of[0] == instance.session_id:
+            instance.tools.load(self._episode.toolbox)
+        await user_code.stage("load_state", lambda: user_code.call(state.put, self._held, self._parts), timeout_s)
+        load = instance.env.load_state
+        await user_code.stage("load_state", lambda: user_code.call(load, self._parts["state"]), timeout_s)
+        state.arrange_tools(self._held)
+
+    def _read(self) -> None:
+        self._state = _state_of(self._instance, self._scoring)
+        self._parts = self._state.read(self._held)
+        self.kept = self._parts["kept"]
+
+
+def _held(
+    instance: Instance, scoring: Scoring, save: Callable[[], Any], trajectory: Trajectory
+) -> tuple[HeldState, int]:
+    """Pickle the state, in the thread of user code."""
+    state = _state_of(instance, scoring).hold(save, instance.episode.kept)
+    return state, size_of(trajectory, scoring.before)
+
+
+def _state_of(instance: Instance, scoring: Scoring) -> InstanceState:
+    others = {"instance": instance, "server": instance.server}
+    return InstanceState(instance.env, instance.tools, scoring.rubrics, others)

@@ -1,0 +1,54 @@
+"""Define `EpisodeSink`, which receives finished episodes. The core knows nothing else about recording."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from mcpenv_client.types.records import StepRecord, Trajectory
+from mcpenv_client.types.tools import Mode
+
+if TYPE_CHECKING:
+    from mcpenv.tools.registry import Toolbox
+
+
+class SpilledSteps(Protocol):
+    """The oldest steps of an episode, stored by a sink. They never change, and can be pickled."""
+
+    @property
+    def bytes(self) -> int:
+        """The approximate memory that they take."""
+        ...
+
+
+class EpisodeSink(Protocol):
+    """A receiver of episodes. Its methods may be called from any thread of the core, and must not block on disk."""
+
+    def spill(self, trajectory: Trajectory, steps: Sequence[StepRecord]) -> None:
+        """Accept the oldest steps of a running episode that is longer than its environment keeps."""
+        ...
+
+    def spilled(self, trajectory: Trajectory) -> SpilledSteps | None:
+        """Return the steps of a running episode that were given to `spill`, for an episode that will continue it."""
+        ...
+
+    def resume(self, trajectory: Trajectory, spilled: SpilledSteps) -> None:
+        """Register that an episode continues another one, whose oldest steps are ``spilled``."""
+        ...
+
+    def episode_over(self, trajectory: Trajectory) -> None:
+        """Accept a finished or abandoned episode. It gets no more steps, and is never changed again."""
+        ...
+
+    def another(self, tools: Toolbox, mode: Mode) -> EpisodeSink:
+        """Return a sink for another instance of the environment.
+
+        Args:
+            tools: the tools of that instance.
+            mode: the mode that decides which of them are visible.
+        """
+        ...
+
+    async def written(self, episode_id: str) -> None:
+        """Return when the accepted steps of that episode are on disk, or writing them has failed."""
+        ...

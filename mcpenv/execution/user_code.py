@@ -1,0 +1,196 @@
+"""User code: the threads it runs in, its deadlines, and the errors that its exceptions become."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, ClassVar, Protocol
+
+from mcpenv.failures import environment_failure, is_no_failure
+from mcpenv.rewards.rubrics import Rubric
+from mcpenv.rewards.verifiers import Evidence
+from mcpenv.tasks import TaskSet
+from mcpenv.tasks.reset_options import ResetOptions
+from mcpenv.worlds import Worlds
+from mcpenv_client.errors import OperationTimeout
+from mcpenv_client.types.actions import Action
+from mcpenv_client.types.records import ToolCall, ToolOutcome
+from mcpenv_client.types.state import State
+
+from .concurrency.cancellation import Deadline
+from .concurrency.threads import INLINE, THREADS, Abandoned, Runner
+from .step import current, inside
+
+logger = logging.getLogger("mcpenv")
+
+
+class UserEnvironment(Protocol):
+    """The parts of an `MCPEnvironment` that the core reads and calls."""
+
+    THREAD_AFFINE: ClassVar[bool]
+    CONCURRENT_CALLS: ClassVar[bool]
+    SURVIVES_TIMEOUT: ClassVar[bool]
+    _score_is_async: ClassVar[bool]
+    _reset_options: ClassVar[ResetOptions]
+    _verifies: ClassVar[bool]
+    _verify_is_async: ClassVar[bool]
+    _own_state: ClassVar[bool]
+    _own_close: ClassVar[bool]
+    _shared: Any
+    VERSION: ClassVar[str]
+    tasks: ClassVar[TaskSet | None]
+    rubric: Rubric | None
+    world: Worlds | None
+    max_steps: int | None
+    max_kept_steps: int
+
+    @property
+    def state(self) -> State:
+        """Return the state, completed."""
+        ...
+
+    def score(self, call: ToolCall, outcome: ToolOutcome) -> Any:
+        """Return the score of a step."""
+        ...
+
+    def verify(self, evidence: Evidence) -> Any:
+        """Return the reward of the state at the end."""
+        ...
+
+    def act(self, action: Action) -> Any:
+        """Take an action of the environment's own."""
+        ...
+
+    def save_state(self) -> Any:
+        """Return the state for a snapshot."""
+        ...
+
+    def load_state(self, state: Any) -> Any:
+        """Restore what `save_state` returned."""
+        ...
+
+    def _author_reset(self, seed: int | None, episode_id: str | None, options: dict[str, Any]) -> Callable[[], Any]: ...
+
+    def _author_close(self) -> Callable[[], Any]: ...
+
+
+class UserCode:
+    """Runs the code of one environment.
+
+    Attributes:
+        runner: how sync code runs.
+        deadline_s: seconds that one call may take; None for no limit.
+        stuck: sync code was abandoned in its thread. From then on only `close` may run here, and not beside it.
+        on_stuck: called when that happens. It returns a function, which that thread calls once the code has returned.
+    """
+
+    __slots__ = ("_after", "_left", "_mutex", "_owner", "affine", "deadline_s", "on_stuck", "runner", "stuck")
+
+    def __init__(self, owner: object, affine: bool) -> None:
+        self._owner: object | None = owner
+        self.affine = affine
+        self.runner: Runner = INLINE
+        self.deadline_s: float | None = None
+        self.stuck = False
+        self.on_stuck: Callable[[], Callable[[], None]] | None = None
+        self._mutex = threading.Lock()
+        self._left = 0  # how many abandoned calls still run; concurrent tools may all get stuck
+        self._after: list[Callable[[], None]] = []
+
+    def forget_owner(self) -> None:
+        """Drop the reference to the owner. No further user code may run."""
+        self._owner = None
+
+    def limit(self, *limits: float | None) -> float | None:
+        """Return the shortest of the limits that are set, the step deadline included; seconds."""
+        shortest = self.deadline_s
+        for limit in limits:
+            if limit is not None and (shortest is None or limit < shortest):
+                shortest = limit
+        return shortest
+
+    async def stage(
+        self, name: str, make: Callable[[], Coroutine[Any, Any, Any]], timeout_s: float | None = None
+    ) -> Any:
+        """Run one stage (reset, act, state, close).
+
+        Raises:
+            OperationTimeout: it passed its deadline.
+            ExecutionError: it raised; ``__cause__`` is what.
+        """
+        limit = self.limit(timeout_s)
+        token = None if inside(self._owner) else current.set(self._owner)
+        try:
+            with Deadline(limit):
+                try:
+                    return await make()
+                except BaseException as error:
+                    if self.lets_through(error):
+                        raise
+                    raise environment_failure(name, error) from error
+        except TimeoutError:
+            raise OperationTimeout(f"the environment's {name} took longer than {limit:g} s") from None
+        finally:
+            if token is not None:
+                current.reset(token)
+
+    def lets_through(self, error: BaseException) -> bool:
+        """Return whether an exception of user code is no failure but goes on to the caller (`is_no_failure`)."""
+        return is_no_failure(error, inline=self.runner.inline)
+
+    async def call(self, fn: Callable[..., Any], *args: Any) -> Any:
+        """Call a user function: a coroutine function here, anything else by the runner."""
+        if inspect.iscoroutinefunction(fn):
+            return await fn(*args)
+        value = await self.hand_over(None, fn, *args)
+        return await value if inspect.isawaitable(value) else value
+
+    async def hand_over(self, limit: float | None, fn: Callable[..., Any], *args: Any) -> Any:
+        """Run sync code by the runner. In process, a ``limit`` moves it to a worker thread, which can be abandoned."""
+        runner = self.runner
+        if runner.inline and limit is not None and not self.affine:
+            runner = THREADS
+        try:
+            return await runner.run(fn, *args)
+        except Abandoned as abandoned:
+            self.stuck = True
+            with self._mutex:
+                self._left += 1
+                if self._left == 1 and self.on_stuck is not None:
+                    self._after.append(self.on_stuck())
+            abandoned.when_finished(self._returned)
+            raise
+
+    async def beside(self, fn: Callable[..., Any], *args: Any) -> Any:
+        """Run sync code that belongs to no instance: on a server in a pool thread, in process in the caller's."""
+        try:
+            return await (INLINE if self.runner.inline else THREADS).run(fn, *args)
+        except Abandoned as abandoned:
+            if self.on_stuck is not None:
+                abandoned.when_finished(self.on_stuck())
+            raise
+
+    def when_returned(self, callback: Callable[[], None]) -> bool:
+        """Call ``callback`` in the stuck thread once its code returns. Return False if it already has."""
+        with self._mutex:
+            if self._left:
+                self._after.append(callback)
+            return self._left > 0
+
+    def _returned(self) -> None:
+        with self._mutex:
+            self._left -= 1
+            if self._left:
+                return
+            after, self._after = self._after, []
+        for callback in after:
+            _run_late(callback)
+
+
+def _run_late(callback: Callable[[], None]) -> None:
+    try:
+        callback()
+    except Exception:
+        logger.exception("close of an environment that had been given up raised")

@@ -1,0 +1,1 @@
+"""Environments that come from elsewhere."""

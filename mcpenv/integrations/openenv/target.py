@@ -1,0 +1,103 @@
+"""Resolve the OpenEnv environment that the command line names, and the Python that has OpenEnv."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mcpenv.errors import TargetError
+from mcpenv_client.errors import McpenvError
+
+from .adapter import OpenEnvEnvironment, adapted
+from .process import OpenEnvProcess
+
+PYTHON_VARIABLE = "MCPENV_OPENENV"
+"""The environment variable with the path of the Python interpreter that has OpenEnv."""
+
+MANIFEST = "openenv.yaml"
+"""The file that makes a folder an OpenEnv environment."""
+
+_PACKAGES = ("openenv", "openenv_core")
+
+
+def load_folder(target: str, folder: Path, attribute: str | None) -> type[OpenEnvEnvironment]:
+    """Return the class that represents the environment of an OpenEnv folder.
+
+    Args:
+        target: the target as the user wrote it.
+        folder: the folder.
+        attribute: the name of the environment's class, if its application serves several.
+
+    Raises:
+        TargetError: if no Python has OpenEnv, or the environment cannot be loaded.
+    """
+    return _load(target, {"folder": str(folder), "attribute": attribute}, folder)
+
+
+def load_attribute(target: str, module: str, file: Path | None, attribute: str) -> type[OpenEnvEnvironment]:
+    """Return the class that represents an OpenEnv class, or the result of a factory.
+
+    Raises:
+        TargetError: as `load_folder`.
+    """
+    where = {"module": module} if file is None else {"file": str(file)}
+    return _load(target, {**where, "attribute": attribute}, None if file is None else file.parent)
+
+
+def needs_openenv(error: BaseException | None) -> bool:
+    """Return True if a module could not be loaded because it imports OpenEnv, which this Python does not have."""
+    return isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _PACKAGES
+
+
+def is_openenvs(made: Any) -> bool:
+    """Return True if ``made`` is an OpenEnv class, in a Python that has both OpenEnv and mcpenv."""
+    interfaces = sys.modules.get("openenv.core.env_server.interfaces")
+    return interfaces is not None and isinstance(made, type) and issubclass(made, interfaces.Environment)
+
+
+def has_openenv_elsewhere() -> bool:
+    """Return True if the user names another Python that has OpenEnv, whose packages are not installed here."""
+    return bool(os.environ.get(PYTHON_VARIABLE))
+
+
+def python_of(target: str, folder: Path | None) -> Path:
+    """Return the interpreter that has OpenEnv: the named one, that of the folder's virtual environment, or this one.
+
+    Raises:
+        TargetError: if none has it.
+    """
+    named = os.environ.get(PYTHON_VARIABLE)
+    if named:
+        path = Path(os.path.abspath(Path(named).expanduser()))
+        if not path.is_file():
+            raise TargetError(
+                target, f"{PYTHON_VARIABLE} is {named}, which is not a file. Set it to a Python interpreter"
+            )
+        return path
+    for python in (".venv/bin/python", ".venv/Scripts/python.exe"):
+        if folder is not None and (folder / python).is_file():
+            return folder / python
+    if importlib.util.find_spec("openenv") is not None:
+        return Path(sys.executable)
+    raise TargetError(
+        target,
+        "is an OpenEnv environment, and this Python has no openenv. Install it into a virtual environment of its own, "
+        f"and set {PYTHON_VARIABLE} to the interpreter of that environment",
+    )
+
+
+def _load(target: str, place: Mapping[str, Any], folder: Path | None) -> type[OpenEnvEnvironment]:
+    process = OpenEnvProcess(python_of(target, folder), place, folder)
+    try:
+        described = process.describe()
+    except McpenvError as error:
+        process.stop()
+        raise TargetError(target, str(error)) from error
+    except Exception as error:  # of the type that user code raised in the process
+        process.stop()
+        raise TargetError(target, f"cannot be loaded: {type(error).__name__}: {error}") from error
+    return adapted(process, described)

@@ -1,0 +1,1 @@
+"""Targets: what a command is given to serve, evaluate or validate, and its settings."""

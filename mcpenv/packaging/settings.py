@@ -1,0 +1,110 @@
+"""Settings of a target: bind ``--set name=value`` to the parameters of its constructor or factory."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import PurePath
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+from pydantic_core import from_json
+
+from mcpenv.environment import MCPEnvironment
+from mcpenv.errors import TargetError
+from mcpenv_client.wire.protocol import faults
+
+
+def bind(target: str, made: Any, settings: Iterable[str]) -> dict[str, Any]:
+    """Return keyword arguments from ``name=value`` texts.
+
+    Raises:
+        TargetError: a name is unknown, a value does not fit, or a required argument has no value.
+    """
+    parameters, takes_any = _parameters(made)
+    bound: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or not name:
+            raise TargetError(target, f"--set {setting}: write name=value")
+        if name not in parameters and not takes_any:
+            known = ", ".join(parameters) or "none"
+            raise TargetError(target, f"--set {setting}: there is no setting {name!r} (there are: {known})")
+        annotation = parameters[name].annotation if name in parameters else Any
+        try:
+            bound[name] = _value(Any if annotation is inspect.Parameter.empty else annotation, text)
+        except ValidationError as error:
+            said = "; ".join(dict.fromkeys(_fault(fault) for fault in faults(error)))
+            raise TargetError(target, f"--set {setting}: {said}") from error
+    missing = [name for name, p in parameters.items() if p.default is p.empty and name not in bound]
+    if missing:
+        raise TargetError(target, f"needs {' '.join(f'--set {name}=VALUE' for name in missing)}")
+    return bound
+
+
+def _parameters(made: Any) -> tuple[dict[str, inspect.Parameter], bool]:
+    """Return the named parameters with their hints resolved, and True if any other name is accepted too."""
+    function: Any = inspect.getattr_static(made, "__init__") if isinstance(made, type) else made
+    if function is MCPEnvironment.__init__:
+        return {}, False
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return {}, True
+    if isinstance(made, type):
+        parameters = parameters[1:]
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except (NameError, TypeError, AttributeError):
+        hints = {}  # names defined only for type checkers: read such values as JSON or plain text
+    named = {
+        p.name: p.replace(annotation=hints.get(p.name, Any))
+        for p in parameters
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    }
+    return named, any(p.kind is p.VAR_KEYWORD for p in parameters)
+
+
+def _value(annotation: Any, text: str) -> Any:
+    """Return ``text`` as a value of the annotation: read as JSON if that fits, else as plain text.
+
+    For ``str`` and paths, ``text`` is never read as JSON.
+
+    Raises:
+        ValidationError: neither fits.
+    """
+    adapter = _adapter(annotation)
+    base = annotation.__origin__ if typing.get_origin(annotation) is typing.Annotated else annotation
+    if base is str or (isinstance(base, type) and issubclass(base, PurePath)):
+        return adapter.validate_python(text)
+    try:
+        value = from_json(text)
+    except ValueError:
+        return adapter.validate_python(text)
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as as_json:
+        try:
+            return adapter.validate_python(text)
+        except ValidationError:
+            raise as_json from None
+
+
+def _adapter(annotation: Any) -> TypeAdapter[Any]:
+    try:
+        return TypeAdapter(annotation)
+    except PydanticSchemaGenerationError:
+        pass
+    except (PydanticUserError, NameError, TypeError):
+        return TypeAdapter(Any)
+    try:
+        return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
+    except (PydanticUserError, NameError, TypeError):
+        return TypeAdapter(Any)
+
+
+def _fault(fault: Mapping[str, Any]) -> str:
+    where = ".".join(str(part) for part in fault["loc"])
+    return f"{where}: {fault['msg']}" if where else str(fault["msg"])

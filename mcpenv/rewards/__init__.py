@@ -1,0 +1,1 @@
+"""Rewards: values with components, rubrics and verifiers."""

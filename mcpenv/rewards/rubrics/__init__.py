@@ -1,0 +1,32 @@
+"""Score steps and episodes with rubrics that combine from parts."""
+
+from __future__ import annotations
+
+from .advantages import advantages, discounted_returns, ranks, score_of, worth_of
+from .composites import Gate, Sequence, WeightedSum
+from .config import rubric_from_config
+from .discounting import Discounted, OverSteps
+from .judge import Judge
+from .rescoring import rescore
+from .rubric import FunctionRubric, Rubric, Scored
+from .verified import Verified
+
+__all__ = [
+    "Discounted",
+    "FunctionRubric",
+    "Gate",
+    "Judge",
+    "OverSteps",
+    "Rubric",
+    "Scored",
+    "Sequence",
+    "Verified",
+    "WeightedSum",
+    "advantages",
+    "discounted_returns",
+    "rubric_from_config",
+    "ranks",
+    "rescore",
+    "score_of",
+    "worth_of",
+]

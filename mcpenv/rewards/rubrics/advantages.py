@@ -1,0 +1,94 @@
+"""Compare the episodes of one task with each other, as trainers do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+from mcpenv_client.types.records import Trajectory
+
+from .discounting import discount_of
+
+Baseline = Literal["mean", "leave_one_out"]
+
+
+def score_of(trajectory: Trajectory) -> float | None:
+    """Return the sum of an episode's rewards, or None (not 0) if nothing was scored or any scoring failed."""
+    if trajectory.fault is not None or any(step.fault is not None for step in trajectory.steps):
+        return None
+    scored = trajectory.end_reward is not None or any(step.reward is not None for step in trajectory.steps)
+    if trajectory.total_reward == 0 and not scored:
+        return None
+    return trajectory.total_reward
+
+
+def worth_of(trajectory: Trajectory) -> float | None:
+    """Return the value that decides whether a task is solved: the verification of the end, or else `score_of`.
+
+    A rubric that rewards or penalizes effort changes the return, but not whether the task is solved.
+    """
+    score = score_of(trajectory)
+    return score if score is None or trajectory.verified is None else trajectory.verified.value
+
+
+def advantages(
+    trajectories: Sequence[Trajectory], *, baseline: Baseline = "mean", scale: bool = True
+) -> list[float | None]:
+    """Return how much better each episode is than its group.
+
+    Args:
+        trajectories: episodes of one task.
+        baseline: "mean" of the group (GRPO, arXiv:2402.03300), or "leave_one_out", the mean of the others (RLOO,
+            arXiv:2402.14740).
+        scale: divide by the (population) standard deviation of the group; equal scores give 0.
+
+    Returns:
+        One value for each episode, in order. None for an episode that was not scored; it counts in no mean. The only
+        scored episode of a group gets 0.0.
+    """
+    if baseline not in get_args(Baseline):
+        raise ValueError(f"baseline is {baseline!r}; it must be one of {', '.join(get_args(Baseline))}")
+    scores = [score_of(trajectory) for trajectory in trajectories]
+    scored = [score for score in scores if score is not None]
+    if len(scored) < 2 or min(scored) == max(scored):
+        # A case of its own, because the mean of equal floats need not be equal to them.
+        return [None if score is None else 0.0 for score in scores]
+    mean = math.fsum(scored) / len(scored)
+    factor = len(scored) / (len(scored) - 1) if baseline == "leave_one_out" else 1.0
+    if scale:
+        factor /= math.sqrt(math.fsum((score - mean) ** 2 for score in scored) / len(scored))
+    return [None if score is None else (score - mean) * factor for score in scores]
+
+
+def ranks(trajectories: Sequence[Trajectory]) -> list[float | None]:
+    """Return the rank of each episode in its group: 1.0 is the best, equal scores share the mean of their ranks.
+
+    None for an episode that was not scored.
+    """
+    scores = [score_of(trajectory) for trajectory in trajectories]
+    scored = [score for score in scores if score is not None]
+    return [
+        None if score is None else sum(other > score for other in scored) + (scored.count(score) + 1) / 2
+        for score in scores
+    ]
+
+
+def discounted_returns(trajectory: Trajectory, discount: float = 1.0) -> list[float]:
+    """Return for each step its reward plus ``discount`` times the return of the next step. Not scored counts as 0.
+
+    Args:
+        trajectory: an episode of which no step was dropped.
+        discount: 0 to 1.
+
+    Raises:
+        ValueError: if steps are missing, or the discount is out of range.
+    """
+    if trajectory.dropped:
+        raise ValueError(f"{trajectory.dropped} steps of the episode were dropped. Raise max_kept_steps")
+    discount, following = discount_of(discount), 0.0
+    returns: list[float] = []
+    for step in reversed(trajectory.steps):
+        following = (0.0 if step.reward is None else step.reward.value) + discount * following
+        returns.append(following)
+    return returns[::-1]

@@ -1,0 +1,1 @@
+"""The sandboxes that run the code of verifiers."""

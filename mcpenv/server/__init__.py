@@ -1,0 +1,1 @@
+"""The server: every plane of an environment over HTTP, WebSocket and stdio."""

@@ -1,0 +1,288 @@
+"""The table of contents of a server: every route, on one screen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from fastmcp.server.auth import AuthProvider
+from starlette.applications import Starlette
+from starlette.routing import BaseRoute, Route, WebSocketRoute, request_response
+from starlette.types import ASGIApp, Lifespan
+
+from mcpenv.errors import ConfigurationError
+from mcpenv.execution.mcp_server import AgentServer
+from mcpenv.tasks.source import TaskSource
+from mcpenv.trajectories import Recorder
+from mcpenv_client.types.tools import Mode
+
+from .config import ServerConfig, mode_from
+from .control.http import ControlRoutes, Handler
+from .control.metadata import Description
+from .control.openenv import OpenEnvOrMCP, OpenEnvRoute
+from .control.session_routes import SessionRoutes
+from .control.task_routes import ServedTasks, TaskRoutes
+from .control.websocket import ControlSocket
+from .mcp.connections import RESOURCE
+from .mcp.endpoint import MCPEndpoint
+from .mcp.event_stream import lend_stream
+from .security.control_auth import ControlGate
+from .security.host_check import Guard
+from .sessions.factory import EnvFactory, EnvironmentSource
+from .sessions.membership import Alone, Membership
+from .sessions.pool import SessionPool
+from .sessions.resolver import RequestSessions, connection_key, connection_of
+
+
+def create_app(
+    env_factory: EnvFactory,
+    *,
+    mode: Mode | str | None = None,
+    config: ServerConfig | None = None,
+    readme: str | None = None,
+    auth: AuthProvider | None = None,
+) -> Starlette:
+    """A Starlette application that serves an environment.
+
+    Args:
+        env_factory: an `MCPEnvironment` class, or a callable that makes instances.
+        mode: "simulation" or "production"; default ``MCPENV_MODE``, or simulation.
+        config: further settings; ``mode`` wins over its mode.
+        readme: text for ``/metadata``.
+        auth: who may use the agent plane: any provider of FastMCP's, or `AgentTokens`.
+
+    Raises:
+        TypeError: an instance was given.
+        ConfigurationError: an unknown mode.
+    """
+    server = EnvServer(env_factory, mode=mode, config=config, readme=readme, auth=auth)
+    return application(server.routes(), server.lifespan)
+
+
+def application(routes: list[BaseRoute], lifespan: Lifespan[Any] | None = None) -> Starlette:
+    """An application of these routes, without redirects: those would name whatever Host a request came with."""
+    app = Starlette(routes=routes, lifespan=lifespan)
+    app.router.redirect_slashes = False
+    return app
+
+
+class EnvServer:
+    """One environment, served: the parts, put together.
+
+    Args:
+        membership: of a server of several workers; None: this is the only one.
+
+    Attributes:
+        config: the settings in force.
+        pool: the sessions.
+        description: what it says of its environment.
+        agent_server: the FastMCP server at ``/mcp``.
+    """
+
+    def __init__(
+        self,
+        env_factory: EnvFactory,
+        *,
+        mode: Mode | str | None = None,
+        config: ServerConfig | None = None,
+        readme: str | None = None,
+        auth: AuthProvider | None = None,
+        membership: Membership | None = None,
+    ) -> None:
+        self._env_factory = env_factory
+        self._auth = auth
+        self._given_membership = membership
+        self._readme = readme
+        if config is None:
+            config = ServerConfig(mode=mode_from(mode))
+        elif mode is not None:
+            config = replace(config, mode=mode_from(mode))
+        self._assemble(config)
+
+    def routes(self) -> list[BaseRoute]:
+        """Every route of this mode. Guarded, so that no web page on another site reaches them."""
+        shared: list[BaseRoute] = []
+        if self.config.mode is Mode.SIMULATION:
+            at_mcp = OpenEnvOrMCP(self._gate(self._openenv), self._mcp, self.config.max_message_bytes)
+            shared = [Route("/mcp", self._guard(at_mcp))]  # before the two planes' own of that path
+        return [*self.socket_routes(), *self.probe_routes(), *shared, *self.agent_routes(), *self.control_routes()]
+
+    def doors(self, *, split: bool) -> list[list[BaseRoute]]:
+        """The routes of the one address, or of the agents' and the control plane's, if they have one each."""
+        if not split:
+            return [self.routes()]
+        return [
+            [*self.probe_routes(), *self.agent_routes()],
+            [*self.socket_routes(), *self.probe_routes(), *self.control_routes()],
+        ]
+
+    def socket_routes(self) -> list[BaseRoute]:
+        """Where orchestrators roll episodes out: first, because each episode may be a connection of its own."""
+        if self.config.mode is Mode.SIMULATION or self.config.control_token is not None:
+            return [WebSocketRoute("/ws", self._guard(self._gate(self._socket)))]
+        return []
+
+    def probe_routes(self) -> list[BaseRoute]:
+        """What every address answers."""
+        return [
+            self._route("/health", self._control.health),
+            self._route("/ready", self._control.ready),
+        ]
+
+    def agent_routes(self) -> list[BaseRoute]:
+        """The agent plane: tools and nothing else."""
+        paths = ["/mcp", "/mcp/"]  # people write the slash, and clients keep it
+        if self.config.mode is Mode.SIMULATION:
+            paths += ["/episodes/{handle}/mcp", "/episodes/{handle}/mcp/"]
+        routes: list[BaseRoute] = [Route(path, self._guard(self._mcp)) for path in paths]
+        if self._auth is not None:
+            for route in self._auth.get_routes(mcp_path=RESOURCE):
+                routes.append(Route(route.path, self._guard(route.app), methods=list(route.methods or ())))
+        return routes
+
+    def control_routes(self) -> list[BaseRoute]:
+        """The control plane, for orchestrators, and what the server says of itself."""
+        simulation = self.config.mode is Mode.SIMULATION
+        control, sessions = self._control, SessionRoutes(self.pool, self._control, self._membership)
+        tasks = TaskRoutes(self._tasks(), control)
+        routes: list[BaseRoute] = [
+            self._route("/metadata", control.metadata),
+            self._route("/schema", control.schema),
+            self._route("/openapi.json", control.openapi),
+            self._route("/docs", control.docs),
+        ]
+        if simulation:
+            routes += [
+                self._controlled("/reset", control.reset, "POST"),
+                self._controlled("/step", control.step, "POST"),
+                self._controlled("/end", control.end, "POST"),
+                self._controlled("/state", control.state),
+                self._controlled("/sessions", sessions.sessions, "GET", "POST"),
+                self._controlled("/sessions/{session_id:path}", sessions.session, "GET", "DELETE"),
+                self._controlled("/capacity", sessions.capacity),
+                self._controlled("/list_environments", tasks.environments),
+                self._controlled("/{name}/splits", tasks.splits),
+                self._controlled("/{name}/tasks", tasks.tasks, "POST"),
+                self._controlled("/{name}/num_tasks", tasks.num_tasks, "POST"),
+                self._controlled("/{name}/task", tasks.task, "POST"),
+                self._controlled("/{name}/task_range", tasks.task_range, "POST"),
+                Route("/mcp", self._guard(self._gate(self._openenv)), methods=["POST"]),
+            ]
+        return routes
+
+    def register_routes(self, app: Starlette, *, mode: Mode | str | None = None) -> None:
+        """Add the routes to an application of somebody's own, and this server's lifespan to its.
+
+        Args:
+            mode: instead of the mode given before.
+        """
+        if mode is not None:
+            self._assemble(replace(self.config, mode=mode_from(mode)))
+        theirs = app.router.lifespan_context
+
+        @asynccontextmanager
+        async def lifespan(app: Any) -> AsyncIterator[Any]:
+            async with self.running(), theirs(app) as state:
+                yield state
+
+        app.router.lifespan_context = lifespan
+        app.router.routes.extend(self.routes())
+
+    @asynccontextmanager
+    async def lifespan(self, app: Any) -> AsyncIterator[None]:
+        """For the application that has the routes."""
+        async with self.running():
+            yield
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Everything that runs while requests are served; what was begun is ended in reverse.
+
+        Raises:
+            StartupError: the environment or the settings do not allow it.
+        """
+        async with AsyncExitStack() as stack:
+            # It ends last, when every session is closed.
+            await stack.enter_async_context(self._recording())
+            await stack.enter_async_context(self.source.running())
+            if self.source.prototype is not None:
+                self.agent_server.learn(await self.source.prototype.listing())
+            await stack.enter_async_context(self.pool.running())
+            await stack.enter_async_context(self._mcp.running())
+            yield
+
+    @asynccontextmanager
+    async def _recording(self) -> AsyncIterator[None]:
+        if self.config.record is None:
+            yield
+            return
+        if self.config.mode is not Mode.SIMULATION:
+            raise ConfigurationError(
+                f"there are no episodes in {self.config.mode.value} mode, and so nothing to record"
+            )
+        self.source.recorder = recorder = await asyncio.to_thread(Recorder, self.config.record)
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(recorder.close)
+
+    def stop_streams(self) -> None:
+        """End what stands open for messages to MCP clients, so that a server that ends need not wait for it."""
+        self._mcp.stop()
+
+    def _assemble(self, config: ServerConfig) -> None:
+        self.config = config
+        self.source = EnvironmentSource(self._env_factory, config)
+        self._membership = self._given_membership or Alone(config)
+        self.pool = SessionPool(self.source, config, self._membership)
+        self.agent_server = AgentServer(
+            self.source.name,
+            RequestSessions(self.pool, self.source, config, self._membership),
+            instructions=self.source.instructions,
+            version=self.source.version,
+            auth=self._auth,
+            request_middleware=[lend_stream],
+        )
+        self.description = Description(self.source, config, self._readme)
+        self._openenv = OpenEnvRoute(self.pool, self.source, config)
+        self._control = ControlRoutes(self.pool, self.source, config, self.description, self._membership)
+        self._mcp = MCPEndpoint(
+            self.agent_server,
+            handles=self.pool.handles,
+            on_session_end=lambda session_id: self.pool.close_soon(connection_key(session_id)),
+            session_timeout_s=config.session_timeout_s,
+            max_body_bytes=config.max_message_bytes,
+        )
+        self.pool.on_connection_end = lambda session_id: self._mcp.end_connection(connection_of(session_id))
+
+    def _tasks(self) -> TaskSource:
+        cls = self.source.environment_class
+        own = None if cls is None or cls.tasks is not None else cls.task_source()
+        return ServedTasks(self.source) if own is None else own
+
+    @property
+    def _socket(self) -> ControlSocket:
+        return ControlSocket(
+            self.pool,
+            max_message_bytes=self.config.max_message_bytes,
+            public_url=self.config.public_url,
+            trusted_proxies=self.config.trusted_proxies,
+        )
+
+    def _gate(self, app: ASGIApp) -> ControlGate:
+        return ControlGate(app, self.config.control_token)
+
+    def _controlled(self, path: str, handler: Handler, *methods: str) -> Route:
+        return Route(path, self._guard(self._gate(request_response(handler))), methods=list(methods or ("GET",)))
+
+    def _route(self, path: str, handler: Handler, method: str = "GET") -> Route:
+        return Route(path, self._guard(request_response(handler)), methods=[method])
+
+    def _guard(self, app: ASGIApp) -> Guard:
+        public = urlsplit(self.config.public_url or "").hostname
+        hosts = (*self.config.allowed_hosts, public) if public else self.config.allowed_hosts
+        return Guard(app, allowed_hosts=hosts, allowed_origins=self.config.allowed_origins)

@@ -1,0 +1,105 @@
+"""Urgent frames of ``/ws``: ``wait``, ``trajectory`` and ``cancel`` are answered beside the frame in work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from mcpenv.execution.execution import Execution
+from mcpenv.server.sessions.session import Session
+from mcpenv_client.errors import RateLimited
+from mcpenv_client.wire.protocol import FrameType, encode_reply
+
+from .frames import Arrival, Text, answer_at_once
+
+MAX_UNSENT = 16
+"""Answers that may wait to be sent; with more, the socket is not read."""
+
+MAX_UNDER_WAY = 256
+"""Urgent frames in work above which a ``wait`` is refused."""
+
+
+class Gone(Exception):
+    """The client has left, or another socket has taken the session over."""
+
+
+class UrgentFrames:
+    """The urgent frames of one connection, each answered in a task of its own.
+
+    Args:
+        reply: sends an answer in its order; raises `Gone` if the client has left.
+    """
+
+    def __init__(self, reply: Callable[[Arrival, Text], Awaitable[None]]) -> None:
+        self._reply = reply
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._unsent = 0
+        self._room: asyncio.Future[None] | None = None
+
+    def serve(self, session: Session, arrival: Arrival) -> None:
+        """Start answering a frame."""
+        assert arrival.frame is not None
+        waits = arrival.frame.type is FrameType.WAIT
+        if waits and len(self._tasks) >= MAX_UNDER_WAY:
+            error = RateLimited(f"{MAX_UNDER_WAY} frames of this session wait already; no more are taken")
+            work = self._refuse(arrival, encode_reply("error", error.to_wire(), arrival.request_id))
+        else:
+            # The frame is about the episode that runs as it arrives, also if a reset is served before its task begins.
+            execution = session.execution
+            work = self._answer(arrival, session, execution, execution.episode.id, waits)
+        self._unsent += not waits
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether no frame should be read until there is `room`."""
+        return self._unsent >= MAX_UNSENT
+
+    async def room(self) -> None:
+        """Return when fewer answers wait to be sent."""
+        while self.crowded:
+            if self._room is None or self._room.done():
+                self._room = asyncio.get_running_loop().create_future()
+            await asyncio.wait({self._room})
+
+    def cancel(self) -> None:
+        """Cancel all frames in work: the client has left."""
+        for task in self._tasks:
+            task.cancel()
+        self._reply = _nobody  # breaks the cycle with its connection
+
+    async def _answer(
+        self, arrival: Arrival, session: Session, execution: Execution, episode_id: str | None, waits: bool
+    ) -> None:
+        assert arrival.frame is not None
+        try:
+            text = await answer_at_once(session, arrival.frame, execution, episode_id)
+        except asyncio.CancelledError:
+            if not waits:
+                self._is_sent()
+            raise
+        self._unsent += waits
+        await self._send(arrival, text)
+
+    async def _refuse(self, arrival: Arrival, text: str) -> None:
+        self._unsent += 1
+        await self._send(arrival, text)
+
+    async def _send(self, arrival: Arrival, text: Text) -> None:
+        try:
+            await self._reply(arrival, text)
+        except Gone:
+            return
+        finally:
+            self._is_sent()
+
+    def _is_sent(self) -> None:
+        self._unsent -= 1
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+
+
+async def _nobody(arrival: Arrival, answer: Text) -> None:
+    raise Gone

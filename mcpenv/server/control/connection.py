@@ -1,0 +1,313 @@
+"""The connection of one client on ``/ws``: frames in, one session, frames out.
+
+``wait``, ``trajectory`` and ``cancel`` are served at once, also during a step; all others run in order of arrival.
+Answers to frames without a ``request_id`` keep the frames' order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import deque
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any, TypeVar
+
+from starlette.types import Receive, Send
+
+from mcpenv.server.sessions.idempotency import Answer
+from mcpenv.server.sessions.pool import SessionPool
+from mcpenv.server.sessions.session import Session
+from mcpenv_client.errors import CapacityReached, InvalidJSON, InvalidMessage, Unauthorized, WireError
+from mcpenv_client.types.values import encode_plain
+from mcpenv_client.wire.protocol import Frame, FrameType, decode_frame, encode_reply, request_id_of
+
+from .concurrent_frames import Gone, UrgentFrames
+from .frames import Arrival, Text, answer_frame, cancelled_answer
+
+logger = logging.getLogger("mcpenv")
+
+T = TypeVar("T")
+
+MAX_BACKLOG = 256
+"""Frames that may wait to be served; with more, the socket is not read."""
+
+MAX_REASON = 120
+"""Characters of a closing's reason; the protocol allows 123 bytes (RFC 6455, section 5.5)."""
+
+NORMAL, FAILED, RESTART, TRY_AGAIN, UNAUTHORIZED, EVICTED = 1000, 1011, 1012, 1013, 4401, 4409
+
+
+class Connection:
+    """A client's socket, from its opening to its close; an async context manager that reads frames while it is entered.
+
+    A task reads frames and queues them, and serves those that need not wait; the task that calls `serve` answers the
+    queued ones in order.
+
+    Attributes:
+        protocol: told to the client in the first reply; None if it did not ask.
+    """
+
+    def __init__(self, pool: SessionPool, receive: Receive, send: Send, max_message_bytes: int) -> None:
+        self._pool = pool
+        self._receive = receive
+        self._send = send
+        self._max_message_bytes = max_message_bytes
+        self._session: Session | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._arrived: asyncio.Queue[Arrival | None] = asyncio.Queue(MAX_BACKLOG)  # None wakes `serve`
+        self._answers: deque[Arrival] = deque()  # without a request_id, in the order in which they are sent
+        self._sending = asyncio.Lock()
+        self._urgent = UrgentFrames(self._reply)
+        self._working = False  # a frame is being answered, or the session opened
+        self._stays = False  # what is being answered goes on if the client leaves
+        self._left = False
+        self._closed = False  # the client has sent a close frame: it will not come back
+        self._evicted = ""
+        self._dismissed = False
+        self.protocol: str | None = None
+
+    async def __aenter__(self) -> Connection:
+        self._task = asyncio.current_task()
+        self._reader = asyncio.create_task(self._read())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop_reading()
+
+    async def unless_gone(self, opening: Coroutine[Any, Any, T]) -> T:
+        """Await ``opening``; if the client leaves meanwhile, cancel it.
+
+        Raises:
+            Gone: the client has left.
+        """
+        self._working = True
+        try:
+            return await opening
+        except asyncio.CancelledError:
+            self._gone_or_raise()
+            raise
+        finally:
+            self._working = False
+
+    async def refuse(self, error: WireError) -> None:
+        """Say why there is no session, and close."""
+        codes = {CapacityReached: TRY_AGAIN, Unauthorized: UNAUTHORIZED}
+        try:
+            await self._say(encode_reply("error", error.to_wire()))
+            await self._close(codes.get(type(error), FAILED), error.message if error.message.isascii() else "")
+        except Gone:
+            return
+
+    async def serve(self, session: Session) -> None:
+        """Hold the session, and answer frames until either side ends."""
+        self._session = session
+        session.attach(self)
+        self._dismissed = self._pool.slots.closed
+        try:
+            try:
+                await self._serve_in_order(session)
+            except asyncio.CancelledError:
+                if not (self._evicted or self._left) or self._task is None or self._task.uncancel() > 0:
+                    raise
+            self._stop_reading()  # or the close that is sent here would be taken for the client's
+            if self._left:
+                return
+            if session.execution.sink is not None:
+                # Who reads that the socket is closed finds the episode in the record.
+                await self._release(session)
+            if self._evicted:
+                await self._close(EVICTED, self._evicted)
+            elif self._dismissed:
+                await self._close(RESTART, "the server ends")
+            else:
+                await self._close(NORMAL)
+        except Gone:
+            return
+        finally:
+            self._stop_reading()
+            self._urgent.cancel()
+            await self._release(session)
+
+    def evict(self, why: str) -> None:
+        """End: another socket holds the session, or it is closed."""
+        self._evicted = why
+        if self._stays:
+            self._aside(self._close(EVICTED, why))  # the frame's answer is kept for the client's next socket
+        elif self._task is not None:
+            self._task.cancel()
+
+    def dismiss(self, *, at_once: bool) -> None:
+        """End, because the server does: after the frame that is being answered; if there is none, if ``at_once``."""
+        self._dismissed = True
+        if at_once:
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._arrived.empty():
+            self._arrived.put_nowait(None)
+
+    def _stop_reading(self) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+            self._reader = None  # its traceback holds this connection: a cycle, until the garbage collector runs
+
+    async def _release(self, session: Session) -> None:
+        if session.let_go(self):
+            # In this task: it begins at once, and once begun no cancelling of this one stops it.
+            await self._pool.release(session, lost=self._left and not self._closed)
+
+    def _gone_or_raise(self) -> None:
+        """Handle the cancelling of a frame's work.
+
+        Raises:
+            Gone: it was cancelled because the client has left.
+        """
+        assert self._task is not None
+        if self._left and self._task.uncancel() == 0:
+            raise Gone from None
+
+    def _aside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do it in a task of its own, which outlives this connection."""
+        task = asyncio.ensure_future(work)
+        _ASIDE.add(task)
+        task.add_done_callback(_done_aside)
+
+    # -- frames in
+
+    async def _read(self) -> None:
+        """Read frames until the client leaves, then end what is done for it."""
+        try:
+            await self._read_frames()
+        except Exception:
+            logger.exception("frames of a connection could not be read")
+        self._left = True
+        if not self._working:
+            self._wake()
+        elif not self._stays:
+            assert self._task is not None
+            self._task.cancel()
+        elif self._session is not None:
+            self._aside(self._release(self._session))
+
+    async def _read_frames(self) -> None:
+        while (message := await self._receive())["type"] != "websocket.disconnect":
+            arrival = self._decoded(message.get("text"))
+            frame = arrival.frame
+            if arrival.request_id is None:
+                self._answers.append(arrival)
+            if frame is not None and frame.type is FrameType.CLOSE:
+                self._closed = True
+            if self._session is not None and frame is not None and frame.type.urgent:
+                self._urgent.serve(self._session, arrival)
+                await self._urgent.room()
+            else:
+                await self._arrived.put(arrival)
+
+    def _decoded(self, text: str | None) -> Arrival:
+        try:
+            if text is None:
+                raise InvalidJSON("a binary frame; frames are JSON text")
+            size = len(text) if text.isascii() else len(text.encode())
+            if size > self._max_message_bytes:
+                raise InvalidMessage(f"a frame of {size} bytes; at most {self._max_message_bytes} are taken")
+            frame = decode_frame(text)
+        except WireError as refused:
+            if text is None or len(text) > self._max_message_bytes:
+                return Arrival(None, None, refused)
+            return Arrival(None, request_id_of(text), refused)
+        return Arrival(frame, frame.request_id)
+
+    async def _serve_in_order(self, session: Session) -> None:
+        while not (self._left or self._evicted or self._dismissed):
+            arrival = await self._arrived.get()
+            if arrival is None:
+                continue
+            frame = arrival.frame
+            if frame is None:
+                assert arrival.error is not None
+                await self._reply(arrival, encode_reply("error", arrival.error.to_wire(), arrival.request_id))
+            elif frame.type is FrameType.CLOSE:
+                return
+            elif frame.type.urgent:  # it came before there was a session
+                self._urgent.serve(session, arrival)
+                await self._urgent.room()
+            else:
+                await self._serve_one(session, frame, arrival)
+
+    async def _serve_one(self, session: Session, frame: Frame, arrival: Arrival) -> None:
+        self._working = True
+        self._stays = session.credential is not None  # a client that can come back may find it done
+        try:
+            if frame.request_id is None or frame.type is FrameType.STATE:
+                answer = await answer_frame(session, frame)
+            else:
+                answer = await self._once(session, frame, frame.request_id)
+        except asyncio.CancelledError:
+            self._gone_or_raise()
+            raise
+        finally:
+            self._working = self._stays = False
+        if not (self._left or self._evicted):
+            await self._reply(arrival, answer.text)
+
+    async def _once(self, session: Session, frame: Frame, request_id: str) -> Answer:
+        assert self._task is not None
+        body = encode_plain([frame.type.value, frame.data, frame.timeout_s])
+        try:
+            return await session.replies.once_here(
+                request_id, body, lambda: answer_frame(session, frame), self._task, lambda: cancelled_answer(frame)
+            )
+        except WireError as error:
+            return Answer(encode_reply("error", error.to_wire(), request_id))
+
+    # -- frames out
+
+    async def _reply(self, arrival: Arrival, answer: Text) -> None:
+        """Send an answer; one without a ``request_id`` once those to the frames before it are sent."""
+        if arrival.request_id is not None:
+            if isinstance(answer, str):
+                await self._say(answer)
+                return
+            async with self._sending:  # one at a time is made
+                await self._say(answer())
+            return
+        arrival.answer = answer
+        async with self._sending:
+            while self._answers and self._answers[0].answer is not None:
+                # Until it is sent it stands before those that come.
+                made = self._answers[0].answer
+                await self._say(made if isinstance(made, str) else made())
+                self._answers.popleft()
+                if not isinstance(made, str):
+                    await asyncio.sleep(0)  # it may have taken long to make, and more may wait
+
+    async def _say(self, text: str) -> None:
+        if self.protocol is not None:
+            text = json.dumps({**json.loads(text), "protocol": self.protocol})
+            self.protocol = None
+        try:
+            await self._send({"type": "websocket.send", "text": text})
+        except (OSError, RuntimeError) as error:
+            # The server says so in its own way: the connection ended before the answer was ready.
+            self._left = True
+            raise Gone from error
+
+    async def _close(self, code: int, reason: str = "") -> None:
+        try:
+            await self._send({"type": "websocket.close", "code": code, "reason": reason[:MAX_REASON]})
+        except (OSError, RuntimeError) as error:
+            raise Gone from error
+
+
+_ASIDE: set[asyncio.Task[None]] = set()
+
+
+def _done_aside(task: asyncio.Task[None]) -> None:
+    _ASIDE.discard(task)
+    if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, Gone):
+        logger.error("a lost connection could not be cleaned up", exc_info=error)

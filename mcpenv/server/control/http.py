@@ -1,0 +1,288 @@
+"""The HTTP form of the control plane, and what every server answers: health, readiness, descriptions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, Response
+
+from mcpenv.failures import wire_error
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.http.body import read_body
+from mcpenv.server.sessions.factory import EnvironmentSource
+from mcpenv.server.sessions.idempotency import Answer, Replies, is_final
+from mcpenv.server.sessions.membership import Membership
+from mcpenv.server.sessions.pool import SessionPool
+from mcpenv.server.sessions.session import Origin, Session
+from mcpenv_client.errors import (
+    CapacityReached,
+    InvalidJSON,
+    InvalidMessage,
+    OperationCancelled,
+    WireError,
+)
+from mcpenv_client.types.values import decode, encode, to_plain
+from mcpenv_client.wire.protocol import MAX_REQUEST_ID, EpisodeState, observation_data, timeout_of
+
+from .metadata import Description
+from .openapi import document, page
+from .public_url import base_url_of
+
+logger = logging.getLogger("mcpenv")
+
+Handler = Callable[[Request], Awaitable[Response]]
+BodyHandler = Callable[[dict[str, Any], Request], Awaitable[dict[str, Any]]]
+
+
+class ControlRoutes:
+    """The handlers. Bodies and replies are the ``data`` of the wire's frames; a refusal has the error frame's."""
+
+    def __init__(
+        self,
+        pool: SessionPool,
+        source: EnvironmentSource,
+        config: ServerConfig,
+        description: Description,
+        membership: Membership,
+    ) -> None:
+        self._pool = pool
+        self._membership = membership
+        self._source = source
+        self._config = config
+        self._description = description
+        self._replies = Replies()
+
+    async def health(self, request: Request) -> Response:
+        """The process answers."""
+        return plain_json({"status": "healthy"})
+
+    async def ready(self, request: Request) -> Response:
+        """New sessions are taken (200) or not (503)."""
+        ready = (await self._pool.slots.occupancy()).open
+        return plain_json({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
+
+    async def metadata(self, request: Request) -> Response:
+        """What this server is."""
+        said, recording = self._description.metadata(), self._description.recording()
+        if recording is not None:
+            said["recording"] = await self._membership.recorded(recording)
+        return plain_json(said)
+
+    async def schema(self, request: Request) -> Response:
+        """JSON Schemas of actions, observations, state, tools and reset options."""
+        return await answered(self._schema, request)
+
+    async def reset(self, request: Request) -> Response:
+        """Begin an episode: in the session of ``session_id``, or in a new one whose id the reply has."""
+        return await self._exchange(self._reset, request)
+
+    async def step(self, request: Request) -> Response:
+        """Take a step: in the session of ``session_id``, or in a throw-away episode."""
+        return await self._exchange(self._step, request)
+
+    async def end(self, request: Request) -> Response:
+        """End the episode of the session of ``session_id``."""
+        return await self._exchange(self._end, request)
+
+    async def state(self, request: Request) -> Response:
+        """The state: of the session of ``session_id``, or of a throw-away instance."""
+        return await answered(self._state, request)
+
+    async def openapi(self, request: Request) -> Response:
+        """The description of these routes."""
+        return plain_json(self._document())
+
+    async def docs(self, request: Request) -> Response:
+        """The same as a page."""
+        return HTMLResponse(page(self._document()))
+
+    def _document(self) -> dict[str, Any]:
+        return document(self._description, self._config.mode, guarded=self._config.control_token is not None)
+
+    async def _schema(self, request: Request) -> dict[str, Any]:
+        prototype = self._source.prototype
+        if prototype is not None:
+            return self._description.schema(prototype.tools)
+        session = await self._pool.open(Origin.HTTP)
+        try:
+            return self._description.schema(await session.execution.list_tools())
+        finally:
+            await self._pool.close(session)
+
+    async def _exchange(self, make: BodyHandler, request: Request) -> Response:
+        """Answer a request with a body; with an ``Idempotency-Key``, once."""
+        key = request.headers.get("idempotency-key")
+        try:
+            body = await self.body(request)
+            if key is None:
+                return plain_json(await make(dict(body), request))
+            if not 0 < len(key) <= MAX_REQUEST_ID:
+                raise InvalidMessage(f"Idempotency-Key has 1 to {MAX_REQUEST_ID} characters")
+            session = self._pool.peek(str(body.get("session_id")))
+            replies = self._replies if session is None else session.replies
+            answer = await replies.once(
+                f"{request.url.path} {key}", encode(body), lambda: _answer(make(dict(body), request), request)
+            )
+            return Response(answer.text, answer.status, media_type="application/json")
+        except Exception as error:  # noqa: BLE001 - the wire's boundary
+            return refusal(wire_error(error, request.url.path))
+
+    async def _reset(self, body: dict[str, Any], request: Request) -> dict[str, Any]:
+        session_id = _session_id(body.pop("session_id", None))
+        timeout_s = timeout_of(body.pop("timeout_s", None))
+        if session_id is not None:
+            session = self._claim(session_id)
+            session.base_url = self._base_url(request)
+            return {**observation_data(await session.reset(body, timeout_s)), "session_id": session.id}
+        session = await self._pool.open(Origin.HTTP)
+        session.base_url = self._base_url(request)
+        try:
+            data = observation_data(await session.reset(body, timeout_s))
+        except BaseException:
+            await self._pool.close(session)
+            raise
+        return {**data, "session_id": session.id}
+
+    async def _step(self, body: dict[str, Any], request: Request) -> dict[str, Any]:
+        session_id = _session_id(body.pop("session_id", None))
+        timeout_s = timeout_of(body.pop("timeout_s", None))
+        action = body.pop("action", None)
+        if not isinstance(action, dict):
+            raise InvalidMessage(
+                "action is needed: a JSON object",
+                errors=[{"loc": ["action"], "msg": "Field required", "type": "missing"}],
+            )
+        _refuse_more(body)
+        if session_id is not None:
+            return await self._claim(session_id).step(action, timeout_s)
+        session = await self._pool.open(Origin.HTTP)
+        try:
+            return await session.step(action, timeout_s)
+        finally:
+            await self._pool.close(session)
+
+    async def _end(self, body: dict[str, Any], request: Request) -> dict[str, Any]:
+        session_id = _session_id(body.pop("session_id", None))
+        if session_id is None:
+            raise InvalidMessage(
+                "session_id is needed: the string that /reset returned",
+                errors=[{"loc": ["session_id"], "msg": "Field required", "type": "missing"}],
+            )
+        session = self._claim(session_id)
+        if session.execution.episode.state is EpisodeState.NEW:
+            raise NothingToEnd("end is not possible in state new: there is no episode yet, reset to begin one")
+        return observation_data(await session.end(body))
+
+    async def _state(self, request: Request) -> dict[str, Any]:
+        session_id = _session_id(request.query_params.get("session_id"))
+        if session_id is not None:
+            return _plain_state(await self._claim(session_id).state())
+        session = await self._pool.open(Origin.HTTP)
+        try:
+            return _plain_state(await session.state())
+        finally:
+            await self._pool.close(session)
+
+    def _base_url(self, request: Request) -> str:
+        return self._config.public_url or base_url_of(request.scope, self._config.trusted_proxies)
+
+    def _claim(self, session_id: str) -> Session:
+        session = self._pool.get(session_id)
+        if session.origin is not Origin.HTTP:
+            # A session belongs to who opened it; that another kind of that id exists is nobody's business.
+            return self._pool.get("")
+        session.claimed = True
+        return session
+
+    async def body(self, request: Request) -> dict[str, Any]:
+        """The JSON object that a request brings; an empty one if it brings nothing.
+
+        Raises:
+            TooLarge, InvalidJSON, InvalidMessage: it is no such thing.
+        """
+        limit = self._config.max_message_bytes
+        messages, text = await read_body(request.receive, limit)
+        if messages[-1]["type"] != "http.request":
+            raise ClientDisconnect
+        if len(text) > limit:
+            raise TooLarge(f"the body is larger than {limit} bytes")
+        if not text.strip():
+            return {}
+        try:
+            body = decode(text)
+        except ValueError as error:
+            raise InvalidJSON(f"Invalid JSON: {error}") from error
+        if not isinstance(body, dict):
+            raise InvalidMessage("the body is not a JSON object")
+        return body
+
+
+class NothingToEnd(InvalidMessage):
+    """The session has no episode yet."""
+
+    http_status = 409
+
+
+class TooLarge(InvalidMessage):
+    """The body is larger than the server takes."""
+
+    http_status = 413
+
+
+async def answered(make: Callable[[Request], Awaitable[dict[str, Any]]], request: Request) -> Response:
+    """The reply, or the refusal as a status and a body with its code."""
+    try:
+        return plain_json(await make(request))
+    except Exception as error:  # noqa: BLE001 - the wire's boundary
+        return refusal(wire_error(error, request.url.path))
+
+
+async def _answer(making: Awaitable[dict[str, Any]], request: Request) -> Answer:
+    """The same for a request that may be repeated."""
+    try:
+        return Answer(encode(await making, "reply").decode())
+    except asyncio.CancelledError:
+        cancelled = OperationCancelled("the request was cancelled")
+        return Answer(encode(cancelled.to_wire()).decode(), cancelled.http_status)
+    except Exception as error:  # noqa: BLE001 - the wire's boundary
+        refused = wire_error(error, request.url.path)
+        return Answer(encode(refused.to_wire()).decode(), refused.http_status, is_final(refused))
+
+
+def refusal(error: WireError) -> Response:
+    """A refusal as a status and a body."""
+    headers = {}
+    if isinstance(error, CapacityReached) and error.retry_after_s is not None:
+        headers["Retry-After"] = f"{error.retry_after_s:.0f}"
+    return plain_json(error.to_wire(), error.http_status, headers)
+
+
+def plain_json(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A JSON response."""
+    return Response(encode(data, "reply"), status, headers, media_type="application/json")
+
+
+def _plain_state(state: Any) -> dict[str, Any]:
+    data: dict[str, Any] = to_plain(state, "state")
+    return data
+
+
+def _refuse_more(body: dict[str, Any]) -> None:
+    if body:
+        raise InvalidMessage(
+            f"unknown field: {', '.join(sorted(body))}",
+            errors=[{"loc": [n], "msg": "Extra inputs are not permitted", "type": "extra_forbidden"} for n in body],
+        )
+
+
+def _session_id(value: Any) -> str | None:
+    if value is None or (isinstance(value, str) and 0 < len(value) <= 255):
+        return value
+    raise InvalidMessage(
+        "session_id is the string that /reset returned",
+        errors=[{"loc": ["session_id"], "msg": "not such a string", "type": "string_type"}],
+    )

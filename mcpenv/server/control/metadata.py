@@ -1,0 +1,129 @@
+"""What a server says of its environment: ``/metadata`` and ``/schema``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
+
+from mcpenv.environment import MCPEnvironment
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.sessions.factory import EnvironmentSource
+from mcpenv_client.types.actions import Action, CallToolAction, ListToolsAction
+from mcpenv_client.types.observations import CallToolObservation, ListToolsObservation, Observation
+from mcpenv_client.types.tools import Tool
+from mcpenv_client.wire.protocol import PROTOCOL_VERSION
+
+
+class _Lenient(GenerateJsonSchema):
+    """Fields of types without a schema (numpy arrays) are "anything" instead of an error."""
+
+    def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> dict[str, Any]:
+        return {}
+
+
+class Description:
+    """Describes one served environment.
+
+    Args:
+        readme: text of its README, if there is one.
+    """
+
+    def __init__(self, source: EnvironmentSource, config: ServerConfig, readme: str | None) -> None:
+        self._source = source
+        self._config = config
+        self._readme = readme
+
+    def metadata(self) -> dict[str, Any]:
+        """The body of ``/metadata``, but for what became of the episodes."""
+        cls = self._class
+        return {
+            "name": self._source.name,
+            "description": self._source.description,
+            "version": cls.VERSION,
+            "author": None,
+            "documentation_url": None,
+            "readme_content": self._readme,
+            "mode": self._config.mode.value,
+            "protocol": PROTOCOL_VERSION,
+            "mcp_path": "/mcp",
+            "supports_concurrent_sessions": cls.SUPPORTS_CONCURRENT_SESSIONS,
+            "tasks": self.task_counts(),
+        }
+
+    def task_counts(self) -> dict[str, int] | None:
+        """How many tasks each split has; None without tasks.
+
+        Blocks if they were not read before; a server reads them when it starts.
+        """
+        tasks = self._source.tasks
+        return None if tasks is None else tasks.sizes()
+
+    def recording(self) -> dict[str, int] | None:
+        """What became of this worker's episodes, if they are recorded; where to is nobody's business."""
+        recorder = self._source.recorder
+        if recorder is None:
+            return None
+        counts = recorder.counts
+        return {"episodes_written": counts.written, "episodes_lost": counts.lost, "episodes_waiting": counts.waiting}
+
+    def schema(self, tools: list[Tool]) -> dict[str, Any]:
+        """The body of ``/schema``: JSON Schemas of actions, observations and state; the tools; the reset options."""
+        cls = self._class
+        own: list[type[Action]] = list(cls.action_types)
+        observations: list[type[Observation]] = [CallToolObservation, ListToolsObservation]
+        if cls.observation_type is not Observation or own:
+            observations.append(cls.observation_type)
+        action = any_of([CallToolAction, ListToolsAction, *own], "validation")
+        # The classes have defaults for it; the wire needs it to tell them apart.
+        if len(own) == 1:
+            _require_type(action, CallToolAction, ListToolsAction)
+        else:
+            action["required"] = ["type"]
+        return {
+            "action": action,
+            "observation": any_of(observations, "serialization"),
+            "reset_observation": schema_of(cls.observation_type, "serialization"),
+            "state": schema_of(cls.state_type, "serialization"),
+            "reset": cls._reset_options.schema(tasks=cls.tasks is not None),
+            "tools": [tool.model_dump(mode="json") for tool in tools],
+        }
+
+    @property
+    def _class(self) -> type[MCPEnvironment]:
+        assert self._source.environment_class is not None
+        return self._source.environment_class
+
+
+def _require_type(action: dict[str, Any], *classes: type[Action]) -> None:
+    """Without ``type`` it is the environment's own action, not one of these."""
+    names = {cls.__name__ for cls in classes}
+    for schema in (*action["anyOf"], *action.get("$defs", {}).values()):
+        if schema.get("title") in names:
+            schema["required"] = [*schema.get("required", ()), "type"]
+
+
+def schema_of(cls: type[BaseModel], mode: JsonSchemaMode) -> dict[str, Any]:
+    """The JSON Schema of a model; an open object where it has none."""
+    try:
+        return cls.model_json_schema(mode=mode, schema_generator=_Lenient)
+    except (PydanticInvalidForJsonSchema, PydanticSchemaGenerationError):
+        return {"title": cls.__name__, "type": "object"}
+
+
+def any_of(classes: list[Any], mode: JsonSchemaMode) -> dict[str, Any]:
+    """One schema for several models, told apart by what they are."""
+    if len(classes) == 1:
+        return schema_of(classes[0], mode)
+    union: Any = classes[0]
+    for cls in classes[1:]:
+        union = union | cls
+    try:
+        return TypeAdapter(union).json_schema(mode=mode, schema_generator=_Lenient)
+    except (PydanticInvalidForJsonSchema, PydanticSchemaGenerationError):
+        return {"anyOf": [schema_of(cls, mode) for cls in classes]}
+
+
+__all__ = ["Description", "any_of", "schema_of"]

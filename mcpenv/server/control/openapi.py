@@ -1,0 +1,314 @@
+"""``/openapi.json`` and ``/docs``: the HTTP routes, described for programs and for people."""
+
+from __future__ import annotations
+
+import html
+import json
+from typing import Any
+
+from mcpenv.tools.json_schema import embedded
+from mcpenv_client.errors import ErrorCode
+from mcpenv_client.types.tools import Mode
+from mcpenv_client.wire.protocol import MAX_REASON, MAX_TIMEOUT_S, PROTOCOL_VERSION
+
+from .metadata import Description
+
+_SESSION_ID = {"type": "string", "minLength": 1, "maxLength": 255, "description": "From POST /reset"}
+_MAYBE_SESSION_ID = {**_SESSION_ID, "type": ["string", "null"]}
+_TIMEOUT = {
+    "type": ["number", "null"],
+    "exclusiveMinimum": 0,
+    "exclusiveMaximum": MAX_TIMEOUT_S,
+    "description": "Seconds that this may take",
+}
+_INFO = {"type": "object", "description": "The framework's: episode_id, return, reward components"}
+
+
+def document(description: Description, mode: Mode, *, guarded: bool) -> dict[str, Any]:
+    """The OpenAPI 3.1 document of a server in this mode.
+
+    Args:
+        guarded: the control routes need the control token.
+    """
+    metadata = description.metadata()
+    schemas = description.schema([])
+    paths: dict[str, Any] = {
+        "/health": {"get": _get("The process answers", {"type": "object"})},
+        "/ready": {"get": _get("New sessions are taken", {"type": "object"}, {"503": _plain("Not ready")})},
+        "/metadata": {"get": _get("What this server is", {"type": "object"})},
+        "/schema": {
+            "get": _get("JSON Schemas of actions, observations, state, tools, reset options", {"type": "object"})
+        },
+    }
+    if mode is Mode.SIMULATION:
+        control = _control(schemas)
+        if metadata["tasks"] is not None:
+            control |= _tasks(metadata["name"])
+        if guarded:
+            _guard(control)
+        paths |= control
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": metadata["name"],
+            # The version of this interface, not the environment's: clients (OpenEnv's among them) go by it.
+            "version": f"{PROTOCOL_VERSION}.0",
+            "description": f"{metadata['description']}\n\nVersion {metadata['version']}. MCP clients use `/mcp`.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": {"Observation": _observation(), "Error": _error()},
+            **({"securitySchemes": {"controlToken": {"type": "http", "scheme": "bearer"}}} if guarded else {}),
+        },
+    }
+
+
+def page(spec: dict[str, Any]) -> str:
+    """The document as a page that needs nothing from elsewhere."""
+    rows = []
+    for path, methods in spec["paths"].items():
+        for method, operation in methods.items():
+            if method == "parameters":
+                continue
+            body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+            shown = "" if body is None else f"<h3>Body</h3><pre>{html.escape(json.dumps(body, indent=2))}</pre>"
+            answers = "".join(
+                f"<tr><td>{status}</td><td>{html.escape(answer['description'])}</td></tr>"
+                for status, answer in operation["responses"].items()
+            )
+            rows.append(
+                f"<details><summary><code class='{method}'>{method.upper()}</code> <code>{html.escape(path)}</code> "
+                f"{html.escape(operation['summary'])}</summary><p>{html.escape(operation.get('description', ''))}</p>"
+                f"{shown}<h3>Answers</h3><table>{answers}</table></details>"
+            )
+    info = spec["info"]
+    return _PAGE.format(
+        title=html.escape(info["title"]),
+        version=html.escape(info["version"]),
+        description=html.escape(info["description"]),
+        rows="\n".join(rows),
+    )
+
+
+_END: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "session_id": _SESSION_ID,
+        "truncated": {"type": "boolean", "default": False},
+        "reason": {"type": ["string", "null"], "maxLength": MAX_REASON},
+    },
+    "required": ["session_id"],
+    "additionalProperties": False,
+}
+
+
+def _control(schemas: dict[str, Any]) -> dict[str, Any]:
+    reset = json.loads(json.dumps(schemas["reset"]))
+    reset["properties"] |= {"session_id": _MAYBE_SESSION_ID, "timeout_s": _TIMEOUT}
+    step = {
+        "type": "object",
+        "properties": {
+            "action": embedded(schemas["action"]),
+            "session_id": _MAYBE_SESSION_ID,
+            "timeout_s": _TIMEOUT,
+        },
+        "required": ["action"],
+        "additionalProperties": False,
+    }
+    observation = {"$ref": "#/components/schemas/Observation"}
+    return {
+        "/reset": {
+            "post": _post(
+                "Begin an episode",
+                "In the session of session_id, or in a new session whose id the reply has.",
+                embedded(reset),
+                observation,
+                required=False,
+            )
+        },
+        "/step": {
+            "post": _post(
+                "Take a step",
+                "In the session of session_id; without one, in an episode that is thrown away afterwards.",
+                step,
+                observation,
+            )
+        },
+        "/end": {
+            "post": _post(
+                "End the episode",
+                "The agent has stopped: the reward of the end, and the return. Of one that is over: its last answer.",
+                _END,
+                observation,
+            )
+        },
+        "/state": {
+            "get": _get("The state of the environment", embedded(schemas["state"]), _refusals())
+            | {"parameters": [{"name": "session_id", "in": "query", "required": False, "schema": _SESSION_ID}]}
+        },
+        "/sessions": {
+            "get": _get("The sessions", {"type": "object"}),
+            "post": {
+                "summary": "Open a session without resetting it",
+                "responses": {"200": _plain("The session"), **_refusals()},
+            },
+        },
+        "/sessions/{session_id}": {
+            "parameters": [{"name": "session_id", "in": "path", "required": True, "schema": {"type": "string"}}],
+            "get": _get("One session", {"type": "object"}, {"404": _refusal("No such session")}),
+            "delete": {
+                "summary": "End a session",
+                "responses": {"200": _plain("It is closed"), "404": _refusal("No such session")},
+            },
+        },
+        "/capacity": {"get": _get("How many sessions there are and may be", {"type": "object"})},
+    }
+
+
+def _tasks(name: str) -> dict[str, Any]:
+    """The routes of an environment that has tasks."""
+    split, place = {"type": "string"}, {"type": "integer", "minimum": 0}
+    maybe = {"type": ["integer", "null"], "minimum": 0}
+    task, tasks = {"type": "object"}, {"type": "array", "items": {"type": "object"}}
+    return {
+        "/list_environments": {"get": _get("The environment that is served", {"type": "array"})},
+        f"/{name}/splits": {"get": _get("The splits of its tasks", tasks)},
+        f"/{name}/num_tasks": _ask_tasks("How many tasks a split has", {"split": split}, {"num_tasks": place}),
+        f"/{name}/task": _ask_tasks("A task", {"split": split, "index": place}, {"task": task}),
+        f"/{name}/task_range": _ask_tasks(
+            "Tasks of a split, from start to stop", {"split": split, "start": maybe, "stop": maybe}, {"tasks": tasks}
+        ),
+        f"/{name}/tasks": _ask_tasks("All tasks of a split", {"split": split}, {"tasks": tasks, "env_name": split}),
+    }
+
+
+def _ask_tasks(summary: str, body: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+    needed = [name for name in body if name in ("split", "index")]
+    takes = {"type": "object", "properties": body, "required": needed, "additionalProperties": False}
+    gives = {"type": "object", "properties": answer, "required": list(answer)}
+    detail = {"type": "object", "properties": {"detail": {"type": "string"}}, "required": ["detail"]}
+    refused = {
+        "400": "No such split or task; or the body is not JSON",
+        "413": "The body is too large",
+        "422": "The body does not fit its schema",
+    }
+    return {
+        "post": {
+            "summary": summary,
+            "requestBody": {"required": True, "content": {"application/json": {"schema": takes}}},
+            "responses": {
+                "200": {"description": "The answer", "content": {"application/json": {"schema": gives}}},
+                **{
+                    status: {"description": said, "content": {"application/json": {"schema": detail}}}
+                    for status, said in refused.items()
+                },
+            },
+        }
+    }
+
+
+def _guard(paths: dict[str, Any]) -> None:
+    """Say of each operation that it needs the token."""
+    for methods in paths.values():
+        for name, operation in methods.items():
+            if name != "parameters":
+                operation["security"] = [{"controlToken": []}]
+                operation["responses"]["401"] = _refusal("The control token is missing or wrong")
+
+
+def _observation() -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {
+            "observation": {"type": "object"},
+            "reward": {"type": ["number", "null"]},
+            "done": {"type": "boolean"},
+            "terminated": {"type": "boolean"},
+            "truncated": {"type": "boolean"},
+            "metadata": {"type": "object"},
+            "info": _INFO,
+            "session_id": _SESSION_ID,
+        },
+        "required": ["observation", "reward", "done"],
+    }
+
+
+def _error() -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {
+            "message": {"type": "string"},
+            "code": {"type": "string", "enum": [code.value for code in ErrorCode]},
+            "errors": {"type": "array", "items": {"type": "object"}},
+            "incident": {"type": "string"},
+        },
+        "required": ["message", "code"],
+    }
+
+
+def _plain(text: str) -> dict[str, Any]:
+    return {"description": text}
+
+
+def _refusal(text: str) -> dict[str, Any]:
+    return {
+        "description": text,
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+    }
+
+
+def _refusals() -> dict[str, Any]:
+    return {
+        "400": _refusal("The body is not JSON"),
+        "404": _refusal("No such session"),
+        "409": _refusal("The episode is over, or there is none yet"),
+        "413": _refusal("The body is too large"),
+        "422": _refusal("The body does not fit its schema"),
+        "429": _refusal("More calls are under way or wait than the session takes"),
+        "500": _refusal("The environment failed"),
+        "503": _refusal("Every session slot is taken; see Retry-After"),
+        "504": _refusal("The deadline passed"),
+    }
+
+
+def _get(summary: str, schema: dict[str, Any], more: dict[str, Any] | None = None) -> dict[str, Any]:
+    answer = {"description": summary, "content": {"application/json": {"schema": schema}}}
+    return {"summary": summary, "responses": {"200": answer, **(more or {})}}
+
+
+def _post(
+    summary: str, text: str, body: dict[str, Any], answer: dict[str, Any], *, required: bool = True
+) -> dict[str, Any]:
+    return {
+        "summary": summary,
+        "description": text,
+        "requestBody": {"required": required, "content": {"application/json": {"schema": body}}},
+        "responses": {
+            "200": {"description": "The observation", "content": {"application/json": {"schema": answer}}},
+            **_refusals(),
+        },
+    }
+
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+ :root {{ color-scheme: light dark; }}
+ body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem; }}
+ h1 small {{ font-weight: normal; opacity: .6; font-size: 1rem; }}
+ .about {{ white-space: pre-wrap; }}
+ details {{ border: 1px solid #8884; border-radius: 6px; margin: .5rem 0; padding: .5rem .8rem; }}
+ summary {{ cursor: pointer; }}
+ code.get, code.post {{ border-radius: 4px; padding: .1rem .4rem; color: #fff; background: #2563eb; }}
+ code.post {{ background: #15803d; }}
+ pre {{ overflow-x: auto; background: #8881; padding: .8rem; border-radius: 6px; font-size: .85rem; }}
+ td {{ padding: .1rem 1rem .1rem 0; vertical-align: top; }}
+ h3 {{ font-size: 1rem; margin: .6rem 0 .2rem; }}
+</style></head><body>
+<h1>{title} <small>{version}</small></h1>
+<p class="about">{description}</p>
+{rows}
+<p><a href="openapi.json">openapi.json</a> · <a href="schema">schema</a> · <a href="metadata">metadata</a></p>
+</body></html>
+"""

@@ -1,0 +1,168 @@
+"""Tasks over HTTP, in OpenEnv's shape. Control plane: tasks may hold answers.
+
+    GET  /list_environments
+    GET  /{name}/splits
+    POST /{name}/tasks, /{name}/num_tasks     split
+    POST /{name}/task                         split, index
+    POST /{name}/task_range                   split, start?, stop?
+
+A refusal is ``{"detail": ...}``, as OpenEnv's clients know it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mcpenv.execution.concurrency.threads import THREADS
+from mcpenv.failures import wire_error
+from mcpenv.server.sessions.factory import EnvironmentSource
+from mcpenv.tasks import TaskSet
+from mcpenv.tasks.source import TaskRefusal, TaskSource
+from mcpenv_client.errors import WireError
+from mcpenv_client.types.values import encode
+from mcpenv_client.wire.protocol import describe_faults
+
+from .http import ControlRoutes
+
+MAX_LISTED = 10_000
+"""Tasks in one answer; more are asked for a range at a time."""
+
+_SPLIT_TYPES = ("train", "validation", "test")
+
+
+class _Split(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    split: str
+
+
+class _Task(_Split):
+    index: int
+
+
+class _Range(_Split):
+    start: int | None = None
+    stop: int | None = None
+
+
+class TaskRoutes:
+    """The handlers."""
+
+    def __init__(self, tasks: TaskSource, control: ControlRoutes) -> None:
+        self._tasks = tasks
+        self._control = control
+
+    async def environments(self, request: Request) -> Response:
+        """The one environment that is served."""
+        return await _json([self._tasks.name])
+
+    async def splits(self, request: Request) -> Response:
+        """The splits, each with a name and a type."""
+        status, splits = await self._ask(request, "list_splits")
+        return await _json([_split(split) for split in splits] if status == 200 else splits, status)
+
+    async def tasks(self, request: Request) -> Response:
+        """All tasks of a split."""
+        status, tasks = await self._ask(request, "list_tasks", _Split)
+        return await _json({"tasks": tasks, "env_name": self._tasks.name} if status == 200 else tasks, status)
+
+    async def num_tasks(self, request: Request) -> Response:
+        """How many tasks a split has."""
+        status, number = await self._ask(request, "num_tasks", _Split)
+        return await _json({"num_tasks": number} if status == 200 else number, status)
+
+    async def task(self, request: Request) -> Response:
+        """One task."""
+        status, task = await self._ask(request, "get_task", _Task)
+        return await _json({"task": task} if status == 200 else task, status)
+
+    async def task_range(self, request: Request) -> Response:
+        """Tasks as a slice of a split."""
+        status, tasks = await self._ask(request, "get_task_range", _Range)
+        return await _json({"tasks": tasks} if status == 200 else tasks, status)
+
+    async def _ask(self, request: Request, method: str, body: type[BaseModel] | None = None) -> tuple[int, Any]:
+        """Status and answer, or status and refusal."""
+        name = request.path_params["name"]
+        if name.lower() != self._tasks.name.lower():
+            return 404, {"detail": f"unknown environment {name!r}"}
+        try:
+            values = [] if body is None else vars(body.model_validate(await self._control.body(request))).values()
+            return 200, await self._tasks.answer(method, *values)
+        except ValidationError as error:
+            return 422, {"detail": describe_faults(error)}
+        except TaskRefusal as refused:
+            return refused.status, {"detail": refused.message}
+        except WireError as refused:
+            return refused.http_status, {"detail": refused.message}
+        except Exception as error:  # noqa: BLE001 - the wire's boundary; logged there
+            failed = wire_error(error, request.url.path)
+            return failed.http_status, {"detail": failed.message}
+
+
+class ServedTasks:
+    """Answers from a task set, in worker threads: files may be read, and a generator is its author's code.
+
+    Args:
+        source: whose environments have the tasks.
+    """
+
+    def __init__(self, source: EnvironmentSource) -> None:
+        self._source = source
+
+    @property
+    def name(self) -> str:
+        """The environment's name."""
+        return self._source.name
+
+    async def answer(self, method: str, *arguments: Any) -> Any:
+        """As `TaskSource.answer`."""
+        tasks = self._source.tasks
+        if tasks is None:
+            raise TaskRefusal(501, "this environment has no tasks")
+        return await THREADS.run(_ANSWERS[method], tasks, *arguments)
+
+
+def _listed(tasks: TaskSet, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
+    size = tasks.size(split)
+    begin, end = start or 0, size if stop is None else min(stop, size)
+    if begin < 0 or end < 0:
+        raise TaskRefusal(400, "start and stop count from 0; there are no negative ones")
+    if end - begin > MAX_LISTED:
+        raise TaskRefusal(
+            400, f"{split!r} has {size} tasks; ask for at most {MAX_LISTED} at a time, by start and stop of task_range"
+        )
+    return [_plain_task(tasks, split, index) for index in range(begin, end)]
+
+
+def _plain_task(tasks: TaskSet, split: str, index: int) -> dict[str, Any]:
+    return tasks.get(split, index).model_dump(mode="json")
+
+
+_ANSWERS: dict[str, Callable[..., Any]] = {
+    "list_splits": TaskSet.splits,
+    "list_tasks": _listed,
+    "num_tasks": TaskSet.size,
+    "get_task": _plain_task,
+    "get_task_range": _listed,
+}
+
+
+def _split(split: Any) -> dict[str, Any]:
+    """A split's descriptor, whichever of the forms the author gave."""
+    if isinstance(split, dict):
+        return split
+    return {"name": str(split), "type": split if split in _SPLIT_TYPES else "validation"}
+
+
+async def _json(data: Any, status: int = 200) -> Response:
+    """A JSON response, written in a thread: a listing may be large."""
+    return Response(await THREADS.run(encode, data, "reply"), status, media_type="application/json")
+
+
+__all__ = ["MAX_LISTED", "ServedTasks", "TaskRoutes"]

@@ -1,0 +1,1 @@
+"""What stands between uvicorn and the planes: protocols, bodies, limits."""

@@ -1,0 +1,1 @@
+"""The agent plane: ``/mcp``, its connections and its event streams."""

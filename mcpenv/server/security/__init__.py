@@ -1,0 +1,1 @@
+"""Host check, control token and agent authentication."""

@@ -1,0 +1,118 @@
+"""Credentials: the control token of orchestrators, bearer tokens of agents. Compared in constant time."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Mapping, Sequence
+
+from fastmcp.server.auth import AccessToken, TokenVerifier
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from mcpenv.errors import ConfigurationError
+
+SUBPROTOCOL = "mcpenv.token."
+"""Before the base64url form of the control token, for browsers, whose WebSockets cannot set headers."""
+
+MIN_TOKEN = 8
+"""Shortest token that is taken, in characters."""
+
+
+class ControlGate:
+    """Lets requests with the control token through to ``app``; others get 401 and learn nothing else.
+
+    Args:
+        token: the control token; None lets everybody through.
+    """
+
+    def __init__(self, app: ASGIApp, token: str | None) -> None:
+        self._app = app
+        self._digest = None if token is None else _digest(check_token(token, "the control token"))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        if self._digest is None or _matches(self._digest, _presented(scope)):
+            await self._app(scope, receive, send)
+            return
+        body = {"message": "this needs the control token", "code": "UNAUTHORIZED"}
+        refusal = JSONResponse(body, 401, {"WWW-Authenticate": "Bearer"})
+        if scope["type"] != "websocket":
+            await refusal(scope, receive, send)
+            return
+        await receive()
+        if "websocket.http.response" in scope.get("extensions", {}):
+            await send({"type": "websocket.http.response.start", "status": 401, "headers": refusal.raw_headers})
+            await send({"type": "websocket.http.response.body", "body": bytes(refusal.body)})
+        else:
+            await send({"type": "websocket.close", "code": 4401})
+
+
+class AgentTokens(TokenVerifier):
+    """Agents by static bearer tokens.
+
+    Args:
+        tokens: name of the agent (its principal) to its token.
+        scopes: name of the agent to what it may do, for tools with ``auth=require_scopes(...)``; nothing if left out.
+
+    Raises:
+        ConfigurationError: a token is too short, two agents have the same, or scopes are for nobody.
+    """
+
+    def __init__(self, tokens: Mapping[str, str], scopes: Mapping[str, Sequence[str]] | None = None) -> None:
+        super().__init__()
+        self._scopes = {name: list(allowed) for name, allowed in (scopes or {}).items()}
+        for name in self._scopes:
+            if name not in tokens:
+                raise ConfigurationError(f"there are scopes of {name!r}, but no token")
+        self._names = {_digest(check_token(token, f"the token of {name!r}")): name for name, token in tokens.items()}
+        if len(self._names) < len(tokens):
+            raise ConfigurationError("two agents have the same token")
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """The agent whose token it is, None for a wrong one."""
+        found: str | None = None
+        for digest, name in self._names.items():
+            if _matches(digest, token):
+                found = name
+        if found is None:
+            return None
+        return AccessToken(token=token, client_id=found, scopes=self._scopes.get(found, []), subject=found)
+
+
+def check_token(token: str, what: str) -> str:
+    """A token that can be used.
+
+    Raises:
+        ConfigurationError: it is shorter than `MIN_TOKEN` or not printable ASCII.
+    """
+    if len(token) < MIN_TOKEN or not (token.isascii() and token.isprintable()) or " " in token:
+        raise ConfigurationError(f"{what} needs {MIN_TOKEN} or more printable ASCII characters without blanks")
+    return token
+
+
+def _presented(scope: Scope) -> str | None:
+    """The token that a request brings: by header, or by a WebSocket's subprotocol."""
+    given = [value for name, value in scope["headers"] if name == b"authorization"]
+    if len(given) == 1:
+        scheme, _, token = given[0].decode("latin-1").partition(" ")
+        return token.strip() if scheme.lower() == "bearer" else None
+    for name in scope.get("subprotocols", ()):
+        if name.startswith(SUBPROTOCOL):
+            encoded = name.removeprefix(SUBPROTOCOL)
+            try:
+                return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode("latin-1")
+            except (binascii.Error, ValueError):
+                return None
+    return None
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
+
+
+def _matches(digest: bytes, token: str | None) -> bool:
+    # Hashes have one length, so that the comparison takes the same time whatever was sent.
+    return hmac.compare_digest(digest, _digest(token or "")) and token is not None

@@ -1,0 +1,318 @@
+"""Serving: the process around an app. HTTP by uvicorn with an orderly end, or stdio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+
+from fastmcp.server.auth import AuthProvider
+from fastmcp.utilities.logging import configure_logging as configure_fastmcp_logging
+from mcp import MCPDeprecationWarning
+
+from mcpenv.errors import ConfigurationError
+from mcpenv_client.types.tools import Mode
+
+from .app import EnvServer, application
+from .config import ServerConfig
+from .http.gc_tuning import tuned_gc
+from .security.host_check import is_loopback
+from .sessions.factory import EnvFactory
+from .uvicorn_server import Ending, HTTPServer, listen, loop_factory, serve_doors, settings_of
+from .workers.supervisor import serve_in_processes, serving_in_threads
+from .workers.worker import Served
+
+logger = logging.getLogger("mcpenv")
+
+
+def serve_http(
+    env_factory: EnvFactory,
+    config: ServerConfig,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    control_host: str = "127.0.0.1",
+    control_port: int | None = None,
+    log_level: str = "info",
+    readme: str | None = None,
+    auth: AuthProvider | None = None,
+    insecure: bool = False,
+    on_started: Callable[[int, int], None] = lambda port, control_port: None,
+) -> None:
+    """Serve until a signal comes; then steps under way finish, environments are closed, and this returns.
+
+    Args:
+        port: 0 for any free one.
+        control_host, control_port: where the control plane is, at an address of its own; with port None it is beside
+            the agent plane.
+        auth: who may use the agent plane.
+        insecure: serve other machines without credentials.
+        on_started: called once with the port of the agent plane and that of the control plane when both answer.
+
+    Raises:
+        StartupError: a port is in use, a host is not loopback, the environment does not start.
+    """
+    listening = Listening(host, port, control_host, control_port, insecure)
+    listening.check(config, agents_need_token=auth is not None)
+    configure_logging(log_level)
+    with listening.doors() as doors:
+        server = EnvServer(env_factory, config=listening.told(config, doors), readme=readme, auth=auth)
+        with asyncio.Runner(loop_factory=loop_factory()) as runner, tuned_gc():
+            runner.run(_serve(server, doors[0], doors[-1], lambda _: on_started(_port(doors[0]), _port(doors[-1]))))
+
+
+def serve_workers(
+    load: Callable[[], Served],
+    config: ServerConfig,
+    workers: int,
+    listening: Listening,
+    *,
+    agents_need_token: bool = False,
+    log_level: str = "info",
+    on_started: Callable[[int, int], None] = lambda port, control_port: None,
+) -> None:
+    """Serve with several processes; otherwise as `serve_http`.
+
+    Args:
+        load: gives what is served; pickled, and called in each of the processes.
+        workers: how many of them.
+        agents_need_token: what it gives has an ``auth``.
+
+    Raises:
+        StartupError: as `serve_http`.
+    """
+    listening.check(config, agents_need_token=agents_need_token)
+    configure_logging(log_level)
+    with listening.doors() as doors:
+        serve_in_processes(
+            functools.partial(_loaded, load, log_level),
+            listening.told(config, doors),
+            workers,
+            doors,
+            anonymous=not agents_need_token,
+            on_started=lambda: on_started(_port(doors[0]), _port(doors[-1])),
+        )
+
+
+def _loaded(load: Callable[[], Served], log_level: str) -> Served:
+    configure_logging(log_level)
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # of processes the hub speaks
+    return load()
+
+
+@dataclass(frozen=True)
+class Listening:
+    """Where a server listens.
+
+    Attributes:
+        port: 0 for any free one.
+        control_port: None: the control plane is beside the agent plane.
+        insecure: serve other machines without credentials.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    control_host: str = "127.0.0.1"
+    control_port: int | None = None
+    insecure: bool = False
+
+    def check(self, config: ServerConfig, *, agents_need_token: bool) -> None:
+        """Refuse to be reached by others without credentials.
+
+        Raises:
+            ConfigurationError: a host is not loopback, or is none that clients could use.
+        """
+        split = self.control_port is not None
+        if not self.insecure:
+            token, agents = ("a control token", config.control_token), ("agent authentication", agents_need_token)
+            has_control = not split and config.mode is Mode.SIMULATION  # in production it exists only with the token
+            _refuse_exposed(self.host, *((token, agents) if has_control else (agents,)))
+            _refuse_exposed(self.control_host, *((token,) if split else ()))
+        if split and config.public_url is None and is_wildcard(self.host):
+            raise ConfigurationError(
+                f"host {self.host or '(empty)'} is no address that a client can use: with a control plane of its own, "
+                "mcp_url needs --public-url"
+            )
+
+    @contextlib.contextmanager
+    def doors(self) -> Iterator[list[socket.socket]]:
+        """The agents' door, and the control plane's if it has one of its own.
+
+        Raises:
+            ConfigurationError: a port is in use.
+        """
+        with contextlib.ExitStack() as stack:
+            doors = [stack.enter_context(listen(self.host, self.port))]
+            if self.control_port is not None:
+                doors.append(stack.enter_context(listen(self.control_host, self.control_port)))
+            yield doors
+
+    def told(self, config: ServerConfig, doors: list[socket.socket]) -> ServerConfig:
+        """The settings, which say where agents are to go."""
+        if len(doors) == 1 or config.public_url is not None:
+            return config
+        # Orchestrators ask at the control plane's address; what they hand to agents is the other one.
+        return replace(config, public_url=f"http://{address_of(self.host, _port(doors[0]))}")
+
+
+def serve_stdio(env_factory: EnvFactory, config: ServerConfig, *, log_level: str = "info") -> None:
+    """Serve one MCP client over stdin and stdout until it closes them.
+
+    Raises:
+        StartupError: the environment does not start.
+    """
+    configure_logging(log_level)
+    server = EnvServer(env_factory, config=config)
+
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        if runner.run(_serve_stdio(server, log_level)):
+            # A thread waits for the next line of stdin and cannot be stopped; everything else has ended.
+            os._exit(0)
+
+
+def configure_logging(level: str) -> None:
+    """Log to stderr: ours from ``level`` up ("debug", ...); what we stand on from warnings up, unless debugging."""
+    ours = logging.getLevelNamesMapping()[level.upper()]
+    beneath = ours if ours <= logging.DEBUG else max(ours, logging.WARNING)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=beneath)
+    logging.getLogger("mcpenv").setLevel(ours)
+    configure_fastmcp_logging(level=beneath)
+    # One record per message to a client, at DEBUG, whatever FastMCP's level is.
+    logging.getLogger("fastmcp.server.context.to_client").setLevel(beneath)
+    if beneath > logging.DEBUG:
+        warnings.simplefilter("ignore", MCPDeprecationWarning)
+
+
+async def _serve_stdio(server: EnvServer, log_level: str) -> bool:
+    """Serve until stdin ends (False) or a signal comes (True)."""
+    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+    with contextlib.suppress(NotImplementedError):  # Windows
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stopped.set)
+    async with server.source.running(), server.pool.running():
+        serving = asyncio.ensure_future(
+            server.agent_server.run_stdio_async(
+                show_banner=False, log_level="debug" if log_level == "debug" else "warning"
+            )
+        )
+        stopping = asyncio.ensure_future(stopped.wait())
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            stopping.cancel()
+            serving.result()
+    return stopped.is_set()
+
+
+@contextlib.contextmanager
+def serving(
+    env_factory: EnvFactory,
+    config: ServerConfig | None = None,
+    *,
+    mode: Mode | str | None = None,
+    port: int = 0,
+    auth: AuthProvider | None = None,
+    workers: int = 1,
+) -> Iterator[str]:
+    """A server in a thread of this process, for tests and notebooks; gives its base URL.
+
+    Args:
+        workers: how many threads it is; one interpreter runs them all, so that more are of use to tests only.
+
+    Raises:
+        StartupError: as `serve_http`.
+    """
+    server = EnvServer(env_factory, config=config, mode=mode, auth=auth)
+    listening = listen("127.0.0.1", port)
+    if workers > 1:
+        served = Served(env_factory, auth)
+        with (
+            listening,
+            serving_in_threads(lambda: served, server.config, workers, [listening], anonymous=auth is None),
+        ):
+            yield f"http://127.0.0.1:{_port(listening)}"
+        return
+    started: Future[Ending] = Future()
+
+    def run() -> None:
+        try:
+            with asyncio.Runner(loop_factory=loop_factory()) as runner:
+                runner.run(_serve(server, listening, listening, started.set_result))
+        except BaseException as error:  # handed to whoever waits for the start
+            if not started.done():
+                started.set_exception(error)
+            else:
+                logger.exception("the server ended with an error")
+
+    thread = threading.Thread(target=run, name="mcpenv-serving", daemon=True)
+    thread.start()
+    try:
+        ending = started.result()
+        try:
+            yield f"http://127.0.0.1:{_port(listening)}"
+        finally:
+            ending.stop()
+    finally:
+        thread.join()
+        listening.close()
+
+
+async def _serve(
+    server: EnvServer,
+    agent_door: socket.socket,
+    control_door: socket.socket,
+    on_started: Callable[[Ending], None],
+) -> None:
+    """Serve both planes, at one address or at one each; they begin and end together.
+
+    Each door has a server with its own routes: what is not among them cannot be reached there, whatever is asked.
+    """
+    async with server.running():
+        applications = [application(routes) for routes in server.doors(split=agent_door is not control_door)]
+        servers = [HTTPServer(settings_of(app, server.config)) for app in applications]
+        ending = Ending(server, servers)
+        # One door, or two: the other one is not looked at where there is one application.
+        doors = list(zip(servers, (agent_door, control_door), strict=False))
+        with ending.at_signals():
+            await serve_doors(server, doors, lambda: on_started(ending))
+
+
+def address_of(host: str, port: int) -> str:
+    """Host and port as they stand in a URL."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _port(listening: socket.socket) -> int:
+    port: int = listening.getsockname()[1]
+    return port
+
+
+def _refuse_exposed(host: str, *needed: tuple[str, object]) -> None:
+    """Other machines reach only what is guarded.
+
+    Raises:
+        ConfigurationError: the host is not loopback, and a credential is not given.
+    """
+    missing = [name for name, given in needed if not given]
+    if missing and not is_loopback(host):
+        raise ConfigurationError(
+            f"host {host} is not loopback, and has no credentials ({' and '.join(missing)}): use 127.0.0.1, "
+            "give credentials, or say --insecure"
+        )
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether it stands for all addresses of this machine."""
+    try:
+        return host == "" or ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False

@@ -1,0 +1,1 @@
+"""Sessions: one environment instance each, their capacity, handles and kept answers."""

@@ -1,0 +1,329 @@
+"""The source of environments: makes instances off the event loop, each at home in its threads, and a prototype."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from mcpenv.environment import MCPEnvironment
+from mcpenv.errors import InvalidTasks, StartupError
+from mcpenv.execution.concurrency.threads import THREADS, OwnThread, Runner
+from mcpenv.execution.execution import Execution
+from mcpenv.execution.lifespan import UNSET, being_made, lifespan_of
+from mcpenv.execution.mounted_server import HandedIn
+from mcpenv.failures import factory_failure, is_no_failure
+from mcpenv.server.config import ServerConfig
+from mcpenv.tasks import TaskSet
+from mcpenv.tools.access import Listing
+from mcpenv.tools.definition import RESERVED_NAMES
+from mcpenv.trajectories.recorder import OwnTools, Recorder, Tools
+from mcpenv_client.errors import FactoryError, McpenvError
+from mcpenv_client.types.tools import Mode
+from mcpenv_client.wire.protocol import ActionTypes
+
+logger = logging.getLogger("mcpenv")
+
+EnvFactory = Callable[[], MCPEnvironment]
+
+
+class EnvironmentSource:
+    """Makes the instances of one environment.
+
+    Args:
+        factory: a class, or a callable without required arguments.
+
+    Attributes:
+        recorder: where the episodes of the instances made from now on go; None: nowhere.
+
+    Raises:
+        TypeError: an instance was given, or something that cannot be called.
+    """
+
+    def __init__(self, factory: EnvFactory, config: ServerConfig) -> None:
+        if isinstance(factory, MCPEnvironment):
+            raise TypeError(
+                f"an instance of {type(factory).__name__} was given; give the class or a factory, "
+                "because every session gets an instance of its own"
+            )
+        if not callable(factory):
+            raise TypeError(f"an environment class or a factory is needed, not a {type(factory).__name__}")
+        self._factory = factory
+        self._config = config
+        self._shared: Any = UNSET
+        self.environment_class = _class_of(factory)
+        self.prototype: Prototype | None = None
+        self.recorder: Recorder | None = None
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether there is no prototype: tools depend on the instance."""
+        return self.prototype is None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Hold the class's `lifespan`, and make the prototype.
+
+        Raises:
+            StartupError: one of them failed.
+        """
+        if self.environment_class is None:
+            await self._learn_class()
+        assert self.environment_class is not None
+        await self._read_tasks()
+        try:
+            lifespan = lifespan_of(self.environment_class)
+            self._shared = await lifespan.__aenter__()
+        except Exception as error:
+            raise StartupError(f"the lifespan of {self.name} raised {type(error).__name__}: {error}") from error
+        failure: BaseException | None = None
+        try:
+            if not self.environment_class.DYNAMIC_TOOLS:
+                self.prototype = await self._make_prototype()
+            yield
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            try:
+                if failure is None:
+                    await lifespan.__aexit__(None, None, None)
+                else:
+                    await lifespan.__aexit__(type(failure), failure, failure.__traceback__)
+            except Exception as error:
+                if error is not failure:
+                    logger.exception("leaving the lifespan of %s failed", self.name)
+
+    def make(self, *, orchestrated: bool, on_stuck: Callable[[], Callable[[], None]]) -> Making:
+        """Begin a new instance, with its sync code at home in worker threads.
+
+        Args:
+            orchestrated: whether somebody will reset and step it; if not, it is reset once, now.
+            on_stuck: called when the constructor passes its deadline and still runs; what it returns is called when
+                what came of it has been closed.
+        """
+        return Making(self._make(orchestrated), self._config.step_timeout_s, on_stuck)
+
+    @property
+    def tasks(self) -> TaskSet | None:
+        """What there is to do: nothing where nobody owns episodes."""
+        cls = self.environment_class
+        return cls.tasks if cls is not None and self._config.mode is Mode.SIMULATION else None
+
+    @property
+    def name(self) -> str:
+        """The environment's name for clients."""
+        cls = self.environment_class
+        return cls.exposed_name() if cls is not None else getattr(self._factory, "__name__", "environment")
+
+    @property
+    def version(self) -> str | None:
+        """The environment's version."""
+        return self.environment_class.VERSION if self.environment_class is not None else None
+
+    @property
+    def description(self) -> str:
+        """The environment's docstring."""
+        # Not `inspect.getdoc`: a class without a docstring would be described as MCPEnvironment is.
+        return inspect.cleandoc(self.environment_class.__doc__ or "") if self.environment_class is not None else ""
+
+    @property
+    def instructions(self) -> str | None:
+        """What agents are told: the docstring's first line. The rest may say what earns reward."""
+        return self.environment_class.instructions() if self.environment_class is not None else None
+
+    @property
+    def actions(self) -> ActionTypes:
+        """The actions that the environment takes."""
+        return ActionTypes(self.environment_class.action_types if self.environment_class is not None else ())
+
+    async def _make(self, orchestrated: bool) -> Execution:
+        assert self.environment_class is not None
+        runner: Runner = OwnThread() if self.environment_class.THREAD_AFFINE else THREADS
+        try:
+            try:
+                env = await self._construct(runner)
+            except BaseException as error:
+                if is_no_failure(error, inline=False):
+                    raise
+                raise factory_failure(self.name, error) from error
+            execution = env._execution
+            execution.mode = self._config.mode
+            execution.user_code.runner = runner
+            execution.user_code.deadline_s = self._config.step_timeout_s
+            execution.max_calls = self._config.max_calls_in_flight
+            execution.episode.orchestrated = orchestrated
+            if self.recorder is not None:
+                execution.sink = self.recorder.sink_for(self.name, self.version, self._tools_of(execution))
+            if not orchestrated:
+                await execution.reset()
+        except BaseException:
+            runner.close()
+            raise
+        return execution
+
+    async def _read_tasks(self) -> None:
+        """Find out now whether the tasks can be read, in a thread."""
+        if self.tasks is None:
+            return
+        try:
+            await THREADS.run(self.tasks.sizes)
+        except InvalidTasks as error:
+            raise StartupError(f"the tasks of {self.name} cannot be read: {error}") from error
+        except Exception as error:  # a generator is its author's code
+            raise StartupError(f"the tasks of {self.name} raised {type(error).__name__}: {error}") from error
+
+    def _tools_of(self, execution: Execution) -> Tools:
+        if execution.handed_in is None:
+            return OwnTools(execution.tools, execution.mode)
+        # To list what was handed in takes a turn on the event loop; that of the prototype is the same.
+        listed = None if self.prototype is None else self.prototype.tools
+        return lambda: listed
+
+    async def _construct(self, runner: Runner) -> MCPEnvironment:
+        token = being_made.set(self._shared)
+        try:
+            env = await runner.run(self._factory)
+        finally:
+            being_made.reset(token)
+        if not isinstance(env, MCPEnvironment):
+            raise FactoryError(f"the factory gave a {type(env).__name__}, not an MCPEnvironment")
+        return env
+
+    async def _learn_class(self) -> None:
+        """A plain factory says only by its product which class it makes."""
+        runner = OwnThread()
+        env = await self._first(runner)
+        self.environment_class = type(env)
+        env._execution.user_code.runner = runner
+        try:
+            await env.close_async()
+        finally:
+            runner.close()
+
+    async def _make_prototype(self) -> Prototype:
+        runner = OwnThread()
+        env = await self._first(runner)
+        execution = env._execution
+        execution.user_code.runner = runner
+        try:
+            listings: dict[Mode, Listing] = {}
+            for mode in Mode:
+                execution.mode = mode
+                listings[mode] = await execution.listing()
+            if execution.handed_in is not None:
+                await _refuse_reserved(execution.handed_in)
+            return Prototype(listings, self._config.mode, execution.handed_in)
+        except McpenvError as error:
+            raise StartupError(f"{self.name}: {error}") from error
+        finally:
+            try:
+                await execution.close()
+            finally:
+                runner.close()
+
+    async def _first(self, runner: Runner) -> MCPEnvironment:
+        try:
+            return await self._construct(runner)
+        except FactoryError as error:
+            runner.close()
+            raise StartupError(f"{self.name} could not be made: {error.message}") from error
+        except BaseException as error:
+            runner.close()
+            if is_no_failure(error, inline=False):
+                raise
+            raise StartupError(f"{self.name} could not be made: {type(error).__name__}: {error}") from error
+
+
+class Making:
+    """An instance that is being made. A constructor cannot be stopped: who asked may go away, and it goes on."""
+
+    __slots__ = ("_limit_s", "_on_stuck", "_task", "_until")
+
+    def __init__(
+        self, work: Coroutine[Any, Any, Execution], limit_s: float, on_stuck: Callable[[], Callable[[], None]]
+    ) -> None:
+        self._task = asyncio.ensure_future(work)
+        self._limit_s = limit_s
+        self._until = time.monotonic() + limit_s
+        self._on_stuck = on_stuck
+
+    async def result(self) -> Execution:
+        """The instance. Cancelling stops nothing; whoever was cancelled sees to what comes of it by asking again.
+
+        Raises:
+            FactoryError: the constructor raised or took longer than a step may.
+            ExecutionError: the first reset raised.
+        """
+        if not (await asyncio.wait({self._task}, timeout=self._until - time.monotonic()))[0]:
+            gone = self._on_stuck()
+            self._task.add_done_callback(lambda task: _close_late(task, gone))
+            raise FactoryError(f"the environment could not be made within {self._limit_s:g} s")
+        return self._task.result()
+
+
+class Prototype:
+    """What an environment's instances have in common, learnt from one that was made and closed at start.
+
+    Attributes:
+        tools: those of the server's mode.
+        tools_by_mode: those of each mode.
+        handed_in: the FastMCP server that the author hands in, for resources and prompts.
+    """
+
+    def __init__(self, listings: Mapping[Mode, Listing], mode: Mode, handed_in: HandedIn | None) -> None:
+        self._listing = listings[mode]
+        self.tools = self._listing.tools
+        self.tools_by_mode = {each: listing.tools for each, listing in listings.items()}
+        self.handed_in = handed_in
+
+    async def listing(self) -> Listing:
+        """What the server's mode sees."""
+        return self._listing
+
+
+def _class_of(factory: Any) -> type[MCPEnvironment] | None:
+    """The class that a factory makes, if it says so: a class, a partial of one, or an annotated function."""
+    while hasattr(factory, "func") and not isinstance(factory, type):
+        factory = factory.func
+    if isinstance(factory, type):
+        if not issubclass(factory, MCPEnvironment):
+            raise TypeError(f"{factory.__name__} is not a subclass of MCPEnvironment")
+        return factory
+    return None
+
+
+async def _refuse_reserved(handed_in: HandedIn) -> None:
+    taken = sorted({tool.name for tool in await handed_in.server.list_tools()} & RESERVED_NAMES)
+    if taken:
+        raise StartupError(f"tool names reserved for the orchestrator: {', '.join(taken)}")
+
+
+def _close_late(making: asyncio.Task[Execution], gone: Callable[[], None]) -> None:
+    if making.cancelled():
+        return
+    if making.exception() is not None:
+        logger.warning("an environment that nobody waited for any more could not be made")
+        gone()
+        return
+    closing = asyncio.ensure_future(close_instance(making.result()))
+    closing.add_done_callback(lambda task: gone())
+
+
+async def close_instance(execution: Execution, reason: str = "closed") -> None:
+    """Close an instance for good; what its author's code raises is logged.
+
+    Args:
+        reason: for the record of an episode that has not come to its end.
+    """
+    try:
+        await execution.close(reason)
+    except McpenvError as error:
+        logger.error("closing an environment failed: %s", error)
+    finally:
+        # A thread of its own ends after what is queued, also when its code cannot be stopped now.
+        execution.user_code.runner.close()

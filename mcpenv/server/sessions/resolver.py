@@ -1,0 +1,138 @@
+"""Binding: which session does an MCP request belong to? DESIGN section 4 has the order; the first match wins."""
+
+from __future__ import annotations
+
+from fastmcp.server.dependencies import fastmcp_request_ctx, get_access_token
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from mcpenv.execution.mcp_server import Lister, Target
+from mcpenv.server.config import ServerConfig
+from mcpenv_client.errors import EpisodeDone, Unauthorized
+
+from .factory import EnvironmentSource
+from .handles import Handle
+from .membership import Membership
+from .pool import SessionPool
+from .session import Origin, Session
+
+SERVICE = "service"
+"""The session of all anonymous stateless clients."""
+
+
+ANYBODY = "anybody"
+"""In whose name requests are counted that have neither a token nor a handle."""
+
+HANDLE = "mcpenv.handle"
+"""Where the endpoint keeps the request's `Handle` in the ASGI scope."""
+
+
+class RequestSessions:
+    """Finds the session of the MCP request that is being served; the `Finder` of the server's agent plane."""
+
+    def __init__(
+        self, pool: SessionPool, source: EnvironmentSource, config: ServerConfig, membership: Membership
+    ) -> None:
+        self._pool = pool
+        self._source = source
+        self._require_handle = config.require_handle
+        self._per_connection = config.session_scope == "connection"
+        self._limited = config.max_requests_per_s is not None
+        self._membership = membership
+
+    async def to_list(self) -> Lister:
+        """The session's own instance if it exists, else the prototype, else a new session.
+
+        Raises:
+            CapacityReached, FactoryError: no session can be made.
+            Unauthorized: a handle is needed.
+            RateLimited: the agent asks too often.
+        """
+        handle = await self._admit()
+        if handle is not None:
+            return handle.execution or self._source.prototype or handle
+        self._refuse_without_handle()
+        session = self._pool.find(self._key()[0])
+        if session is not None:
+            return session.execution
+        if self._source.prototype is not None:
+            return self._source.prototype
+        return (await self._session()).execution
+
+    async def to_call(self) -> Target:
+        """The session's instance, made at its first call; for a handle, the instance of its episode.
+
+        Raises:
+            EpisodeDone: the handle's episode is past.
+            CapacityReached, FactoryError: no session can be made.
+            Unauthorized: a handle is needed.
+            RateLimited: the agent asks too often.
+        """
+        handle = await self._admit()
+        if handle is not None:
+            execution = handle.current
+            if execution is None:
+                raise EpisodeDone("The episode is over.")
+            handle.used = True
+            return Target(execution, handle.episode_id, principal_of_request())
+        self._refuse_without_handle()
+        return Target((await self._session()).execution, None, principal_of_request())
+
+    async def _session(self) -> Session:
+        key, origin = self._key()
+        return await self._pool.get_or_open(key, origin)
+
+    async def _admit(self) -> Handle | None:
+        """The handle by which the request came, unless its agent asks too often."""
+        handle = self._handle()
+        if self._limited:
+            agent = principal_of_request() or (ANYBODY if handle is None else f"handle:{handle.value}")
+            await self._membership.spend(agent)
+        return handle
+
+    def _handle(self) -> Handle | None:
+        context = fastmcp_request_ctx.get()
+        if context is None or context.request is None:
+            return None
+        handle: Handle | None = context.request.scope.get(HANDLE)
+        return handle
+
+    def _refuse_without_handle(self) -> None:
+        if self._require_handle:
+            raise Unauthorized(
+                "this server serves agents only on an episode's own address (info.mcp_url of a reset); ask whoever "
+                "runs the episode for it"
+            )
+
+    def _key(self) -> tuple[str, Origin]:
+        context = fastmcp_request_ctx.get()
+        principal = principal_of_request()
+        if principal is not None and not self._per_connection:
+            return f"principal:{principal}", Origin.PRINCIPAL
+        if context is not None and context.request is not None:
+            # Stateless requests may carry a stray header; only the transport of the handshake era has checked it.
+            handshake = context.protocol_version not in MODERN_PROTOCOL_VERSIONS
+            connection = context.request.headers.get("mcp-session-id") if handshake else None
+            if connection is not None:
+                return connection_key(connection), Origin.CONNECTION
+        if principal is not None:
+            return f"principal:{principal}", Origin.PRINCIPAL
+        return SERVICE, Origin.SERVICE
+
+
+def principal_of_request() -> str | None:
+    """Who is authenticated by the request's bearer token."""
+    token = get_access_token()
+    return None if token is None else (token.subject or token.client_id)
+
+
+_CONNECTION = "mcp:"
+
+
+def connection_key(mcp_session_id: str) -> str:
+    """The id of the session that a handshake MCP connection has."""
+    return _CONNECTION + mcp_session_id
+
+
+def connection_of(session_id: str) -> str:
+    """The connection whose session has that id."""
+    return session_id.removeprefix(_CONNECTION)

@@ -1,0 +1,210 @@
+"""The HTTP server beneath an app: uvicorn's settings, its listening sockets, its event loop, and its shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from mcpenv.errors import ConfigurationError
+
+from .app import EnvServer
+from .config import ServerConfig
+from .http.file_limits import allow_many
+from .http.http_protocol import HTTPProtocol
+from .http.websocket_protocol import WebSocketProtocol
+
+logger = logging.getLogger("mcpenv")
+
+FRAME_HEADROOM = 4
+"""Frames up to this many times the limit are answered with an error; larger ones close their connection."""
+
+KEEP_ALIVE_S = 75
+"""Seconds that an HTTP connection may be idle. Longer than clients keep theirs: a client that sends while the server
+closes cannot know whether the request was read, and must not send a tool call twice."""
+
+
+def settings_of(app: ASGIApp, config: ServerConfig) -> uvicorn.Config:
+    """Return uvicorn's settings."""
+    return uvicorn.Config(
+        app,
+        lifespan="off",
+        http=HTTPProtocol,
+        log_config=None,
+        access_log=False,
+        ws=WebSocketProtocol,
+        ws_max_size=config.max_message_bytes * FRAME_HEADROOM,
+        ws_ping_interval=config.ping_interval_s,
+        ws_ping_timeout=config.ping_interval_s,
+        ws_per_message_deflate=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=int(config.shutdown_timeout_s) + 1,
+        server_header=False,
+        # `trusted_proxies` says whose X-Forwarded-* headers are believed.
+        proxy_headers=False,
+    )
+
+
+class HTTPServer(uvicorn.Server):
+    """uvicorn's server without its handling of signals: it closes WebSockets in the middle of a step."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._on_answering: Callable[[], None] = lambda: None
+
+    async def serve_at(self, door: socket.socket | None, on_answering: Callable[[], None]) -> None:
+        """Serve until `should_exit` is set.
+
+        Args:
+            door: a listening socket; None: connections are accepted elsewhere, and `take` is called for each.
+        """
+        self._on_answering = on_answering
+        await self.serve(sockets=[] if door is None else [door])
+
+    async def take(self, connection: socket.socket) -> None:
+        """Serve a connection that was accepted elsewhere."""
+        await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
+
+    def _protocol(self) -> asyncio.Protocol:
+        protocol: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        return protocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections, then call `on_answering`."""
+        await super().startup(sockets)
+        self._on_answering()
+
+    def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
+        """Leave signals to `Ending`, which handles them for all servers of the process."""
+        return contextlib.nullcontext()
+
+
+class Ending:
+    """The shutdown of all servers: at a signal they refuse new sessions, finish steps, then close connections.
+
+    Args:
+        served: closes its sessions; its ``shutdown_timeout_s`` is how long their steps may take.
+        also: awaited as well, before connections close.
+    """
+
+    def __init__(
+        self, served: EnvServer, servers: Sequence[uvicorn.Server], also: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        self._served = served
+        self._also = also
+        self._shutdown_timeout_s = served.config.shutdown_timeout_s
+        self._servers = servers
+        self._loop = asyncio.get_running_loop()
+        self._draining: asyncio.Task[None] | None = None
+
+    def stop(self) -> None:
+        """Do what a signal does; callable from any thread."""
+        self._loop.call_soon_threadsafe(self.signalled)
+
+    @contextlib.contextmanager
+    def at_signals(self) -> Iterator[None]:
+        """Drain at the first signal, end at once at the second; the process then exits by itself."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # only the main thread gets signals
+            return
+        caught = (signal.SIGINT, signal.SIGTERM)
+        try:
+            for number in caught:
+                self._loop.add_signal_handler(number, self.signalled)
+        except NotImplementedError:  # Windows
+            usual = [signal.signal(number, lambda *_: self.stop()) for number in caught]
+            try:
+                yield
+            finally:
+                for number, handler in zip(caught, usual, strict=True):
+                    signal.signal(number, handler)
+            return
+        try:
+            yield
+        finally:
+            for number in caught:
+                self._loop.remove_signal_handler(number)
+
+    def signalled(self) -> None:
+        """Drain, or at the second call exit at once. Called on the loop."""
+        if self._draining is not None:
+            for server in self._servers:
+                server.force_exit = server.should_exit = True
+            return
+        self._draining = asyncio.create_task(self._drain())
+
+    async def _drain(self) -> None:
+        try:
+            async with asyncio.timeout(self._shutdown_timeout_s):
+                await self._served.pool.drain()
+                self._served.stop_streams()
+                if self._also is not None:
+                    await self._also()
+        except TimeoutError:
+            logger.warning("steps did not finish within %g s", self._shutdown_timeout_s)
+        self._served.stop_streams()
+        for server in self._servers:
+            server.should_exit = True
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket.
+
+    Raises:
+        ConfigurationError: it cannot.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # The protocol is named so that asyncio sets TCP_NODELAY on what it accepts; without it small replies wait 40 ms.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+        listening.listen(2048)
+    except (OSError, OverflowError) as error:
+        listening.close()
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigurationError(f"cannot listen on {host}:{port}: {reason}") from error
+    listening.setblocking(False)
+    return listening
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return uvloop's factory of event loops; None for asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:  # not on Windows
+        return None
+    factory: Any = uvloop.new_event_loop
+    return factory  # type: ignore[no-any-return]
+
+
+async def serve_doors(
+    served: EnvServer, doors: Sequence[tuple[HTTPServer, socket.socket | None]], on_started: Callable[[], None]
+) -> None:
+    """Serve at all doors until all have ended.
+
+    Args:
+        doors: each an application's server, and where it listens.
+        on_started: called once, when all answer.
+    """
+    allow_many(served.pool.slots.limit)
+
+    def answering() -> None:
+        if all(server.started for server, _ in doors):
+            on_started()
+
+    tasks = [asyncio.ensure_future(server.serve_at(door, answering)) for server, door in doors]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)

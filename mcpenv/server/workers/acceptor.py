@@ -1,0 +1,186 @@
+"""Entrances: the hub accepts connections, peeks at the first request and passes the connection to a worker.
+
+A connection goes to the worker to which its first request belongs, so that clients of one worker are not affected by
+the end of another. Peeked bytes stay in the socket, and the worker reads them again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable
+
+from .routing import Belonging, belonging_of
+
+logger = logging.getLogger("mcpenv")
+
+MAX_LOOK = 16 * 1024
+"""Maximum bytes of a connection to peek at. If they do not decide the routing, a worker does."""
+
+MAX_ACCEPTED = 64
+"""Maximum connections to accept in one run of the event loop's callback."""
+
+
+class Passage:
+    """The Unix socket over which connections are sent to one worker as open file descriptors.
+
+    Args:
+        path: the Unix socket on which the worker listens.
+        give_back: called with each connection that could not be sent because the worker disconnected: its door, the
+            connection, and the worker that it belongs to.
+
+    Attributes:
+        broken: True once the worker has disconnected.
+
+    Raises:
+        OSError: the worker does not listen.
+    """
+
+    def __init__(self, path: str, give_back: Callable[[int, socket.socket, Belonging], None]) -> None:
+        self.broken = False
+        self._give_back = give_back
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.connect(path)
+        except OSError:
+            self._socket.close()
+            raise
+        self._socket.setblocking(False)
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[tuple[int, socket.socket, Belonging]] = deque()
+
+    def send(self, door: int, connection: socket.socket, belongs: Belonging) -> None:
+        """Send a connection to the worker, queued if the socket is full, and close it here.
+
+        If the worker has disconnected, the connection is passed to ``give_back`` instead.
+
+        Args:
+            door: the number of the listening socket that accepted it.
+        """
+        self._waiting.append((door, connection, belongs))
+        if len(self._waiting) == 1:
+            self._send()
+
+    def close(self) -> None:
+        """Close the socket after the worker has disconnected; give back queued connections."""
+        self._loop.remove_writer(self._socket.fileno())
+        self._socket.close()
+        self._break()
+
+    def _break(self) -> None:
+        self.broken = True
+        waiting, self._waiting = self._waiting, deque()
+        for each in waiting:
+            self._give_back(*each)
+
+    def _send(self) -> None:
+        self._loop.remove_writer(self._socket.fileno())
+        while self._waiting:
+            door, connection, _ = self._waiting[0]
+            try:
+                socket.send_fds(self._socket, [bytes([door])], [connection.fileno()])
+            except BlockingIOError:
+                self._loop.add_writer(self._socket.fileno(), self._send)
+                return
+            except OSError:  # the worker has disconnected; its channel reports that later
+                self._break()
+                return
+            self._waiting.popleft()
+            connection.close()
+
+
+class Entrance:
+    """The acceptor of one door: a listening socket of the server.
+
+    Args:
+        number: the door's number.
+        listening: the listening socket.
+        pass_on: called with the door's number, each connection, and the worker that its first request belongs to.
+    """
+
+    def __init__(
+        self, number: int, listening: socket.socket, pass_on: Callable[[int, socket.socket, Belonging], None]
+    ) -> None:
+        self._number = number
+        self._listening = listening
+        self._pass_on = pass_on
+        self._silent: dict[int, socket.socket] = {}
+        self._loop = asyncio.get_running_loop()
+        self._open = False
+
+    def open(self) -> None:
+        """Start accepting connections."""
+        if not self._open:
+            self._open = True
+            self._loop.add_reader(self._listening.fileno(), self._accept)
+
+    def shut(self) -> None:
+        """Stop accepting connections; new ones wait in the socket's backlog."""
+        if self._open:
+            self._open = False
+            self._loop.remove_reader(self._listening.fileno())
+
+    def close(self) -> None:
+        """Stop accepting connections, and close those that have sent nothing yet."""
+        self.shut()
+        for number, connection in self._silent.items():
+            self._loop.remove_reader(number)
+            connection.close()
+        self._silent.clear()
+
+    def _accept(self) -> None:
+        for _ in range(MAX_ACCEPTED):
+            try:
+                connection, _ = self._listening.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError:  # for example, too many open files
+                logger.exception("a connection could not be accepted")
+                self.shut()
+                self._loop.call_later(1.0, self.open)
+                return
+            connection.setblocking(False)
+            # Without TCP_NODELAY, small replies wait 40 ms for the client's acknowledgement.
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            number = connection.fileno()
+            self._silent[number] = connection
+            self._loop.add_reader(number, self._heard, number)
+
+    def _heard(self, number: int) -> None:
+        """Pass on a connection that has sent its first bytes; close one that has disconnected."""
+        connection = self._silent[number]
+        try:
+            head = connection.recv(MAX_LOOK, socket.MSG_PEEK)
+        except BlockingIOError:
+            return
+        except OSError:
+            head = b""
+        self._loop.remove_reader(number)
+        del self._silent[number]
+        if head:
+            self._pass_on(self._number, connection, belonging_of(head))
+        else:
+            connection.close()
+
+
+def receive_connection(passage: socket.socket) -> tuple[int, socket.socket] | None:
+    """Return the next connection from the hub, with the door's number; None if none is ready.
+
+    Raises:
+        EOFError: the hub has disconnected.
+    """
+    files: list[int] = []
+    while not files:
+        try:
+            data, files, _, _ = socket.recv_fds(passage, 1, 1)
+        except BlockingIOError:
+            return None
+        if not data:
+            raise EOFError
+        if not files:
+            logger.error("a connection is lost: this process has too many open files")
+    connection = socket.socket(fileno=files[0])
+    connection.setblocking(False)
+    return data[0], connection

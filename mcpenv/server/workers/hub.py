@@ -1,0 +1,417 @@
+"""The hub: the state of the whole server. It counts slots, tracks chosen session ids and routes connections."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import socket
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mcpenv.errors import StartupError
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.sessions.capacity import RETRY_AFTER_S, Slots
+from mcpenv.server.sessions.rate_limit import Rate
+from mcpenv_client.errors import CapacityReached, SessionLost
+
+from . import worker_id
+from .acceptor import Entrance, Passage
+from .routing import Belonging, Kind
+from .rpc import Channel
+
+logger = logging.getLogger("mcpenv")
+
+HUB = "hub.sock"
+"""The name of the hub's socket in the server's folder."""
+
+EXPECTED_S = 5.0
+"""Seconds for which a connection that opens a session counts as load before the session takes a slot."""
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """The hub's record of a worker.
+
+    Attributes:
+        number: its place among the workers, from 0.
+        passage: the socket for connections to it; None before it is ready.
+        ready: True once it serves.
+        leaving: True once it is shutting down.
+        slots: number of slots that it has.
+        asking: number of slots that it waits for.
+        quarantined: number of instances whose code cannot be stopped.
+        expected: the expiry (monotonic seconds) of each expected session that has no slot yet.
+        given: number of connections and sessions routed to it so far.
+    """
+
+    number: int
+    tag: str
+    channel: Channel
+    passage: Passage | None = None
+    ready: bool = False
+    leaving: bool = False
+    slots: int = 0
+    asking: int = 0
+    quarantined: int = 0
+    expected: deque[float] = field(default_factory=deque)
+    given: int = 0
+
+    @property
+    def load(self) -> tuple[int, int, int]:
+        """The worker's load; the worker with the smallest gets the next session."""
+        now = time.monotonic()
+        while self.expected and self.expected[0] <= now:
+            self.expected.popleft()
+        return self.slots + self.asking + len(self.expected), self.given, self.number
+
+
+@dataclass(slots=True)
+class _Holding:
+    """The worker of an id that a client chose, and its number of claims, by sockets and by the session."""
+
+    worker: Worker
+    times: int = 0
+
+
+class Hub:
+    """The hub of one server.
+
+    Args:
+        folder: a folder for the server's sockets, private to its user.
+        doors: the listening sockets.
+        count: number of workers of the server.
+        anonymous: True if agents need no token, so that the hub itself can route stateless MCP requests.
+
+    Attributes:
+        failure: why a worker could not start; None if none failed.
+        started: set when all workers serve, or one could not start.
+    """
+
+    def __init__(
+        self, folder: Path, doors: Sequence[socket.socket], config: ServerConfig, count: int, *, anonymous: bool
+    ) -> None:
+        self._folder = folder
+        self._doors = doors
+        self._count = count
+        self._anonymous = anonymous
+        self._workers: list[Worker] = []
+        self._serving: set[asyncio.Task[None]] = set()
+        self._lives = [itertools.count(1) for _ in range(count)]
+        self._chosen: dict[str, _Holding] = {}
+        self._limit = 0
+        self._slots = Slots(
+            lambda: self._limit, queue_timeout_s=config.queue_timeout_s, max_quarantined=config.max_quarantined
+        )
+        self._rate = None if config.max_requests_per_s is None else Rate(config.max_requests_per_s)
+        self._entrances: list[Entrance] = []
+        self.failure: str | None = None
+        self.started = asyncio.Event()
+        self.ended = asyncio.Event()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Serve workers while the block runs."""
+        server = await asyncio.start_unix_server(self._met, self._folder / HUB)
+        self._entrances = [Entrance(number, door, self._pass_on) for number, door in enumerate(self._doors)]
+        try:
+            yield
+        finally:
+            for entrance in self._entrances:
+                entrance.close()
+            server.close()
+            for task in self._serving:
+                task.cancel()
+            if self._serving:
+                await asyncio.wait(self._serving)
+
+    async def wait_started(self) -> None:
+        """Wait until all workers serve.
+
+        Raises:
+            StartupError: a worker could not start.
+        """
+        await self.started.wait()
+        if self.failure is not None:
+            raise StartupError(self.failure)
+
+    def end(self) -> None:
+        """Ask all workers to shut down gracefully; called a second time, immediately."""
+        for worker in self._workers:
+            worker.channel.tell("end")
+
+    # -- workers
+
+    def _met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(self._serve(reader, writer))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        number = min(set(range(self._count + len(self._workers))) - {worker.number for worker in self._workers})
+        if number >= self._count:
+            writer.close()  # all places are taken
+            return
+        handlers: dict[str, Callable[..., Any]] = {}
+        worker = Worker(number, worker_id.tag_of(number, next(self._lives[number])), Channel(reader, writer, handlers))
+        handlers.update(_Desk(self, worker).handlers)
+        self._workers.append(worker)
+        try:
+            await worker.channel.serve()
+        finally:
+            self._gone(worker)
+
+    def became_ready(self, worker: Worker, limit: int) -> None:
+        """Handle a worker that has started to serve."""
+        worker.passage = Passage(str(self._folder / f"{worker.tag}.connections"), self._pass_on)
+        worker.ready = True
+        self._limit = limit
+        self._tell_tags()
+        worker.channel.tell("slots", self._slots.taken, self._slots.quarantined)
+        if self.failure is None and sum(each.ready for each in self._workers) == self._count:
+            self.started.set()
+        if self.started.is_set() and self.failure is None:
+            for entrance in self._entrances:
+                entrance.open()
+
+    def failed(self, why: str) -> None:
+        """Handle a worker that could not start."""
+        if self.failure is not None:
+            return  # all workers fail for the same reason
+        if not self.started.is_set():
+            self.failure = why
+            self.started.set()
+        else:
+            logger.error("a worker could not be restarted: %s", why)
+
+    def left(self, worker: Worker) -> None:
+        """Handle a worker that is shutting down."""
+        worker.leaving = True
+        self._shut_if_alone()
+
+    def _gone(self, worker: Worker) -> None:
+        """Handle a worker that has disconnected: free its slots and chosen ids."""
+        self._workers.remove(worker)
+        if worker.passage is not None:
+            worker.passage.close()
+        if worker.ready and not worker.leaving:
+            logger.error(
+                "worker %d ended unexpectedly; its %d sessions are lost, and the worker is restarted",
+                worker.number,
+                worker.slots,
+            )
+        for session_id in [each for each, holding in self._chosen.items() if holding.worker is worker]:
+            del self._chosen[session_id]
+        for _ in range(worker.slots):
+            self._slots.free()
+        self._slots.count_quarantined(-worker.quarantined)
+        if worker.ready:
+            self._tell_tags()
+            self._tell_slots()
+            self._shut_if_alone()
+
+    def _shut_if_alone(self) -> None:
+        if not self._usable():
+            for entrance in self._entrances:
+                entrance.shut()
+
+    def _tell_tags(self) -> None:
+        tags = [worker.tag for worker in self._workers if worker.ready]
+        for worker in self._workers:
+            if worker.ready:
+                worker.channel.tell("tags", tags)
+
+    def _tell_slots(self) -> None:
+        for worker in self._workers:
+            if worker.ready:
+                worker.channel.tell("slots", self._slots.taken, self._slots.quarantined)
+
+    # -- connections and sessions
+
+    def _usable(self) -> list[Worker]:
+        return [worker for worker in self._reachable() if not worker.leaving]
+
+    def _reachable(self) -> list[Worker]:
+        return [worker for worker in self._workers if worker.passage is not None and not worker.passage.broken]
+
+    def _pass_on(self, door: int, connection: socket.socket, belongs: Belonging) -> None:
+        usable = self._usable() or self._reachable()
+        if not usable:
+            connection.close()
+            return
+        worker = self._owner(belongs, usable)
+        if worker is None:
+            worker = self.least_loaded(usable, expects=belongs.kind in (Kind.OPENS, Kind.CHOSEN))
+        assert worker.passage is not None
+        worker.passage.send(door, connection, belongs)
+
+    def _owner(self, belongs: Belonging, among: list[Worker]) -> Worker | None:
+        if belongs.kind is Kind.WORKER:
+            return next((worker for worker in among if worker.tag == belongs.value), None)
+        if belongs.kind is Kind.CHOSEN:
+            holding = self._chosen.get(belongs.value)
+            return None if holding is None or holding.worker not in among else holding.worker
+        if belongs.kind is Kind.SERVICE and self._anonymous:
+            return next((worker for worker in among if worker.number == 0), None)
+        return None
+
+    def least_loaded(self, among: list[Worker] | None = None, *, expects: bool) -> Worker:
+        """Return the least loaded worker, and count a connection or session for it.
+
+        Args:
+            expects: True if a session follows.
+
+        Raises:
+            CapacityReached: there is no worker.
+        """
+        among = self._usable() if among is None else among
+        if not among:
+            raise CapacityReached("this server has no worker at the moment", retry_after_s=RETRY_AFTER_S)
+        worker = min(among, key=lambda each: each.load)
+        worker.given += 1
+        if expects:
+            worker.expected.append(time.monotonic() + EXPECTED_S)
+        return worker
+
+    def claim(self, worker: Worker, session_id: str) -> Worker:
+        """Return the worker of an id that a client chose; assign a free id to the asking worker.
+
+        If it is the asking worker's, its claims are counted up. Release each claim with `let_go`.
+        """
+        holding = self._chosen.get(session_id)
+        if holding is None:
+            holding = self._chosen[session_id] = _Holding(worker)
+        if holding.worker is worker:
+            holding.times += 1
+        return holding.worker
+
+    def reserve(self, worker: Worker, session_id: str) -> bool:
+        """Assign a free id to the worker and return True; return False if the id is taken."""
+        if session_id in self._chosen:
+            return False
+        self._chosen[session_id] = _Holding(worker, 1)
+        return True
+
+    def let_go(self, worker: Worker, session_id: str) -> None:
+        """Release one claim of the worker on the id."""
+        holding = self._chosen.get(session_id)
+        if holding is not None and holding.worker is worker:
+            holding.times -= 1
+            if holding.times == 0:
+                del self._chosen[session_id]
+
+    async def sessions(self, asking: Worker) -> list[dict[str, Any]]:
+        """Return the descriptions of all other workers' sessions."""
+        return [each for sessions in await self._ask(asking, "sessions") for each in sessions]
+
+    async def recorded(self, asking: Worker) -> list[dict[str, int]]:
+        """Return the other workers' counts of recorded episodes."""
+        return [counts for counts in await self._ask(asking, "recorded") if counts is not None]
+
+    async def whose(self, asking: Worker, session_id: str) -> str | None:
+        """Return the tag of the other worker that has a session with this id; None if there is none."""
+        others = [worker for worker in self._workers if worker.ready and worker is not asking]
+        has = await self._ask(asking, "has", session_id)
+        return next((worker.tag for worker, it_has in zip(others, has, strict=True) if it_has), None)
+
+    async def _ask(self, asking: Worker, name: str, *arguments: Any) -> list[Any]:
+        """Return the answers of all other workers; an empty answer for those that disconnect meanwhile."""
+        others = [worker for worker in self._workers if worker.ready and worker is not asking]
+        return await asyncio.gather(*(_or_nothing(worker, name, arguments) for worker in others))
+
+    # -- slots
+
+    async def take(self, worker: Worker, orchestrated: bool) -> None:
+        """Acquire a slot for a worker.
+
+        Raises:
+            CapacityReached: no slot became free in time, or no slots are given.
+        """
+        if worker.expected:
+            worker.expected.popleft()
+        worker.asking += 1
+        try:
+            await self._slots.take(self._make_room, orchestrated)
+        finally:
+            worker.asking -= 1
+        if worker not in self._workers:
+            self._slots.free()
+            return
+        worker.slots += 1
+        self._tell_slots()
+
+    def free(self, worker: Worker) -> None:
+        """Release a slot of a worker."""
+        worker.slots -= 1
+        self._slots.free()
+        self._tell_slots()
+
+    def quarantine(self, worker: Worker, many: int) -> None:
+        """Add to a worker's count of quarantined instances; ``many`` may be negative."""
+        worker.quarantined += many
+        self._slots.count_quarantined(many)
+        self._tell_slots()
+
+    async def occupancy(self) -> tuple[int, int, int, int, bool]:
+        """Return the fields of `mcpenv.server.sessions.capacity.Occupancy`."""
+        slots = self._slots
+        return slots.taken, slots.limit, slots.waiting, slots.quarantined, slots.open
+
+    def spend(self, agent: str) -> None:
+        """Count a request of an agent.
+
+        Raises:
+            RateLimited: the agent exceeded its rate.
+        """
+        if self._rate is not None:
+            self._rate.spend(agent)
+
+    async def _make_room(self, orchestrated: bool) -> None:
+        """Evict the least recently used session that may be evicted, until a slot is free or none is left."""
+        while self._slots.full:
+            workers = [worker for worker in self._workers if worker.ready]
+            used = await asyncio.gather(*(_or_nothing(worker, "gives_way", (orchestrated,)) for worker in workers))
+            idle = [(when, worker) for when, worker in zip(used, workers, strict=True) if isinstance(when, float)]
+            if not idle:
+                return
+            await _or_nothing(min(idle, key=lambda each: each[0])[1], "give_way", (orchestrated,))
+
+
+class _Desk:
+    """The handlers that one worker may call on the hub."""
+
+    def __init__(self, hub: Hub, worker: Worker) -> None:
+        def of_worker(method: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda *arguments: method(worker, *arguments)
+
+        self.handlers: dict[str, Callable[..., Any]] = {
+            "hello": lambda: worker.tag,
+            "ready": of_worker(hub.became_ready),
+            "failed": hub.failed,
+            "left": of_worker(hub.left),
+            "claim": lambda session_id: hub.claim(worker, session_id).tag,
+            "reserve": of_worker(hub.reserve),
+            "hold": lambda session_id: hub.claim(worker, session_id) and None,
+            "let_go": of_worker(hub.let_go),
+            "place": lambda: hub.least_loaded(expects=True).tag,
+            "sessions": of_worker(hub.sessions),
+            "recorded": of_worker(hub.recorded),
+            "whose": of_worker(hub.whose),
+            "take": of_worker(hub.take),
+            "free": of_worker(hub.free),
+            "quarantined": of_worker(hub.quarantine),
+            "occupancy": hub.occupancy,
+            "spend": hub.spend,
+        }
+
+
+async def _or_nothing(worker: Worker, name: str, arguments: tuple[Any, ...]) -> Any:
+    try:
+        return await worker.channel.call(name, *arguments)
+    except SessionLost:
+        return [] if name == "sessions" else None

@@ -1,0 +1,62 @@
+"""The membership of one worker among several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.sessions.capacity import Slots
+
+from . import worker_id
+from .capacity import SharedSlots
+from .rpc import Channel
+
+
+class Member:
+    """The membership that asks the hub for everything that concerns the whole server."""
+
+    def __init__(self, channel: Channel, worker: str) -> None:
+        self._channel = channel
+        self._tag = worker
+        self.shared_slots: SharedSlots | None = None
+
+    def new_id(self) -> str:
+        """Return a new id with this worker's tag."""
+        return worker_id.new_id(self._tag)
+
+    def slots(self, limit: Callable[[], int], config: ServerConfig) -> Slots:
+        """Return the slots of the whole server."""
+        self.shared_slots = SharedSlots(self._channel, limit, config)
+        return self.shared_slots
+
+    async def spend(self, agent: str) -> None:
+        """Count a request of an agent.
+
+        Raises:
+            RateLimited: the agent exceeded its rate; this request is not counted.
+        """
+        await self._channel.call("spend", agent)
+
+    async def sessions(self, own: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the descriptions of all sessions of the server, oldest first."""
+        others: list[dict[str, Any]] = await self._channel.call("sessions")
+        return sorted([*own, *others], key=lambda session: float(session["created_at"]))
+
+    async def recorded(self, own: dict[str, int]) -> dict[str, int]:
+        """Return the counts of recorded episodes, summed over the running workers."""
+        others: list[dict[str, int]] = await self._channel.call("recorded")
+        return {name: sum(each[name] for each in (own, *others)) for name in own}
+
+    async def reserve(self, session_id: str) -> bool:
+        """Reserve a session id that a client chose; return False if it is taken."""
+        free: bool = await self._channel.call("reserve", session_id)
+        return free
+
+    def hold(self, session_id: str) -> None:
+        """Claim an id for a session of this worker, so that requests with it are routed here."""
+        self._channel.tell("hold", session_id)
+
+    def let_go(self, session_id: str) -> None:
+        """Release a claim of `reserve` or `hold`."""
+        self._channel.tell("let_go", session_id)

@@ -1,0 +1,225 @@
+"""The worker: one event loop with an environment's source, its sessions, and the connections from the hub."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastmcp.server.auth import AuthProvider
+
+from mcpenv.server.app import EnvServer, application
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.control.session_routes import info_of
+from mcpenv.server.sessions.factory import EnvFactory
+from mcpenv.server.uvicorn_server import Ending, HTTPServer, serve_doors, settings_of
+from mcpenv_client.errors import McpenvError
+
+from .acceptor import receive_connection
+from .forwarding import Forwarding, Peers
+from .hub import HUB
+from .membership import Member
+from .rpc import Channel
+from .tunnel import TunnelServer
+
+logger = logging.getLogger("mcpenv")
+
+
+@dataclass(frozen=True)
+class Job:
+    """The settings of a worker.
+
+    Attributes:
+        folder: the folder of the server's sockets, with the hub's.
+        count: number of workers of the server.
+        split: True if the control plane has its own listening socket.
+    """
+
+    folder: Path
+    count: int
+    config: ServerConfig
+    split: bool
+
+
+@dataclass(frozen=True)
+class Served:
+    """The environment that a worker loads and serves.
+
+    Attributes:
+        auth: the authentication of agents; None for none.
+    """
+
+    env_factory: EnvFactory
+    auth: AuthProvider | None = None
+    readme: str | None = None
+
+
+class Worker:
+    """The worker of a server that has several.
+
+    Args:
+        load: returns what to serve.
+    """
+
+    def __init__(self, job: Job, load: Callable[[], Served]) -> None:
+        self._job = job
+        self._load = load
+        self._ending: Ending | None = None
+        self._ended_early = False
+
+    async def run(self, on_started: Callable[[], None]) -> None:
+        """Serve until `end` is called, by this process or by the hub, or until the hub disconnects.
+
+        Raises:
+            StartupError: the environment does not start. The hub is notified first.
+        """
+        reader, writer = await asyncio.open_unix_connection(self._job.folder / HUB)
+        handlers: dict[str, Callable[..., Any]] = {"end": self.end}
+        channel = Channel(reader, writer, handlers)
+        hearing = asyncio.ensure_future(channel.serve())
+        try:
+            peers = Peers(self._job.folder, await channel.call("hello"), self._job.count)
+            try:
+                served = self._load()
+                member = Member(channel, peers.own)
+                server = EnvServer(
+                    served.env_factory,
+                    config=self._job.config,
+                    readme=served.readme,
+                    auth=served.auth,
+                    membership=member,
+                )
+                handlers.update(self._handlers(server, member, peers))
+                hearing.add_done_callback(lambda _: self.end())
+                await self._serve(server, served.auth, peers, channel, on_started)
+            except Exception as error:
+                channel.tell("failed", str(error) if isinstance(error, McpenvError) else repr(error))
+                await writer.drain()
+                raise
+        finally:
+            channel.close()
+            await asyncio.wait({hearing})
+
+    def end(self) -> None:
+        """Refuse new sessions, let running steps finish, and end; called a second time, end immediately."""
+        if self._ending is None:
+            self._ended_early = True
+        else:
+            self._ending.signalled()
+
+    async def _serve(
+        self,
+        server: EnvServer,
+        auth: AuthProvider | None,
+        peers: Peers,
+        channel: Channel,
+        on_started: Callable[[], None],
+    ) -> None:
+        async with server.running(), contextlib.AsyncExitStack() as stack:
+            doors = [
+                Forwarding(number, application(routes), peers, channel, self._job.config, auth)
+                for number, routes in enumerate(server.doors(split=self._job.split))
+            ]
+            tunnels = TunnelServer([door.local for door in doors])
+            await stack.enter_async_context(tunnels.running(self._job.folder / f"{peers.own}.sock"))
+            servers = [HTTPServer(settings_of(door, self._job.config)) for door in doors]
+            passage = self._job.folder / f"{peers.own}.connections"
+            receiving = await stack.enter_async_context(_receiving(passage, servers))
+
+            async def others() -> None:
+                channel.tell("left")
+                for door in doors:
+                    await door.idle()
+                await tunnels.idle()
+
+            self._ending = Ending(server, servers, others)
+
+            def started() -> None:
+                receiving()
+                channel.tell("ready", server.pool.slots.limit)
+                on_started()
+                if self._ended_early:
+                    self.end()
+
+            stack.callback(peers.close)
+            await serve_doors(server, [(each, None) for each in servers], started)
+
+    def _handlers(self, server: EnvServer, member: Member, peers: Peers) -> dict[str, Callable[..., Any]]:
+        pool = server.pool
+
+        def gives_way(orchestrated: bool) -> float | None:
+            session = pool.who_gives_way(orchestrated)
+            return None if session is None else session.last_used
+
+        async def give_way(orchestrated: bool) -> None:
+            session = pool.who_gives_way(orchestrated)
+            if session is not None:
+                await pool.close(session)
+
+        def learn(taken: int, quarantined: int) -> None:
+            assert member.shared_slots is not None
+            member.shared_slots.learn(taken, quarantined)
+
+        return {
+            "tags": peers.learn,
+            "slots": learn,
+            "sessions": lambda: [info_of(session) for session in pool.sessions()],
+            "recorded": lambda: server.description.recording(),
+            "has": lambda session_id: pool.peek(session_id) is not None,
+            "gives_way": gives_way,
+            "give_way": give_way,
+            "end": self.end,
+        }
+
+
+@asynccontextmanager
+async def _receiving(path: Path, servers: list[HTTPServer]) -> AsyncIterator[Callable[[], None]]:
+    """Listen for the hub's connections; yield the function that starts to accept them."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    passages: list[socket.socket] = []
+    loop = asyncio.get_running_loop()
+    taking: set[asyncio.Task[None]] = set()
+
+    def hear(passage: socket.socket) -> None:
+        while True:
+            try:
+                received = receive_connection(passage)
+            except (EOFError, OSError):
+                loop.remove_reader(passage.fileno())
+                return
+            if received is None:
+                return
+            door, connection = received
+            task = asyncio.ensure_future(servers[door].take(connection))
+            taking.add(task)
+            task.add_done_callback(taking.discard)
+
+    def meet() -> None:
+        try:
+            passage, _ = listening.accept()
+        except BlockingIOError:
+            return
+        passage.setblocking(False)
+        passages.append(passage)
+        loop.add_reader(passage.fileno(), hear, passage)
+
+    listening.bind(str(path))
+    listening.listen(1)
+    listening.setblocking(False)
+    try:
+        yield lambda: loop.add_reader(listening.fileno(), meet)
+    finally:
+        loop.remove_reader(listening.fileno())
+        listening.close()
+        for passage in passages:
+            loop.remove_reader(passage.fileno())
+            passage.close()
+
+
+__all__ = ["Job", "Served", "Worker"]

@@ -1,0 +1,144 @@
+"""Play one episode of a task with a player, and record observations and rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+from mcpenv.environment import MCPEnvironment
+from mcpenv.rewards.rubrics import score_of, worth_of
+from mcpenv.worlds import Tree, capture
+from mcpenv_client.errors import McpenvError
+from mcpenv_client.types.observations import CallToolObservation, Observation
+from mcpenv_client.types.tasks import Task
+from mcpenv_client.types.values import to_plain
+
+from .random_player import RandomPlayer
+
+Call = tuple[str, dict[str, Any]]
+Calls = Generator[Call, Observation, None]
+"""A generator of the calls of an episode. It is sent the observation of each call."""
+Player = Callable[[MCPEnvironment, Observation], Calls]
+"""A function that plays an episode of an environment, given the observation of its reset."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """The orchestrator's view of a reset, a call or the end.
+
+    Attributes:
+        label: its name, for a reader.
+        data: the observation and its reward, without fields of the framework that are new each time.
+    """
+
+    label: str
+    data: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Play:
+    """The record of one played episode.
+
+    Attributes:
+        score: the value that decides whether it is solved (`worth_of`); None if it was not scored.
+        earned: the sum of its rewards; None if it was not scored.
+        said: the verifier's reasons for a lower value, as sentences.
+        steps: the number of calls.
+        seen: all observations, in order.
+        world: the world after the reset, if the environment sets one.
+        failed: failed tool calls, as sentences.
+        error: the error of the environment's own code, which ended the play.
+    """
+
+    score: float | None = None
+    earned: float | None = None
+    said: list[str] = field(default_factory=list)
+    steps: int = 0
+    seen: list[Seen] = field(default_factory=list)
+    world: Tree | None = None
+    failed: list[str] = field(default_factory=list)
+    error: str | None = None
+
+
+def play(env: MCPEnvironment, task: Task, player: Player | None = None) -> Play:
+    """Play one episode of a task to its end, after a reset. Without a player, no call is made."""
+    played = Play()
+    try:
+        observation = env.reset(task=task)
+        played.seen.append(Seen("the reset", _plain(observation)))
+        if env.world is not None:
+            played.world = capture(env.world)
+        if player is not None:
+            observation = _make_calls(env, player(env, observation), played, observation)
+        if not observation.done:
+            played.seen.append(Seen("the end", _plain(env.end())))
+    except McpenvError as error:
+        played.error = said(error)
+        return played
+    trajectory = env.trajectory
+    assert trajectory is not None
+    played.score, played.earned = worth_of(trajectory), score_of(trajectory)
+    played.said = env._execution.said_of_end
+    return played
+
+
+def oracle(task: Task) -> Player:
+    """Return a player that makes the calls of a task's oracle."""
+
+    def calls(env: MCPEnvironment, observation: Observation) -> Calls:
+        for call in task.oracle or ():
+            yield call.tool_name, call.arguments
+
+    return calls
+
+
+def at_random(task: Task, seed: int, max_steps: int) -> Player:
+    """Return a player that calls tools at random, at most ``max_steps`` times."""
+
+    def calls(env: MCPEnvironment, observation: Observation) -> Calls:
+        player = RandomPlayer(seed)
+        player.read(task.prompt)
+        player.read(_plain(observation).get("metadata"))
+        for _ in range(max_steps):
+            call = player.call(env.list_tools())
+            if call is None:
+                return
+            observation = yield call
+            if isinstance(observation, CallToolObservation) and observation.result is not None:
+                player.read(observation.result.text)
+                player.read(to_plain(observation.result.structured_content))
+
+    return calls
+
+
+def said(error: BaseException) -> str:
+    """Return an error and its cause on one line."""
+    cause = error.__cause__
+    text = f"{error}" if cause is None or str(cause) in str(error) else f"{error}: {type(cause).__name__}: {cause}"
+    return " ".join(text.split())
+
+
+def _make_calls(env: MCPEnvironment, calls: Calls, played: Play, observation: Observation) -> Observation:
+    try:
+        call = next(calls)
+        while not observation.done:
+            name, arguments = call
+            observation = env.call_tool(name, arguments)
+            played.steps += 1
+            label = f"call {played.steps} ({name})"
+            played.seen.append(Seen(label, _plain(observation)))
+            if observation.error is not None:
+                played.failed.append(f"{label} failed: {' '.join(observation.error.message.split())}")
+            elif isinstance(observation, CallToolObservation) and observation.result and observation.result.is_error:
+                played.failed.append(f"{label} failed: {' '.join(observation.result.text.split())}")
+            call = calls.send(observation)
+    except StopIteration:  # there are no more calls
+        pass
+    return observation
+
+
+def _plain(observation: Observation) -> dict[str, Any]:
+    data: dict[str, Any] = to_plain(observation, "observation", exclude={"info"})
+    parts = observation.info.get("reward")
+    return data if parts is None else {**data, "reward parts": to_plain(parts)}

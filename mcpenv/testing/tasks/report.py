@@ -1,0 +1,68 @@
+"""Define the results of a validation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from mcpenv_client.types.tasks import Task
+
+
+@dataclass(slots=True)
+class TaskReport:
+    """The results for one task.
+
+    Attributes:
+        task: the task.
+        oracle: the score of its oracle; None if it has none, or it was not scored.
+        nothing: the score of doing nothing.
+        at_random: the score of each random play.
+        repeats: True if the same calls gave the same results twice; None if that could not be tried.
+        problems: one sentence for each problem; empty if there is none.
+    """
+
+    task: Task
+    oracle: float | None = None
+    nothing: float | None = None
+    at_random: list[float | None] = field(default_factory=list)
+    repeats: bool | None = None
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def has_oracle(self) -> bool:
+        """True if the task has an oracle. Without one, it is not known that the task can be solved."""
+        return self.task.oracle is not None
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the report as plain JSON data."""
+        return {
+            "id": self.task.id,
+            "split": self.task.split,
+            "reward_range": list(self.task.reward_range),
+            "has_oracle": self.has_oracle,
+            "oracle": self.oracle,
+            "nothing": self.nothing,
+            "random": self.at_random,
+            "repeats": self.repeats,
+            "problems": self.problems,
+        }
+
+
+@dataclass(slots=True)
+class Report:
+    """The results for all tasks."""
+
+    tasks: list[TaskReport] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """True if no task has a problem."""
+        return not any(task.problems for task in self.tasks)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the report as plain JSON data."""
+        return {
+            "ok": self.ok,
+            "tasks": [task.to_plain() for task in self.tasks],
+            "without_oracle": [task.task.id for task in self.tasks if not task.has_oracle],
+        }

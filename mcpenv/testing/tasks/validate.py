@@ -1,0 +1,196 @@
+"""Check that the oracle scores full, doing nothing the floor, random play less than full, and that two runs agree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+from mcpenv.environment import MCPEnvironment
+from mcpenv.rewards.verifiers import Changes
+from mcpenv_client.errors import McpenvError
+from mcpenv_client.types.tasks import Task
+
+from .play import Play, Player, at_random, oracle, play
+from .report import Report, TaskReport
+
+RANDOM_SEEDS = 3
+MAX_STEPS = 30
+
+
+def validate(
+    make: Callable[[], MCPEnvironment],
+    tasks: Iterable[Task],
+    *,
+    random_seeds: int = RANDOM_SEEDS,
+    max_steps: int = MAX_STEPS,
+    on_report: Callable[[TaskReport], None] | None = None,
+) -> Report:
+    """Try tasks and report their problems.
+
+    Args:
+        make: returns an instance of the environment. Two are used, so that repeated plays run after different episodes.
+        tasks: the tasks.
+        random_seeds: the number of random plays of each task.
+        max_steps: maximum calls of a random play.
+        on_report: called after each task.
+    """
+    report = Report()
+    with _Bench(make) as first, _Bench(make) as second:
+        for task in tasks:
+            of_task = _Trial(task, first, second, random_seeds, max_steps).report()
+            report.tasks.append(of_task)
+            if on_report is not None:
+                on_report(of_task)
+    return report
+
+
+class _Bench:
+    """An instance that is replaced after an error."""
+
+    def __init__(self, make: Callable[[], MCPEnvironment]) -> None:
+        self._make = make
+        self._env: MCPEnvironment | None = None
+
+    def __enter__(self) -> _Bench:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._env is not None:
+            self._env.close()
+
+    @property
+    def has_named_worlds(self) -> bool:
+        """True if the environment has several worlds, by name."""
+        return self._env is not None and isinstance(self._env.world, Mapping)
+
+    def play(self, task: Task, player: Player | None = None) -> Play:
+        if self._env is None:
+            self._env = self._make()
+        played = play(self._env, task, player)
+        if played.error is not None:
+            env, self._env = self._env, None
+            try:
+                env.close()
+            except McpenvError as error:
+                played.error += f"; and close failed: {error}"
+        return played
+
+
+class _Trial:
+    """The trials of one task."""
+
+    def __init__(self, task: Task, first: _Bench, second: _Bench, random_seeds: int, max_steps: int) -> None:
+        self._task = task
+        self._first = first
+        self._second = second
+        self._random_seeds = random_seeds
+        self._max_steps = max_steps if task.limits.max_steps is None else min(max_steps, task.limits.max_steps)
+        self._report = TaskReport(task)
+        self._floor, self._full = task.reward_range
+        self._earned_by_oracle: float | None = None
+
+    def report(self) -> TaskReport:
+        """Run all trials."""
+        solved = self._try_oracle() if self._report.has_oracle else None
+        idle = self._try_nothing()
+        if idle.error is not None and not idle.seen:
+            return self._report  # the reset failed, which is reported
+        first_random = self._try_random()
+        # Repeat on the other instance, which has run different episodes.
+        again: list[tuple[str, Play, Player | None]] = [("doing nothing", idle, None)]
+        if solved is not None:
+            again.append(("the oracle", solved, oracle(self._task)))
+        elif first_random is not None:
+            again.append(("random play", first_random, self._player(0)))
+        for what, played, player in again:
+            if played.error is None and self._report.repeats is not False:
+                self._report.repeats = self._agrees(what, played, self._second.play(self._task, player))
+        return self._report
+
+    def _try_oracle(self) -> Play:
+        played = self._first.play(self._task, oracle(self._task))
+        self._report.oracle = played.score
+        why = "".join(f"; {reason}" for reason in (*played.failed[:3], *played.said[:3]))
+        if played.error is not None:
+            self._problem(f"the oracle cannot be played: {played.error}{why}")
+        elif not _is(played.score, self._full):
+            self._problem(f"the oracle scores {_shown(played.score)} instead of {self._full:g}{why}")
+        else:
+            self._earned_by_oracle = played.earned
+        left = len(self._task.oracle or ()) - played.steps
+        if left and played.error is None:
+            self._problem(f"the episode ends before the last call of the oracle; calls left: {left}")
+        return played
+
+    def _try_nothing(self) -> Play:
+        played = self._first.play(self._task)
+        self._report.nothing = played.score
+        if played.error is not None:
+            self._problem(f"doing nothing fails: {played.error}")
+        elif _reaches(played.score, self._full):
+            self._problem(f"doing nothing scores {_shown(played.score)}, which is full")
+        elif not _is(played.score, self._floor):
+            self._problem(f"doing nothing scores {_shown(played.score)} instead of {self._floor:g}")
+        self._compare_earned("doing nothing", played)
+        return played
+
+    def _try_random(self) -> Play | None:
+        first: Play | None = None
+        for seed in range(self._random_seeds):
+            played = self._first.play(self._task, self._player(seed))
+            first = played if first is None else first
+            self._report.at_random.append(played.score)
+            if played.error is not None:
+                self._problem(f"random play (seed {seed}) fails: {played.error}")
+            elif _reaches(played.score, self._full):
+                self._problem(f"random play (seed {seed}) scores {_shown(played.score)} in {played.steps} step(s)")
+            self._compare_earned(f"random play (seed {seed})", played)
+        return first
+
+    def _compare_earned(self, what: str, played: Play) -> None:
+        """Report a return as high as the oracle's for an end of less value, which a trained agent would exploit."""
+        best = self._earned_by_oracle
+        if best is None or played.error is not None or _reaches(played.score, self._full):
+            return
+        if _reaches(played.earned, best):
+            self._problem(f"{what} returns {_shown(played.earned)}, not less than the oracle ({best:g})")
+
+    def _player(self, seed: int) -> Player:
+        return at_random(self._task, seed, self._max_steps)
+
+    def _agrees(self, what: str, one: Play, other: Play) -> bool:
+        """Return True if two plays of the same calls agree. Report their first difference."""
+        if other.error is not None:
+            self._problem(f"{what} works once, but fails the second time: {other.error}")
+            return False
+        ignore = (self._task.verifier or {}).get("ignore", ())
+        worlds = Changes(one.world, other.world, ignore, named=self._first.has_named_worlds)
+        difference = next(iter(worlds), None)
+        if difference is not None:
+            self._problem(f"two resets leave different worlds: {difference}")
+            return False
+        for seen, again in zip(one.seen, other.seen, strict=False):
+            difference = next(iter(Changes(seen.data, again.data)), None)
+            if difference is not None:
+                self._problem(f"two runs of {what} differ at {seen.label}: {difference}")
+                return False
+        if len(one.seen) != len(other.seen):
+            self._problem(f"of two runs of {what} one has {one.steps} step(s) and the other {other.steps}")
+            return False
+        return True
+
+    def _problem(self, text: str) -> None:
+        if text not in self._report.problems:
+            self._report.problems.append(text)
+
+
+def _is(score: float | None, wanted: float) -> bool:
+    return score is not None and math.isclose(score, wanted, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def _reaches(score: float | None, full: float) -> bool:
+    return score is not None and (score > full or _is(score, full))
+
+
+def _shown(score: float | None) -> str:
+    return "nothing (it is not scored)" if score is None else f"{score:g}"

@@ -1,0 +1,198 @@
+"""RecordedEpisode: one line of a record, and how it is written and read."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.metadata
+import json
+import math
+import platform
+import sys
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import CoreConfig, PydanticSerializationError, SchemaSerializer, from_json, to_json
+
+from mcpenv.errors import DamagedRecord
+from mcpenv_client.errors import NotSerializable
+from mcpenv_client.types.records import Trajectory
+from mcpenv_client.types.values import MAX_DEPTH, plain, to_plain
+
+FORMAT = 1
+"""The version of the line's shape. A reader refuses those that it does not know."""
+
+NOT_RECORDED = "not_recorded"
+"""In ``extra``: what had no JSON form, as a list of ``{"path", "why"}``."""
+
+OBSERVATIONS = "observations"
+"""In ``extra``: what the environment's own actions gave, by step, as text of a number."""
+
+RESCORED = "rescored"
+"""In ``extra``: the rubric that gave its rewards anew, and those before, as ``{"rubric", "before"}``."""
+
+Ending = Literal[
+    "terminated", "truncated", "reset", "closed", "disconnected", "idle", "restored", "shutdown", "unfinished"
+]
+"""How an episode ended. The first two are ends; "unfinished" is what nobody said more of."""
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """What an episode of this process runs on; to be read only."""
+    found = {name: importlib.metadata.version(name) for name in ("mcpenv", "fastmcp", "mcp")}
+    return {**found, "python": platform.python_version()}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedEnvironment:
+    """Which environment an episode was of."""
+
+    name: str
+    version: str | None = None
+
+
+@dataclass(slots=True)
+class RecordedEpisode:
+    """One episode as a record has it.
+
+    Attributes:
+        trajectory: what happened.
+        environment: in which environment.
+        versions: of mcpenv, fastmcp, mcp and Python.
+        tools: names the list of tools, see `ToolLists`; None if it is not known.
+        messages: the chat in which a model played it, in OpenAI's shape; None where there was none.
+        agent: who played it (``name``, ``version``, ``model``, ...); None if that is not known.
+        extra: more, for programs; keys of ours are `NOT_RECORDED`, `OBSERVATIONS` and `RESCORED`.
+        format: the shape of the line, `FORMAT`.
+    """
+
+    trajectory: Trajectory
+    environment: RecordedEnvironment
+    versions: dict[str, str] = field(default_factory=lambda: dict(versions()))
+    tools: str | None = None
+    messages: list[dict[str, Any]] | None = None
+    agent: dict[str, Any] | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+    format: int = FORMAT
+
+    @property
+    def id(self) -> str:
+        """The episode's id."""
+        return self.trajectory.episode_id
+
+    @property
+    def ending(self) -> str:
+        """How it ended, an `Ending`, or what else a program that gave it up called that."""
+        trajectory = self.trajectory
+        if trajectory.terminated:
+            return "terminated"
+        return "truncated" if trajectory.truncated else trajectory.reason or "unfinished"
+
+    def line(self) -> bytes:
+        """The episode as one line of JSON, with its end.
+
+        What has no JSON form (NaN, an object that a program in the same process gave as an option) is written as null,
+        and `NOT_RECORDED` says where: an episode is not lost for one odd value.
+        """
+        try:
+            text = _serializer().to_json(self, fallback=plain)
+        except (PydanticSerializationError, TypeError, ValueError, OverflowError, RecursionError):
+            return _what_can_be_written(self) + b"\n"
+        if b"NaN" in text or b"Infinity" in text:  # a number without a JSON form; or a text, of which nothing is lost
+            return _what_can_be_written(self) + b"\n"
+        return text + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes) -> RecordedEpisode:
+        """The episode of a line.
+
+        Raises:
+            DamagedRecord: it is no such line, or of a format that this version does not know.
+        """
+        try:
+            try:
+                episode: RecordedEpisode = _adapter().validate_json(line)
+            except ValidationError:
+                # Its JSON reader follows no more than 200 levels, of which a result may have as many itself.
+                episode = _adapter().validate_python(json.loads(line))
+        except (ValueError, RecursionError) as error:
+            if not isinstance(error, ValidationError):
+                raise DamagedRecord(f"it is no JSON: {error}") from error
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise DamagedRecord(f"{where}: {first['msg']}" if where else first["msg"]) from error
+        if episode.format != FORMAT:
+            raise DamagedRecord(f"it has format {episode.format}; this version of mcpenv reads {FORMAT}")
+        return episode
+
+
+@functools.cache
+def _adapter() -> TypeAdapter[RecordedEpisode]:
+    return TypeAdapter(RecordedEpisode)
+
+
+@functools.cache
+def _serializer() -> SchemaSerializer:
+    """Writes NaN and infinity by their names, so that they are found; the adapter's own would write null."""
+    return SchemaSerializer(_adapter().core_schema, CoreConfig(ser_json_inf_nan="constants", ser_json_bytes="base64"))
+
+
+# -- values that have no JSON form
+
+
+def _what_can_be_written(episode: RecordedEpisode) -> bytes:
+    lost: list[dict[str, str]] = []
+    data = _written(episode, "", lost, 0)
+    total = episode.trajectory.total_reward
+    if not math.isfinite(total):
+        # A sum of finite rewards; what reads the line wants a number.
+        data["trajectory"]["total_reward"] = 0.0 if math.isnan(total) else math.copysign(sys.float_info.max, total)
+    if lost:
+        data["extra"] = {**data["extra"], NOT_RECORDED: lost}
+    return to_json(data)
+
+
+def _written(value: Any, path: str, lost: list[dict[str, str]], depth: int) -> Any:
+    """``value`` as plain JSON data, with null for each part that has none."""
+    if depth < MAX_DEPTH // 2:
+        inside = functools.partial(_written, lost=lost, depth=depth + 1)
+        if isinstance(value, BaseModel):
+            value = {name: getattr(value, name) for name in type(value).model_fields}
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            # ToolOutcome.value is a Python object, and no part of the record.
+            names = [each.name for each in dataclasses.fields(value) if (type(value).__name__, each.name) != _VALUE]
+            value = {name: getattr(value, name) for name in names}
+        if isinstance(value, dict):
+            return {_text(key): inside(item, f"{path}.{_text(key)}".lstrip(".")) for key, item in value.items()}
+        if isinstance(value, list | tuple | set | frozenset):
+            return [inside(item, f"{path}[{index}]") for index, item in enumerate(value)]
+    if isinstance(value, str):
+        text = _text(value)
+        if text != value:
+            lost.append({"path": path[:_MAX_PATH], "why": "a text with a lone surrogate, which is escaped here"})
+        return text
+    try:
+        return to_plain(value, path)
+    except NotSerializable as error:
+        lost.append({"path": path[:_MAX_PATH], "why": error.reason})
+        return None
+
+
+_VALUE = ("ToolOutcome", "value")
+_MAX_PATH = 200
+
+
+def _text(value: Any) -> str:
+    """A text or a key; a lone surrogate in it is escaped."""
+    text = value if isinstance(value, str) else _key(value)
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _key(value: Any) -> str:
+    try:
+        (text,) = from_json(to_json({value: None}))
+    except (PydanticSerializationError, TypeError, ValueError):
+        return str(value)
+    return str(text)

@@ -1,0 +1,31 @@
+"""Metadata: the fields of an exported episode beside the chat and the steps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from mcpenv.trajectories.episode import RecordedEpisode
+from mcpenv.trajectories.summary import components_of, summary_of
+
+
+def metadata_of(episode: RecordedEpisode) -> dict[str, Any]:
+    """Return the episode's summary, the components of its return, and the rewards of its end.
+
+    Components are JSON text: their names differ by task, but a table needs the same fields in every row.
+    """
+    trajectory = episode.trajectory
+    end, verified, task = trajectory.end_reward, trajectory.verified, trajectory.task
+    return {
+        **summary_of(episode),
+        "reward_components": _json(components_of(trajectory)),
+        "end_reward": None if end is None else end.value,
+        "end_reward_components": None if end is None else _json(end.components),
+        "verified": None if verified is None else verified.value,
+        "task_version": None if task is None else task.version,
+    }
+
+
+def _json(parts: Mapping[str, float]) -> str:
+    return json.dumps(parts, ensure_ascii=False)

@@ -1,0 +1,83 @@
+"""Reading a record: a folder, or one of its files, also while episodes are being written to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from mcpenv.errors import ConfigurationError, DamagedRecord
+
+from .episode import RecordedEpisode
+from .segments import TornTail, members
+
+PATTERNS = ("episodes-*.jsonl.gz", "episodes-*.jsonl")
+
+
+def read_episodes(
+    directory_or_file: Path | str, *, on_torn: Callable[[TornTail], None] | None = None
+) -> Iterator[RecordedEpisode]:
+    """The episodes of a record, segment by segment, each in the order in which they ended.
+
+    Args:
+        directory_or_file: a record's folder, one of its segments, or its text (``.jsonl``, as ``zcat`` gives it).
+        on_torn: told of what is left of an episode whose writer died or is at it now; nobody is, if it is left out.
+
+    Raises:
+        ConfigurationError: there is no such record.
+        DamagedRecord: something other than a torn tail cannot be read; episodes before it were given.
+    """
+    for path in segments_of(Path(directory_or_file)):
+        for place, text in _lines(path, on_torn):
+            try:
+                yield RecordedEpisode.from_line(text)
+            except DamagedRecord as error:
+                raise DamagedRecord(error.reason, place) from error
+
+
+def segments_of(path: Path) -> list[Path]:
+    """The files of a record, by the time at which they were begun.
+
+    Raises:
+        ConfigurationError: there is nothing of that name, or a folder of other things.
+    """
+    if path.is_dir():
+        found = _segments_in(path)
+        if not found and any(not _may_be_of_record(file) for file in path.iterdir()):
+            records = sorted(str(folder) for folder in path.iterdir() if folder.is_dir() and _segments_in(folder))
+            hint = f"is it {' or '.join(records)}?" if records else "name the folder that --record was given"
+            raise ConfigurationError(f"{path}: this is no record; {hint}")
+        return found
+    if not path.is_file():
+        raise ConfigurationError(f"{path}: there is no such record; name the folder that --record was given")
+    return [path]
+
+
+def _segments_in(folder: Path) -> list[Path]:
+    return sorted(file for pattern in PATTERNS for file in folder.glob(pattern))
+
+
+def _may_be_of_record(file: Path) -> bool:
+    """Whether it may stand in a record's folder before the first episode is over."""
+    return file.name == "tools" or file.name.startswith(".")
+
+
+def _lines(path: Path, on_torn: Callable[[TornTail], None] | None) -> Iterator[tuple[str, bytes]]:
+    """Each line with its place."""
+    if path.suffix != ".gz":
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield f"{path}, line {number}", line
+        return
+    for member in members(path):
+        if isinstance(member, TornTail):
+            if on_torn is not None:
+                on_torn(member)
+            return
+        offset, text = member
+        # `gzip` of a text makes one member of many lines.
+        for line in text.splitlines():
+            yield f"{path}, byte {offset}", line
+
+
+__all__ = ["TornTail", "read_episodes", "segments_of"]

@@ -1,0 +1,254 @@
+"""Recorder: keeps every episode of the environments that it is given to, in one folder."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import functools
+import logging
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mcpenv.errors import ConfigurationError
+from mcpenv.execution.sink import SpilledSteps
+from mcpenv_client.types.observations import Observation
+from mcpenv_client.types.records import StepRecord, Trajectory
+from mcpenv_client.types.tools import Mode, Tool
+from mcpenv_client.types.values import to_plain
+
+from .episode import OBSERVATIONS, RecordedEnvironment, RecordedEpisode, versions
+from .spilled import Spilled
+from .tool_lists import ToolLists
+from .writer import Counts, Job, Jobs, Writer
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from mcpenv.environment import MCPEnvironment
+    from mcpenv.tools.registry import Toolbox
+
+logger = logging.getLogger("mcpenv")
+
+Tools = Callable[[], Sequence[Tool] | None]
+"""What agents could call, asked when an episode is over; None where that is not known."""
+
+
+class Recorder:
+    """Writes episodes to a folder, each whole or not at all; several processes may write to the same one.
+
+    Steps are not held up: nothing is done for a step. When an episode is over, a thread of the recorder encodes and
+    writes it. A server's recorder has an episode on disk before the reset or close that follows it is answered; in
+    process, `flush` waits for it. "On disk" means with the operating system: a killed process loses nothing, a machine
+    without power may.
+
+    Args:
+        directory: made if it is not there.
+        max_segment_bytes: size of a file, in bytes, above which the next episode begins another one.
+        max_waiting: episodes of a server that may wait to be written; more are lost, logged and counted. In process,
+            where one can wait, 256 may.
+        patience_s: seconds that a reset or close waits for a disk that does not answer.
+
+    Raises:
+        ConfigurationError: the folder cannot be written to.
+    """
+
+    def __init__(
+        self,
+        directory: Path | str,
+        *,
+        max_segment_bytes: int = 64 * 1024 * 1024,
+        max_waiting: int = 10_000,
+        patience_s: float = 30.0,
+    ) -> None:
+        self.directory = Path(directory)
+        self.tools = ToolLists(self.directory)
+        self._patience_s = patience_s
+        self._jobs = Jobs()
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.directory):
+                pass
+        except OSError as error:
+            raise ConfigurationError(f"cannot record to {self.directory}: {error.strerror or error}") from error
+        self._writer = Writer(self.directory, max_segment_bytes=max_segment_bytes, max_waiting=max_waiting)
+        atexit.register(self.close)
+
+    @property
+    def counts(self) -> Counts:
+        """How many episodes were written, were lost, and wait."""
+        return self._writer.counts
+
+    def attach(self, env: MCPEnvironment) -> None:
+        """Record an environment's episodes from its next reset on: one that is stepped in this process."""
+        execution = env._execution
+        tools: Tools = OwnTools(execution.tools, execution.mode)
+        if execution.handed_in is not None:
+            listed = env.list_tools()
+            tools = lambda: listed  # noqa: E731
+        execution.sink = self.sink_for(env.exposed_name(), env.VERSION, tools, waits=True)
+        execution.episode.handed_over = True  # what has begun already was not recorded from its reset on
+
+    def sink_for(
+        self, environment_name: str, version: str | None, tools: Tools, *, waits: bool = False
+    ) -> RecordingSink:
+        """What the core hands episodes of one environment to.
+
+        Args:
+            tools: asked when an episode is over. It must not hold the instance, which holds it.
+            waits: whoever ends an episode may be kept waiting, and nobody waits for it to be written: in process.
+        """
+        environment = RecordedEnvironment(environment_name, version)
+        return RecordingSink(self._writer, self._jobs, self.tools, environment, tools, waits, self._patience_s)
+
+    def write(self, episode: RecordedEpisode) -> None:
+        """Record an episode that was put together elsewhere; waits only while too many wait."""
+        self._writer.put(Job(episode.line), wait=True)
+
+    def flush(self) -> None:
+        """Return when every episode that is over has been written (or lost, which is logged)."""
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Write what waits, and end; episodes that end later are lost. Harmless twice.
+
+        A signal handler may call it; what waits is then written when the interpreter ends, if not before.
+        """
+        if self._writer.close():
+            atexit.unregister(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class RecordingSink:
+    """Where the core hands the episodes of one environment: quick, whatever the disk does."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        jobs: Jobs,
+        lists: ToolLists,
+        environment: RecordedEnvironment,
+        tools: Tools,
+        waits: bool,
+        patience_s: float,
+    ) -> None:
+        self._writer = writer
+        self._lists = lists
+        self._environment = environment
+        self._tools = tools
+        self._waits = waits
+        self._patience_s = patience_s
+        self._jobs = jobs
+        self._spilled: dict[str, Spilled] = {}
+
+    def episode_over(self, trajectory: Trajectory) -> None:
+        """Have it written; nothing changes it any more."""
+        spilled = self._spilled.pop(trajectory.episode_id, None) if self._spilled else None
+        tools = self._tools()
+        job = Job(functools.partial(self._line, trajectory, tools, spilled))
+        if self._waits:
+            self._writer.put(job, wait=True)
+            return
+        self._jobs.add(trajectory.episode_id, job)
+        self._writer.put(job, wait=False)
+
+    def another(self, tools: Toolbox, mode: Mode) -> RecordingSink:
+        """One for another instance: a fork has tools of its own, and steps of its own that are not kept."""
+        listed: Tools = OwnTools(tools, mode)
+        return RecordingSink(
+            self._writer, self._jobs, self._lists, self._environment, listed, self._waits, self._patience_s
+        )
+
+    def spill(self, trajectory: Trajectory, steps: Sequence[StepRecord]) -> None:
+        """Keep steps that the trajectory holds no longer, until it is over."""
+        spilled = self._spilled.get(trajectory.episode_id)
+        if spilled is None:
+            spilled = self._spilled[trajectory.episode_id] = Spilled()
+        if spilled.add(steps):
+            self._writer.put(Job(spilled.pack), wait=self._waits)
+
+    def spilled(self, trajectory: Trajectory) -> Spilled | None:
+        """A copy of what is kept so."""
+        spilled = self._spilled.get(trajectory.episode_id)
+        return None if spilled is None else spilled.copy()
+
+    def resume(self, trajectory: Trajectory, spilled: SpilledSteps) -> None:
+        """Begin a continuation with the steps that the trajectory it continues held no longer."""
+        if isinstance(spilled, Spilled):
+            self._spilled[trajectory.episode_id] = spilled.copy()
+
+    async def written(self, episode_id: str) -> None:
+        """Return when the episode is on disk or lost; after `patience_s` in any case, which is logged."""
+        job = self._jobs.get(episode_id)
+        if job is None:
+            return
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[bool] = loop.create_future()
+        job.when_over(functools.partial(_tell, loop, over))
+        timer = loop.call_later(self._patience_s, _settle, over, False)
+        try:
+            in_time = await over
+        finally:
+            timer.cancel()
+        if not in_time:
+            logger.error("an episode is not written after %g s; going on without", self._patience_s)
+
+    def _line(self, trajectory: Trajectory, tools: Sequence[Tool] | None, spilled: Spilled | None) -> bytes:
+        if spilled is not None:
+            steps = [*spilled.steps(), *trajectory.steps]
+            trajectory = replace(trajectory, steps=steps, dropped=trajectory.dropped - len(spilled))
+        return self._episode(trajectory, tools).line()
+
+    def _episode(self, trajectory: Trajectory, tools: Sequence[Tool] | None) -> RecordedEpisode:
+        listed = None if tools is None else self._lists.keep(tools)
+        episode = RecordedEpisode(trajectory, self._environment, versions(), listed)
+        observations = {
+            str(step.call.step): seen for step in trajectory.steps if (seen := own_observation(step)) is not None
+        }
+        if observations:
+            episode.extra[OBSERVATIONS] = observations
+        return episode
+
+
+def _tell(loop: asyncio.AbstractEventLoop, over: asyncio.Future[bool]) -> None:
+    """In the writer's thread: what is waited for in the loop is over."""
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+        loop.call_soon_threadsafe(_settle, over, True)
+
+
+def _settle(over: asyncio.Future[bool], in_time: bool) -> None:
+    if not over.done():
+        over.set_result(in_time)
+
+
+class OwnTools:
+    """The tools that an instance has registered, as they are now; after its end, as they were last."""
+
+    def __init__(self, toolbox: Toolbox, mode: Mode) -> None:
+        self._toolbox = toolbox
+        self._mode = mode
+        self._version: int | None = None
+        self._listed: Sequence[Tool] = ()
+
+    def __call__(self) -> Sequence[Tool]:
+        """The tools."""
+        if self._version != self._toolbox.version:
+            self._version = self._toolbox.version
+            self._listed = self._toolbox.listing(self._mode).tools
+        return self._listed
+
+
+def own_observation(step: StepRecord) -> Any:
+    """What an action of the environment's own gave; the record of a step has results of tools only."""
+    value = step.outcome.value
+    if not isinstance(value, Observation) or step.outcome.result is not None:
+        return None
+    return to_plain(value, "observation", exclude={"info", "done", "reward", "terminated", "truncated"})

@@ -1,0 +1,59 @@
+"""Summary: what a row of any table says of an episode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcpenv_client.types.records import Trajectory
+
+from .episode import RecordedEpisode
+
+
+def summary_of(episode: RecordedEpisode) -> dict[str, Any]:
+    """An episode in a few plain values.
+
+    ``return`` is None where nothing was scored. ``fault`` is the code of the first error with which scoring or
+    verifying it failed: nobody knows then what it is worth, and ``return`` is the sum of what was known.
+    """
+    trajectory = episode.trajectory
+    task = trajectory.task
+    return {
+        "id": trajectory.episode_id,
+        "task_id": None if task is None else task.id,
+        "split": None if task is None else task.split,
+        "environment": episode.environment.name,
+        "environment_version": episode.environment.version,
+        "seed": trajectory.seed,
+        "return": return_of(trajectory),
+        "fault": fault_of(trajectory),
+        "terminated": trajectory.terminated,
+        "truncated": trajectory.truncated,
+        "reason": trajectory.reason,
+        "ending": episode.ending,
+        "n_steps": trajectory.dropped + len(trajectory.steps),
+        "started_at": trajectory.started_at,
+        "ended_at": trajectory.ended_at,
+    }
+
+
+def fault_of(trajectory: Trajectory) -> str | None:
+    """The code of the first error of the environment's own code in an episode; None if there was none."""
+    return next((step.fault for step in trajectory.steps if step.fault is not None), trajectory.fault)
+
+
+def components_of(trajectory: Trajectory) -> dict[str, float]:
+    """The sum of each named part of its rewards, that of the end among them."""
+    sums: dict[str, float] = {}
+    for reward in (*(step.reward for step in trajectory.steps), trajectory.end_reward):
+        for name, value in ({} if reward is None else reward.components).items():
+            sums[name] = sums.get(name, 0.0) + value
+    return sums
+
+
+def return_of(trajectory: Trajectory) -> float | None:
+    """The sum of an episode's rewards; None if none was given."""
+    of_reset = (trajectory.observation or {}).get("reward")
+    rewards = [trajectory.end_reward, *(step.reward for step in trajectory.steps)]
+    if of_reset is None and trajectory.dropped == 0 and all(reward is None for reward in rewards):
+        return None
+    return trajectory.total_reward

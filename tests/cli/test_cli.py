@@ -1,0 +1,860 @@
+"""The command line: what it prints, where, its exit status, and one line for everything that can be wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from textwrap import dedent
+from typing import Any, Literal
+
+import httpx
+import pytest
+from command_line import TIMEOUT_S, Done, free_port, started, write
+from fastmcp import Client, FastMCP
+from fastmcp.client.transports import StdioTransport
+from fastmcp.utilities.tests import run_server_in_process
+
+import mcpenv
+from mcpenv import Mode
+from mcpenv.cli import execute
+from mcpenv.cli.remote import base_url, mcp_url
+from mcpenv.packaging.target import load_target
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.serve import serving
+
+WORLD = '''
+from typing import Annotated, Literal
+
+from fastmcp import FastMCP
+from fastmcp.utilities.types import Image
+from pydantic import BaseModel, Field
+from mcpenv import Action, MCPEnvironment, Observation, State, ToolError
+
+
+class Move(Action):
+    type: Literal["move"] = "move"
+    direction: Literal["left", "right"]
+    steps: int = 1
+
+
+class Place(Observation):
+    cell: str = "here"
+
+
+class Where(State):
+    cell: int = 0
+
+
+class Size(BaseModel):
+    width: int
+    height: int = 1
+
+
+class World(MCPEnvironment):
+    """A small world.
+
+    For tests.
+    """
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    VERSION = "1.2.3"
+    action_types = (Move,)
+    observation_type = Place
+    state_type = Where
+
+    def __init__(self, start: int = 0) -> None:
+        server = FastMCP("handed in")
+        server.resource("world://map", name="map", description="The map.")(lambda: "a map")
+        server.resource("world://cell/{number}", name="cell")(lambda number: number)
+        server.prompt(name="ask", description="Ask.")(lambda question: question)
+        super().__init__(server)
+        self.count = start
+
+        @self.tool
+        def add(by: Annotated[int, Field(description="how much")] = 1) -> int:
+            """Add to the counter."""
+            self.count += by
+            return self.count
+
+        @self.tool
+        def say(text: str, times: int | None = None, level: Literal["low", "high"] = "low") -> str:
+            """Say it."""
+            return f"{text!r} {times!r} {level!r}"
+
+        @self.tool
+        def shape(size: Size, names: list[str] = [], anything: object = None, maybe: str | None = None) -> str:
+            return f"{size!r} {names!r} {anything!r} {maybe!r}"
+
+        @self.tool
+        def draw() -> list:
+            """Text and a picture."""
+            return ["a picture:", Image(data=b"12345", format="png")]
+
+        @self.tool(mode="simulation", terminal=True)
+        def finish() -> str:
+            return "the end"
+
+        @self.tool(mode="production")
+        def live() -> str:
+            return "live"
+
+        @self.tool(mode="production", name="both")
+        def both_live() -> str:
+            """The live one."""
+            return "live"
+
+        @self.tool(mode="simulation", name="both")
+        def both_simulated() -> str:
+            """The simulated one."""
+            return "simulated"
+
+        @self.tool
+        def refuse() -> None:
+            raise ToolError("not today")
+
+        @self.tool
+        def crash() -> None:
+            raise ValueError("on [bold]purpose[/bold]")
+
+    def score(self, call, outcome):
+        return 0.5 if call.name == "add" else None
+'''
+
+
+Cli = Callable[..., Done]
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Cli]:
+    """Command lines in this process, in a working directory of their own."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("MCPENV_MODE", "MCPENV_AGENT_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    modules = set(sys.modules)
+    loggers = [logging.getLogger(name) for name in ("mcpenv", "mcp", "fastmcp", "httpx", "httpx2", "asyncio")]
+    logs = [(logger, logger.handlers, logger.propagate, logger.level) for logger in loggers]
+
+    def run(*arguments: str) -> Done:
+        capfd.readouterr()
+        return Done(execute(arguments), *capfd.readouterr())
+
+    yield run
+    for logger, handlers, propagate, level in logs:
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
+    for name in {name for name in sys.modules if name.startswith("environment")} - modules:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> str:
+    """The environment above, as a folder ``world`` of the working directory."""
+    return write(tmp_path, "world", WORLD)
+
+
+@pytest.fixture
+def world_url(cli: Cli, world: str) -> Iterator[str]:
+    """The environment above, served in production mode."""
+    with serving(load_target(world).factory, ServerConfig(mode=Mode.PRODUCTION)) as url:
+        yield url
+
+
+# -- the command itself
+
+
+def test_the_version_is_the_packages(cli: Cli) -> None:
+    assert cli("--version") == Done(0, f"{mcpenv.__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    "command", [(), ("run",), ("inspect",), ("call",), ("connect",), ("tasks", "list"), ("tasks", "show")]
+)
+def test_every_command_explains_itself(cli: Cli, command: tuple[str, ...]) -> None:
+    done = cli(*command, "--help")
+    assert (done.status, done.err) == (0, "")
+    assert done.out.startswith(f"Usage: mcpenv {' '.join(command) or 'COMMAND'}")
+    assert "TARGET" in done.out
+
+
+def test_without_a_command_help_is_shown(cli: Cli) -> None:
+    done = cli()
+    assert done.status == 0
+    assert "Commands" in done.out
+
+
+def test_every_option_is_explained(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    for command in ("run", "inspect", "call", "connect", "tasks list", "tasks show"):
+        options = re.findall(r"│\s+(--[a-z-]+)(?: -\w)?(?: [A-Z.]+)?\s+(\S?)", cli(*command.split(), "--help").out)
+        assert {"--set", "--debug"} <= {name for name, _ in options}
+        assert [name for name, explained in options if not explained.isalpha()] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("walk",), 'Unknown command "walk"'),
+        (("run",), 'Command "run" parameter'),
+        (("call", "world"), 'Command "call" parameter'),
+        (("run", "world", "--prot", "1"), "Unknown option: --prot"),
+        (("run", "world", "--port", "http"), 'Invalid value for --port: unable to convert "http" into int'),
+        (("run", "world", "--mode", "test"), 'Invalid value "test" for --mode'),
+        (("run", "world", "--transport", "sse"), 'Invalid value "sse" for --transport'),
+        (("run", "world", "--step-timeout-s", "0"), "--step-timeout-s is 0; it must be a number of seconds above 0"),
+        (("run", "world", "--session-timeout-s", "nan"), "--session-timeout-s is nan"),
+        (("run", "world", "--port", "0", "--max-sessions", "0"), "max sessions is 0; at least 1 is needed"),
+        (("run", "world", "--host", "0.0.0.0"), "host 0.0.0.0 is not loopback"),
+        (("run", "world", "--port", "99999"), "cannot listen on 127.0.0.1:99999"),
+        (("run", "world", "--reload", "--transport", "stdio"), "--reload needs --transport http"),
+        (("run", "nowhere", "--reload"), "nowhere: is not a folder with environment.py"),
+        (("inspect", "world", "--mode", "test"), 'Invalid value "test" for --mode'),
+        (("call", "world", "add", "--timeout-s", "0"), "--timeout-s is 0; it must be a number of seconds above 0"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_status_2(cli: Cli, world: str, arguments: tuple[str, ...], said: str) -> None:
+    done = cli(*arguments)
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith(f"error: {said}")
+    assert done.err.count("\n") == 1
+
+
+def test_a_mode_of_the_environment_variable_is_checked(cli: Cli, world: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCPENV_MODE", "test")
+    for command in (("run", world), ("call", world, "add")):
+        assert cli(*command) == Done(2, "", "error: MCPENV_MODE is 'test'; use 'simulation' or 'production'\n")
+    monkeypatch.setenv("MCPENV_MODE", "production")
+    assert cli("call", world, "live").out == "live\n"
+
+
+BROKEN = {
+    "nowhere": (None, "nowhere: is not a folder with environment.py"),
+    "none": ("x = 1", "none: environment.py defines no MCPEnvironment subclass"),
+    "two": (
+        "import mcpenv\nclass A(mcpenv.MCPEnvironment): ...\nclass B(mcpenv.MCPEnvironment): ...",
+        "two: has several environments: A, B; choose one, such as two:A",
+    ),
+    "syntax": ("def f(:", "syntax: cannot be loaded: SyntaxError: invalid syntax (syntax/environment.py:1)"),
+    "imports": (
+        "\nimport nowhere_to_be_found",
+        "imports: cannot be loaded: ModuleNotFoundError: No module named 'nowhere_to_be_found' (",
+    ),
+    "reserved": (
+        """
+        from mcpenv import MCPEnvironment
+        class Bad(MCPEnvironment):
+            def __init__(self):
+                self.tool(lambda: 1, name="reset")
+        """,
+        None,
+    ),
+    "raises": (
+        """
+        from mcpenv import MCPEnvironment
+        class Bad(MCPEnvironment):
+            def __init__(self):
+                raise OSError("no [red]database[/red]")
+        """,
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("command", [("run", "--port", "0"), ("run", "--transport", "stdio"), ("inspect",), ("call",)])
+def test_a_broken_environment_is_one_line_and_status_2(
+    cli: Cli, tmp_path: Path, name: str, command: tuple[str, ...]
+) -> None:
+    text, said = BROKEN[name]
+    if text is not None:
+        write(tmp_path, name, text)
+    done = cli(command[0], name, *(["add"] if command[0] == "call" else []), *command[1:])
+    assert (done.status, done.out) == (2, "")
+    lines = [line for line in done.err.split("\n") if line.startswith("error: ")]
+    assert len(lines) == 1
+    assert "Traceback" not in done.err
+    if said is not None:
+        assert lines[0].startswith(f"error: {said}")
+    elif name == "raises":
+        assert "OSError: no [red]database[/red]" in lines[0]
+    else:
+        assert "'reset'" in lines[0]
+
+
+def test_warnings_are_one_line(tmp_path: Path) -> None:
+    write(tmp_path, "old", "import warnings\nwarnings.warn('is old')\n" + WORLD)
+    with started(tmp_path, "call", "old", "add") as process:
+        assert process.end() == 0
+    assert process.err[0] == f"warning: is old ({tmp_path}/old/environment.py:2)\n"
+
+
+def test_debug_shows_the_traceback(cli: Cli, tmp_path: Path) -> None:
+    write(tmp_path, "syntax", "def f(:")
+    done = cli("inspect", "syntax", "--debug")
+    assert done.status == 2
+    assert "Traceback (most recent call last)" in done.err
+    assert done.err.endswith("(syntax/environment.py:1)\n")
+
+
+def test_settings_that_do_not_fit_are_one_line(cli: Cli, world: str) -> None:
+    for command in (("run", world), ("inspect", world), ("call", world, "add")):
+        done = cli(*command, "--set", "goal=1")
+        assert done == Done(2, "", "error: world: --set goal=1: there is no setting 'goal' (there are: start)\n")
+
+
+# -- run
+
+
+def test_run_serves_and_says_how_to_use_it(tmp_path: Path, world: str) -> None:
+    with started(tmp_path, "run", world, "--port", "0", COLUMNS="20", HOME=str(tmp_path)) as process:
+        url = process.url()
+        text = "".join(process.out)
+        assert asyncio.run(_listed(f"{url}/mcp")) == [
+            "add",
+            "say",
+            "shape",
+            "draw",
+            "finish",
+            "both",
+            "refuse",
+            "crash",
+        ]
+        assert httpx.get(f"{url}/metadata").json()["mode"] == "simulation"
+        assert process.end(signal.SIGTERM) == 0
+    assert process.err == []
+    assert text.startswith("World in simulation mode\n\n")
+    assert f"  MCP      {url}/mcp\n  control  {url.replace('http', 'ws')}/ws\n  docs     {url}/docs\n" in text
+    assert "Anonymous stateless MCP clients share one instance of the environment.\n" in text
+    assert "Without a control token, an agent on this machine can reach the control plane.\n" in text
+    assert "\x1b" not in text
+    pasted = _pasted(text)
+    assert list(pasted) == ["Claude Code", "Claude Desktop", "Codex", "Cursor", "VS Code", "Inspector"]
+    assert pasted["Claude Code"] == f"claude mcp add --transport http world {url}/mcp"
+    assert json.loads(pasted["Claude Desktop"])["mcpServers"]["world"]["args"][-1] == f"{url}/mcp"
+    assert tomllib.loads(pasted["Codex"]) == {"mcp_servers": {"world": {"url": f"{url}/mcp"}}}
+    assert json.loads(pasted["Cursor"]) == {"mcpServers": {"world": {"url": f"{url}/mcp"}}}
+    assert json.loads(pasted["VS Code"]) == {"servers": {"world": {"type": "http", "url": f"{url}/mcp"}}}
+    assert pasted["Inspector"].endswith(f"--server-url {url}/mcp")
+
+
+def _pasted(text: str) -> dict[str, str]:
+    """What follows each host's name, up to the next empty line."""
+    parts = re.findall(r"^  ([A-Z][A-Za-z ]+?)(?:  \S.*)?\n((?:    .*\n)+)$", text, re.MULTILINE)
+    return {title: dedent(snippet).strip() for title, snippet in parts}
+
+
+async def _listed(url: str) -> list[str]:
+    async with asyncio.timeout(TIMEOUT_S), Client(url) as client:
+        return [tool.name for tool in await client.list_tools()]
+
+
+def test_run_in_production_has_no_control_plane(tmp_path: Path, world: str) -> None:
+    options = ("--mode", "production", "--set", "start=40", "--max-sessions", "2")
+    with started(tmp_path, "run", world, "--port", "0", *options) as process:
+        url = process.url()
+        assert httpx.post(f"{url}/reset").status_code == 404
+        assert asyncio.run(_called(f"{url}/mcp")) == 42
+        assert process.end(signal.SIGINT) == 0
+    text = "".join(process.out)
+    assert text.startswith("World in production mode\n")
+    assert "control" not in text
+    assert "token" not in text
+
+
+async def _called(url: str) -> Any:
+    async with asyncio.timeout(TIMEOUT_S), Client(url) as client:
+        return (await client.call_tool("add", {"by": 2})).data
+
+
+def test_a_port_in_use_is_one_line(cli: Cli, world: str) -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        port = listening.getsockname()[1]
+        done = cli("run", world, "--port", str(port))
+    assert done == Done(2, "", f"error: cannot listen on 127.0.0.1:{port}: Address already in use\n")
+
+
+def test_more_sessions_than_the_environment_allows_are_refused(cli: Cli, tmp_path: Path) -> None:
+    write(tmp_path, "single", "from mcpenv import MCPEnvironment\nclass Single(MCPEnvironment): ...")
+    done = cli("run", "single", "--port", "0", "--max-sessions", "2")
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("error: 2 sessions asked for, but Single allows one")
+
+
+NOISY = '''
+import os
+from mcpenv import MCPEnvironment
+
+print("while loading")
+os.system("echo by a child")
+
+
+class Noisy(MCPEnvironment):
+    """Prints wherever it can."""
+
+    def __init__(self) -> None:
+        print("while made")
+
+        @self.tool
+        def work() -> int:
+            print("while working")
+            os.system("echo by a child")
+            return 7
+'''
+
+
+@pytest.mark.parametrize("era", ["auto", "legacy"])
+def test_stdio_belongs_to_the_protocol(tmp_path: Path, era: Literal["auto", "legacy"]) -> None:
+    folder = tmp_path / write(tmp_path, "noisy", NOISY)
+    arguments = ["-m", "mcpenv", "run", str(folder), "--transport", "stdio"]
+
+    async def use(transport: StdioTransport) -> Any:
+        async with asyncio.timeout(TIMEOUT_S), Client(transport, mode=era) as client:
+            return (await client.call_tool("work")).data
+
+    with open(tmp_path / "log", "w+", encoding="utf-8") as file:
+        transport = StdioTransport(command=sys.executable, args=arguments, keep_alive=False, log_file=file)
+        assert asyncio.run(use(transport)) == 7
+        file.seek(0)
+        log = file.read()
+    assert "Noisy in simulation mode: MCP on stdin and stdout\n" in log
+    assert log.count("by a child") == 2
+
+
+def test_stdio_ends_with_its_input(tmp_path: Path, world: str) -> None:
+    with started(tmp_path, "run", world, "--transport", "stdio") as process:
+        assert process.end() == 0
+    assert process.out == []
+
+
+@pytest.mark.slow
+def test_reload_waits_for_a_broken_file_to_change(tmp_path: Path) -> None:
+    text = 'from mcpenv import MCPEnvironment\nclass First(MCPEnvironment):\n    """One."""\n'
+    write(tmp_path, "game", text)
+    with started(tmp_path, "run", "game", "--port", "0", "--reload") as process:
+        url = process.url()
+        assert httpx.get(f"{url}/metadata").json()["name"] == "First"
+        write(tmp_path, "game", "def f(:")
+        process.wait_for(r"environment\.py changed, restarting")
+        process.wait_for(r"^error: game: cannot be loaded: SyntaxError: invalid syntax \(game/environment\.py:1\)$")
+        write(tmp_path, "game", text.replace("First", "Second"))
+        url = process.wait_for(r"^Second reloaded, simulation mode, (http://\S+)$")[1]
+        assert httpx.get(f"{url}/metadata").json()["name"] == "Second"
+        assert process.end(signal.SIGINT) == 0
+    assert "Traceback" not in "".join(process.err)
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{url}/health")
+
+
+# -- inspect
+
+
+def test_inspect_shows_both_modes(cli: Cli, world: str) -> None:
+    done = cli("inspect", world)
+    assert (done.status, done.err) == (0, "")
+    for line in (
+        "World 1.2.3\n  A small world.\n\n  For tests.\n",
+        "  add(by: integer = 1) -> integer  [both modes]\n      Add to the counter.\n      by: how much\n",
+        '  say(text: string, times: integer | null = null, level: "low" | "high" = "low") -> string  [both modes]\n',
+        "  live() -> string  [production]\n",
+        "  finish() -> string  [simulation]\n",
+        "  both() -> string  [simulation]\n      The simulated one.\n",
+        "  both() -> string  [production]\n      The live one.\n",
+        "\nResources\n  world://map\n      The map.\n",
+        "\nResource templates\n  world://cell/{number}\n",
+        "\nPrompts\n  ask(question)\n      Ask.\n",
+        "\nReset options\n  seed: integer | null = null\n  episode_id: string | null = null\n",
+        "\nState\n  episode_id: string | null = null\n  step_count: integer = 0\n  cell: integer = 0\n",
+        '\nObservation of a reset\n  cell: string = "here"\n',
+        '\nActions of its own\n  move(direction: "left" | "right", steps: integer = 1)\n',
+    ):
+        assert line in done.out
+
+
+def test_inspect_of_one_mode(cli: Cli, world: str) -> None:
+    out = cli("inspect", world, "--mode", "production").out
+    assert "live() -> string  [production]" in out
+    assert "finish" not in out
+
+
+def test_inspect_as_json_has_whole_schemas(cli: Cli, world: str) -> None:
+    done = cli("inspect", world, "--json")
+    document = json.loads(done.out)
+    assert done.err == ""
+    assert (document["name"], document["version"], document["modes"]) == (
+        "World",
+        "1.2.3",
+        ["simulation", "production"],
+    )
+    modes = [(tool["name"], tool["modes"]) for tool in document["tools"]]
+    assert ("add", ["simulation", "production"]) in modes
+    assert [entry for entry in modes if entry[0] == "both"] == [("both", ["simulation"]), ("both", ["production"])]
+    assert document["tools"][0]["input_schema"]["properties"]["by"]["description"] == "how much"
+    assert document["reset"]["properties"]["seed"]
+    assert [resource["uri"] for resource in document["resources"]] == ["world://map"]
+    assert document["state"]["properties"]["cell"]
+
+
+def test_inspect_of_a_server_is_over_mcp(cli: Cli, world_url: str) -> None:
+    for url in (world_url, f"{world_url}/", f"{world_url}/mcp"):
+        document = json.loads(cli("inspect", url, "--json").out)
+        assert (document["name"], document["version"], document["modes"]) == ("World", "1.2.3", ["production"])
+        tools = {tool["name"]: tool for tool in document["tools"]}
+        assert "finish" not in tools
+        assert tools["live"]["modes"] == ["production"]
+        assert [prompt["name"] for prompt in document["prompts"]] == ["ask"]
+        assert document["reset"]["properties"]["seed"]
+    here = json.loads(cli("inspect", "world", "--json", "--mode", "production").out)
+    assert document == here
+
+
+def _serve_plain(host: str, port: int, path: str) -> None:
+    server: FastMCP = FastMCP("plain", version="9", instructions="No environment.")
+    server.tool(lambda a, b: f"{a}{b}", name="join")
+    server.run(transport="http", host=host, port=port, path=path, show_banner=False, log_level="error")
+
+
+@pytest.fixture(scope="module")
+def plain_server() -> Iterator[str]:
+    """An MCP server of somebody else, whose endpoint has another name."""
+    with run_server_in_process(_serve_plain, path="/tools") as url:
+        yield f"{url}/tools"
+
+
+def test_any_mcp_server_can_be_inspected_and_called(cli: Cli, plain_server: str) -> None:
+    done = cli("inspect", plain_server)
+    assert (done.status, done.err) == (0, "")
+    assert done.out == "plain 9\n  No environment.\n\nTools\n  join(a: any, b: any)\n"
+    document = json.loads(cli("inspect", plain_server, "--json").out)
+    assert (document["modes"], document["state"]) == (None, None)
+    assert cli("call", plain_server, "join", "a=1", "b=x").out == "1x\n"
+
+
+@pytest.mark.parametrize("command", [("inspect",), ("call",)])
+def test_a_url_where_nobody_listens_is_one_line(cli: Cli, command: tuple[str, ...]) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    done = cli(*command, url, *(["add"] if command[0] == "call" else []))
+    assert (done.status, done.out) == (2, "")
+    assert done.err == f"error: cannot connect to {url}: All connection attempts failed\n"
+
+
+def test_a_url_without_mcp_is_one_line(cli: Cli, world_url: str) -> None:
+    done = cli("inspect", f"{world_url}/docs")
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith(f"error: cannot connect to {world_url}/docs: ")
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [("inspect", "URL"), ("call", "URL", "add")])
+def test_a_running_server_has_its_own_mode_and_settings(cli: Cli, command: tuple[str, ...]) -> None:
+    arguments = ["http://127.0.0.1:1" if argument == "URL" else argument for argument in command]
+    for option in (("--mode", "production"), ("--set", "a=1")):
+        done = cli(*arguments, *option)
+        assert done.status == 2
+        assert done.err.startswith("error: --mode and --set are for an environment's code")
+
+
+@pytest.mark.parametrize(
+    ("url", "endpoint", "base"),
+    [
+        ("http://h:1", "http://h:1/mcp", "http://h:1"),
+        ("http://h:1/", "http://h:1/mcp", "http://h:1"),
+        ("http://h:1/mcp", "http://h:1/mcp", "http://h:1"),
+        ("http://h:1/mcp/", "http://h:1/mcp/", "http://h:1"),
+        ("https://h/env", "https://h/env/mcp", "https://h/env"),
+        ("https://h/env/mcp?key=1", "https://h/env/mcp?key=1", "https://h/env"),
+        ("https://h/sse", "https://h/sse", "https://h"),
+    ],
+)
+def test_urls_with_and_without_endpoint(url: str, endpoint: str, base: str) -> None:
+    assert (mcp_url(url), base_url(url)) == (endpoint, base)
+
+
+# -- call
+
+
+@pytest.mark.parametrize(
+    ("arguments", "out"),
+    [
+        (("add",), "1\n"),
+        (("add", "by=41"), "41\n"),
+        (("add", "by=-2"), "-2\n"),
+        (("add", "--json-arguments", '{"by": 3}'), "3\n"),
+        (("add", "--json-arguments", '{"by": 3}', "by=4"), "4\n"),
+        (("say", "text=5"), "'5' None 'low'\n"),
+        (("say", "text=null", "times=2", "level=high"), "'null' 2 'high'\n"),
+        (("say", "text=a=b é", "times=null"), "'a=b é' None 'low'\n"),
+        (("shape", 'size={"width": 2}', 'names=["a"]'), "Size(width=2, height=1) ['a'] None None\n"),
+        (("shape", 'size={"width": 2}', "anything=word"), "Size(width=2, height=1) [] 'word' None\n"),
+        (("shape", 'size={"width": 2}', "anything=[1]"), "Size(width=2, height=1) [] [1] None\n"),
+        (("shape", 'size={"width": 2}', "anything=NaN"), "Size(width=2, height=1) [] 'NaN' None\n"),
+        (("shape", 'size={"width": 2}', "maybe=5"), "Size(width=2, height=1) [] None '5'\n"),
+        (("shape", 'size={"width": 2}', "maybe=null"), "Size(width=2, height=1) [] None None\n"),
+        (("draw",), "a picture:\n[image image/png, 5 bytes]\n"),
+    ],
+)
+def test_call_prints_the_result(cli: Cli, world: str, world_url: str, arguments: tuple[str, ...], out: str) -> None:
+    for target in (world, world_url):
+        done = cli("call", target, *arguments)
+        assert (done.status, done.out) == (0, out), done.err
+
+
+def test_call_shows_reward_and_end_aside(cli: Cli, world: str) -> None:
+    assert cli("call", world, "add") == Done(0, "1\n", "reward 0.5\n")
+    assert cli("call", world, "finish") == Done(0, "the end\n", "not scored, the episode is over\n")
+    assert cli("call", world, "add", "--mode", "production") == Done(0, "1\n", "")
+    assert cli("call", world, "add", "--set", "start=9").out == "10\n"
+
+
+def test_call_as_json_is_the_whole_observation(cli: Cli, world: str, world_url: str) -> None:
+    here = json.loads(cli("call", world, "add", "--json").out)
+    assert (here["result"]["data"], here["reward"], here["error"]) == (1, 0.5, None)
+    there = json.loads(cli("call", world_url, "add", "--json").out)
+    assert there["result"] == here["result"]
+    assert there["reward"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("refuse",), "not today"),
+        (("add", "by=much"), "by: Input should be a valid integer"),
+        (("add", "how=1"), "how: "),
+        (("say",), "text: "),
+    ],
+)
+def test_a_call_that_fails_is_status_1(
+    cli: Cli, world: str, world_url: str, arguments: tuple[str, ...], said: str
+) -> None:
+    for target in (world, world_url):
+        done = cli("call", target, *arguments)
+        assert (done.status, done.out) == (1, "")
+        assert said in done.err
+        assert done.err.startswith("error: ")
+        assert "Traceback" not in done.err
+        as_json = cli("call", target, *arguments, "--json")
+        assert as_json.status == 1
+        assert said in json.loads(as_json.out)["error"]["message"]
+        assert as_json.err == done.err
+
+
+def test_a_tool_that_crashes_is_one_line_and_with_debug_a_traceback(cli: Cli, world: str) -> None:
+    done = cli("call", world, "crash")
+    assert (done.status, done.out) == (1, "")
+    assert done.err.startswith("error: ValueError: on [bold]purpose[/bold]")
+    assert done.err.count("\n") == 1
+    assert 'raise ValueError("on [bold]purpose[/bold]")' in cli("call", world, "crash", "--debug").err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("fly",), "there is no tool 'fly' in simulation mode (there are: add, say,"),
+        (("live",), "there is no tool 'live' in simulation mode"),
+        (("finish", "--mode", "production"), "there is no tool 'finish' in production mode"),
+        (("add", "2"), "argument '2': write key=value"),
+        (("add", "=2"), "argument '=2': write key=value"),
+        (("add", "--json-arguments", "[1]"), "--json-arguments is not a JSON object"),
+        (("add", "--json-arguments", "{"), "--json-arguments is not JSON"),
+    ],
+)
+def test_a_call_that_cannot_be_made_is_status_2(cli: Cli, world: str, arguments: tuple[str, ...], said: str) -> None:
+    done = cli("call", world, *arguments)
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith(f"error: {said}")
+    assert done.err.count("\n") == 1
+
+
+def test_an_unknown_tool_of_a_server_is_status_2(cli: Cli, world_url: str) -> None:
+    done = cli("call", world_url, "finish")
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith(f"error: there is no tool 'finish' at {world_url} (there are: add,")
+
+
+@pytest.mark.parametrize(
+    ("kind", "waits"), [("async def", "await asyncio.Event().wait()"), ("def", "threading.Event().wait()")]
+)
+def test_a_call_has_a_deadline(cli: Cli, tmp_path: Path, kind: str, waits: str) -> None:
+    write(
+        tmp_path,
+        "slow",
+        f"""
+        import asyncio, threading
+        from mcpenv import MCPEnvironment
+
+        class Slow(MCPEnvironment):
+            SUPPORTS_CONCURRENT_SESSIONS = True
+
+            def __init__(self) -> None:
+                @self.tool
+                {kind} work() -> None:
+                    {waits}
+        """,
+    )
+    done = cli("call", "slow", "work", "--timeout-s", "0.2")
+    assert (done.status, done.out) == (1, "")
+    assert "0.2 s" in done.err
+
+
+def test_a_call_of_a_server_has_a_deadline(cli: Cli, tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "slow",
+        """
+        import asyncio
+        from mcpenv import MCPEnvironment
+
+        class Slow(MCPEnvironment):
+            def __init__(self) -> None:
+                @self.tool
+                async def work() -> None:
+                    await asyncio.Event().wait()
+        """,
+    )
+    with serving(load_target("slow").factory) as url:
+        done = cli("call", url, "work", "--timeout-s", "0.5")
+    assert (done.status, done.out) == (1, "")
+    assert done.err.count("\n") == 1
+
+
+RAISING = """
+from mcpenv import MCPEnvironment
+
+class Raising(MCPEnvironment):
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.tool(self.work)
+
+    def work(self) -> str:
+        return "done"
+
+    def reset(self, seed=None, episode_id=None):
+        if self.where == "reset":
+            raise RuntimeError("no\\nworld")
+
+    def score(self, call, outcome):
+        if self.where == "score":
+            raise RuntimeError("no score")
+
+    def close(self):
+        if self.where == "close":
+            raise RuntimeError("no end")
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "said", "out"),
+    [
+        ("reset", "reset raised RuntimeError: no world (raising/environment.py:14)", ""),
+        ("score", "score raised RuntimeError: no score (raising/environment.py:18)", ""),
+        ("close", "close raised RuntimeError: no end (raising/environment.py:22)", ""),
+    ],
+)
+def test_an_environment_that_fails_around_the_tool_is_status_1(
+    cli: Cli, tmp_path: Path, where: str, said: str, out: str
+) -> None:
+    write(tmp_path, "raising", RAISING)
+    done = cli("call", "raising", "work", "--set", f"where={where}")
+    assert done == Done(1, out, f"error: the environment's {said}\n")
+
+
+def test_tools_that_depend_on_the_instance_are_listed_after_a_reset(cli: Cli, tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "dynamic",
+        """
+        from mcpenv import MCPEnvironment
+
+        class Dynamic(MCPEnvironment):
+            DYNAMIC_TOOLS = True
+
+            def reset(self, seed=None, episode_id=None):
+                self.tool(lambda: "made", name="late")
+        """,
+    )
+    assert "late()" in cli("inspect", "dynamic").out
+    assert cli("call", "dynamic", "late").out == "made\n"
+
+
+def test_results_stand_alone_on_stdout(cli: Cli, tmp_path: Path) -> None:
+    write(tmp_path, "noisy", NOISY)
+    assert cli("call", "noisy", "work").out == "7\n"
+    assert json.loads(cli("inspect", "noisy", "--json").out)["name"] == "Noisy"
+
+
+def test_the_lifespan_is_entered_for_one_call(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "shared",
+        """
+        from contextlib import asynccontextmanager
+        from mcpenv import MCPEnvironment
+
+        class Shared(MCPEnvironment):
+            def __init__(self) -> None:
+                self.tool(lambda: self.shared, name="look")
+
+            @classmethod
+            @asynccontextmanager
+            async def lifespan(cls):
+                yield "an index"
+                print("left")
+        """,
+    )
+    with started(tmp_path, "call", "shared", "look") as process:
+        assert process.end() == 0
+    assert process.out == ["an index\n"]
+    assert process.err == ["left\n"]
+
+
+# -- interrupts and pipes
+
+
+def test_ctrl_c_is_status_130_without_a_stack(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "slow",
+        """
+        import threading
+        from mcpenv import MCPEnvironment
+
+        class Slow(MCPEnvironment):
+            def __init__(self) -> None:
+                @self.tool
+                def work() -> None:
+                    print("under way", flush=True)
+                    threading.Event().wait()
+        """,
+    )
+    with started(tmp_path, "call", "slow", "work") as process:
+        process.wait_for("under way")
+        assert process.end(signal.SIGINT) == 130
+    assert process.out == []
+    assert "Traceback" not in "".join(process.err)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes end otherwise there")
+def test_a_reader_that_goes_away_is_no_stack(tmp_path: Path, world: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "mcpenv", "inspect", world, "--json"]
+    done = subprocess.run(command, cwd=tmp_path, stdout=writing, stderr=subprocess.PIPE, timeout=TIMEOUT_S)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path, world: str) -> None:
+    with started(tmp_path, "call", world, "say", "text=é", PYTHONIOENCODING="ascii") as process:
+        assert process.end() == 0
+    assert process.out == ["'\\xe9' None 'low'\n"]

@@ -1,0 +1,407 @@
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import anyio
+import pytest
+from environments import CounterEnvironment
+from strict_python import STRICT_PYTHON
+
+from mcpenv import CallToolAction, MCPEnvironment
+from mcpenv.execution.concurrency.event_loop import Home, NoLoop, PrivateLoop
+
+
+class Meeting(MCPEnvironment):
+    """Tools that find out which loop and which task they run on."""
+
+    def __init__(self) -> None:
+        self.loops: list[Any] = []
+
+        @self.tool
+        async def here() -> str:
+            """Say which task runs."""
+            self.loops.append(asyncio.get_running_loop())
+            await asyncio.sleep(0)
+            task = asyncio.current_task()
+            assert task is not None and task.get_loop() is asyncio.get_running_loop()
+            async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+                group.create_task(asyncio.sleep(0))
+            return "here"
+
+        @self.tool
+        def own_loop() -> str:
+            """Run a loop of the tool's own."""
+            return asyncio.run(asyncio.sleep(0, "ran"))
+
+
+def test_blocking_calls_of_one_environment_keep_to_one_loop() -> None:
+    env = Meeting()
+    for _ in range(3):
+        env.call_tool("here")
+    assert len(set(map(id, env.loops))) == 1
+
+
+def test_blocking_calls_work_inside_a_running_loop_and_leave_it_as_it_was() -> None:
+    env = Meeting()
+
+    async def main() -> None:
+        outer, task = asyncio.get_running_loop(), asyncio.current_task()
+        env.reset()
+        assert env.call_tool("here").text == "here"
+        assert asyncio.get_running_loop() is outer and asyncio.current_task() is task
+        async with asyncio.timeout(10):
+            await asyncio.sleep(0)
+        assert env.call_tool("own_loop").text == "ran"
+        assert (await env.step_async(CallToolAction(tool_name="here"))).text == "here"
+        assert env.loops[-1] is outer and env.loops[0] is not outer
+
+    asyncio.run(main())
+    assert env.call_tool("here").text == "here"
+    assert env.loops[-1] is env.loops[0]
+
+
+def test_sync_code_sees_no_event_loop_and_may_run_its_own() -> None:
+    class Env(Meeting):
+        def reset(self, seed: int | None = None, episode_id: str | None = None) -> None:
+            asyncio.run(asyncio.sleep(0))
+
+        def score(self, call: Any, outcome: Any) -> float:
+            return asyncio.run(asyncio.sleep(0, 1.0))
+
+        def close(self) -> None:
+            asyncio.run(asyncio.sleep(0))
+
+    env = Env()
+    implicit, running = env.call_tool("own_loop"), env.call_tool("own_loop")
+    assert (implicit.text, running.text) == ("ran", "ran") and running.reward == 1.0
+
+    async def main() -> None:
+        await env.reset_async()
+        assert (await env.step_async(CallToolAction(tool_name="own_loop"))).text == "ran"
+        await env.close_async()
+
+    asyncio.run(main())
+
+
+def test_a_coroutine_in_a_blocking_call_that_raises_leaves_the_loop_usable() -> None:
+    home = Home()
+
+    async def fail() -> None:
+        raise LookupError
+
+    async def fine() -> int:
+        await asyncio.sleep(0)
+        return 1
+
+    for _ in range(2):
+        with pytest.raises(LookupError):
+            home.drive(fail())
+        assert home.drive(fine()) == 1
+
+
+def test_a_coroutine_that_never_waits_runs_in_a_task_of_a_running_loop() -> None:
+    private = PrivateLoop()
+
+    async def work() -> str:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None and task.get_loop() is loop and loop.is_running()
+        assert asyncio.all_tasks() == {task}
+        async with asyncio.timeout(10), asyncio.TaskGroup():
+            pass
+        assert anyio.get_current_task().id == id(task)
+        with pytest.raises(RuntimeError, match="already running"):
+            loop.run_until_complete(loop.create_future())
+        return "done"
+
+    async def outside() -> str:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        result = private.run(work())
+        assert asyncio.get_running_loop() is loop and asyncio.current_task() is task
+        return result
+
+    assert private.run(work()) == asyncio.run(outside()) == "done"
+    assert private.run(asyncio.sleep(0, "waited")) == "waited"
+    private.close()
+
+
+def test_a_task_left_running_by_one_call_goes_on_in_the_next() -> None:
+    private = PrivateLoop()
+    begun: list[object] = []
+
+    async def beside() -> None:
+        begun.append(asyncio.get_running_loop())
+        await asyncio.sleep(0)
+        begun.append("went on")
+
+    async def work() -> asyncio.Task[None]:
+        return asyncio.create_task(beside())
+
+    async def later() -> None:
+        await task
+
+    task = private.run(work())
+    assert len(begun) == 1
+    private.run(later())
+    assert begun[1:] == ["went on"]
+    private.close()
+
+
+def test_a_reader_added_in_one_call_is_served_in_the_next() -> None:
+    private = PrivateLoop()
+    ours, theirs = socket.socketpair()
+    came: list[bytes] = []
+
+    async def nothing() -> None:
+        return
+
+    async def read() -> None:
+        asyncio.get_running_loop().add_reader(ours, lambda: came.append(ours.recv(8)))
+
+    async def stop_reading() -> None:
+        asyncio.get_running_loop().remove_reader(ours)
+
+    with ours, theirs:
+        private.run(read())
+        theirs.send(b"word")
+        private.run(nothing())
+        assert came == [b"word"]
+        private.run(stop_reading())
+    private.close()
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError, KeyboardInterrupt, SystemExit])
+def test_what_a_coroutine_raises_comes_out_and_its_loop_goes_on(error: type[BaseException], waits: bool) -> None:
+    private, told = PrivateLoop(), []
+    loop: Any = private._loop
+    loop.set_exception_handler(lambda loop, context: told.append(context["message"]))
+    hooks = sys.get_asyncgen_hooks()
+
+    async def work() -> None:
+        if waits:
+            await asyncio.sleep(0)
+        raise error("why")
+
+    with pytest.raises(error, match="why" if error is not asyncio.CancelledError else None):
+        private.run(work())
+    assert not loop.is_running() and sys.get_asyncgen_hooks() == hooks
+    assert private.run(asyncio.sleep(0, "next")) == "next"
+    gc.collect()
+    assert told == []
+    private.close()
+
+
+def test_an_async_generator_that_is_left_is_closed_on_its_loop() -> None:
+    private, closed = PrivateLoop(), []
+
+    async def numbers() -> AsyncIterator[int]:
+        try:
+            yield 1
+        finally:
+            closed.append(asyncio.get_running_loop())
+
+    async def work() -> int:
+        async for number in numbers():
+            return number
+        return 0
+
+    assert private.run(work()) == 1
+    gc.collect()
+    private.run(asyncio.sleep(0))
+    assert closed == [private._loop]
+    private.close()
+
+
+def test_a_drive_inside_a_drive_uses_another_loop() -> None:
+    home = Home()
+    loops: list[Any] = []
+
+    async def level(depth: int) -> int:
+        own = asyncio.get_running_loop()
+        loops.append(own)
+        await asyncio.sleep(0)
+        below = home.drive(level(depth - 1)) if depth else 0
+        assert asyncio.get_running_loop() is own
+        await asyncio.sleep(0)
+        return below + 1
+
+    assert home.drive(level(2)) == 3
+    assert len(set(map(id, loops))) == 3
+
+
+def test_context_variables_set_before_a_blocking_call_are_seen_in_it() -> None:
+    variable = contextvars.ContextVar("variable", default="unset")
+    env = MCPEnvironment()
+
+    @env.tool
+    async def read() -> str:
+        """Read the variable."""
+        return variable.get()
+
+    env.reset()
+    variable.set("set")
+    assert env.call_tool("read").text == "set"
+
+
+def test_no_loop_hides_the_running_loop_and_brings_it_back() -> None:
+    async def main() -> None:
+        outer = asyncio.get_running_loop()
+        with NoLoop():
+            with pytest.raises(RuntimeError):
+                asyncio.get_running_loop()
+            with NoLoop():
+                assert asyncio.run(asyncio.sleep(0, 5)) == 5
+        assert asyncio.get_running_loop() is outer
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("tools", [("add",), ("add_sync",), ("add", "add_sync")], ids=lambda t: "+".join(t))
+def test_eight_threads_on_one_environment_lose_no_step(tools: tuple[str, ...]) -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    env = CounterEnvironment(target=10**9)
+    env.reset()
+    problems: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for turn in range(50):
+                observation = env.call_tool(tools[(number + turn) % len(tools)])
+                assert observation.error is None
+        except BaseException as error:  # noqa: BLE001 - shown below
+            problems.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+    finally:
+        sys.setswitchinterval(before)
+    assert problems == [] and env.count == 400 and env.step_count == 400
+    assert env.trajectory is not None
+    assert [step.call.step for step in env.trajectory.steps] == list(range(1, 401))
+    assert [step.outcome.value for step in env.trajectory.steps] == list(range(1, 401))
+    assert len(env.threads) > 1
+
+
+def test_an_environment_made_in_a_thread_that_ended_goes_on_elsewhere() -> None:
+    made: list[Meeting] = []
+
+    def make() -> None:
+        env = Meeting()
+        assert env.call_tool("here").text == "here"
+        made.append(env)
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    thread.join()
+    (env,) = made
+    assert env.call_tool("here").text == "here"
+    env.close()
+
+
+def test_environments_that_one_thread_made_do_not_wait_for_each_other_in_threads_of_their_own() -> None:
+    meeting = threading.Barrier(4)
+
+    class Meeter(MCPEnvironment):
+        def __init__(self) -> None:
+            @self.tool
+            async def meet() -> str:
+                """Wait for all the others."""
+                with ThreadPoolExecutor() as threads:
+                    await asyncio.get_running_loop().run_in_executor(threads, meeting.wait, 10)
+                return "met"
+
+    gc.collect()  # environments of other tests may have all the loops
+    envs = [Meeter() for _ in range(4)]
+    for env in envs:
+        env.reset()
+    texts: list[str] = []
+    threads = [threading.Thread(target=lambda env=env: texts.append(env.call_tool("meet").text)) for env in envs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert texts == ["met"] * 4
+
+
+def test_many_environments_do_with_a_bounded_number_of_loops() -> None:
+    envs = [Meeting() for _ in range(150)]
+    for env in envs:
+        env.call_tool("here")
+    assert len({id(env.loops[0]) for env in envs}) <= 70
+    assert envs[0].call_tool("here").text == envs[-1].call_tool("here").text == "here"
+
+
+SCRIPT = """
+    import asyncio, gc, sys, threading
+    sys.path.insert(0, {tests!r})
+    from environments import EVERYTHING_CALLS, CounterEnvironment, EverythingEnvironment, NotesEnvironment
+    from fastmcp import FastMCP
+    from mcpenv import CallToolAction, MCPEnvironment
+
+    server = FastMCP("handed in")
+
+    @server.tool
+    def hello() -> str:
+        "Say hello."
+        return "hello"
+
+    class Handed(MCPEnvironment):
+        def __init__(self):
+            super().__init__(server)
+
+    def use(closes):
+        env = EverythingEnvironment()
+        for name, arguments in EVERYTHING_CALLS.items():
+            env.reset()
+            assert env.call_tool(name, arguments).error is None, name
+        notes, handed = NotesEnvironment(), Handed()
+        assert notes.call_tool("write", {{"text": "note"}}).reward == 1.0
+        assert handed.call_tool("hello").text == "hello"
+        timed = env.reset() and env.call_tool("plain", {{"text": "x"}}, timeout_s=20)
+        assert timed.text == "x"
+        notes.close()
+        if closes:
+            env.close()
+            handed.close()
+
+    async def main():
+        use(closes=True)
+        env = CounterEnvironment()
+        await env.reset_async()
+        assert (await env.step_async(CallToolAction(tool_name="add_sync"))).reward == 1.0
+        await env.close_async()
+
+    for closes in (True, False):
+        use(closes)
+        thread = threading.Thread(target=use, args=(closes,))
+        thread.start()
+        thread.join()
+    asyncio.run(main())
+    gc.collect()
+    ours = [thread.name for thread in threading.enumerate() if thread.name != "mcpenv-worker"]
+    assert ours == ["MainThread"], ours
+    print("clean")
+"""
+
+
+def test_a_script_ends_without_warnings_or_threads_of_ours(request: pytest.FixtureRequest) -> None:
+    script = textwrap.dedent(SCRIPT).format(tests=str(request.path.parent))
+    command = [*STRICT_PYTHON, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("clean\n", "", 0)

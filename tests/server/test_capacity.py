@@ -1,0 +1,206 @@
+"""Slots: given in order, never more than there are, and none while too many instances are stuck."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from mcpenv.server.sessions.capacity import Slots
+from mcpenv_client import CapacityReached
+
+
+async def no_room(orchestrated: bool) -> None:
+    pass
+
+
+def slots(limit: int = 1, *, queue_timeout_s: float = 30.0, max_quarantined: int = 0) -> Slots:
+    return Slots(lambda: limit, queue_timeout_s=queue_timeout_s, max_quarantined=max_quarantined)
+
+
+def run(main: Callable[[], Awaitable[Any]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(20):
+            await main()
+
+    asyncio.run(bounded())
+
+
+async def in_line(several: Slots, count: int, order: list[int]) -> list[asyncio.Task[None]]:
+    """So many tasks that wait for a slot, one after the other."""
+
+    async def take(number: int) -> None:
+        await several.take(no_room, True)
+        order.append(number)
+
+    tasks = []
+    for number in range(count):
+        tasks.append(asyncio.create_task(take(number)))
+        while several.waiting <= number:
+            await asyncio.sleep(0)
+    return tasks
+
+
+def test_slots_are_given_in_the_order_in_which_they_were_asked_for() -> None:
+    async def main() -> None:
+        several, order = slots(2), list[int]()
+        await several.take(no_room, True)
+        await several.take(no_room, True)
+        tasks = await in_line(several, 3, order)
+        for _ in range(3):
+            assert several.taken == 2
+            several.free()
+        await asyncio.gather(*tasks)
+        assert order == [0, 1, 2]
+        assert (several.taken, several.waiting) == (2, 0)
+
+    run(main)
+
+
+def test_room_is_made_only_when_all_are_taken_and_nobody_waits() -> None:
+    asked: list[str] = []
+
+    async def main() -> None:
+        one = slots()
+
+        async def room(orchestrated: bool) -> None:
+            asked.append("room")
+            one.free()
+
+        await one.take(room, True)
+        assert asked == []
+        await one.take(room, True)
+        assert (asked, one.taken) == (["room"], 1)
+        tasks = await in_line(one, 1, [])
+        late = asyncio.create_task(one.take(room, True))
+        while one.waiting < 2:
+            await asyncio.sleep(0)
+        assert asked == ["room"]
+        for task in (*tasks, late):
+            one.free()
+            await task
+
+    run(main)
+
+
+def test_who_leaves_the_line_or_comes_too_late_takes_nothing() -> None:
+    async def main() -> None:
+        one, order = slots(), list[int]()
+        await one.take(no_room, True)
+        first, second = await in_line(one, 2, order)
+        first.cancel()
+        one.free()
+        await second
+        assert (order, one.taken, one.waiting) == ([1], 1, 0)
+        # Cancelled in the moment in which the slot is there, but not yet told.
+        (third,) = await in_line(one, 1, order)
+        one.free()
+        third.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await third
+        assert one.taken == 0
+
+    run(main)
+
+
+def test_who_waits_too_long_is_refused_and_told_when_to_come_back() -> None:
+    async def main() -> None:
+        one = slots(queue_timeout_s=0.0)
+        await one.take(no_room, True)
+        with pytest.raises(CapacityReached, match="all 1 sessions are in use") as refused:
+            await one.take(no_room, True)
+        data = refused.value.data
+        assert (data["active_sessions"], data["max_sessions"]) == (1, 1)
+        assert refused.value.retry_after_s
+        assert one.waiting == 0
+
+    run(main)
+
+
+def test_while_too_many_are_stuck_nobody_gets_a_slot_and_then_who_waited_does() -> None:
+    async def main() -> None:
+        one, order = slots(max_quarantined=0), list[int]()
+        await one.take(no_room, True)
+        (waiting,) = await in_line(one, 1, order)
+        returned = one.quarantine()
+        one.free()
+        assert (one.taken, one.waiting, one.open) == (0, 1, False)
+        with pytest.raises(CapacityReached, match="takes no new sessions"):
+            await one.take(no_room, True)
+        await asyncio.to_thread(returned)
+        await waiting
+        assert (one.taken, one.quarantined, one.open) == (1, 0, True)
+
+    run(main)
+
+
+def test_a_server_that_ends_refuses_who_waits_and_who_comes() -> None:
+    async def main() -> None:
+        one = slots()
+        await one.take(no_room, True)
+        (waiting,) = await in_line(one, 1, [])
+        one.close()
+        with pytest.raises(CapacityReached, match="about to end"):
+            await waiting
+        with pytest.raises(CapacityReached):
+            await one.take(no_room, True)
+        one.free()
+        assert one.taken == 0
+
+    run(main)
+
+
+def test_a_slot_that_becomes_free_while_others_are_asked_to_give_way_is_not_lost() -> None:
+    async def main() -> None:
+        one = slots()
+        await one.take(no_room, True)
+
+        async def somebody_leaves(orchestrated: bool) -> None:
+            one.free()
+
+        async with asyncio.timeout(10):
+            await one.take(somebody_leaves, True)
+        assert (one.taken, one.waiting) == (1, 0)
+
+    run(main)
+
+
+def test_a_slot_that_was_freed_for_one_and_given_to_another_is_not_given_twice() -> None:
+    async def main() -> None:
+        one = slots()
+        await one.take(no_room, True)
+        others: list[asyncio.Task[None]] = []
+
+        async def gives_way(orchestrated: bool) -> None:
+            others.append(asyncio.ensure_future(one.take(no_room, True)))
+            while not one.waiting:
+                await asyncio.sleep(0)
+            one.free()  # the other one has waited for longer
+
+        asking = asyncio.ensure_future(one.take(gives_way, True))
+        async with asyncio.timeout(10):
+            while not (others and others[0].done()):
+                await asyncio.sleep(0)
+            assert (one.taken, one.waiting) == (1, 1)
+            one.free()
+            await asking
+        assert (one.taken, one.waiting) == (1, 0)
+
+    run(main)
+
+
+def test_who_asks_while_the_server_begins_to_end_is_refused() -> None:
+    async def main() -> None:
+        one = slots()
+        await one.take(no_room, True)
+
+        async def ends(orchestrated: bool) -> None:
+            one.close()
+
+        async with asyncio.timeout(10):
+            with pytest.raises(CapacityReached, match="about to end"):
+                await one.take(ends, True)
+
+    run(main)

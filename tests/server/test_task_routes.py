@@ -1,0 +1,372 @@
+"""Tasks at a server: OpenEnv's routes, the client's methods, the token that guards them, and `mcpenv tasks`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from command_line import Done, started
+
+from mcpenv import MCPEnvironment, StartupError, TaskSet
+from mcpenv.cli import execute
+from mcpenv.packaging.target import load_target
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.serve import serving
+from mcpenv_client import EnvClient, InvalidMessage, Unauthorized
+from mcpenv_client.types.tasks import Task
+
+TOKEN = "the-control-token"
+DATA: list[dict[str, Any]] = [
+    {"id": "a", "prompt": "first", "oracle": [{"tool_name": "say", "arguments": {"n": 1}}]},
+    {"id": "b", "prompt": "second"},
+    {"id": "c", "split": "test"},
+]
+
+
+class Quiz(MCPEnvironment):
+    """Says nothing."""
+
+    EXPOSED_NAME = "the quiz"
+    tasks = TaskSet(DATA)
+
+
+class Bare(MCPEnvironment):
+    """Has no tasks."""
+
+
+def make_many(rng: random.Random, index: int) -> dict[str, Any]:
+    return {"prompt": f"{index}: {rng.random()}"}
+
+
+class Many(MCPEnvironment):
+    """Has more tasks than an answer."""
+
+    tasks = TaskSet.generate(make_many, seed=1, sizes={"train": 1_000_000, "test": 1200})
+
+
+def plain_factory() -> Any:
+    return Quiz()
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with serving(Quiz) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def many_url() -> Iterator[str]:
+    with serving(Many) as address:
+        yield address
+
+
+# -- routes
+
+
+def test_the_routes_answer_in_openenvs_shape(url: str) -> None:
+    def ask(path: str, **body: Any) -> Any:
+        reply = httpx.post(url + path, json=body)
+        assert reply.status_code == 200, reply.text
+        return reply.json()
+
+    whole = [Task(**task).model_dump(mode="json") for task in DATA]
+    assert httpx.get(f"{url}/list_environments").json() == ["the quiz"]
+    assert httpx.get(f"{url}/the%20quiz/splits").json() == [
+        {"name": "train", "type": "train"},
+        {"name": "test", "type": "test"},
+    ]
+    assert ask("/The%20Quiz/tasks", split="train") == {"tasks": whole[:2], "env_name": "the quiz"}
+    assert ask("/the quiz/num_tasks", split="train") == {"num_tasks": 2}
+    assert ask("/the quiz/task", split="train", index=1) == {"task": whole[1]}
+    for given, found in (
+        ({}, whole[:2]),
+        ({"start": 1}, whole[1:2]),
+        ({"stop": 1}, whole[:1]),
+        ({"start": 1, "stop": 99}, whole[1:2]),
+        ({"start": 9}, []),
+    ):
+        assert ask("/the quiz/task_range", split="train", **given) == {"tasks": found}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "said"),
+    [
+        ("/another/task", {"split": "train", "index": 0}, 404, "unknown environment 'another'"),
+        ("/the quiz/task", {"split": "dev", "index": 0}, 400, "there is no split 'dev' (there are: 'train', 'test')"),
+        ("/the quiz/num_tasks", {"split": "dev"}, 400, "there is no split 'dev' (there are: 'train', 'test')"),
+        ("/the quiz/task", {"split": "test", "index": 1}, 400, "there is no task 1: 'test' has tasks 0 to 0"),
+        ("/the quiz/task", {"split": "test", "index": -1}, 400, "there is no task -1: 'test' has tasks 0 to 0"),
+        ("/the quiz/task_range", {"split": "test", "start": -1}, 400, "start and stop count from 0"),
+        ("/the quiz/task", {"split": "test"}, 422, "index: Field required"),
+        ("/the quiz/task", {"split": "test", "index": "0"}, 422, "index: Input should be a valid integer"),
+        ("/the quiz/task", {"split": "test", "index": True}, 422, "index: Input should be a valid integer"),
+        ("/the quiz/tasks", {"split": "test", "more": 1}, 422, "more: Extra inputs are not permitted"),
+    ],
+)
+def test_a_wrong_question_is_refused_in_words(url: str, path: str, body: Any, status: int, said: str) -> None:
+    reply = httpx.post(url + path, json=body)
+    assert reply.status_code == status
+    assert reply.json()["detail"].startswith(said)
+
+
+def test_the_routes_are_described_where_there_are_tasks(url: str) -> None:
+    paths = httpx.get(f"{url}/openapi.json").json()["paths"]
+    assert {path for path in paths if path.startswith("/the quiz/")} == {
+        f"/the quiz/{name}" for name in ("splits", "num_tasks", "task", "task_range", "tasks")
+    }
+    assert "the quiz/task_range" in httpx.get(f"{url}/docs").text
+
+
+def test_more_tasks_than_an_answer_holds_are_asked_for_in_ranges(many_url: str) -> None:
+    for path, body in (("tasks", {"split": "train"}), ("task_range", {"split": "train", "start": 5})):
+        reply = httpx.post(f"{many_url}/Many/{path}", json=body)
+        assert reply.status_code == 400 and "ask for at most 10000 at a time" in reply.json()["detail"]
+    last = httpx.post(f"{many_url}/Many/task", json={"split": "train", "index": 999_999}).json()["task"]
+    assert Task(**last) == Many.tasks.get("train", 999_999)
+
+
+def test_an_environment_without_tasks_says_so() -> None:
+    with serving(Bare) as url:
+        reply = httpx.get(f"{url}/Bare/splits")
+        assert (reply.status_code, reply.json()) == (501, {"detail": "this environment has no tasks"})
+        assert httpx.get(f"{url}/metadata").json()["tasks"] is None
+        with pytest.raises(InvalidMessage, match="this environment has no tasks"):
+            EnvClient(url).sync().splits()
+
+
+def test_a_factorys_environment_has_its_tasks_too() -> None:
+    with serving(plain_factory) as url:
+        assert EnvClient(url).sync().num_tasks("train") == 2
+
+
+def test_tasks_need_the_control_token_where_one_is_set_and_metadata_has_their_numbers_only() -> None:
+    with serving(Quiz, ServerConfig(control_token=TOKEN)) as url:
+        assert httpx.get(f"{url}/list_environments").status_code == 401
+        reply = httpx.post(f"{url}/the quiz/task", json={"split": "train", "index": 0})
+        assert reply.status_code == 401 and "first" not in reply.text
+        with pytest.raises(Unauthorized):
+            EnvClient(url).sync().splits()
+        client = EnvClient(url, headers={"Authorization": f"Bearer {TOKEN}"}).sync()
+        assert client.task("train", 0).prompt == "first"
+        assert client.metadata()["tasks"] == {"train": 2, "test": 1}
+
+
+def test_production_has_no_tasks() -> None:
+    with serving(Quiz, mode="production") as url:
+        assert httpx.get(f"{url}/list_environments").status_code == 404
+        assert httpx.get(f"{url}/the quiz/splits").status_code == 404
+        assert httpx.get(f"{url}/metadata").json()["tasks"] is None
+
+
+def test_a_server_does_not_start_with_tasks_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "tasks.jsonl").write_text('{"id": 1}\n')
+
+    class Broken(MCPEnvironment):
+        tasks = TaskSet.from_jsonl(tmp_path / "tasks.jsonl")
+
+    class Raising(MCPEnvironment):
+        tasks = TaskSet.generate(lambda rng, index: [][index], seed=1, sizes={"train": 1})
+
+    for cls, said in (
+        (Broken, r"the tasks of Broken cannot be read: tasks\.jsonl, line 1: id: Input should be a valid string"),
+        (
+            Raising,
+            r"the tasks of Raising cannot be read: task 0 of 'train': the function raised IndexError: list index",
+        ),
+    ):
+        with pytest.raises(StartupError, match=said):
+            with serving(cls):
+                pass
+
+
+def test_a_slow_generator_keeps_nobody_waiting() -> None:
+    asked, answered = threading.Event(), threading.Event()
+
+    def wait(rng: random.Random, index: int) -> dict[str, Any]:
+        if index == 50:
+            asked.set()
+            assert answered.wait(30)
+        return {}
+
+    class Slow(MCPEnvironment):
+        tasks = TaskSet.generate(wait, seed=1, sizes={"train": 51})
+
+    with serving(Slow) as url:
+        got: list[Task] = []
+        asking = threading.Thread(target=lambda: got.append(EnvClient(url).sync().task("train", 50)))
+        asking.start()
+        assert asked.wait(30)
+        assert httpx.get(f"{url}/health").status_code == 200
+        answered.set()
+        asking.join()
+        assert got[0].id == "train-50"
+
+
+# -- the client
+
+
+def test_the_client_reads_tasks_blocking_and_async(url: str) -> None:
+    client = EnvClient(url).sync()
+    assert client.splits() == ["train", "test"]
+    assert client.num_tasks("train") == 2
+    assert client.task("train", 0) == Quiz.tasks.get("train", 0)
+    assert [task.id for task in client.tasks("train")] == ["a", "b"]
+    assert [task.id for task in client.tasks("train", 1)] == ["b"]
+    assert client.tasks("test", 0, 0) == []
+
+    async def ask() -> list[Any]:
+        asked = EnvClient(url)
+        return [await asked.splits(), await asked.num_tasks("test"), (await asked.tasks("test"))[0].id]
+
+    assert asyncio.run(ask()) == [["train", "test"], 1, "c"]
+
+
+def test_the_client_reads_long_splits_a_page_at_a_time(many_url: str) -> None:
+    client = EnvClient(many_url).sync()
+    tasks = client.tasks("test")
+    assert tasks == [*Many.tasks.select(split="test")]
+    assert [task.id for task in client.tasks("test", 499, 1001)] == [f"test-{index}" for index in range(499, 1001)]
+
+
+def test_the_client_raises_what_the_server_refuses(url: str) -> None:
+    client = EnvClient(url).sync()
+    for ask in (lambda: client.task("train", 2), lambda: client.task("train", -1), lambda: client.num_tasks("dev")):
+        with pytest.raises(InvalidMessage, match=r"there is no (task|split)"):
+            ask()
+
+
+# -- other tasks for a target
+
+
+def test_tasks_of_a_file_take_the_place_of_the_classs_own_and_the_class_keeps_its_own(tmp_path: Path) -> None:
+    (tmp_path / "environment.py").write_text(
+        "from mcpenv import MCPEnvironment, TaskSet\n"
+        "class World(MCPEnvironment):\n"
+        "    '''A world.'''\n"
+        "    tasks = TaskSet([{'id': 'own'}])\n"
+        "    def __init__(self, size: int = 1) -> None:\n"
+        "        self.size = size\n"
+        "def make(size: int = 2) -> World:\n"
+        "    return World(size)\n"
+    )
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"id": "x", "split": "dev"}\n')
+    for spec in (str(tmp_path), f"{tmp_path}:make"):
+        target = load_target(spec, ["size=5"], other)
+        with target.make() as env:
+            assert (env.size, type(env).exposed_name(), type(env).__doc__) == (5, "World", "A world.")
+            assert env.tasks is not None and env.tasks.sizes() == {"dev": 1}
+        with serving(target.factory) as url:
+            assert EnvClient(url).sync().metadata()["tasks"] == {"dev": 1}
+            assert EnvClient(url).sync().task("dev", 0).id == "x"
+        with load_target(spec).make() as env:
+            assert env.tasks is not None and env.tasks.sizes() == {"train": 1}
+
+
+def test_run_serves_the_tasks_of_a_file(tmp_path: Path, file: str) -> None:
+    with started(tmp_path, "run", "echo_mcp", "--port", "0", "--tasks", file) as process:
+        client = EnvClient(process.url()).sync()
+        assert client.metadata()["tasks"] == {"train": 2, "test": 1}
+        with client:
+            assert client.reset(task="b").metadata["prompt"] == "second"
+
+
+def test_run_refuses_tasks_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "tasks.jsonl").write_text('{"id": "a"}\n{"id": "a"}\n')
+    with started(tmp_path, "run", "echo_mcp", "--port", "0", "--tasks", "tasks.jsonl") as process:
+        assert process.end() == 2
+        (line,) = process.err
+    assert line.startswith("error: the tasks of EchoEnvironment cannot be read: tasks.jsonl, line 2: id: 'a' is the id")
+
+
+# -- the command line
+
+Cli = Callable[..., Done]
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Cli:
+    """Command lines in this process."""
+    monkeypatch.delenv("MCPENV_CONTROL_TOKEN", raising=False)
+
+    def run(*arguments: str) -> Done:
+        capfd.readouterr()
+        return Done(execute(arguments), *capfd.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "quiz.jsonl"
+    path.write_text("".join(json.dumps(task) + "\n" for task in DATA))
+    return str(path)
+
+
+def test_tasks_list_shows_ids_splits_and_prompts(cli: Cli, file: str) -> None:
+    done = cli("tasks", "list", "echo_mcp", "--tasks", file)
+    assert (done.status, done.out.splitlines()) == (
+        0,
+        ["train: 2, test: 1", "", "id  split  prompt", "a   train  first", "b   train  second", "c   test   "],
+    )
+    assert cli("tasks", "list", "echo_mcp", "--tasks", file, "-n", "1").out.splitlines()[2:] == [
+        "id  split  prompt",
+        "a   train  first",
+        "and 2 more (--number 0 lists all)",
+    ]
+    document = json.loads(cli("tasks", "list", "echo_mcp", "--tasks", file, "--split", "test", "--json").out)
+    assert document == {"splits": {"test": 1}, "tasks": [Task(**DATA[2]).model_dump(mode="json")]}
+
+
+def test_tasks_list_and_show_ask_a_server_as_they_ask_code(cli: Cli, file: str, url: str) -> None:
+    assert cli("tasks", "list", url).out == cli("tasks", "list", "echo_mcp", "--tasks", file).out
+    for name in (("b",), ("1", "--split", "train"), ("b", "--split", "train")):
+        there, here = cli("tasks", "show", url, *name), cli("tasks", "show", "echo_mcp", *name, "--tasks", file)
+        assert there == here and here.out.startswith("b  train, version 1\n")
+
+
+def test_tasks_show_has_all_of_a_task(cli: Cli, file: str) -> None:
+    shown = cli("tasks", "show", "echo_mcp", "a", "--tasks", file).out
+    assert "  first\n" in shown and '  say {"n": 1}\n' in shown and str(Task(**DATA[0]).stable_seed) in shown
+    assert json.loads(cli("tasks", "show", "echo_mcp", "a", "--tasks", file, "--json").out)["id"] == "a"
+
+
+def test_a_guarded_server_tells_its_tasks_to_who_has_the_token(cli: Cli) -> None:
+    with serving(Quiz, ServerConfig(control_token=TOKEN)) as url:
+        refused = cli("tasks", "list", url)
+        assert refused.status == 2 and "it requires its control token" in refused.err
+        assert "first" in cli("tasks", "list", url, "--control-token", TOKEN).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("list", "echo_mcp"), "echo_mcp: EchoEnvironment has no tasks; give it some with --tasks"),
+        (("list", "echo_mcp", "--tasks", "FILE", "--split", "dev"), "echo_mcp: there is no split 'dev'"),
+        (("show", "echo_mcp", "z", "--tasks", "FILE"), "echo_mcp: there is no task 'z'"),
+        (("show", "echo_mcp", "c", "--split", "train", "--tasks", "FILE"), "echo_mcp: the task 'c' is in the split"),
+        (("show", "echo_mcp", "9", "--split", "train", "--tasks", "FILE"), "echo_mcp: there is no task 9"),
+        (("list", "echo_mcp", "--tasks", "no.jsonl"), "no.jsonl: there is no such file or folder"),
+        (("list", "echo_mcp", "--tasks", "FILE", "--number", "-1"), "--number is -1"),
+        (("list", "http://127.0.0.1:9", "--tasks", "FILE"), "--set and --tasks are for an environment's code"),
+        (("list", "http://127.0.0.1:9"), "cannot connect to http://127.0.0.1:9"),
+    ],
+)
+def test_whatever_is_wrong_is_one_line_and_status_2(cli: Cli, file: str, arguments: tuple[str, ...], said: str) -> None:
+    done = cli("tasks", *(file if argument == "FILE" else argument for argument in arguments))
+    assert done.status == 2 and done.out == ""
+    assert done.err.startswith(f"error: {said}") and done.err.count("\n") == 1
+
+
+def test_inspect_shows_the_numbers_of_tasks_of_code_and_of_a_server(cli: Cli, url: str) -> None:
+    assert json.loads(cli("inspect", url, "--json").out)["tasks"] == {"train": 2, "test": 1}
+    shown = cli("inspect", f"{__file__}:Quiz").out
+    assert "\nTasks\n  train: 2\n  test: 1\n" in shown
+    assert "\nTasks\n" not in cli("inspect", "echo_mcp").out

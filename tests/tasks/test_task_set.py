@@ -1,0 +1,433 @@
+"""Task sets: where tasks come from, what they are refused for, and that every process has the same ones."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mcpenv.tasks import InvalidTasks, NoSuchTask, TaskSet
+from mcpenv_client.types.tasks import OracleCall, Task, TaskLimits
+
+FULL = {
+    "id": "pay",
+    "split": "test",
+    "prompt": "Pay 3 to Bo.",
+    "options": {"rows": [1, 2]},
+    "seed": 7,
+    "limits": {"max_steps": 5, "timeout_s": 2},
+    "metadata": {"answer": "3", "at": None},
+    "version": "2",
+    "oracle": [{"tool_name": "pay", "arguments": {"amount": 3}}, {"tool_name": "done"}],
+    "verifier": {"kind": "expect_only", "changes": {"accounts/1/balance": 7}},
+    "reward_range": [0.0, 2.0],
+}
+TASK = Task(
+    id="pay",
+    split="test",
+    prompt="Pay 3 to Bo.",
+    options={"rows": [1, 2]},
+    seed=7,
+    limits=TaskLimits(max_steps=5, timeout_s=2.0),
+    metadata={"answer": "3", "at": None},
+    version="2",
+    oracle=[OracleCall(tool_name="pay", arguments={"amount": 3}), OracleCall(tool_name="done")],
+    verifier={"kind": "expect_only", "changes": {"accounts/1/balance": 7}},
+    reward_range=(0.0, 2.0),
+)
+
+
+def rows(*ids: str, **more: Any) -> list[dict[str, Any]]:
+    return [{"id": name, **more} for name in ids]
+
+
+def jsonl(file: Path, *lines: Any) -> Path:
+    file.write_text("".join(line if isinstance(line, str) else json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+def parquet(file: Path, data: list[dict[str, Any]], row_group_size: int = 2) -> Path:
+    pq.write_table(pa.Table.from_pylist(data), file, row_group_size=row_group_size)
+    return file
+
+
+def dataset(folder: Path, data: dict[str, list[dict[str, Any]]] | list[dict[str, Any]]) -> Path:
+    from datasets import Dataset, DatasetDict
+
+    if isinstance(data, list):
+        Dataset.from_list(data).save_to_disk(str(folder))
+    else:
+        DatasetDict({name: Dataset.from_list(part) for name, part in data.items()}).save_to_disk(str(folder))
+    return folder
+
+
+# -- what a set answers
+
+
+@pytest.fixture(params=["list", "jsonl", "parquet", "dataset"])
+def five(request: pytest.FixtureRequest, tmp_path: Path) -> TaskSet:
+    """The same five tasks from each kind of source."""
+    data = [*rows("a", "b", "c", split="train", prompt="x"), *rows("d", "e", split="test", prompt="y")]
+    if request.param == "list":
+        return TaskSet(iter(data))
+    if request.param == "jsonl":
+        return TaskSet.from_path(jsonl(tmp_path / "tasks.jsonl", *data))
+    if request.param == "parquet":
+        return TaskSet.from_path(parquet(tmp_path / "tasks.parquet", data))
+    return TaskSet.from_path(dataset(tmp_path / "tasks", {"train": data[:3], "test": data[3:]}))
+
+
+def test_every_source_answers_alike(five: TaskSet) -> None:
+    assert five.splits() == ["train", "test"]
+    assert (five.size("train"), five.size("test"), len(five)) == (3, 2, 5)
+    assert [five.get("test", index).id for index in (1, 0)] == ["e", "d"]
+    assert five.find("b") == five.get("train", 1) == Task(id="b", prompt="x")
+    assert [task.id for task in five] == list("abcde")
+    assert [task.id for task in five.select(split="test")] == ["d", "e"]
+    assert five.version == TaskSet([*five]).version
+
+
+def test_what_a_set_does_not_have_is_refused(five: TaskSet) -> None:
+    with pytest.raises(NoSuchTask, match=r"no split 'dev' \(there are: 'train', 'test'\)") as refused:
+        five.get("dev", 0)
+    assert refused.value.errors[0]["loc"] == ["split"]
+    for index in (-1, 3, 2**70):
+        with pytest.raises(NoSuchTask, match=f"no task {index}: 'train' has tasks 0 to 2") as refused:
+            five.get("train", index)
+        assert refused.value.errors[0]["loc"] == ["index"]
+    with pytest.raises(NoSuchTask, match="no task 'z'"):
+        five.find("z")
+    with pytest.raises(NoSuchTask, match="no split 'dev'"):
+        five.select(split="dev").splits()
+
+
+def test_every_field_of_a_task_is_read_from_every_source(tmp_path: Path) -> None:
+    as_text = {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in FULL.items()}
+    for tasks in (
+        TaskSet([FULL]),
+        TaskSet([TASK]),
+        TaskSet.from_jsonl(jsonl(tmp_path / "tasks.jsonl", FULL)),
+        TaskSet.from_parquet(parquet(tmp_path / "tasks.parquet", [FULL])),
+        TaskSet.from_parquet(parquet(tmp_path / "text.parquet", [as_text])),
+        TaskSet.from_dataset(dataset(tmp_path / "tasks", [FULL])),
+        TaskSet.from_dataset(dataset(tmp_path / "split", {"test": [FULL]})),
+    ):
+        assert [*tasks] == [TASK]
+
+
+def test_a_null_of_a_table_is_what_is_not_given(tmp_path: Path) -> None:
+    data: list[dict[str, Any]] = [
+        {
+            "id": "a",
+            "options": {"x": 1},
+            "oracle": [{"tool_name": "t", "arguments": {"p": 1}}],
+            "seed": None,
+            "prompt": None,
+            "split": None,
+        },
+        {
+            "id": "b",
+            "options": {"y": 2},
+            "oracle": [{"tool_name": "u", "arguments": {"q": 1}}],
+            "seed": 3,
+            "prompt": "x",
+            "split": "dev",
+        },
+    ]
+    first, second = TaskSet.from_parquet(parquet(tmp_path / "tasks.parquet", data))
+    assert (first.options, second.options) == ({"x": 1}, {"y": 2})
+    assert first.oracle == [OracleCall(tool_name="t", arguments={"p": 1})]
+    assert (first.seed, second.seed) == (None, 3)
+    assert (first.prompt, first.split, second.prompt, second.split) == ("", "train", "x", "dev")
+
+
+def test_rows_are_read_from_the_row_groups_that_have_them(tmp_path: Path) -> None:
+    names = [f"t{number}" for number in range(11)]
+    tasks = TaskSet.from_parquet(parquet(tmp_path / "tasks.parquet", rows(*names), row_group_size=3))
+    order = random.Random(0).sample(range(11), 11)
+    assert [tasks.get("train", index).id for index in order] == [names[index] for index in order]
+
+
+# -- rows of other shapes
+
+
+def test_columns_say_what_the_rows_of_a_foreign_file_are(tmp_path: Path) -> None:
+    data = [
+        {"question": "2+2?", "answer": "4", "level": 1, "source": "book", "seed": 5},
+        {"question": "1+1?", "answer": "2", "level": 2, "source": "book", "seed": 6},
+    ]
+    columns = {"question": "prompt", "level": "options.level", "source": None}
+    for tasks in (
+        TaskSet.from_jsonl(jsonl(tmp_path / "qa.jsonl", *data), columns=columns, split="test"),
+        TaskSet.from_parquet(parquet(tmp_path / "qa.parquet", data), columns=columns, split="test"),
+        TaskSet.from_dataset(dataset(tmp_path / "qa", {"test": data}), columns=columns),
+    ):
+        assert tasks.get("test", 1) == Task(
+            id="test-1", split="test", prompt="1+1?", options={"level": 2}, metadata={"answer": "2"}, seed=6
+        )
+        assert tasks.find("test-0").prompt == "2+2?"
+
+
+def test_columns_with_dots_and_metadata_of_their_own_keep_their_names(tmp_path: Path) -> None:
+    data = {"q": "2+2?", "a.b": 1, "metadata": {"c": 2}, "level": 3}
+    file = jsonl(tmp_path / "qa.jsonl", data)
+    tasks = TaskSet.from_jsonl(file, columns={"q": "prompt", "level": "metadata.d.e"})
+    assert tasks.get("train", 0).metadata == {"c": 2, "a.b": 1, "d.e": 3}
+    jsonl(file, {**data, "metadata": 5})
+    with pytest.raises(
+        InvalidTasks, match=r"qa\.jsonl, line 1: metadata: an object is needed; this is of the type int"
+    ):
+        TaskSet.from_jsonl(file, columns={"q": "prompt", "level": "metadata.d"}).splits()
+
+
+def test_what_somebody_does_to_a_task_is_not_done_to_the_next_one() -> None:
+    given: list[Any] = [Task(id="a", options={"rows": [1]}), {"id": "b", "options": {"rows": [2]}}]
+    tasks = TaskSet(given)
+    for index, rows_there in ((0, [1]), (1, [2])):
+        tasks.get("train", index).options["rows"].append(9)
+        assert tasks.get("train", index).options == {"rows": rows_there}
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"q": "question"}, "columns: q: a task has no field 'question'"),
+        ({"q": "limits.max_steps"}, "columns: q: a task has no field 'limits.max_steps'"),
+        ({"q": "prompt", "r": "prompt"}, "columns: q: two columns are mapped to 'prompt'"),
+    ],
+)
+def test_a_mapping_that_cannot_be_is_refused_at_once(columns: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidTasks) as refused:
+        TaskSet.from_jsonl("tasks.jsonl", columns=columns)
+    assert str(refused.value) == said
+
+
+# -- what is refused
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ({"id": "b", "prompt": 3}, "tasks.jsonl, line 3: prompt: Input should be a valid string"),
+        ({"id": "b", "seed": "3"}, "tasks.jsonl, line 3: seed: Input should be a valid integer"),
+        ({"id": "b", "limits": {"max_steps": 0}}, "tasks.jsonl, line 3: limits.max_steps: Input should be greater"),
+        ({"id": "b", "oracle": [{"tool": "x"}]}, "tasks.jsonl, line 3: oracle.0.tool_name: Field required"),
+        ({"prompt": "x"}, "tasks.jsonl, line 3: id: Field required"),
+        ({"id": ""}, "tasks.jsonl, line 3: id: String should have at least 1 character"),
+        ({"id": "b", "answer": "4"}, "tasks.jsonl, line 3: answer: a task has no such field. Put your own fields"),
+        ({"id": "a"}, "tasks.jsonl, line 3: id: 'a' is the id of another task (tasks.jsonl, line 1)"),
+        ({"id": "b", "metadata.x": 1}, "tasks.jsonl, line 3: metadata.x: a task has no such field"),
+        ([1], "tasks.jsonl, line 3: a task must be an object; this is of the type list"),
+        ('{"id": "b"\n', "tasks.jsonl, line 3: the line is not JSON: "),
+        ('{"id": "b", "metadata": {"x": 1e999}}\n', "tasks.jsonl, line 3: the line is not JSON: "),
+        ("\x00\n", "tasks.jsonl, line 3: the line is not JSON: "),
+    ],
+)
+def test_a_bad_row_is_one_line_that_names_file_line_and_field(tmp_path: Path, line: Any, said: str) -> None:
+    tasks = TaskSet.from_jsonl(jsonl(tmp_path / "tasks.jsonl", {"id": "a"}, "\n", line))
+    with pytest.raises(InvalidTasks) as refused:
+        tasks.splits()
+    assert str(refused.value).startswith(said) and "\n" not in str(refused.value)
+
+
+def test_a_bad_row_of_a_table_is_named_too(tmp_path: Path) -> None:
+    data = [{"id": "a", "options": "{}"}, {"id": "b", "options": "{"}]
+    with pytest.raises(InvalidTasks, match=r"tasks\.parquet, row 1: options: the text is not JSON"):
+        TaskSet.from_parquet(parquet(tmp_path / "tasks.parquet", data)).splits()
+    with pytest.raises(InvalidTasks, match="tasks/dev, row 0: split: the row belongs to the split 'dev'"):
+        TaskSet.from_dataset(dataset(tmp_path / "tasks", {"dev": rows("a", split="test")})).splits()
+    with pytest.raises(InvalidTasks, match=r"task 1: metadata\.x: a object has no JSON form"):
+        TaskSet([{"id": "a"}, {"id": "b", "metadata": {"x": object()}}]).splits()
+    with pytest.raises(InvalidTasks, match=r"task 0: metadata\.x: nan has no JSON form"):
+        TaskSet([Task(id="a", metadata={"x": float("nan")})]).splits()
+
+
+def test_a_source_that_is_not_there_or_is_something_else_is_refused(tmp_path: Path) -> None:
+    other = tmp_path / "tasks.parquet"
+    other.write_text("no parquet")
+    (tmp_path / "tasks.csv").write_text("id\n")
+    for place, said in (
+        (tmp_path / "no.jsonl", "there is no such file or folder"),
+        (tmp_path / "tasks.csv", r"this is not a \.jsonl file, a \.parquet file or the folder of a dataset"),
+        (other, "the tasks cannot be read"),
+        (tmp_path, "the dataset cannot be read"),
+    ):
+        with pytest.raises(InvalidTasks, match=said):
+            TaskSet.from_path(place).splits()
+    with pytest.raises(InvalidTasks, match="the tasks cannot be read: No such file"):
+        TaskSet.from_jsonl(tmp_path / "no.jsonl").splits()
+
+
+def test_a_package_that_is_not_installed_is_one_line_that_names_the_extra(tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "from mcpenv.tasks import TaskSet\n"
+        "try: TaskSet.from_parquet('tasks.parquet').splits()\n"
+        "except Exception as error: print(error)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert ended.stdout == "pyarrow: is needed to read these tasks. Run pip install 'mcpenv[parquet]'\n"
+
+
+def test_a_task_that_changed_in_its_file_is_not_given_out_as_the_one_that_was_read(tmp_path: Path) -> None:
+    file = jsonl(tmp_path / "tasks.jsonl", {"id": "a", "prompt": "pay 1"}, {"id": "b"})
+    tasks = TaskSet.from_jsonl(file)
+    assert tasks.get("train", 0).prompt == "pay 1"
+    jsonl(file, {"id": "a", "prompt": "pay 2"}, {"id": "b"})
+    with pytest.raises(InvalidTasks, match="line 1: the task has changed since it was first read"):
+        tasks.get("train", 0)
+    assert tasks.get("train", 1).id == "b"
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_row(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.jsonl"
+    file.write_bytes(b"\xef\xbb\xbf" + b'{"id": "a"}\r\n\r\n{"id": "b"}')
+    assert [task.id for task in TaskSet.from_jsonl(file)] == ["a", "b"]
+
+
+# -- when it is read
+
+
+class Watched(list[dict[str, Any]]):
+    """Rows that know how often they are gone through; the first one waits a moment for a second one to come."""
+
+    def __init__(self, *given: dict[str, Any]) -> None:
+        super().__init__(given)
+        self.times = 0
+        self.second = threading.Event()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        self.times += 1
+        if self.times > 1:
+            self.second.set()
+        self.second.wait(0.3)
+        return super().__iter__()
+
+
+def test_nothing_is_read_before_it_is_wanted_and_then_once_for_all_threads() -> None:
+    given = Watched(*rows("a", "b"))
+    tasks = TaskSet(given)
+    assert bool(tasks) and given.times == 0
+    together = threading.Barrier(8)
+    got: list[str] = []
+
+    def ask() -> None:
+        together.wait()
+        got.append(tasks.get("train", 1).id)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert got == ["b"] * 8 and given.times == 1
+
+
+def test_a_relative_path_is_relative_to_the_file_of_the_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    home.mkdir()
+    elsewhere.mkdir()
+    jsonl(home / "own.jsonl", {"id": "of the class"})
+    jsonl(elsewhere / "own.jsonl", {"id": "of the folder"})
+    name = f"relative_{hashlib.sha256(str(tmp_path).encode()).hexdigest()[:8]}"
+    (home / f"{name}.py").write_text(
+        "from mcpenv.tasks import TaskSet\nclass World:\n    tasks = TaskSet.from_jsonl('own.jsonl')\n"
+    )
+    monkeypatch.syspath_prepend(home)
+    monkeypatch.chdir(elsewhere)
+    world = __import__(name).World
+    assert [task.id for task in world.tasks] == ["of the class"]
+    assert [task.id for task in TaskSet.from_jsonl("own.jsonl")] == ["of the folder"]
+
+
+# -- generated
+
+
+def add(rng: random.Random, index: int) -> dict[str, Any]:
+    a, b = rng.randrange(1000), rng.randrange(1000)
+    return {"prompt": f"{a}+{b}?", "metadata": {"answer": a + b, "names": list({"x", "y", "z"} & {"x"})}}
+
+
+def test_a_generated_task_depends_on_seed_split_and_index_and_on_nothing_else() -> None:
+    sizes = {"train": 1000, "test": 5}
+    tasks, again = (TaskSet.generate(add, seed=1, sizes=sizes) for _ in range(2))
+    last = tasks.get("train", 999)
+    assert [*tasks][999] == last == again.get("train", 999)
+    assert (last.id, last.split) == ("train-999", "train") and tasks.find("train-999") == last
+    assert len({task.prompt for task in tasks}) > 990
+    assert tasks.get("train", 0).prompt != tasks.get("test", 0).prompt
+    other = TaskSet.generate(add, seed=2, sizes=sizes)
+    assert other.get("train", 999).prompt != last.prompt
+    assert tasks.version == again.version != other.version
+    assert TaskSet.generate(add, seed=1, sizes={"train": 10}).get("train", 9) == tasks.get("train", 9)
+
+
+@pytest.mark.parametrize("task_id", ["train-1000", "train--1", "train-01", "train-x", "train", "dev-0", "train-\u0661"])
+def test_an_id_that_no_generated_task_has_is_refused(task_id: str) -> None:
+    tasks = TaskSet.generate(add, seed=1, sizes={"train": 1000})
+    with pytest.raises(NoSuchTask):
+        tasks.find(task_id)
+
+
+def test_a_generator_may_give_tasks_and_its_id_and_split_are_set() -> None:
+    tasks = TaskSet.generate(lambda rng, index: Task(id="any", prompt=str(index)), seed=1, sizes={"dev": 2})
+    assert tasks.get("dev", 1) == Task(id="dev-1", split="dev", prompt="1")
+    with pytest.raises(InvalidTasks, match="task 0 of 'dev': a task must be an object; this is of the type str"):
+        TaskSet.generate(lambda rng, index: "x", seed=1, sizes={"dev": 1}).splits()  # type: ignore[arg-type, return-value]
+    with pytest.raises(InvalidTasks, match="task 0 of 'dev': answer: a task has no such field"):
+        TaskSet.generate(lambda rng, index: {"answer": 1}, seed=1, sizes={"dev": 1}).splits()
+    with pytest.raises(InvalidTasks, match="sizes: -1 tasks"):
+        TaskSet.generate(add, seed=1, sizes={"dev": -1}).splits()
+
+
+def test_a_million_generated_tasks_cost_no_memory() -> None:
+    tracemalloc.start()
+    try:
+        tasks = TaskSet.generate(add, seed=1, sizes={"train": 1_000_000})
+        assert tasks.size("train") == 1_000_000
+        for index in range(0, 1_000_000, 5_000):
+            tasks.get("train", index)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 1_000_000
+
+
+PROGRAM = """
+import json, sys
+sys.path[:0] = sys.argv[1:2]
+from test_task_set import add
+from mcpenv.tasks import TaskSet
+tasks = TaskSet.generate(add, seed=1, sizes={"train": 50, "test": 5})
+stored = TaskSet.from_jsonl(sys.argv[2])
+print(tasks.version, stored.version)
+for task in [*tasks, *stored]:
+    print(task.model_dump_json(), task.stable_seed)
+"""
+
+
+@pytest.mark.slow
+def test_every_process_has_the_same_tasks_seeds_and_versions(tmp_path: Path) -> None:
+    file = jsonl(tmp_path / "tasks.jsonl", FULL, *rows("a", "b"))
+
+    def seen(hash_seed: str) -> bytes:
+        return subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(Path(__file__).parent), str(file)],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+
+    assert seen("1") == seen("2") and len(seen("1").splitlines()) == 59

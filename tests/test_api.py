@@ -1,0 +1,79 @@
+"""What `mcpenv` offers by its own name, and what loading it costs: FastMCP only where it is needed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import mcpenv
+from mcpenv import api
+
+LOADS_FASTMCP = "import sys; from {} import *; print('fastmcp' in sys.modules)"
+
+
+def run(script: str) -> str:
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.strip()
+
+
+def test_all_names_what_is_there_once() -> None:
+    assert len(set(api.__all__)) == len(api.__all__)
+    assert mcpenv.__all__ == [*api.__all__, "__version__"]
+    for name in mcpenv.__all__:
+        assert getattr(mcpenv, name) is not None
+        assert name in dir(mcpenv)
+    assert mcpenv.__version__ == importlib.metadata.version("mcpenv")
+
+
+def test_nothing_offered_is_called_as_a_module_of_ours() -> None:
+    assert not {module.name for module in pkgutil.iter_modules(mcpenv.__path__)} & set(api.__all__)
+
+
+def test_what_is_not_there_is_said_as_of_every_module() -> None:
+    with pytest.raises(AttributeError, match="module 'mcpenv' has no attribute 'nonsense'"):
+        getattr(mcpenv, "nonsense")  # noqa: B009
+    assert not hasattr(mcpenv, "__wrapped__")
+    assert run("try:\n    from mcpenv import nonsense\nexcept ImportError as error: print(error.name)") == "mcpenv"
+
+
+def test_names_are_there_however_they_are_asked_for() -> None:
+    assert (
+        run("import mcpenv; print(mcpenv.Reward(1.0).value, mcpenv.trajectories.Recorder is mcpenv.Recorder)")
+        == "1.0 True"
+    )
+    assert run("from mcpenv import *; print(MCPEnvironment.__module__, __version__ > '')") == "mcpenv.environment True"
+
+
+def test_what_a_program_puts_on_the_module_stays() -> None:
+    put = "import mcpenv; mcpenv.Recorder = 'mine'; mcpenv.MCPEnvironment; hasattr(mcpenv, 'newer')"
+    assert run(f"{put}; print(mcpenv.Recorder)") == "mine"
+    assert not hasattr(mcpenv, "a.b")
+
+
+def test_threads_may_load_it_at_once() -> None:
+    script = (
+        "import mcpenv, threading\n"
+        "wrong = []\n"
+        "threading.excepthook = lambda args: wrong.append(args.exc_value)\n"
+        "barrier = threading.Barrier(4)\n"
+        "def load(name):\n"
+        "    barrier.wait()\n"
+        "    getattr(mcpenv, name)\n"
+        "names = ['MCPEnvironment', 'Recorder', 'tasks', 'worlds']\n"
+        "threads = [threading.Thread(target=load, args=(name,)) for name in names]\n"
+        "[thread.start() for thread in threads]\n"
+        "[thread.join() for thread in threads]\n"
+        "print(wrong)"
+    )
+    assert run(script) == "[]"
+
+
+@pytest.mark.parametrize("module", ["mcpenv.cli", "mcpenv.cli.trajectories", "mcpenv.trajectories", "mcpenv.tasks"])
+def test_what_needs_no_server_loads_no_fastmcp(module: str) -> None:
+    assert run(LOADS_FASTMCP.format(module)) == "False"
+    assert run(LOADS_FASTMCP.format("mcpenv.environment")) == "True"

@@ -1,0 +1,282 @@
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import math
+import re
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pytest
+from environments import PIXEL, Address, Person
+from fastmcp.exceptions import ToolError as FastMCPToolError
+from fastmcp.tools import ToolResult as FastMCPResult
+from fastmcp.utilities.types import Image
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mcp_types import TextContent
+from pydantic import BaseModel, field_serializer
+
+from mcpenv import CallToolObservation, MCPEnvironment, Mode, ToolErrorType, ToolFailure, ToolResult
+from mcpenv.tools.definition import ToolKind
+from mcpenv.tools.results import from_fastmcp, outcome_of, to_fastmcp
+
+
+def made(kind: ToolKind, value: Any) -> ToolResult:
+    result = outcome_of(kind, value, 0.0).result
+    assert result is not None
+    return result
+
+
+class Returning(MCPEnvironment):
+    """One tool per return hint; each gives back what the environment was told to give."""
+
+    HINTS: tuple[Any, ...] = (str, int, bool, float, list[int], dict[str, Any], Person, Any, None, int | str, bytes)
+
+    def __init__(self) -> None:
+        self.value: Any = None
+        for number, hint in enumerate(self.HINTS):
+
+            def give() -> Any:
+                """Give it."""
+                return self.value
+
+            give.__annotations__["return"] = hint
+            self.tool(give, name=f"give_{number}")
+
+        def bare():  # type: ignore[no-untyped-def]
+            """Give it, without a hint."""
+            return self.value
+
+        self.tool(bare)
+        self.reset()
+
+    def give(self, value: Any, hint: Any = Any) -> ToolResult | ToolFailure:
+        self.value = value
+        name = "bare" if hint == "bare" else f"give_{self.HINTS.index(hint)}"
+        observation = self.call_tool(name)
+        assert isinstance(observation, CallToolObservation)
+        given = observation.error or observation.result
+        assert given is not None
+        return given
+
+    def kind(self, hint: Any) -> ToolKind:
+        tool = self._execution.tools.get(Mode.SIMULATION, f"give_{self.HINTS.index(hint)}")
+        assert tool is not None
+        return tool.kind
+
+
+ENV = Returning()
+
+SCALARS = st.one_of(
+    st.text(), st.integers(), st.booleans(), st.floats(allow_nan=False, allow_infinity=False), st.none()
+)
+PLAIN = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4))
+
+
+def encodable(value: Any) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+@settings(max_examples=3 * settings().max_examples // 2, deadline=None)
+@given(value=PLAIN.filter(encodable), hint=st.sampled_from([str, int, bool, float, Any, int | str, dict[str, Any]]))
+def test_invariant_4_the_short_way_gives_what_fastmcp_gives(value: Any, hint: Any) -> None:
+    kind = ENV.kind(hint)
+    try:
+        expected = from_fastmcp(kind.component.convert_result(value))
+    except (FastMCPToolError, ValueError, TypeError):
+        with pytest.raises((FastMCPToolError, ValueError, TypeError)):
+            made(kind, value)
+        return
+    result = made(kind, value)
+    assert result == expected
+    assert json.dumps(result.model_dump(), sort_keys=True) == json.dumps(expected.model_dump(), sort_keys=True)
+
+
+@settings(deadline=None)
+@given(value=PLAIN.filter(encodable))
+def test_a_result_goes_to_fastmcp_and_back_unchanged(value: Any) -> None:
+    result = made(ENV.kind(Any), value)
+    assert from_fastmcp(to_fastmcp(result)) == result
+
+
+def test_subclasses_of_plain_types_take_the_long_way_and_give_the_same() -> None:
+    class Text(str):
+        pass
+
+    class Number(int):
+        pass
+
+    for value, hint in ((Text("text"), str), (Number(3), int), (True, int), (3, float)):
+        assert made(ENV.kind(hint), value) == from_fastmcp(ENV.kind(hint).component.convert_result(value))
+
+
+@pytest.mark.parametrize(
+    ("value", "data"),
+    [
+        ("grüße 🙂\x00\u2028", "grüße 🙂\x00\u2028"),
+        (2**200, 2**200),
+        (-0.0, -0.0),
+        (5e-324, 5e-324),
+        (True, True),
+        ([1, [2, [3]]], [1, [2, [3]]]),
+        ({"a": {"b": None}}, {"a": {"b": None}}),
+        ((1, 2), [1, 2]),
+        (datetime(2026, 1, 31, tzinfo=UTC), "2026-01-31T00:00:00Z"),
+        ({"day": date(2026, 1, 31)}, {"day": "2026-01-31"}),
+        (Decimal("1.50"), "1.50"),
+        (Person(name="ada", address=Address(street="high")), None),
+        (np.int64(3), 3),
+        (np.float64(0.5), 0.5),
+        (np.bool_(False), False),
+        (np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
+        ({"deep": [np.float32(0.5), {"more": np.arange(2)}]}, {"deep": [0.5, {"more": [0, 1]}]}),
+        ((np.int8(1), 2), [1, 2]),
+    ],
+    ids=str,
+)
+def test_values_come_back_as_plain_json(value: Any, data: Any) -> None:
+    result = ENV.give(value, dict[str, Any] if isinstance(value, dict) else Any)
+    assert isinstance(result, ToolResult), result
+    if isinstance(value, Person):
+        data = value.model_dump()
+    if result.structured_content is not None:
+        got = result.data
+    elif isinstance(data, str):
+        got = result.text.strip('"')
+    else:
+        got = json.loads(result.text)
+    assert got == data and json.dumps(got) == json.dumps(data)
+
+
+def test_numpy_is_found_wherever_values_are_found() -> None:
+    @dataclasses.dataclass
+    class Holder:
+        vector: Any
+
+    class Model(BaseModel, arbitrary_types_allowed=True):
+        vector: Any
+
+    for holder in (Holder(np.arange(2)), Model(vector=np.arange(2)), {"set": [np.int64(0), np.int64(1)]}):
+        result = ENV.give(holder)
+        assert isinstance(result, ToolResult), result
+        assert json.loads(result.text) in ({"vector": [0, 1]}, {"set": [0, 1]})
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        (NAN, "result"),
+        (-math.inf, "result"),
+        ([1.0, NAN], r"result\[1\]"),
+        ({"scores": {"b": [0.0, math.inf]}}, r"result\.scores\.b\[1\]"),
+        (np.float64("nan"), "result"),
+        (np.array([1.0, np.nan]), r"result\[1\]"),
+        ({"v": np.array([[1.0], [np.inf]])}, r"result\.v\[1\]\[0\]"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("hint", [Any, "bare"])
+def test_nan_and_infinity_are_a_failure_that_names_the_field_and_never_null(value: Any, path: str, hint: Any) -> None:
+    failure = ENV.give(value, hint)
+    assert isinstance(failure, ToolFailure) and failure.error_type is ToolErrorType.EXECUTION_ERROR
+    assert re.search(rf"{path}: -?(nan|inf) has no JSON form", failure.message), failure.message
+
+
+def test_nan_is_found_in_models() -> None:
+    class Score(BaseModel):
+        value: float
+
+    for value in (Score(value=NAN), [Score(value=NAN)], {"score": Score(value=NAN)}):
+        failure = ENV.give(value)
+        assert isinstance(failure, ToolFailure) and "nan has no JSON form" in failure.message, failure
+    assert isinstance(ENV.give(NAN, float), ToolFailure)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [object(), lambda: 1, {"key": object()}, "\ud800", ["\udfff"], type],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_value_without_a_json_form_is_a_failure_or_its_text_and_never_an_exception(value: Any) -> None:
+    given = ENV.give(value)
+    if isinstance(given, ToolFailure):
+        assert given.error_type is ToolErrorType.EXECUTION_ERROR
+    else:
+        given.model_dump_json().encode()
+
+
+def test_a_value_that_refers_to_itself_is_a_failure() -> None:
+    around: list[Any] = []
+    around.append(around)
+    failure = ENV.give(around)
+    assert isinstance(failure, ToolFailure) and failure.error_type is ToolErrorType.EXECUTION_ERROR
+    assert ENV.give("fine", str) == made(ENV.kind(str), "fine")
+
+
+def test_a_serializer_that_crashes_is_a_failure() -> None:
+    class Odd(BaseModel):
+        value: int
+
+        @field_serializer("value")
+        def crash(self, value: int) -> int:
+            raise LookupError("a mistake of the serializer")
+
+    for hint in (Any, "bare"):
+        failure = ENV.give(Odd(value=1), hint)
+        assert isinstance(failure, ToolFailure) and failure.error_type is ToolErrorType.EXECUTION_ERROR
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+@pytest.mark.parametrize(
+    ("value", "hint"), [("text", int), (3, str), ([1], dict[str, Any]), ("x", Person), (None, int)]
+)
+def test_a_value_that_belies_its_hint_is_treated_as_fastmcp_treats_it(value: Any, hint: Any) -> None:
+    kind = ENV.kind(hint)
+    try:
+        expected: Any = from_fastmcp(kind.component.convert_result(value))
+    except (FastMCPToolError, ValueError, TypeError):
+        expected = None
+    given = ENV.give(value, hint)
+    if expected is None:
+        assert isinstance(given, ToolFailure) and given.error_type is ToolErrorType.EXECUTION_ERROR
+    else:
+        assert given == expected
+
+
+def test_bytes_are_text_where_they_are_text_and_else_a_failure_or_base64() -> None:
+    assert ENV.give(b"text", bytes) == from_fastmcp(ENV.kind(bytes).component.convert_result(b"text"))
+    given = ENV.give(b"\xff\x00", bytes)
+    if isinstance(given, ToolResult):
+        assert base64.b64decode(given.text.strip(chr(34))) == b"\xff\x00"
+    else:
+        assert given.error_type is ToolErrorType.EXECUTION_ERROR
+
+
+def test_content_that_a_tool_made_itself_passes_as_it_is() -> None:
+    blocks = [TextContent(type="text", text="a"), Image(data=PIXEL, format="png"), "b"]
+    result = ENV.give(blocks, "bare")
+    assert isinstance(result, ToolResult)
+    assert [block["type"] for block in result.content] == ["text", "image", "text"]
+    assert result.text == "a\n[image]\nb" and result.structured_content is None
+
+
+def test_a_result_that_says_it_is_an_error_is_a_result_that_failed() -> None:
+    result = ENV.give(FastMCPResult(content="no", is_error=True), "bare")
+    assert isinstance(result, ToolResult) and result.is_error and result.text == "no"
+
+
+def test_the_meta_of_a_result_is_kept() -> None:
+    result = ENV.give(FastMCPResult(content="x", meta={"cost": 3}), "bare")
+    assert isinstance(result, ToolResult) and result.meta == {"cost": 3}
