@@ -35,8 +35,10 @@ IDLE = "_Thread._work"
 
 OTHER = "event loop, and the rest"
 STAGES = (
-    ("frame in", r"websocket_protocol\.py|wire/protocol\.py:decode_frame|values\.py"),
-    ("frame in", r"control/connection\.py:Connection\.(_read|_decoded)|control/frames\.py:Arrival"),
+    ("frame in", r"websocket_protocol\.py|protocol\.py:decode_frame|values\.py"),
+    ("frame in", r"connection\.py:Connection\.(_read|_decoded)|frames\.py:Arrival"),
+    ("encode", r"protocol\.py:(encode_|step_data|observation_data)"),
+    ("dispatch", r"frames\.py:answer_"),
     ("frame out", r"locks\.py"),
     # uvicorn's and websockets' own, where they read and write.
     ("frame out", r"websockets_sansio_impl\.py:.*\.send|protocol\.py:.*(send|state)|frames\.py:.*(serialize|new)"),
@@ -50,7 +52,7 @@ STAGES = (
     ("score", r"scoring\.py"),
     ("record", r"episode\.py:Episode\.(add|judge|count_step)|records\.py:(ToolCall|StepRecord)"),
     ("encode", r"observations\.py|codec\.py|episode\.py:Episode\.info"),
-    ("dispatch", r"(connection|control/frames|session|execution|lock|cancellation|step|pipeline|registry)\.py"),
+    ("dispatch", r"(connection|session|execution|lock|cancellation|step|pipeline|registry)\.py"),
 )
 """Which functions (``FILE:QUALIFIED NAME``) belong to which stage; the first that matches."""
 
