@@ -401,7 +401,43 @@ SCRIPT = """
 
 
 def test_a_script_ends_without_warnings_or_threads_of_ours(request: pytest.FixtureRequest) -> None:
-    script = textwrap.dedent(SCRIPT).format(tests=str(request.path.parent))
+    script = textwrap.dedent(SCRIPT).format(tests=str(request.path.parents[1]))
     command = [*STRICT_PYTHON, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr, done.returncode) == ("clean\n", "", 0)
+
+
+class Barrier(MCPEnvironment):
+    """A tool that returns when the tools of all environments run."""
+
+    def __init__(self, barrier: threading.Barrier) -> None:
+        @self.tool
+        def meet() -> str:
+            """Wait for the others."""
+            barrier.wait(60)
+            return "met"
+
+        @self.tool
+        async def loop() -> int:
+            """Return the identity of the running loop."""
+            return id(asyncio.get_running_loop())
+
+
+def test_environments_of_many_threads_never_wait_for_each_other() -> None:
+    many = 100  # more than have a loop of their own
+    barrier = threading.Barrier(many)
+
+    def play(_: int) -> tuple[str, int, int]:
+        env = Barrier(barrier)
+        env.reset()
+        met = env.call_tool("meet").text
+        loops = [env.call_tool("loop").result.data for _ in range(2)]
+        barrier.wait(60)  # all are alive at the same time
+        env.close()
+        return met, *loops
+
+    with ThreadPoolExecutor(many) as pool:
+        played = list(pool.map(play, range(many)))
+    assert {met for met, _, _ in played} == {"met"}
+    assert all(first == second for _, first, second in played)
+    assert len({first for _, first, _ in played}) == many

@@ -2,8 +2,9 @@
 
 They work in scripts, in Jupyter and in threads. Each environment takes a private loop at its first blocking call and
 keeps it, because clients and browsers are bound to their loop. The first 64 environments that live at the same time
-have one each, so that threads which step different environments do not wait for each other; further ones share. Inside
-a running loop the private one runs nested, in its place, for the duration of the call.
+have one each. Further ones share the loop of the thread that makes their first call, so that threads which step
+different environments do not wait for each other. Inside a running loop the private one runs nested, in its place, for
+the duration of the call.
 """
 
 from __future__ import annotations
@@ -75,10 +76,10 @@ class PrivateLoop:
 
 
 class _Loops:
-    """The private loops of the process, used again and again, and closed at exit."""
+    """The private loops of the process, reused, and closed at exit."""
 
     MAX_OWN = 64
-    """Environments beyond share loops, and may wait for each other."""
+    """Environments that have a loop of their own. A loop takes three file descriptors."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -86,48 +87,72 @@ class _Loops:
         self._free: list[PrivateLoop] = []
         # Filled without the mutex: the collector may free a home in the very thread that holds it.
         self._left: deque[PrivateLoop] = deque()
+        self._of_thread = threading.local()
 
     def move_in(self, home: Home) -> PrivateLoop:
-        """The loop of a home, its own from now on."""
+        """Give a home its loop, and return it."""
         with self._mutex:
             if home.loop is None:
-                home.loop = self._take(self.MAX_OWN)
+                has_room = self._free_one() or len(self._all) < self.MAX_OWN
+                home.loop = self._take() if has_room else self._shared()
             return home.loop
 
     def move_out(self, loop: PrivateLoop) -> None:
-        """A home needs its loop no longer."""
+        """Note that a home uses its loop no longer. Callable from finalizers."""
         self._left.append(loop)
 
     @contextmanager
     def borrowed(self) -> Iterator[PrivateLoop]:
-        """A loop for one call inside another one."""
+        """Yield a loop for one call inside another one."""
         with self._mutex:
-            loop = self._take(None)
+            loop = self._take()
         try:
             yield loop
         finally:
             self.move_out(loop)
 
     def close(self) -> None:
-        """Close those that nobody runs."""
+        """Close the loops that no thread runs."""
         for loop in self._all:
             loop.close()
 
-    def _take(self, most: int | None) -> PrivateLoop:
+    def _take(self) -> PrivateLoop:
+        """Return a loop that nobody uses."""
+        if self._free_one():
+            loop = self._free.pop()
+        else:
+            loop = PrivateLoop()
+            self._all.append(loop)
+        loop.users += 1
+        return loop
+
+    def _shared(self) -> PrivateLoop:
+        """Return the loop that environments share whose first call this thread makes."""
+        lease: _Lease | None = getattr(self._of_thread, "lease", None)
+        if lease is None:
+            lease = self._of_thread.lease = _Lease(self._take(), self._left)
+        lease.loop.users += 1
+        return lease.loop
+
+    def _free_one(self) -> bool:
+        """Collect the loops that were left, and return True if one is free."""
         while self._left:
             left = self._left.popleft()
             left.users -= 1
             if left.users == 0:
                 self._free.append(left)
-        if self._free:
-            loop = self._free.pop()
-        elif most is None or len(self._all) < most:
-            loop = PrivateLoop()
-            self._all.append(loop)
-        else:
-            loop = min(self._all, key=lambda each: each.users)
-        loop.users += 1
-        return loop
+        return bool(self._free)
+
+
+class _Lease:
+    """A thread's use of a loop, which ends with the thread."""
+
+    def __init__(self, loop: PrivateLoop, left: deque[PrivateLoop]) -> None:
+        self.loop = loop
+        self._left = left
+
+    def __del__(self) -> None:
+        self._left.append(self.loop)
 
 
 class Home:
@@ -143,7 +168,7 @@ class Home:
         self.loop: PrivateLoop | None = None
 
     def drive(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end and return its result."""
+        """Run a coroutine and return its result."""
         loop = self.loop or _LOOPS.move_in(self)
         if not loop.running_here:
             return loop.run(coroutine)
@@ -151,7 +176,7 @@ class Home:
             return other.run(coroutine)
 
     def leave(self) -> None:
-        """Give the loop to others; a later call moves in anew."""
+        """Free the loop for others. A later call takes another one."""
         loop, self.loop = self.loop, None
         if loop is not None:
             _LOOPS.move_out(loop)
