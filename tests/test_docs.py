@@ -34,6 +34,17 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
+def name_of(page: Path) -> str:
+    """The path of a page within docs/, without its suffix."""
+    return page.relative_to(ROOT / "docs").with_suffix("").as_posix()
+
+
+def section(page: str, heading: str) -> str:
+    """The part of a page from a heading of the second level to the next one."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
 WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
 
 
@@ -44,7 +55,7 @@ def url() -> Iterator[str]:
         yield address
 
 
-@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=name_of)
 def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, url: str, tmp_path: Path) -> None:
     program = tmp_path / "page.py"
     program.write_text("\n\n".join(blocks(page, "python")).replace(URL, url), encoding="utf-8")
@@ -55,7 +66,7 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, url: str, tmp_
 
 
 def test_the_frames_of_the_wire_page_are_what_a_server_answers(url: str) -> None:
-    (conversation,) = blocks(ROOT / "docs" / "wire.md", "text")
+    (conversation,) = blocks(ROOT / "docs" / "reference" / "protocol.md", "text")
     lines = [(line[0], json.loads(line[2:])) for line in conversation.splitlines()]
     assert len(lines) > 10
     with connect(url.replace("http", "ws") + "/ws") as socket:
@@ -95,14 +106,14 @@ def test_a_command_works(command: str, url: str) -> None:
     assert ended.stdout
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_what_a_page_links_to_is_there(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
     assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
 
 
 def test_the_tests_that_the_conformance_page_names_are_there() -> None:
-    page = (ROOT / "docs" / "conformance.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "conformance.md").read_text(encoding="utf-8")
     files = [*(ROOT / "tests").rglob("test_*.py")]
     there = {name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)}
     named = set(re.findall(r"`(test_\w+)`", page))
@@ -122,28 +133,45 @@ def flags_of(command: str) -> set[str]:
     return set(re.findall(r"^│ (?:\*  )?(--[a-z-]+)", ended.stdout, re.MULTILINE))
 
 
-def test_every_flag_of_mcpenv_run_and_every_setting_is_on_the_operations_page() -> None:
-    flags = flags_of("run")
-    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-    described = set(re.findall(r"`(--[a-z-]+)[` ]", page.partition("## Sessions and slots")[0]))
+COMMAND_LINE = "reference/command-line.md"
+
+
+@pytest.mark.parametrize(
+    ("heading", "commands"),
+    [
+        ("`mcpenv run`", ("run",)),
+        ("`mcpenv inspect` and `mcpenv call`", ("inspect", "call")),
+        ("`mcpenv connect`", ("connect",)),
+        ("`mcpenv eval`", ("eval",)),
+    ],
+    ids=["run", "inspect and call", "connect", "eval"],
+)
+def test_the_command_line_page_has_the_flags_of_a_command_and_no_others(
+    heading: str, commands: tuple[str, ...]
+) -> None:
+    flags = set().union(*map(flags_of, commands))
+    described = set(re.findall(r"`(--[a-z-]+)[` ]", section(COMMAND_LINE, heading)))
     assert len(flags) > 5 and described == flags
-    assert [field.name for field in dataclasses.fields(ServerConfig) if f"`{field.name}`" not in page] == []
 
 
-def test_the_clients_page_has_the_flags_of_connect_call_and_inspect_and_no_others() -> None:
-    hosts, tools = (
-        (ROOT / "docs" / "clients.md").read_text(encoding="utf-8").partition("## MCP hosts")[2].split("## The")
-    )
-    for section, commands in ((hosts, ("connect",)), (tools, ("call", "inspect"))):
-        described = set(re.findall(r"`(--[a-z-]+)[` ]", section))
-        assert described == set().union(*map(flags_of, commands))
+@pytest.mark.parametrize(
+    ("page", "command"),
+    [("how-to/connect-agents.md", "connect"), ("how-to/evaluate.md", "eval"), ("how-to/serve.md", "run")],
+)
+def test_a_guide_names_no_flag_that_its_command_does_not_have(page: str, command: str) -> None:
+    named = set(re.findall(r"`(--[a-z-]+)[` ]", (ROOT / "docs" / page).read_text(encoding="utf-8")))
+    assert named <= flags_of(command) | {"--watch", "--end"}
 
 
-def test_the_evaluating_page_has_the_flags_of_eval_and_every_failure() -> None:
-    page = (ROOT / "docs" / "evaluating.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"`(--[a-z-]+)[` ]", page)) == flags_of("eval")
+def test_every_setting_is_on_the_command_line_page() -> None:
+    settings = section(COMMAND_LINE, "`ServerConfig`")
+    assert [field.name for field in dataclasses.fields(ServerConfig) if f"`{field.name}`" not in settings] == []
+
+
+def test_the_evaluating_page_has_every_failure_and_the_api_page_every_public_name() -> None:
+    page = (ROOT / "docs" / "how-to" / "evaluate.md").read_text(encoding="utf-8")
     assert [failure for failure in Failure if f"| `{failure}` |" not in page] == []
-    public = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    public = (ROOT / "docs" / "reference" / "api" / "index.md").read_text(encoding="utf-8")
     assert [name for name in evaluate_module.__all__ if f"`{name}`" not in public] == []
 
 
@@ -155,12 +183,12 @@ def defined_in(*names: str) -> set[str]:
 
 @pytest.mark.parametrize(
     ("page", "proof"),
-    [("reliability.md", "test_faults.py"), ("security.md", "test_attacks.py"), ("verifying.md", "test_cheating.py")],
+    [("faults.md", "test_faults.py"), ("attacks.md", "test_attacks.py"), ("cheating.md", "test_cheating.py")],
     ids=["faults", "attacks", "cheating"],
 )
 def test_every_row_of_a_table_names_its_test_and_every_test_has_a_row(page: str, proof: str) -> None:
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    _, _, tables = text.partition("## Faults" if page == "reliability.md" else "## Attacks")
+    text = (ROOT / "docs" / "reference" / page).read_text(encoding="utf-8")
+    _, _, tables = text.partition("## Faults" if page == "faults.md" else "## Attacks")
     rows = [line for line in tables.splitlines() if line.startswith("|") and not line.startswith("|---")]
     headings = [
         row for row in rows if row.endswith(("| seen in |", "| test |")) or re.fullmatch(r"\| \*\*.*\*\* \| \| \|", row)

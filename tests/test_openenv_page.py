@@ -1,4 +1,4 @@
-"""docs/openenv.md names tests that there are."""
+"""docs/reference/openenv-differences.md names tests that there are."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-PAGE = TESTS.parent / "docs" / "openenv.md"
+PAGE = TESTS.parent / "docs" / "reference" / "openenv-differences.md"
 
 
 def test_every_row_names_a_test_that_there_is() -> None:

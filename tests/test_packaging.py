@@ -78,7 +78,7 @@ def test_every_public_name_can_be_imported_and_is_in_the_docs(package: ModuleTyp
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_only_versions_of_python_that_ran_are_claimed(name: str) -> None:
     claimed = re.findall(r"Programming Language :: Python :: (3\.\d+)", "\n".join(project(name)["classifiers"]))
-    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "versions.md").read_text(encoding="utf-8")
     (tested,) = re.findall(rf"^\| `{name}` \| ([\d., ]+) \|$", page, re.MULTILINE)
     assert claimed == tested.split(", ")
     assert project(name)["requires-python"] == f">={claimed[0]}"

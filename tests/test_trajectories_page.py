@@ -1,4 +1,4 @@
-"""docs/trajectories.md is true: its program runs, and then its commands do."""
+"""docs/how-to/record-and-replay.md is true: its program runs, and then its commands do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).resolve().parents[1] / "docs" / "trajectories.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[1] / "docs" / "how-to" / "record-and-replay.md").read_text(encoding="utf-8")
 CONSOLES = re.findall(r"^```console\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 COMMANDS = [line.removeprefix("$ mcpenv ") for block in CONSOLES for line in block.splitlines() if line[:1] == "$"]
 

@@ -1,4 +1,4 @@
-"""What an agent tries for a reward that it has not earned: none of it pays. docs/verifying.md has the table.
+"""What an agent tries for a reward that it has not earned: none of it pays. docs/reference/cheating.md has the table.
 
 A real server, an orchestrator on ``/ws`` with a control token, and an agent that has its episode's address.
 """

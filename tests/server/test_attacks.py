@@ -1,4 +1,4 @@
-"""What an agent tries that has its episode's address and nothing else. docs/security.md has the table.
+"""What an agent tries that has its episode's address and nothing else. docs/reference/attacks.md has the table.
 
 Each attack is sent for real, byte by byte where no client would send such a thing, to a server with both planes at one
 address and a control token, and to one whose control plane is at another address. After each, two episodes are as their

@@ -1,4 +1,4 @@
-"""The table of stock clients in docs/clients.md, made of what was seen of them."""
+"""The table of stock clients in docs/reference/mcp-clients.md, made of what was seen of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bench import HANDLE, MCP, STDIO, WITH_TOKEN, Driven
 from programs import ROOT
 from stock_clients import StockClient
 
-PAGE = ROOT / "docs" / "clients.md"
+PAGE = ROOT / "docs" / "reference" / "mcp-clients.md"
 BEGIN, END = "<!-- stock clients: begin -->\n", "<!-- stock clients: end -->\n"
 
 HEAD = (

@@ -1,4 +1,4 @@
-"""Stock clients use what ``mcpenv run`` serves, each as a program. docs/clients.md has what was seen."""
+"""Stock clients use what ``mcpenv run`` serves, each as a program. docs/reference/mcp-clients.md has what was seen."""
 
 from __future__ import annotations
 

@@ -416,7 +416,7 @@ def test_the_command_says_that_an_honest_environment_is_sound(name: str, command
 
 
 def test_the_tables_on_the_page_are_what_is_printed(tmp_path: Path, command: Run) -> None:
-    page = (ENVS.parent / "docs" / "verifying.md").read_text(encoding="utf-8")
+    page = (ENVS.parent / "docs" / "how-to" / "validate-tasks.md").read_text(encoding="utf-8")
     honest, cheatable = re.findall(r"^```console\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     lax = altered(RENT, verifier={**(RENT.verifier or {}), "kind": "expect_only"})
     (tmp_path / "tasks.jsonl").write_text(lax.model_dump_json())
@@ -431,7 +431,7 @@ def test_the_tables_on_the_page_are_what_is_printed(tmp_path: Path, command: Run
 
 def test_every_flag_of_the_command_is_on_the_page(command: Run) -> None:
     _, out, _ = command("validate", "--help")
-    page = (ENVS.parent / "docs" / "verifying.md").read_text(encoding="utf-8").partition("## Validate")[2]
+    page = (ENVS.parent / "docs" / "how-to" / "validate-tasks.md").read_text(encoding="utf-8").partition("## Validate")[2]
     assert set(re.findall(r"^│ (?:\*  )?(--[a-z-]+)", out, re.MULTILINE)) == set(re.findall(r"`(--[a-z-]+)[` ]", page))
 
 

@@ -52,7 +52,7 @@ class Task(_Frozen):
         metadata: the author's own, such as an expected answer.
         version: of this task; results of different versions are not compared.
         oracle: calls that solve it; None if nobody wrote them down.
-        verifier: what the state at the end is worth, as plain data (``docs/verifying.md``); None: the environment's
+        verifier: what the state at the end is worth, as plain data (``docs/how-to/verify.md``); None: the environment's
             own ``verify``.
         reward_range: what the end of an episode is worth (`mcpenv.worth_of`) in which nothing was done, and of one that
             solved it. A verdict, which is yes or no, is worth one of the two. Where nothing verifies the end, its
