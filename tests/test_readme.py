@@ -1,4 +1,6 @@
-"""README.md is true: its commands are run, its Python too, and its configurations are those of ``mcpenv connect``.
+"""README.md is true: its commands are run, and its Python too.
+
+The configurations of MCP hosts in ``docs/how-to/connect-agents.md`` are those of ``mcpenv connect``.
 
 ``.ci/run`` runs the two commands that install something; everything else is run here.
 """
@@ -22,6 +24,7 @@ from mcp import Client, StdioServerParameters
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+HOSTS_PAGE = (ROOT / "docs" / "how-to" / "connect-agents.md").read_text(encoding="utf-8")
 sys.path.insert(0, str(ROOT / "examples"))
 from serving import ECHO_MCP, served  # noqa: E402
 
@@ -35,17 +38,23 @@ TIMEOUT_S = 60
 
 
 class Block(NamedTuple):
-    """A fenced block of the README."""
+    """A fenced block of a page."""
 
     language: str
     text: str
 
 
-BLOCKS = [Block(*found) for found in re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)]
+def blocks_of(text: str) -> list[Block]:
+    """The fenced blocks of a page."""
+    return [Block(*found) for found in re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
+
+
+BLOCKS = blocks_of(README)
+OF_HOSTS = blocks_of(HOSTS_PAGE)
 COMMANDS = [line for block in BLOCKS if block.language == "bash" for line in block.text.splitlines()]
 PYTHON = [block.text for block in BLOCKS if block.language == "python"]
 ENVIRONMENT, *USES = PYTHON
-STDIO_ENTRY = next(block.text for block in BLOCKS if block.language == "json" and block.text.startswith('{"command"'))
+STDIO_ENTRY = next(block.text for block in OF_HOSTS if block.language == "json" and block.text.startswith('{"command"'))
 
 
 def run(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -102,7 +111,9 @@ def test_the_commands_that_install_are_there_once_and_ci_takes_them_from_here() 
 
 def test_every_command_is_of_a_kind_that_is_run_somewhere() -> None:
     rest = [command for command in COMMANDS if not command.startswith(("pip install ", "mcpenv "))]
-    assert sorted(rest) == sorted([snippet("claude-code"), snippet("inspector")])
+    assert rest == []
+    by_hand = [line for block in OF_HOSTS if block.language == "sh" for line in block.text.splitlines()]
+    assert sorted(by_hand) == sorted([snippet("claude-code"), snippet("inspector")])
 
 
 @pytest.mark.parametrize("command", [line for line in COMMANDS if line.startswith("mcpenv ") and " run " not in line])
@@ -139,11 +150,11 @@ def test_python_prints_what_its_comments_say(number: int, guess_number: Path, gu
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_a_hosts_configuration_is_that_of_connect(host: str) -> None:
-    assert snippet(host) in [block.text.strip() for block in BLOCKS]
+    assert snippet(host) in [block.text.strip() for block in OF_HOSTS]
 
 
 def test_every_configuration_is_some_hosts_or_the_stdio_entry() -> None:
-    configurations = [block.text.strip() for block in BLOCKS if block.language in ("json", "toml")]
+    configurations = [block.text.strip() for block in OF_HOSTS if block.language in ("json", "toml")]
     known = {snippet(host) for host in HOSTS} | {STDIO_ENTRY.strip()}
     assert len(configurations) > 4 and set(configurations) <= known
 

@@ -1,4 +1,4 @@
-"""Faults, each brought about for real over sockets. docs/reference/faults.md has the table: what is promised, what was seen.
+"""Faults, each brought about for real over sockets. docs/reference/faults.md has the table.
 
 After each: the slots are right, no thread, task, socket or instance is left, and a witness with a session of its own
 noticed nothing (`beside_a_witness`).

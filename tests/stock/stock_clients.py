@@ -1,6 +1,7 @@
 """The stock clients: their pinned versions, and the line by which each is told of a server.
 
-``install.py`` installs from here, ``test_clients.py`` runs what is here, and ``docs/reference/mcp-clients.md`` shows it.
+``install.py`` installs from here, ``test_clients.py`` runs what is here, and ``docs/reference/mcp-clients.md`` shows
+it.
 """
 
 from __future__ import annotations

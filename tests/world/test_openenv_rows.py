@@ -1,4 +1,7 @@
-"""docs/reference/openenv-differences.md, row by row: what OpenEnv's own server does with the echo environment, and what mcpenv does."""
+"""docs/reference/openenv-differences.md, row by row.
+
+Each test shows what OpenEnv's own server does with the echo environment, and what mcpenv does.
+"""
 
 from __future__ import annotations
 
