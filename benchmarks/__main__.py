@@ -67,7 +67,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     parser.add_argument("--read", type=Path, metavar="FILE", help="measure nothing: take the figures of such a file")
     parser.add_argument("--like", type=Path, metavar="FILE", help="fail unless the rows are those of such a file")
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables on a page, between its markers")
+    parser.add_argument(
+        "--write",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="PAGE",
+        help="put the tables on pages, between their markers",
+    )
     parser.set_defaults(effort="full")
     given = parser.parse_args(arguments)
     unknown = [name for name in given.names if name not in known]
@@ -80,8 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # A smoke of the others would be no quicker than a run of theirs.
         results = measure(given.names or (list(BENCHMARKS) if effort is SMOKE else known), effort, given.json)
     print(f"{text(budgets.cells(results))}\n")
-    if given.write is not None:
-        page.write(given.write, results)
+    for each in given.write:
+        page.write(each, results)
     wrong = [f"{name} could not be measured" for name in results.failed]
     if given.like is not None:
         wrong += results.unlike(Results.read(given.like))

@@ -24,7 +24,7 @@ from websockets.sync.server import serve as blocking_server
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from benchmarks import budgets, page  # noqa: E402
+from benchmarks import budgets, page, plot  # noqa: E402
 from benchmarks.__main__ import BENCHMARKS, OTHERS, main  # noqa: E402
 from benchmarks.busy_socket import BusyWebSocket  # noqa: E402
 from benchmarks.effort import SMOKE, Effort  # noqa: E402
@@ -50,8 +50,9 @@ from benchmarks.steps import ASYNC, FLOOR, KINDS, rows_of  # noqa: E402
 from benchmarks.tables import cells, number_of, tables  # noqa: E402
 
 PAGE = ROOT / "docs" / "performance.md"
+FIGURES = ROOT / "docs" / "reference" / "benchmarks.md"
 PUBLISHED = ROOT / "docs" / "performance.json"
-"""The run whose figures are on the page."""
+"""The run whose figures are on the pages."""
 
 
 # -- turns
@@ -314,15 +315,29 @@ def test_what_a_run_has_not_stays_on_the_page(tmp_path: Path) -> None:
     )
 
 
-def test_the_page_has_a_place_for_every_benchmark() -> None:
-    assert set(page.names_on(PAGE)) == {"run", "budgets", *BENCHMARKS, *OTHERS}
+def test_the_pages_have_a_place_for_every_benchmark_and_every_answer() -> None:
+    assert set(page.names_on(FIGURES)) == {"run", "budgets", *BENCHMARKS, *OTHERS}
+    assert set(page.names_on(PAGE)) == {"run", "speed", "memory", "larger", "waiting"}
 
 
-def test_the_page_has_the_figures_of_the_published_run_and_no_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [PAGE, FIGURES], ids=lambda name: name.stem)
+def test_a_page_has_the_figures_of_the_published_run_and_no_others(name: Path, tmp_path: Path) -> None:
     written = tmp_path / "page.md"
-    shutil.copy(PAGE, written)
+    shutil.copy(name, written)
     page.write(written, Results.read(PUBLISHED))
-    assert written.read_text() == PAGE.read_text()
+    assert written.read_text() == name.read_text()
+
+
+def test_an_answer_whose_rows_were_not_measured_stays_on_the_page(tmp_path: Path) -> None:
+    written = tmp_path / "page.md"
+    written.write_text("<!-- figures: speed -->\nold\n<!-- end -->\n")
+    page.write(written, results_of(inside=[Row("a", "1", {OURS: {CALLS: 5.0}})]))
+    assert written.read_text() == "<!-- figures: speed -->\nold\n<!-- end -->\n"
+
+
+def test_the_plot_is_drawn_from_the_published_run(tmp_path: Path) -> None:
+    plot.draw(Results.read(PUBLISHED), tmp_path / "plot.svg")
+    assert "Scored steps a second over /ws" in (tmp_path / "plot.svg").read_text(encoding="utf-8")
 
 
 def test_every_side_of_every_published_row_has_figures() -> None:
