@@ -415,11 +415,11 @@ def put_up(*altered: str) -> str:
     program = f"""
 import os, sys
 sys.path.insert(0, {str(CHILD.parent)!r})
-import walls
+import isolation
 {"; ".join(altered)}
 try:
-    print(*walls.put_up({tempfile.gettempdir()!r}, [], time_s=5, memory_mb=256, files_mb=0))
-except walls.NoWalls as error:
+    print(*isolation.put_up({tempfile.gettempdir()!r}, [], time_s=5, memory_mb=256, files_mb=0))
+except isolation.NoIsolation as error:
     print("no walls:", error)
 """
     return subprocess.run(
@@ -429,16 +429,16 @@ except walls.NoWalls as error:
 
 @linux
 def test_the_walls_hold_also_where_there_are_no_namespaces() -> None:
-    assert put_up("walls._enter_namespaces = lambda: False") == "landlock seccomp"
+    assert put_up("isolation._enter_namespaces = lambda: False") == "landlock seccomp"
     assert put_up() in ("landlock seccomp", "landlock seccomp namespaces")
 
 
 @linux
 def test_without_one_of_the_walls_nothing_is_run() -> None:
-    assert "could open a socket" in put_up("walls._seccomp = print")
-    assert "could open /" in put_up("walls._landlock = lambda *rules: None")
-    assert "and this is riscv64" in put_up("walls.platform.machine = lambda: 'riscv64'")
-    assert "Landlock, in Linux 5.13 or later" in put_up("walls._CREATE_RULESET = 9999")
+    assert "could open a socket" in put_up("isolation._seccomp = print")
+    assert "could open /" in put_up("isolation._landlock = lambda *rules: None")
+    assert "and this is riscv64" in put_up("isolation.platform.machine = lambda: 'riscv64'")
+    assert "Landlock, in Linux 5.13 or later" in put_up("isolation._CREATE_RULESET = 9999")
 
 
 class _Garbage:

@@ -12,7 +12,7 @@ resource = pytest.importorskip("resource", reason="there is no such limit on thi
 PROGRAM = """
 import importlib.util, logging, resource, sys
 found = importlib.util.find_spec("mcpenv").submodule_search_locations[0]
-spec = importlib.util.spec_from_file_location("open_files", found + "/open_files.py")  # without all of mcpenv
+spec = importlib.util.spec_from_file_location("file_limits", found + "/server/http/file_limits.py")  # without all of mcpenv
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 logging.basicConfig(format="%(message)s")

@@ -279,7 +279,7 @@ def test_a_tool_beside_one_that_could_not_be_stopped_keeps_its_result_when_the_i
 
 def test_a_connection_that_has_ended_is_freed_without_the_collector() -> None:
     def left() -> int:
-        return sum(isinstance(each, ServerProtocol) for each in gc.get_objects())
+        return sum(issubclass(type(each), ServerProtocol) for each in gc.get_objects())
 
     with serving(NotesEnvironment) as url:
         gc.collect()

@@ -760,8 +760,8 @@ def test_a_server_without_episodes_refuses_to_record(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--mode", "production"), "no episodes in production mode"),
-        (("--transport", "stdio"), "no episodes over stdio"),
+        (("--mode", "production"), "no episodes to record in production mode"),
+        (("--transport", "stdio"), "no episodes to record over stdio"),
         ((), "cannot record to "),
     ],
     ids=["production", "stdio", "no-folder"],

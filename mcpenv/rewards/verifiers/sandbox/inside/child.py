@@ -13,7 +13,7 @@ import sys
 import sysconfig
 from typing import Any
 
-import walls  # type: ignore[import-not-found]  # a script finds modules in its own folder
+import isolation  # type: ignore[import-not-found]  # a script finds modules in its own folder
 
 _MAX_TEXT = 500
 _OUT_OF_MEMORY = b'{"failed": "exceeded its memory limit"}\n'
@@ -25,8 +25,8 @@ def main(arguments: dict[str, Any]) -> None:
     answers = os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDWR)
     try:
-        standing = walls.put_up(arguments["folder"], _readable(), **arguments["limits"])
-    except walls.NoWalls as error:
+        standing = isolation.put_up(arguments["folder"], _readable(), **arguments["limits"])
+    except isolation.NoIsolation as error:
         _answer(answers, {"refused": str(error)})
         return
     for stream in (1, 2):

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 MIB = 1 << 20
 
 
-class NoWalls(Exception):
+class NoIsolation(Exception):
     """The error that this machine lacks a requirement. The text names the requirement."""
 
 
@@ -37,11 +37,11 @@ def put_up(folder: str, readable: Iterable[str], *, time_s: float, memory_mb: in
         The mechanisms in use, for the record.
 
     Raises:
-        NoWalls: if the isolation cannot be set up.
+        NoIsolation: if the isolation cannot be set up.
     """
     machine = _MACHINES.get(platform.machine())
     if machine is None or struct.calcsize("P") != 8:
-        raise NoWalls(f"Linux on {' or '.join(_MACHINES)}, 64 bits, and this is {platform.machine()}")
+        raise NoIsolation(f"Linux on {' or '.join(_MACHINES)}, 64 bits, and this is {platform.machine()}")
     abi = _landlock_abi()
     standing = ["landlock", "seccomp"]
     if _enter_namespaces():
@@ -49,7 +49,7 @@ def put_up(folder: str, readable: Iterable[str], *, time_s: float, memory_mb: in
         if files_mb:
             _mount_folder(folder, files_mb)
     elif files_mb:
-        raise NoWalls("user namespaces, for writable files")
+        raise NoIsolation("user namespaces, for writable files")
     os.chdir(folder)
     _set_limits(time_s, memory_mb, files_mb)
     _drop_privileges()
@@ -107,7 +107,7 @@ def _mount_folder(folder: str, files_mb: int) -> None:
     apart = _libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None)
     flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
     if apart != 0 or _libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", flags, options) != 0:
-        raise NoWalls(f"permission to mount in a user namespace, for writable files ({_last_error()})")
+        raise NoIsolation(f"permission to mount in a user namespace, for writable files ({_last_error()})")
 
 
 # -- privileges
@@ -137,7 +137,7 @@ _RIGHTS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15}
 def _landlock_abi() -> int:
     abi = int(_libc.syscall(_CREATE_RULESET, None, 0, 1))
     if abi < 1:
-        raise NoWalls(f"Landlock, in Linux 5.13 or later and enabled ({_last_error()})")
+        raise NoIsolation(f"Landlock, in Linux 5.13 or later and enabled ({_last_error()})")
     return abi
 
 
@@ -268,7 +268,7 @@ def _instruction(code: int, number: int, *, if_so: int = 0, if_not: int = 0) -> 
 
 def _must(what: str, answered: int) -> None:
     if answered != 0:
-        raise NoWalls(f"permission to {what} ({_last_error()})")
+        raise NoIsolation(f"permission to {what} ({_last_error()})")
 
 
 def _last_error() -> str:
@@ -278,18 +278,18 @@ def _last_error() -> str:
 def _try_them() -> None:
     """Raise if a forbidden operation succeeds, so that the reported mechanisms are known to work."""
     if _libc.socket(2, 1, 0) >= 0 or _libc.socket(1, 1, 0) >= 0:
-        raise NoWalls("working isolation, but it could open a socket")
+        raise NoIsolation("working isolation, but it could open a socket")
     if _libc.kill(os.getpid(), 0) == 0:
-        raise NoWalls("working isolation, but it could send a signal")
+        raise NoIsolation("working isolation, but it could send a signal")
     child = _libc.fork()
     if child >= 0:
         if child == 0:
             os._exit(0)
-        raise NoWalls("working isolation, but it could start a process")
+        raise NoIsolation("working isolation, but it could start a process")
     for path in ("/", "/proc/self/environ"):
         opened = _libc.open(path.encode(), os.O_RDONLY)
         if opened >= 0:
-            raise NoWalls(f"working isolation, but it could open {path}")
+            raise NoIsolation(f"working isolation, but it could open {path}")
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
