@@ -63,7 +63,7 @@ class Job:
             callback()
 
 
-_OVER = threading.RLock()
+_OVER = threading.Condition()
 """Of all jobs: held for the moment in which one begins or ends."""
 
 
@@ -125,8 +125,7 @@ class Writer:
         self._process = os.getpid()
         self._jobs: deque[Job] = deque()
         # A signal handler may call anything here while its own thread is at it.
-        self._mutex = threading.RLock()
-        self._changed = threading.Condition(self._mutex)
+        self._changed = threading.Condition(threading.RLock())
         self._working = 0  # how many are being written
         self._closing = False
         self._hurry = False  # somebody waits for what waits
@@ -214,7 +213,7 @@ class Writer:
     @property
     def _interrupted(self) -> bool:
         """Whether this thread is at it already: a signal came in between."""
-        return _is_mine(self._mutex) or _is_mine(_OVER)
+        return _is_mine(self._changed) or _is_mine(_OVER)
 
     # -- the writer's thread
 
@@ -290,6 +289,10 @@ class Writer:
             logger.error("recording to %s fails, %d episodes lost so far: %s", self._directory, self._lost, why)
 
 
-def _is_mine(lock: threading.RLock) -> bool:
-    """Whether this thread holds it; what `threading.Condition` asks as well."""
-    return lock._is_owned()  # type: ignore[attr-defined, no-any-return]
+def _is_mine(condition: threading.Condition) -> bool:
+    """Return True if this thread holds the lock of the condition."""
+    try:
+        condition.notify(0)  # wakes nobody, and raises if the lock is not this thread's
+    except RuntimeError:
+        return False
+    return True

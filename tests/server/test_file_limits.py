@@ -11,8 +11,9 @@ resource = pytest.importorskip("resource", reason="there is no such limit on thi
 
 PROGRAM = """
 import importlib.util, logging, resource, sys
+# One file without the rest of mcpenv, so that the process opens no others.
 found = importlib.util.find_spec("mcpenv").submodule_search_locations[0]
-spec = importlib.util.spec_from_file_location("file_limits", found + "/server/http/file_limits.py")  # without all of mcpenv
+spec = importlib.util.spec_from_file_location("file_limits", found + "/server/http/file_limits.py")
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 logging.basicConfig(format="%(message)s")
