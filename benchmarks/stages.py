@@ -37,7 +37,7 @@ OTHER = "event loop, and the rest"
 STAGES = (
     ("frame in", r"websocket_protocol\.py|protocol\.py:decode_frame|values\.py"),
     ("frame in", r"connection\.py:Connection\.(_read|_decoded)|frames\.py:Arrival"),
-    ("encode", r"protocol\.py:(encode_|step_data|observation_data)"),
+    ("encode", r"protocol\.py:(encode_|observation_data)"),
     ("dispatch", r"frames\.py:answer_"),
     ("frame out", r"locks\.py"),
     # uvicorn's and websockets' own, where they read and write.

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mcpenv_client.types.actions import Action, CallToolAction, ListToolsAction
 from mcpenv_client.types.observations import CallToolObservation, ListToolsObservation, Observation
 from mcpenv_client.types.records import Plane, StepRecord
-from mcpenv_client.wire.protocol import encode_reply, step_data
 
 from .execution import Execution
 from .snapshots import Snapshot
@@ -40,29 +37,6 @@ async def restore(execution: Execution, snapshot: Snapshot, timeout_s: float | N
     """
     await execution.restore(snapshot, timeout_s=timeout_s)
     return latest(execution)
-
-
-def data_of(execution: Execution, record: StepRecord) -> dict[str, Any]:
-    """The ``data`` of the frame that answers a tool call, without an `Observation` on the way."""
-    reward = record.reward
-    return step_data(
-        record.call.name,
-        record.outcome.result,
-        record.outcome.error,
-        None if reward is None else reward.value,
-        record.terminated,
-        record.truncated,
-        execution.episode.info(record),
-    )
-
-
-def reply_of(execution: Execution, record: StepRecord, request_id: str | None) -> str:
-    """The text of the frame that answers a tool call.
-
-    Raises:
-        NotSerializable: naming the field.
-    """
-    return encode_reply("observation", data_of(execution, record), request_id)
 
 
 def latest(execution: Execution) -> Observation:

@@ -30,7 +30,7 @@ from mcpenv_client import (
     WireError,
 )
 from mcpenv_client.errors import from_wire
-from mcpenv_client.types.values import MAX_DEPTH, encode
+from mcpenv_client.types.values import MAX_DEPTH, encode, to_plain
 from mcpenv_client.wire.protocol import (
     MAX_REQUEST_ID,
     TRANSITIONS,
@@ -47,7 +47,6 @@ from mcpenv_client.wire.protocol import (
     observation_data,
     parse_observation,
     request_id_of,
-    step_data,
     timeout_of,
 )
 
@@ -332,7 +331,7 @@ _FINITE = st.floats(allow_nan=False, allow_infinity=False)
     st.booleans(),
     objects,
 )
-def test_the_data_of_a_step_is_that_of_its_observation(
+def test_the_observation_of_a_tool_call_crosses_as_its_model_says(
     name: str,
     result: ToolResult | None,
     error: ToolFailure | None,
@@ -344,14 +343,14 @@ def test_the_data_of_a_step_is_that_of_its_observation(
     observation = CallToolObservation(
         tool_name=name, result=result, error=error, reward=reward, terminated=terminated, truncated=truncated, info=info
     )
-    data = step_data(name, result, error, reward, terminated, truncated, info)
-    assert data == observation_data(observation)
+    data = observation_data(observation)
+    assert data["observation"] == to_plain(observation, exclude={"reward", "done", "terminated", "truncated", "info"})
     assert parse_observation(decode_reply(encode_reply("observation", data)).data, CallToolObservation) == observation
 
 
 def test_a_sum_of_rewards_that_has_become_infinite_is_refused_and_not_null() -> None:
     with pytest.raises(NotSerializable, match="return"):
-        encode_reply("observation", step_data("a", None, None, 1.0, False, False, {"return": math.inf}))
+        observation_data(CallToolObservation(tool_name="a", reward=1.0, info={"return": math.inf}))
 
 
 @pytest.mark.parametrize("number", ["1e999", "-1E400", f"[{'0,' * 200}1e999]"])
@@ -370,5 +369,5 @@ def test_a_number_that_is_too_large_for_a_float_is_refused_in_short_text_and_lon
 def test_an_integer_of_any_length_crosses_as_it_is(number: int) -> None:
     call = encode_action(CallToolAction(tool_name="t", arguments={"a": number}))
     assert decode_frame(encode_frame(FrameType.STEP, call)).data["arguments"] == {"a": number}
-    data = step_data("t", ToolResult.wrapping(number), None, None, False, False, {})
+    data = observation_data(CallToolObservation(tool_name="t", result=ToolResult.wrapping(number)))
     assert decode_reply(encode_reply("observation", data)).data["observation"]["result"]["data"] == number

@@ -8,9 +8,9 @@ import pytest
 from worlds import World
 
 from mcpenv.server.config import ServerConfig
+from mcpenv.server.sessions.credential import Credential
 from mcpenv.server.sessions.factory import EnvironmentSource
 from mcpenv.server.sessions.pool import SessionPool
-from mcpenv.server.sessions.session import Credential
 
 MINE = Credential("session-number-0001", "a-long-enough-secret")
 

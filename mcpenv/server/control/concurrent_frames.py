@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable
 from mcpenv.execution.execution import Execution
 from mcpenv.server.sessions.session import Session
 from mcpenv_client.errors import RateLimited
-from mcpenv_client.wire.protocol import FrameType, encode_reply
+from mcpenv_client.wire.protocol import FrameType
 
+from .codec import error_text
 from .frames import Arrival, Text, answer_at_once
 
 MAX_UNSENT = 16
@@ -42,7 +43,7 @@ class UrgentFrames:
         waits = arrival.frame.type is FrameType.WAIT
         if waits and len(self._tasks) >= MAX_UNDER_WAY:
             error = RateLimited(f"{MAX_UNDER_WAY} frames of this session wait already; no more are taken")
-            work = self._refuse(arrival, encode_reply("error", error.to_wire(), arrival.request_id))
+            work = self._refuse(arrival, error_text(error, arrival.request_id))
         else:
             # The frame is about the episode that runs as it arrives, also if a reset is served before its task begins.
             execution = session.execution

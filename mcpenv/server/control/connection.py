@@ -21,8 +21,9 @@ from mcpenv.server.sessions.pool import SessionPool
 from mcpenv.server.sessions.session import Session
 from mcpenv_client.errors import CapacityReached, InvalidJSON, InvalidMessage, Unauthorized, WireError
 from mcpenv_client.types.values import encode_plain
-from mcpenv_client.wire.protocol import Frame, FrameType, decode_frame, encode_reply, request_id_of
+from mcpenv_client.wire.protocol import Frame, FrameType, decode_frame, request_id_of
 
+from .codec import error_text
 from .concurrent_frames import Gone, UrgentFrames
 from .frames import Arrival, Text, answer_frame, cancelled_answer
 
@@ -98,7 +99,7 @@ class Connection:
         """Say why there is no session, and close."""
         codes = {CapacityReached: TRY_AGAIN, Unauthorized: UNAUTHORIZED}
         try:
-            await self._say(encode_reply("error", error.to_wire()))
+            await self._say(error_text(error, None))
             await self._close(codes.get(type(error), FAILED), error.message if error.message.isascii() else "")
         except Gone:
             return
@@ -230,7 +231,7 @@ class Connection:
             frame = arrival.frame
             if frame is None:
                 assert arrival.error is not None
-                await self._reply(arrival, encode_reply("error", arrival.error.to_wire(), arrival.request_id))
+                await self._reply(arrival, error_text(arrival.error, arrival.request_id))
             elif frame.type is FrameType.CLOSE:
                 return
             elif frame.type.urgent:  # it came before there was a session
@@ -263,7 +264,7 @@ class Connection:
                 request_id, body, lambda: answer_frame(session, frame), self._task, lambda: cancelled_answer(frame)
             )
         except WireError as error:
-            return Answer(encode_reply("error", error.to_wire(), request_id))
+            return Answer(error_text(error, request_id))
 
     # -- frames out
 

@@ -16,6 +16,7 @@ from mcpenv.server.http.body import read_body
 from mcpenv.server.sessions.factory import EnvironmentSource
 from mcpenv.server.sessions.idempotency import Answer, Replies, is_final
 from mcpenv.server.sessions.membership import Membership
+from mcpenv.server.sessions.operations import End, ReadState, Reset, Step
 from mcpenv.server.sessions.pool import SessionPool
 from mcpenv.server.sessions.session import Origin, Session
 from mcpenv_client.errors import (
@@ -25,9 +26,10 @@ from mcpenv_client.errors import (
     OperationCancelled,
     WireError,
 )
-from mcpenv_client.types.values import decode, encode, to_plain
-from mcpenv_client.wire.protocol import MAX_REQUEST_ID, EpisodeState, observation_data, timeout_of
+from mcpenv_client.types.values import decode, encode
+from mcpenv_client.wire.protocol import MAX_REQUEST_ID, EpisodeState, timeout_of
 
+from .codec import data_of
 from .metadata import Description
 from .openapi import document, page
 from .public_url import base_url_of
@@ -137,15 +139,14 @@ class ControlRoutes:
         if session_id is not None:
             session = self._claim(session_id)
             session.base_url = self._base_url(request)
-            return {**observation_data(await session.reset(body, timeout_s)), "session_id": session.id}
+            return await _begun(session, body, timeout_s)
         session = await self._pool.open(Origin.HTTP)
         session.base_url = self._base_url(request)
         try:
-            data = observation_data(await session.reset(body, timeout_s))
+            return await _begun(session, body, timeout_s)
         except BaseException:
             await self._pool.close(session)
             raise
-        return {**data, "session_id": session.id}
 
     async def _step(self, body: dict[str, Any], request: Request) -> dict[str, Any]:
         session_id = _session_id(body.pop("session_id", None))
@@ -158,10 +159,10 @@ class ControlRoutes:
             )
         _refuse_more(body)
         if session_id is not None:
-            return await self._claim(session_id).step(action, timeout_s)
+            return await _stepped(self._claim(session_id), action, timeout_s)
         session = await self._pool.open(Origin.HTTP)
         try:
-            return await session.step(action, timeout_s)
+            return await _stepped(session, action, timeout_s)
         finally:
             await self._pool.close(session)
 
@@ -175,15 +176,15 @@ class ControlRoutes:
         session = self._claim(session_id)
         if session.execution.episode.state is EpisodeState.NEW:
             raise NothingToEnd("end is not possible in state new: there is no episode yet, reset to begin one")
-        return observation_data(await session.end(body))
+        return data_of(await session.end(End.from_wire(body)))
 
     async def _state(self, request: Request) -> dict[str, Any]:
         session_id = _session_id(request.query_params.get("session_id"))
         if session_id is not None:
-            return _plain_state(await self._claim(session_id).state())
+            return data_of(await self._claim(session_id).state(ReadState()))
         session = await self._pool.open(Origin.HTTP)
         try:
-            return _plain_state(await session.state())
+            return data_of(await session.state(ReadState()))
         finally:
             await self._pool.close(session)
 
@@ -266,9 +267,13 @@ def plain_json(data: Any, status: int = 200, headers: dict[str, str] | None = No
     return Response(encode(data, "reply"), status, headers, media_type="application/json")
 
 
-def _plain_state(state: Any) -> dict[str, Any]:
-    data: dict[str, Any] = to_plain(state, "state")
-    return data
+async def _begun(session: Session, body: dict[str, Any], timeout_s: float | None) -> dict[str, Any]:
+    observation = await session.reset(Reset.from_wire(body, session.accepted, timeout_s))
+    return {**data_of(observation), "session_id": session.id}
+
+
+async def _stepped(session: Session, action: dict[str, Any], timeout_s: float | None) -> dict[str, Any]:
+    return data_of(await session.step(Step.from_wire(action, session.accepted, timeout_s)))
 
 
 def _refuse_more(body: dict[str, Any]) -> None:

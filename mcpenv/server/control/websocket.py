@@ -6,8 +6,9 @@ from urllib.parse import parse_qs
 
 from starlette.types import Receive, Scope, Send
 
+from mcpenv.server.sessions.credential import Credential
 from mcpenv.server.sessions.pool import SessionPool
-from mcpenv.server.sessions.session import Credential, Session
+from mcpenv.server.sessions.session import Session
 from mcpenv_client.errors import WireError
 from mcpenv_client.wire.protocol import PROTOCOL_VERSION, check_version
 

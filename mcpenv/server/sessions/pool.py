@@ -17,10 +17,11 @@ from mcpenv.execution.snapshots.store import SnapshotStore
 from mcpenv.server.config import MANY_SESSIONS, ServerConfig
 from mcpenv_client.errors import InvalidMessage, McpenvError, NotSupported, SessionLost, Unauthorized
 
+from .credential import Credential
 from .factory import EnvironmentSource, Making, close_instance
 from .handles import Handles
 from .membership import Alone, Membership
-from .session import Credential, Origin, Session
+from .session import Origin, Session
 
 logger = logging.getLogger("mcpenv")
 

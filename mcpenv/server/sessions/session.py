@@ -3,30 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
-from collections.abc import Awaitable, Coroutine, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable
 from enum import Enum
-from typing import Any, Protocol
+from typing import Protocol
 
 from mcpenv.execution import observations
 from mcpenv.execution.execution import Execution
 from mcpenv.execution.snapshots import Snapshot
 from mcpenv.execution.snapshots.store import SnapshotStore
-from mcpenv.tasks.assignment import Wanted
 from mcpenv_client.errors import InvalidMessage, SessionLost
 from mcpenv_client.types.observations import Observation
-from mcpenv_client.types.records import Plane, StepRecord
+from mcpenv_client.types.records import Plane, Trajectory
 from mcpenv_client.types.state import State
-from mcpenv_client.wire.protocol import ActionTypes, EpisodeState, ending_of, observation_data
+from mcpenv_client.wire.protocol import ActionTypes, EpisodeState
 
+from .credential import Credential
 from .handles import Handle, Handles
 from .idempotency import Replies
-
-_CONTROL = Plane.CONTROL
-
-_SESSION_ID = re.compile(r"[A-Za-z0-9_-]{16,128}")
+from .operations import (
+    Accepted,
+    Cancel,
+    Cancelled,
+    Dropped,
+    DropSnapshot,
+    End,
+    Fork,
+    Forked,
+    Operation,
+    ReadState,
+    ReadTrajectory,
+    Reset,
+    Restore,
+    Result,
+    SnapshotTaken,
+    Step,
+    TakeSnapshot,
+    Wait,
+)
 
 
 class Origin(Enum):
@@ -63,27 +77,6 @@ class Socket(Protocol):
     def dismiss(self, *, at_once: bool) -> None:
         """The server is about to end: no more after the step under way; if there is none, ``at_once`` or later."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Credential:
-    """The id and the secret that a client chose for its session, so that it can come back after losing its socket."""
-
-    session_id: str
-    token: str
-
-    @classmethod
-    def of(cls, session_id: str | None, token: str | None) -> Credential:
-        """Check what a client sent.
-
-        Raises:
-            InvalidMessage: not an id of 16 to 128 URL-safe characters and a token of 16 to 256.
-        """
-        if session_id is None or token is None or not _SESSION_ID.fullmatch(session_id):
-            raise InvalidMessage("to resume, send a session id of 16 to 128 URL-safe characters, and a token")
-        if not 16 <= len(token) <= 256:
-            raise InvalidMessage("a session token has 16 to 256 characters")
-        return cls(session_id, token)
 
 
 class Pool(Protocol):
@@ -228,45 +221,62 @@ class Session:
             return 0.0
         return time.monotonic() - self.last_activity
 
-    async def reset(self, data: Mapping[str, Any], timeout_s: float | None = None) -> Observation:
-        """Reset with the ``data`` of a reset frame. After a step that could not be stopped, on a new instance.
+    @property
+    def accepted(self) -> Accepted:
+        """The types that decode the session's operations."""
+        env = self.execution.env
+        return Accepted(self._pool.actions, env._reset_options, type(env).tasks)
+
+    async def run(self, operation: Operation) -> Result:
+        """Run an operation.
 
         Raises:
-            WireError: refused, or the author's reset failed.
+            WireError: the operation is refused, or user code failed. The same in all operations.
         """
-        env = self.execution.env
-        seed, episode_id, wanted = Wanted.from_wire(data, env._reset_options, type(env).tasks)
+        match operation:
+            case Step():
+                return await self.step(operation)
+            case Reset():
+                return await self.reset(operation)
+            case End():
+                return await self.end(operation)
+            case ReadState():
+                return await self.state(operation)
+            case TakeSnapshot():
+                return await self.snapshot(operation)
+            case Restore():
+                return await self.go_on_from(self.snapshots.get(operation.snapshot_id), operation.timeout_s)
+            case Fork():
+                return await self.fork(operation)
+            case DropSnapshot():
+                return Dropped(self.snapshots.drop(operation.snapshot_id))
+            case Wait():
+                await operation.execution.wait(operation.timeout_s, episode_id=operation.episode_id)
+                return observations.latest(operation.execution)
+            case Cancel():
+                return self.cancel(operation)
+            case ReadTrajectory():
+                return self.trajectory()
+
+    async def reset(self, asked: Reset) -> Observation:
+        """Begin an episode; on a new instance if the instance still runs a step that could not be stopped."""
         async with self._resetting:  # the next one would begin its episode before this one's has its handle
             before = self.execution.episode.id
-            if wanted.any:
+            if asked.wanted.any:
                 # What makes tasks belongs to no instance: each try that gets stuck leaves one thread more.
                 self._pool.refuse_stuck_code()
-            assigned = await self.execution.assign(seed, wanted, timeout_s)
+            assigned = await self.execution.assign(asked.seed, asked.wanted, asked.timeout_s)
             if self.execution.user_code.stuck:
                 await self._pool.replace(self)
-            return await self._begun(self.execution.begin(assigned, episode_id, timeout_s=timeout_s), before)
+            beginning = self.execution.begin(assigned, asked.episode_id, timeout_s=asked.timeout_s)
+            return await self._begun(beginning, before)
 
-    async def snapshot(self, data: Mapping[str, Any], timeout_s: float | None = None) -> dict[str, Any]:
-        """Hold the episode as it stands; gives what the answer of a snapshot frame says.
-
-        Raises:
-            WireError: refused, or the author's code failed.
-        """
-        _refuse_unknown(data)
+    async def snapshot(self, asked: TakeSnapshot) -> SnapshotTaken:
+        """Keep the episode as it stands."""
         self.snapshots.refuse_full()
         await self._renew()
-        held = await self.execution.snapshot(timeout_s=timeout_s)
-        snapshot_id = self.snapshots.add(held)
-        return {"snapshot_id": snapshot_id, "episode_id": held.episode_id, "step": held.step, "bytes": held.bytes}
-
-    async def restore(self, data: Mapping[str, Any], timeout_s: float | None = None) -> Observation:
-        """Go on from the snapshot that the ``data`` of a restore frame names.
-
-        Raises:
-            WireError: refused, or the author's code failed.
-        """
-        _refuse_unknown(data, "snapshot_id")
-        return await self.go_on_from(self.snapshots.get(_snapshot_id(data)), timeout_s)
+        held = await self.execution.snapshot(timeout_s=asked.timeout_s)
+        return SnapshotTaken(self.snapshots.add(held), held.episode_id, held.step, held.bytes)
 
     async def go_on_from(self, snapshot: Snapshot, timeout_s: float | None = None) -> Observation:
         """Go on from a snapshot. After a step that could not be stopped, on a new instance.
@@ -281,91 +291,51 @@ class Session:
                 observations.restore(self.execution, snapshot, timeout_s), self.execution.episode.id
             )
 
-    async def fork(self, data: Mapping[str, Any], timeout_s: float | None = None) -> dict[str, Any]:
-        """Make a session that goes on from a snapshot, or from here; gives what the answer of a fork frame says.
-
-        Raises:
-            WireError: refused, there is no room, or the author's code failed.
-        """
-        _refuse_unknown(data, "snapshot_id", "session_id", "session_token")
-        credential = None
-        if "session_id" in data or "session_token" in data:
-            credential = Credential.of(_text(data, "session_id"), _text(data, "session_token"))
-        if data.get("snapshot_id") is not None:
-            snapshot = self.snapshots.get(_snapshot_id(data))
+    async def fork(self, asked: Fork) -> Forked:
+        """Open another session that continues from a snapshot, or from the episode as it stands."""
+        if asked.snapshot_id is not None:
+            snapshot = self.snapshots.get(asked.snapshot_id)
         else:
             await self._renew()
-            snapshot = await self.execution.snapshot(timeout_s=timeout_s)
-        forked = await self._pool.fork(self, snapshot, credential, timeout_s)
-        return {"session_id": forked.id, "episode_id": forked.execution.episode.id, "mcp_url": forked.mcp_url}
-
-    def drop_snapshot(self, data: Mapping[str, Any]) -> bool:
-        """Let go of the snapshot that the ``data`` of a frame names; whether it was there.
-
-        Raises:
-            InvalidMessage: it names none.
-        """
-        _refuse_unknown(data, "snapshot_id")
-        return self.snapshots.drop(_snapshot_id(data))
+            snapshot = await self.execution.snapshot(timeout_s=asked.timeout_s)
+        forked = await self._pool.fork(self, snapshot, asked.credential, asked.timeout_s)
+        return Forked(forked.id, forked.execution.episode.id, forked.mcp_url)
 
     @property
     def mcp_url(self) -> str | None:
         """Where an agent acts on its episode."""
         return None if self.handle is None else f"{self.base_url}/episodes/{self.handle.value}/mcp"
 
-    async def step(self, data: dict[str, Any], timeout_s: float | None = None) -> dict[str, Any]:
-        """Step with the ``data`` of a step frame; gives that of the observation's frame.
-
-        Raises:
-            WireError: refused, or the author's code failed.
-        """
-        call, execution = self.call_of(data, timeout_s), self.execution
-        if call is not None:
-            return observations.data_of(execution, await call)
-        action = self._pool.actions.decode(dict(data))
+    async def step(self, asked: Step) -> Observation:
+        """Take a step."""
         await self._renew()
-        return observation_data(await observations.step(self.execution, action, plane=_CONTROL, timeout_s=timeout_s))
+        return await observations.step(self.execution, asked.action, plane=Plane.CONTROL, timeout_s=asked.timeout_s)
 
-    def call_of(self, data: dict[str, Any], timeout_s: float | None) -> Coroutine[Any, Any, StepRecord] | None:
-        """The step with the ``data`` of a step frame, if that is a plain tool call; else `step` is to take it.
-
-        Raises:
-            WireError: when it is awaited: refused, or the author's code failed.
-        """
-        if len(data) != 3 or data.get("type") != "call_tool" or self.execution.user_code.stuck:
-            return None
-        name, arguments = data.get("tool_name"), data.get("arguments")
-        if type(name) is not str or type(arguments) is not dict:
-            return None
-        return self.execution.call_tool(name, arguments, plane=_CONTROL, timeout_s=timeout_s)
-
-    async def call_tool(self, name: str, arguments: dict[str, Any], timeout_s: float | None = None) -> StepRecord:
-        """The step that calls a tool, as it was recorded.
-
-        Raises:
-            WireError: refused, or the author's code failed.
-        """
-        await self._renew()
-        return await self.execution.call_tool(name, arguments, plane=Plane.CONTROL, timeout_s=timeout_s)
-
-    async def end(self, data: Mapping[str, Any]) -> Observation:
-        """End the episode with the ``data`` of an end frame.
-
-        Raises:
-            WireError: refused, or judging the end failed.
-        """
-        truncated, reason = ending_of(data)
-        await self.execution.end(truncated=truncated, reason=reason)
+    async def end(self, asked: End) -> Observation:
+        """End the episode; return its last observation."""
+        await self.execution.end(truncated=asked.truncated, reason=asked.reason)
         return observations.latest(self.execution)
 
-    async def state(self, timeout_s: float | None = None) -> State:
-        """The environment's state.
+    async def state(self, asked: ReadState) -> State:
+        """Read the environment's state."""
+        await self._renew()
+        return await self.execution.read_state(timeout_s=asked.timeout_s)
+
+    def cancel(self, asked: Cancel) -> Cancelled:
+        """Cancel a request that is running."""
+        running = self.replies.running(asked.request_id)
+        return Cancelled(running is not None and running.cancel())
+
+    def trajectory(self) -> Trajectory:
+        """Return the steps of the episode.
 
         Raises:
-            WireError: the author's code failed.
+            InvalidMessage: there is no episode yet.
         """
-        await self._renew()
-        return await self.execution.read_state(timeout_s=timeout_s)
+        trajectory = self.execution.episode.trajectory
+        if trajectory is None:
+            raise InvalidMessage("there is no episode yet; reset first")
+        return trajectory
 
     async def _begun(self, beginning: Awaitable[Observation], before: str | None) -> Observation:
         """What begins an episode, with its address. If it is refused, the episode before keeps its own.
@@ -396,30 +366,3 @@ class Session:
         """After a reset that could not be stopped there is no episode yet: what comes next is for a new instance."""
         if self.execution.user_code.stuck and self.execution.episode.state is EpisodeState.NEW:
             await self._pool.replace(self)
-
-
-def _snapshot_id(data: Mapping[str, Any]) -> str:
-    snapshot_id = _text(data, "snapshot_id")
-    if snapshot_id is None:
-        raise InvalidMessage("snapshot_id is needed", errors=[_fault("snapshot_id", "Field required")])
-    return snapshot_id
-
-
-def _text(data: Mapping[str, Any], name: str) -> str | None:
-    value = data.get(name)
-    if value is None or isinstance(value, str):
-        return value
-    raise InvalidMessage(f"{name} is a string", errors=[_fault(name, "not a string")])
-
-
-def _refuse_unknown(data: Mapping[str, Any], *known: str) -> None:
-    unknown = sorted(data.keys() - set(known))
-    if unknown:
-        raise InvalidMessage(
-            f"unknown field: {', '.join(name[:60] for name in unknown[:10])}",
-            errors=[_fault(name[:60], "Extra inputs are not permitted") for name in unknown[:10]],
-        )
-
-
-def _fault(name: str, message: str) -> dict[str, Any]:
-    return {"loc": ["data", name], "msg": message, "type": "value_error"}

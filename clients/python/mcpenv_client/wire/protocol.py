@@ -27,8 +27,8 @@ from mcpenv_client.errors import (
     WireError,
 )
 from mcpenv_client.types.actions import Action, CallToolAction, ListToolsAction
-from mcpenv_client.types.observations import Observation
-from mcpenv_client.types.tools import ToolFailure, ToolResult
+from mcpenv_client.types.observations import CallToolObservation, Observation
+from mcpenv_client.types.tools import ToolResult
 from mcpenv_client.types.values import decode, encode_plain, revive, to_plain, without_computed
 
 PROTOCOL_VERSION = "1.0"
@@ -360,44 +360,40 @@ def observation_data(observation: Observation) -> dict[str, Any]:
     Raises:
         NotSerializable: naming the field.
     """
-    body = to_plain(observation, "observation", exclude=_BESIDE_THE_BODY)
-    info = to_plain(observation.info, "info")
-    data = _frame_data(body, observation.reward, observation.terminated, observation.truncated, info)
+    if type(observation) is CallToolObservation:  # a subclass may have more fields
+        body = _call_data(observation)
+    else:
+        body = to_plain(observation, "observation", exclude=_BESIDE_THE_BODY)
+    data: dict[str, Any] = {
+        "observation": body,
+        "reward": observation.reward,
+        "done": observation.terminated or observation.truncated,
+    }
+    if observation.terminated:
+        data["terminated"] = True
+    if observation.truncated:
+        data["truncated"] = True
+    if observation.info:
+        data["info"] = to_plain(observation.info, "info")
     if body.get("metadata"):
         data["metadata"] = body["metadata"]
     return data
 
 
-def step_data(
-    tool_name: str,
-    result: ToolResult | None,
-    error: ToolFailure | None,
-    reward: float | None,
-    terminated: bool,
-    truncated: bool,
-    info: dict[str, Any],
-) -> dict[str, Any]:
-    """`observation_data` of a tool call's observation, without making one. ``info`` is plain."""
-    body = {
-        "metadata": {},
-        "tool_name": tool_name,
-        "result": None if result is None else vars(result),
+def _call_data(observation: CallToolObservation) -> dict[str, Any]:
+    """The body of a tool call's observation. Its result may be large and is plain already: it is not converted."""
+    result, error = observation.result, observation.error
+    return {
+        "metadata": to_plain(observation.metadata, "observation.metadata"),
+        "tool_name": observation.tool_name,
+        "result": None if result is None else result_data(result),
         "error": None if error is None else {"error_type": error.error_type.value, "message": error.message},
     }
-    return _frame_data(body, reward, terminated, truncated, info)
 
 
-def _frame_data(
-    body: dict[str, Any], reward: float | None, terminated: bool, truncated: bool, info: dict[str, Any]
-) -> dict[str, Any]:
-    data: dict[str, Any] = {"observation": body, "reward": reward, "done": terminated or truncated}
-    if terminated:
-        data["terminated"] = True
-    if truncated:
-        data["truncated"] = True
-    if info:
-        data["info"] = info
-    return data
+def result_data(result: ToolResult) -> dict[str, Any]:
+    """A tool's result as plain JSON data, which its fields are."""
+    return dict(vars(result))
 
 
 def encode_reply(kind: str, data: dict[str, Any], request_id: str | None = None) -> str:
@@ -532,8 +528,8 @@ __all__ = [
     "faults",
     "next_state",
     "observation_data",
-    "step_data",
     "parse_observation",
     "request_id_of",
+    "result_data",
     "timeout_of",
 ]
