@@ -139,11 +139,11 @@ class ControlRoutes:
         if session_id is not None:
             session = self._claim(session_id)
             session.base_url = self._base_url(request)
-            return await _begun(session, body, timeout_s)
+            return await _reset_in(session, body, timeout_s)
         session = await self._pool.open(Origin.HTTP)
         session.base_url = self._base_url(request)
         try:
-            return await _begun(session, body, timeout_s)
+            return await _reset_in(session, body, timeout_s)
         except BaseException:
             await self._pool.close(session)
             raise
@@ -159,10 +159,10 @@ class ControlRoutes:
             )
         _refuse_more(body)
         if session_id is not None:
-            return await _stepped(self._claim(session_id), action, timeout_s)
+            return await _step_in(self._claim(session_id), action, timeout_s)
         session = await self._pool.open(Origin.HTTP)
         try:
-            return await _stepped(session, action, timeout_s)
+            return await _step_in(session, action, timeout_s)
         finally:
             await self._pool.close(session)
 
@@ -267,12 +267,12 @@ def plain_json(data: Any, status: int = 200, headers: dict[str, str] | None = No
     return Response(encode(data, "reply"), status, headers, media_type="application/json")
 
 
-async def _begun(session: Session, body: dict[str, Any], timeout_s: float | None) -> dict[str, Any]:
+async def _reset_in(session: Session, body: dict[str, Any], timeout_s: float | None) -> dict[str, Any]:
     observation = await session.reset(Reset.from_wire(body, session.accepted, timeout_s))
     return {**data_of(observation), "session_id": session.id}
 
 
-async def _stepped(session: Session, action: dict[str, Any], timeout_s: float | None) -> dict[str, Any]:
+async def _step_in(session: Session, action: dict[str, Any], timeout_s: float | None) -> dict[str, Any]:
     return data_of(await session.step(Step.from_wire(action, session.accepted, timeout_s)))
 
 

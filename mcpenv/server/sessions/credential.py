@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from mcpenv_client.errors import InvalidMessage
 
-_SESSION_ID = re.compile(r"[A-Za-z0-9_-]{16,128}")
+SESSION_ID = re.compile(r"[A-Za-z0-9_-]{16,128}")
+"""The session ids that a client may choose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Credential:
         Raises:
             InvalidMessage: not an id of 16 to 128 URL-safe characters and a token of 16 to 256.
         """
-        if session_id is None or token is None or not _SESSION_ID.fullmatch(session_id):
+        if session_id is None or token is None or not SESSION_ID.fullmatch(session_id):
             raise InvalidMessage("to resume, send a session id of 16 to 128 URL-safe characters, and a token")
         if not 16 <= len(token) <= 256:
             raise InvalidMessage("a session token has 16 to 256 characters")

@@ -18,29 +18,10 @@ from mcpenv_client.types.records import Plane, Trajectory
 from mcpenv_client.types.state import State
 from mcpenv_client.wire.protocol import ActionTypes, EpisodeState
 
+from . import operations
 from .credential import Credential
 from .handles import Handle, Handles
 from .idempotency import Replies
-from .operations import (
-    Accepted,
-    Cancel,
-    Cancelled,
-    Dropped,
-    DropSnapshot,
-    End,
-    Fork,
-    Forked,
-    Operation,
-    ReadState,
-    ReadTrajectory,
-    Reset,
-    Restore,
-    Result,
-    SnapshotTaken,
-    Step,
-    TakeSnapshot,
-    Wait,
-)
 
 
 class Origin(Enum):
@@ -222,43 +203,43 @@ class Session:
         return time.monotonic() - self.last_activity
 
     @property
-    def accepted(self) -> Accepted:
+    def accepted(self) -> operations.Accepted:
         """The types that decode the session's operations."""
         env = self.execution.env
-        return Accepted(self._pool.actions, env._reset_options, type(env).tasks)
+        return operations.Accepted(self._pool.actions, env._reset_options, type(env).tasks)
 
-    async def run(self, operation: Operation) -> Result:
+    async def run(self, operation: operations.Operation) -> operations.Result:
         """Run an operation.
 
         Raises:
             WireError: the operation is refused, or user code failed. The same in all operations.
         """
         match operation:
-            case Step():
+            case operations.Step():
                 return await self.step(operation)
-            case Reset():
+            case operations.Reset():
                 return await self.reset(operation)
-            case End():
+            case operations.End():
                 return await self.end(operation)
-            case ReadState():
+            case operations.ReadState():
                 return await self.state(operation)
-            case TakeSnapshot():
+            case operations.TakeSnapshot():
                 return await self.snapshot(operation)
-            case Restore():
+            case operations.Restore():
                 return await self.go_on_from(self.snapshots.get(operation.snapshot_id), operation.timeout_s)
-            case Fork():
+            case operations.Fork():
                 return await self.fork(operation)
-            case DropSnapshot():
-                return Dropped(self.snapshots.drop(operation.snapshot_id))
-            case Wait():
+            case operations.DropSnapshot():
+                return operations.Dropped(self.snapshots.drop(operation.snapshot_id))
+            case operations.Wait():
                 await operation.execution.wait(operation.timeout_s, episode_id=operation.episode_id)
                 return observations.latest(operation.execution)
-            case Cancel():
+            case operations.Cancel():
                 return self.cancel(operation)
-            case ReadTrajectory():
+            case operations.ReadTrajectory():
                 return self.trajectory()
 
-    async def reset(self, asked: Reset) -> Observation:
+    async def reset(self, asked: operations.Reset) -> Observation:
         """Begin an episode; on a new instance if the instance still runs a step that could not be stopped."""
         async with self._resetting:  # the next one would begin its episode before this one's has its handle
             before = self.execution.episode.id
@@ -271,12 +252,12 @@ class Session:
             beginning = self.execution.begin(assigned, asked.episode_id, timeout_s=asked.timeout_s)
             return await self._begun(beginning, before)
 
-    async def snapshot(self, asked: TakeSnapshot) -> SnapshotTaken:
+    async def snapshot(self, asked: operations.TakeSnapshot) -> operations.SnapshotTaken:
         """Keep the episode as it stands."""
         self.snapshots.refuse_full()
         await self._renew()
         held = await self.execution.snapshot(timeout_s=asked.timeout_s)
-        return SnapshotTaken(self.snapshots.add(held), held.episode_id, held.step, held.bytes)
+        return operations.SnapshotTaken(self.snapshots.add(held), held.episode_id, held.step, held.bytes)
 
     async def go_on_from(self, snapshot: Snapshot, timeout_s: float | None = None) -> Observation:
         """Go on from a snapshot. After a step that could not be stopped, on a new instance.
@@ -291,7 +272,7 @@ class Session:
                 observations.restore(self.execution, snapshot, timeout_s), self.execution.episode.id
             )
 
-    async def fork(self, asked: Fork) -> Forked:
+    async def fork(self, asked: operations.Fork) -> operations.Forked:
         """Open another session that continues from a snapshot, or from the episode as it stands."""
         if asked.snapshot_id is not None:
             snapshot = self.snapshots.get(asked.snapshot_id)
@@ -299,32 +280,32 @@ class Session:
             await self._renew()
             snapshot = await self.execution.snapshot(timeout_s=asked.timeout_s)
         forked = await self._pool.fork(self, snapshot, asked.credential, asked.timeout_s)
-        return Forked(forked.id, forked.execution.episode.id, forked.mcp_url)
+        return operations.Forked(forked.id, forked.execution.episode.id, forked.mcp_url)
 
     @property
     def mcp_url(self) -> str | None:
         """Where an agent acts on its episode."""
         return None if self.handle is None else f"{self.base_url}/episodes/{self.handle.value}/mcp"
 
-    async def step(self, asked: Step) -> Observation:
+    async def step(self, asked: operations.Step) -> Observation:
         """Take a step."""
         await self._renew()
         return await observations.step(self.execution, asked.action, plane=Plane.CONTROL, timeout_s=asked.timeout_s)
 
-    async def end(self, asked: End) -> Observation:
+    async def end(self, asked: operations.End) -> Observation:
         """End the episode; return its last observation."""
         await self.execution.end(truncated=asked.truncated, reason=asked.reason)
         return observations.latest(self.execution)
 
-    async def state(self, asked: ReadState) -> State:
+    async def state(self, asked: operations.ReadState) -> State:
         """Read the environment's state."""
         await self._renew()
         return await self.execution.read_state(timeout_s=asked.timeout_s)
 
-    def cancel(self, asked: Cancel) -> Cancelled:
+    def cancel(self, asked: operations.Cancel) -> operations.Cancelled:
         """Cancel a request that is running."""
         running = self.replies.running(asked.request_id)
-        return Cancelled(running is not None and running.cancel())
+        return operations.Cancelled(running is not None and running.cancel())
 
     def trajectory(self) -> Trajectory:
         """Return the steps of the episode.

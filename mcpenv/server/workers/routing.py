@@ -14,10 +14,11 @@ from urllib.parse import parse_qs
 
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from mcpenv.server.sessions.credential import SESSION_ID
+
 from . import worker_id
 
 _MODERN = frozenset(version.encode() for version in MODERN_PROTOCOL_VERSIONS)
-_CHOSEN = re.compile(r"[A-Za-z0-9_-]{16,128}")
 _REQUEST_LINE = re.compile(rb"([A-Z]+) ([^ ?#]*)(?:\?([^ #]*))? HTTP/1\.[01]\r\n")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n]*?)[ \t]*\r\n")
 
@@ -134,7 +135,7 @@ def _socket(query: bytes, headers: Headers) -> Belonging:
     if given is not None:
         return _tagged(given[0])
     chosen = [value.decode("latin-1").strip() for name, value in headers if name == b"mcpenv-session-id"]
-    if chosen and _CHOSEN.fullmatch(chosen[-1]):
+    if chosen and SESSION_ID.fullmatch(chosen[-1]):
         return Belonging(Kind.CHOSEN, chosen[-1])
     return OPENS
 
