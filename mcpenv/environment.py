@@ -1,4 +1,4 @@
-"""MCPEnvironment: what an author subclasses."""
+"""The base class of environments: `MCPEnvironment`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ build_models()
 
 
 class _TaskOfEpisode:
-    """An attribute of instances; an author's own of that name takes its place."""
+    """The attribute ``task`` of instances. An author's attribute of that name overrides it."""
 
     def __get__(self, instance: Any, owner: type) -> Any:
         trajectory = None if instance is None else instance._execution.episode.trajectory
@@ -59,49 +59,52 @@ class _TaskOfEpisode:
 
 
 class MCPEnvironment:
-    """A world that an agent acts on only through tools. Subclass it and register tools in ``__init__``.
+    """The base class of environments, on which an agent acts only through tools. Register tools in ``__init__``.
 
-    Whoever calls ``env.reset()``, ``env.close()`` or ``env.state`` gets the framework's, which runs the author's body:
-    override them freely, sync or async. ``super().__init__()`` and ``super().reset()`` are optional. The blocking
-    methods work in scripts, inside a running event loop and from threads; calls take turns.
+    Override ``reset``, ``close`` and ``state`` freely, sync or async. ``env.reset()``, ``env.close()`` and
+    ``env.state`` remain the framework's methods, which run the overriding body. Calling ``super().__init__()`` and
+    ``super().reset()`` is optional. The blocking methods work in scripts, inside a running event loop and from threads.
+    They hold a lock, so that concurrent calls run one after the other.
 
     Args:
         mcp: a FastMCP server whose tools, resources, prompts, middleware, mounts and providers this environment has.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = False
-    """Whether a server may hold more than one instance at a time."""
+    """True if a server may hold more than one instance at a time."""
     THREAD_AFFINE: ClassVar[bool] = False
     """Run constructor, reset, sync tools, state, score and close in one thread (SQLite, sync Playwright)."""
     CONCURRENT_CALLS: ClassVar[bool] = False
-    """Where nobody owns episodes (plain ``/mcp``, production): calls need not wait for each other."""
+    """Allow concurrent calls where episodes have no orchestrator (plain ``/mcp``, production)."""
     SURVIVES_TIMEOUT: ClassVar[bool] = False
-    """An async tool that was stopped at its deadline leaves a world that can go on; else the episode is truncated."""
+    """An async tool that is cancelled at its deadline leaves a usable world. If False, the episode is truncated."""
     DYNAMIC_TOOLS: ClassVar[bool] = False
-    """Tools depend on the instance: no prototype is made, a listing builds the session's own environment."""
+    """Tools depend on the instance. No prototype is made, and a listing creates the session's own environment."""
     EXPOSED_NAME: ClassVar[str | None] = None
-    """The environment's name for clients; the class name otherwise."""
+    """The environment's name for clients; None for the class name."""
     VERSION: ClassVar[str] = "0.1.0"
     """The environment's version for clients and records."""
 
     action_types: ClassVar[tuple[type[Action], ...]] = ()
-    """Actions of the environment's own; they go to `act`."""
+    """The environment's own action classes, which `act` handles."""
     observation_type: ClassVar[type[Observation]] = Observation
-    """What `reset` and `act` return, for ``/schema``."""
+    """The observation class that `reset` and `act` return, for ``/schema``."""
     state_type: ClassVar[type[State]] = State
-    """What `state` returns, for ``/schema``."""
+    """The state class that `state` returns, for ``/schema``."""
 
     tasks: ClassVar[TaskSet | None] = None
-    """What agents may be given to do. A reset begins one by ``task=``, or by ``split=`` and ``index=``."""
+    """The tasks for agents. A reset selects one by ``task=``, or by ``split=`` and ``index=``."""
     rubric: Rubric | None = None
-    """What is good, beside `score`; may be set in ``__init__`` or ``reset``. Each episode has a copy of its own."""
+    """The rubric, which scores in addition to `score`. Set it here, in ``__init__`` or in ``reset``. Each episode has a
+    copy."""
     world: Worlds | None = None
-    """Where the state is, for verifiers and snapshots; set it in ``__init__`` or ``reset``. Several by their names."""
+    """The world that holds the state, for verifiers and snapshots, or a dict of worlds by name. Set it in ``__init__``
+    or ``reset``."""
     max_steps: int | None = None
     """Steps after which an episode is truncated; None for no limit. May be set per instance."""
     max_kept_steps: int = 10_000
-    """Step records that a trajectory holds; older ones are dropped and counted. Several at once: until then it holds
-    up to one 64th more, and 256 at most."""
+    """Maximum step records in a trajectory. The oldest are dropped and counted. They are dropped in batches, so that a
+    trajectory may exceed the maximum by one 64th, at most 256 records."""
 
     if TYPE_CHECKING:
         task: Task | None
@@ -149,20 +152,24 @@ class MCPEnvironment:
         if isinstance(own.get("state"), property):
             cls.state = around_state(own["state"])  # type: ignore[assignment]
         elif "state" in own:
-            raise TypeError(f"{cls.__name__}.state is read as an attribute: put @property above it")
+            raise TypeError(
+                f"{cls.__name__}.state is a method. Clients read it as an attribute: put @property above it"
+            )
         if "lifespan" in own and not isinstance(own["lifespan"], classmethod):
-            raise TypeError(f"{cls.__name__}.lifespan is the class's: put @classmethod above @asynccontextmanager")
+            raise TypeError(
+                f"{cls.__name__}.lifespan is not a class method: put @classmethod above @asynccontextmanager"
+            )
         if cls.tasks is not None and not isinstance(cls.tasks, TaskSet):
-            raise TypeError(f"{cls.__name__}.tasks is a {type(cls.tasks).__name__}; make it a TaskSet")
+            raise TypeError(f"{cls.__name__}.tasks is a {type(cls.tasks).__name__}. Make it a TaskSet")
         if isinstance(own.get("rubric"), Rubric):
             refuse_silent(own["rubric"])
         cls._own_state = cls.save_state is not MCPEnvironment.save_state
         cls._score_is_async = inspect.iscoroutinefunction(cls.score)
         cls._verifies = cls.verify is not MCPEnvironment.verify
         cls._verify_is_async = inspect.iscoroutinefunction(cls.verify)
-        ActionTypes(cls.action_types)  # two classes of one type are refused here
+        ActionTypes(cls.action_types)
 
-    # -- what an author overrides
+    # -- methods to override
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, *args: Any, **options: Any) -> Any:
         """Begin an episode.
@@ -170,14 +177,15 @@ class MCPEnvironment:
         Override it as ``reset(self, seed=None, episode_id=None, ...)``, sync or async; it may return an `Observation`.
 
         Args:
-            seed: for a reproducible episode.
-            episode_id: a name for it; made up otherwise.
-            options: those of the override; unknown ones are refused. To begin a task: ``task=`` (a `Task`, or the id
-                of one of `tasks`), or ``split=`` and ``index=`` of one. Its options are added to these, its seed is
-                taken if none is given, and an override with a parameter ``task`` is given the `Task`.
+            seed: the seed of a reproducible episode.
+            episode_id: the episode's id; None: a random one.
+            options: the override's options; unknown ones are refused. Begin a task by ``task=`` (a `Task`, or the id
+                of one of `tasks`), or by ``split=`` and ``index=``. The task's options are added to these. Its seed is
+                used if none is given. An override with a parameter ``task`` gets the `Task`.
 
         Returns:
-            The observation, with ``info.episode_id``; of a task with its ``prompt``. ``done`` if the body said so.
+            The observation, with ``info.episode_id``. It has the ``prompt`` if a task began, and ``done`` if the body
+            set it.
 
         Raises:
             InvalidMessage: an unknown or missing option.
@@ -186,70 +194,73 @@ class MCPEnvironment:
         return NOTHING
 
     def score(self, call: ToolCall, outcome: ToolOutcome) -> Reward | float | Any | None:
-        """The reward of a step, or None if it is not scored. Override it, sync or async.
+        """Return the reward of a step, or None if it is not scored. Override it, sync or async.
 
-        Runs where the tool ran: for an async tool on the event loop, so that a slow score must be ``async def``. An
-        exception is an error of the environment: the step fails, it is never reward 0.
+        It runs where the tool ran: for an async tool on the event loop, so a slow score must be ``async def``. If it
+        raises, the step fails with an error of the environment; the reward is not 0.
         """
         return None
 
     def verify(self, evidence: Evidence) -> Reward | float | Any | None:
-        """What the state at the end of an episode is worth, whatever the agent says of it. Override it, sync or async.
+        """Return the worth of the state at the end of an episode. Override it, sync or async.
 
-        Asked once, when a step or the orchestrator has ended the episode; a task with a verifier of its own is verified
-        by that instead. The value is a part of the reward, called "verified"; True or a `Verdict` that passed is worth
-        the top of the task's ``reward_range``, any other bool or verdict the bottom (without a task 1 and 0). An
-        exception is an error of the environment: the episode is over and has no score, it is never 0.
+        It is called once, when a step or the orchestrator has ended the episode. A task with a verifier of its own is
+        verified by that verifier instead. The value becomes the component "verified" of the reward. True, or a
+        `Verdict` that passed, is worth the upper bound of the task's ``reward_range``. False, or any other verdict, is
+        worth the lower bound. Without a task the bounds are 1 and 0.
+
+        If it raises, that is an error of the environment: the episode ends without a score; the score is not 0.
 
         Args:
-            evidence: what `world` looked like after the reset, and now.
+            evidence: the state of `world` after the reset, and at the end.
         """
         return None
 
     def act(self, action: Action) -> Observation | Any:
-        """Take an action of `action_types`. Override it, sync or async; the observation may carry a reward and done."""
+        """Take one of the `action_types`. Override it, sync or async. The observation may set reward and done."""
         raise InvalidMessage(f"this environment takes no {action_type(type(action))!r} action")
 
     @property
     def state(self) -> Any:
-        """What the orchestrator may know. An override may leave episode id and step count to the framework."""
+        """The state for the orchestrator. An override may leave episode id and step count to the framework."""
         return State(episode_id=self.episode_id, step_count=self.step_count)
 
     def close(self) -> Any:
-        """Release what the instance holds. Override it, sync or async; it runs once.
+        """Release the instance's resources. Override it, sync or async; it runs once.
 
         Raises:
-            ExecutionError: the author's body raised; the environment is closed all the same.
+            ExecutionError: the author's body raised; the environment is closed regardless.
         """
         return NOTHING
 
     def save_state(self) -> Any:
-        """What a snapshot holds of this instance: its attributes by name, worlds and rubric apart. It has to pickle.
+        """Return the state for a snapshot: the attributes by name, without worlds and rubric. It must be picklable.
 
-        Override it, sync or async, for what does not; ``super().save_state()`` gives the attributes, to be changed.
+        Override it, sync or async, if attributes cannot be pickled. ``super().save_state()`` returns the attributes as
+        a dict that the override may change.
         """
         return default_state(self)
 
     def load_state(self, state: Any) -> Any:
-        """Be as it was when `save_state` gave ``state``. Override it, sync or async.
+        """Restore the ``state`` that `save_state` returned. Override it, sync or async.
 
-        Worlds are loaded before, and the instance was reset with the seed, options and task of the snapshot's episode;
-        an attribute that ``state`` leaves out stays what it is.
+        The worlds are loaded before. The instance was reset with the seed, options and task of the snapshot's episode.
+        Attributes missing from ``state`` keep their values.
         """
         load_default_state(self, state)
 
     @classmethod
     @asynccontextmanager
     async def lifespan(cls) -> AsyncIterator[Any]:
-        """What all sessions of a process share; the yielded value is `shared` of every instance."""
+        """Yield the value that all sessions of a process share. It is `shared` of every instance."""
         yield None
 
     @classmethod
     def task_source(cls) -> TaskSource | None:
-        """Return the source that a server asks about tasks where `tasks` is None; None: there is none."""
+        """Return the task source for servers if `tasks` is None; None if there is no source."""
         return None
 
-    # -- what an author calls
+    # -- methods to call
 
     @overload
     def tool(
@@ -316,18 +327,18 @@ class MCPEnvironment:
         """Register a tool: ``@self.tool``, ``@self.tool(mode="simulation")``, ``self.tool(self.method)``.
 
         Args:
-            mode: where it is visible; both modes if left out. One name may have one body per mode.
-            name: instead of the function's.
-            description: instead of the docstring.
-            timeout_s: seconds that a call may take.
-            terminal: a call that returned ends the episode.
-            concurrent: calls of it need not wait for each other.
+            mode: the mode in which the tool is visible; None: both. A name may have one function per mode.
+            name: the tool's name; None: the function's.
+            description: the tool's description; None: the docstring.
+            timeout_s: maximum seconds of a call.
+            terminal: True if a call that returns ends the episode.
+            concurrent: True if calls of this tool may run at the same time.
             title, version, icons, tags, annotations, output_schema, meta: as FastMCP's.
-            auth: FastMCP's checks (``require_scopes("write")``) of the agents that may list and call it. The
-                orchestrator, who has the environment, is not asked; nor is a client over stdio.
+            auth: FastMCP's checks (``require_scopes("write")``) of the agents that may list and call the tool. They do
+                not apply to the orchestrator or to clients over stdio.
 
         Raises:
-            InvalidTool: a reserved or taken name, an unknown mode, a signature that cannot be a tool's.
+            InvalidTool: the name is reserved or taken, the mode is unknown, or the signature is not one of a tool.
         """
         if isinstance(fn, str):
             name, fn = fn, None
@@ -346,10 +357,10 @@ class MCPEnvironment:
         return self._register(fn, mode=mode, options=options, auth=auth)
 
     def remove_tool(self, name: str) -> None:
-        """Take a tool away, in both modes.
+        """Remove a tool in both modes.
 
         Raises:
-            InvalidTool: there is none of that name.
+            InvalidTool: there is no tool of that name.
         """
         if not self._execution.tools.remove(name):
             raise InvalidTool(name, "there is no such tool to remove")
@@ -357,28 +368,28 @@ class MCPEnvironment:
     def finish(
         self, reward: Reward | float | None = None, *, truncated: bool = False, reason: str | None = None
     ) -> None:
-        """End the episode with the step under way, which is still scored; the first call counts.
+        """End the episode with the running step, which is still scored. Only the first call has an effect.
 
-        Works in tools, `score`, `act` and `reset`. Has no effect where nobody owns episodes.
+        Works in tools, `score`, `act` and `reset`. Has no effect where episodes have no orchestrator.
 
         Args:
             reward: added to the step's reward.
-            truncated: a limit ended it; otherwise it is terminated.
+            truncated: True if a limit ended the episode; otherwise it is terminated.
             reason: for the record and ``info.reason``.
 
         Raises:
-            Misuse: anywhere else.
+            Misuse: called anywhere else.
         """
         self._execution.finish(reward, truncated, reason)
 
     @property
     def episode_id(self) -> str | None:
-        """The running episode's id, None before the first reset."""
+        """The id of the running episode; None before the first reset."""
         return self._execution.episode.id
 
     @property
     def step_count(self) -> int:
-        """Steps of this episode, the one under way included."""
+        """The number of steps of this episode, including the running one."""
         return self._execution.episode.step_count
 
     @property
@@ -393,7 +404,7 @@ class MCPEnvironment:
 
     @property
     def shared(self) -> Any:
-        """What `lifespan` yielded; None if the class has none."""
+        """The value that `lifespan` yielded; None if the class has no lifespan."""
         if self._shared is UNSET:
             self._shared = IN_PROCESS.value(type(self))
         return self._shared
@@ -401,11 +412,11 @@ class MCPEnvironment:
     # -- in process
 
     def step(self, action: Action, *, timeout_s: float | None = None) -> Observation:
-        """Take a step; blocks until it is done.
+        """Take a step. Blocks until it is done.
 
         Args:
             action: `CallToolAction`, `ListToolsAction` or one of `action_types`.
-            timeout_s: deadline in seconds. Without one, sync tools run in the caller's thread; nothing stops them.
+            timeout_s: deadline in seconds. Without one, sync tools run in the caller's thread and cannot be stopped.
 
         Returns:
             The observation; a tool's failure is its ``error``.
@@ -418,7 +429,7 @@ class MCPEnvironment:
         return self._execution.home.drive(self.step_async(action, timeout_s=timeout_s))
 
     async def step_async(self, action: Action, *, timeout_s: float | None = None) -> Observation:
-        """`step` for coroutines."""
+        """Take a step. `step` for coroutines."""
         if not isinstance(action, (CallToolAction, ListToolsAction, *self.action_types)):
             raise TypeError(f"{type(self).__name__} takes no {type(action).__name__} as an action")
         return await observations.step(self._execution, action, plane=Plane.PROCESS, timeout_s=timeout_s)
@@ -426,82 +437,85 @@ class MCPEnvironment:
     def call_tool(
         self, name: str, arguments: dict[str, Any] | None = None, *, timeout_s: float | None = None
     ) -> Observation:
-        """Call one tool: a step. The same as `EnvClient.call_tool`."""
+        """Call one tool, as a step. The same as `EnvClient.call_tool`."""
         return self.step(CallToolAction(tool_name=name, arguments=arguments or {}), timeout_s=timeout_s)
 
     def end(self, *, truncated: bool = False, reason: str | None = None) -> Observation:
-        """End the episode: the agent has stopped. Rubric and `verify` are asked about the state that it left.
+        """End the episode because the agent has stopped. Score the state that it left, by rubric and `verify`.
 
         Args:
-            truncated: a limit of the orchestrator's ended it; otherwise it is terminated.
+            truncated: True if a limit of the orchestrator ended the episode; otherwise it is terminated.
             reason: for the record and ``info["reason"]``.
 
         Returns:
-            The reward of the end, and ``info["return"]``, the sum, None if nothing was scored. If it was over already,
-            the last observation.
+            The reward of the end. ``info["return"]`` is the sum of rewards, None if nothing was scored. If the episode
+            was already over, the last observation.
 
         Raises:
-            InvalidMessage: there is no episode yet.
-            ExecutionError: judging the end failed (``__cause__``); the episode is over, without that part of a score.
+            InvalidMessage: no episode has begun.
+            ExecutionError: scoring the end failed (``__cause__``). The episode is over, without that part of its score.
         """
         return self._execution.home.drive(self.end_async(truncated=truncated, reason=reason))
 
     async def end_async(self, *, truncated: bool = False, reason: str | None = None) -> Observation:
-        """`end` for coroutines."""
+        """End the episode. `end` for coroutines."""
         await self._execution.end(truncated=truncated, reason=reason)
         return observations.latest(self._execution)
 
     def list_tools(self) -> list[Tool]:
-        """The tools that are visible in this mode. No step."""
+        """Return the tools that are visible in this mode. This is not a step."""
         return self._execution.home.drive(self._execution.list_tools())
 
     def snapshot(self) -> Snapshot:
-        """Hold the episode as it stands: state, steps and return. Changes nothing.
+        """Return a snapshot of the episode: its state, steps and return. Changes nothing.
 
         Raises:
-            NotSupported: something of it cannot be held; it says what, and what to do.
-            InvalidMessage: there is no episode yet.
+            NotSupported: a part of the episode cannot be saved; the text names the part and the remedy.
+            InvalidMessage: no episode has begun.
             ExecutionError: the author's `save_state` raised (``__cause__``).
         """
         return self._execution.home.drive(self.snapshot_async())
 
     def restore(self, snapshot: Snapshot) -> Observation:
-        """Go on from a snapshot of this class, in a new episode with the same steps; gives the last observation again.
+        """Continue a snapshot's episode in a new episode with the same steps. Return the snapshot's last observation.
 
         Raises:
-            NotSupported: it does not fit this instance.
-            Misuse: it is of another class or version, or no snapshot at all.
+            NotSupported: the snapshot does not fit this instance.
+            Misuse: the snapshot is of another class or version, or the argument is not a `Snapshot`.
             ExecutionError: the author's code raised (``__cause__``); the environment is NEW.
         """
         return self._execution.home.drive(self.restore_async(snapshot))
 
     def fork(self, snapshot: Snapshot | None = None) -> Self:
-        """Another instance, made with the same arguments, that goes on from a snapshot, or from here. Close it too.
+        """Return another instance, made with the same arguments, that continues a snapshot. Close it separately.
+
+        Args:
+            snapshot: a snapshot of this class; None: a snapshot of the present state.
 
         Raises:
-            as `snapshot` and `restore`; whatever the constructor raises.
+            as `snapshot` and `restore`; any exception of the constructor.
         """
         held = self.snapshot() if snapshot is None else snapshot
         other = self._another()
         try:
-            other.restore(held)  # where it is at home
+            other.restore(held)  # in the thread and loop of the other instance
         except BaseException:
             other.close()
             raise
         return other
 
     async def snapshot_async(self) -> Snapshot:
-        """`snapshot` for coroutines."""
+        """Return a snapshot. `snapshot` for coroutines."""
         return await self._execution.snapshot()
 
     async def restore_async(self, snapshot: Snapshot) -> Observation:
-        """`restore` for coroutines."""
+        """Continue a snapshot. `restore` for coroutines."""
         if not isinstance(snapshot, Snapshot):
-            raise Misuse(f"restore takes a Snapshot, as snapshot() gives it, and got a {type(snapshot).__name__}")
+            raise Misuse(f"restore needs a Snapshot, as snapshot() returns, and got a {type(snapshot).__name__}")
         return await observations.restore(self._execution, snapshot)
 
     async def fork_async(self, snapshot: Snapshot | None = None) -> Self:
-        """`fork` for coroutines."""
+        """Return another instance. `fork` for coroutines."""
         held = await self.snapshot_async() if snapshot is None else snapshot
         other = self._another()
         try:
@@ -512,16 +526,16 @@ class MCPEnvironment:
         return other
 
     async def reset_async(self, seed: int | None = None, episode_id: str | None = None, **options: Any) -> Observation:
-        """`reset` for coroutines."""
+        """Begin an episode. `reset` for coroutines."""
         return await self._execution.reset(seed, episode_id, options)
 
     async def close_async(self) -> None:
-        """`close` for coroutines."""
+        """Close the instance. `close` for coroutines."""
         await self._execution.close()
 
     @property
     def mcp(self) -> FastMCP:
-        """This instance as a FastMCP server: for an in-memory ``fastmcp.Client``, or to mount elsewhere."""
+        """The instance as a FastMCP server, for an in-memory ``fastmcp.Client`` or to mount elsewhere."""
         server: FastMCP | None = self.__dict__.get("_mcp_server")
         if server is None:
             server = AgentServer(self.exposed_name(), OnlyExecution(self._execution), instructions=self.instructions())
@@ -529,17 +543,17 @@ class MCPEnvironment:
         return server
 
     def run(self, transport: str = "stdio", **options: Any) -> None:
-        """Serve this one instance with FastMCP (``transport``: "stdio" or "http"); ``mcpenv run`` serves many."""
+        """Serve this one instance with FastMCP (``transport``: "stdio" or "http"). ``mcpenv run`` serves many."""
         self.mcp.run(transport=transport, **options)  # type: ignore[arg-type]
 
     @classmethod
     def exposed_name(cls) -> str:
-        """The environment's name for clients."""
+        """Return the environment's name for clients."""
         return cls.EXPOSED_NAME or cls.__name__
 
     @classmethod
     def instructions(cls) -> str | None:
-        """What agents are told of the environment: the first line of its docstring."""
+        """Return the text about the environment for agents: the first line of its docstring."""
         return inspect.cleandoc(cls.__doc__ or "").partition("\n")[0] or None
 
     def __enter__(self) -> Any:
@@ -570,7 +584,7 @@ class MCPEnvironment:
         return fn
 
     def _another(self) -> Self:
-        """An instance made as this one was."""
+        """Return an instance made with the same arguments as this one."""
         args, kwargs = self._arguments
         token = being_made.set(self._shared)
         try:

@@ -1151,13 +1151,17 @@ def test_what_lifespan_yields_is_shared_by_all_instances() -> None:
 
 
 def test_a_state_or_a_lifespan_that_would_not_be_asked_is_refused_when_the_class_is_made() -> None:
-    with pytest.raises(TypeError, match=r"Wrong.state is read as an attribute: put @property above it"):
+    with pytest.raises(
+        TypeError, match=r"Wrong.state is a method. Clients read it as an attribute: put @property above it"
+    ):
 
         class Wrong(MCPEnvironment):
             def state(self) -> State:
                 return State()
 
-    with pytest.raises(TypeError, match=r"Mine.lifespan is the class's: put @classmethod above @asynccontextmanager"):
+    with pytest.raises(
+        TypeError, match=r"Mine.lifespan is not a class method: put @classmethod above @asynccontextmanager"
+    ):
 
         class Mine(MCPEnvironment):
             async def lifespan(self) -> AsyncIterator[None]:  # type: ignore[override]

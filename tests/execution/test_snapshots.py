@@ -433,7 +433,7 @@ def test_another_class_and_another_version_are_refused() -> None:
     newer = begun(Newer()).snapshot()
     Newer.VERSION = "3"
     for nothing in (None, {"episode_id": "x"}):
-        with pytest.raises(Misuse, match=f"restore takes a Snapshot, .* got a {type(nothing).__name__}"):
+        with pytest.raises(Misuse, match=f"restore needs a Snapshot, .* got a {type(nothing).__name__}"):
             Plain().restore(nothing)  # type: ignore[arg-type]
     with pytest.raises(Misuse, match=r"version 2 of .* cannot be restored in version 3"):
         Newer().restore(newer)
