@@ -1,13 +1,13 @@
 """The error tree: one class per cause, data in attributes, the text built from the data. All of them pickle.
 
 McpenvError
-├── WireError                      the environment's side said no; ``code`` is the wire's word for it
+├── WireError                      a refusal by the environment's side; ``code`` is its name on the wire
 │   ├── InvalidJSON                INVALID_JSON
 │   ├── UnknownType                UNKNOWN_TYPE
 │   ├── InvalidMessage             VALIDATION_ERROR, ``errors`` has the locations
 │   ├── ExecutionError             EXECUTION_ERROR, the author's code failed; ``incident`` finds it in the log
 │   ├── CapacityReached            CAPACITY_REACHED, ``retry_after_s``
-│   ├── RateLimited                RATE_LIMITED, too many calls at once or a second, ``retry_after_s``
+│   ├── RateLimited                RATE_LIMITED, too many calls at once or per second, ``retry_after_s``
 │   ├── FactoryError               FACTORY_ERROR, the environment could not be made
 │   ├── SessionError               SESSION_ERROR
 │   ├── EpisodeDone                EPISODE_DONE, a step after the end
@@ -15,8 +15,8 @@ McpenvError
 │   ├── OperationCancelled         CANCELLED
 │   ├── SessionLost                SESSION_LOST, also when the socket ends or a reply does not come in time
 │   ├── Unauthorized               UNAUTHORIZED
-│   ├── ReplyGone                  REPLY_GONE, the request ran once, its answer is no longer kept
-│   ├── NotSupported               NOT_SUPPORTED, this environment cannot do that, such as be held in a snapshot
+│   ├── ReplyGone                  REPLY_GONE, the request ran once, its answer has been dropped
+│   ├── NotSupported               NOT_SUPPORTED, this environment cannot do that, for example be saved in a snapshot
 │   └── UnsupportedVersion         UNSUPPORTED_VERSION
 ├── ConnectionFailed               no connection could be made
 ├── NotSerializable                a value has no JSON form; ``path`` names the field
@@ -52,15 +52,15 @@ class ErrorCode(str, Enum):
 
 
 class McpenvError(Exception):
-    """Everything that mcpenv raises on purpose."""
+    """The base of all errors that mcpenv raises deliberately."""
 
 
 class WireError(McpenvError):
-    """A refusal that has a wire code, raised alike in process and by a client.
+    """A refusal that has a wire code. It is raised alike in process and by a client.
 
     Attributes:
-        code: the wire's word for the cause.
-        message: one line for a person.
+        code: the name of the cause on the wire.
+        message: one line for people.
         data: further fields of the error frame (``errors``, ``incident``, ``retry_after_s``, ...).
     """
 
@@ -73,7 +73,7 @@ class WireError(McpenvError):
         self.data: dict[str, Any] = {name: value for name, value in data.items() if value is not None}
 
     def to_wire(self) -> dict[str, Any]:
-        """The ``data`` object of the error frame."""
+        """Return the ``data`` object of the error frame."""
         return {"message": self.message, "code": self.code.value, **self.data}
 
 
@@ -99,7 +99,7 @@ class InvalidMessage(WireError):
 
     @property
     def errors(self) -> list[dict[str, Any]]:
-        """One entry per fault: ``loc``, ``msg``, ``type``. Empty if the fault has no location."""
+        """The faults, one entry each: ``loc``, ``msg``, ``type``. Empty if the fault has no location."""
         errors = self.data.get("errors")
         return list(errors) if isinstance(errors, list) else []
 
@@ -107,7 +107,7 @@ class InvalidMessage(WireError):
 class ExecutionError(WireError):
     """The author's ``reset``, ``score``, ``state``, ``close`` or own action raised.
 
-    In process ``__cause__`` is what it raised; over the wire only ``incident`` crosses, which finds
+    In process, ``__cause__`` is the exception that it raised. Over the wire only ``incident`` is sent, which identifies
     the traceback in the server's log.
     """
 
@@ -120,27 +120,27 @@ class ExecutionError(WireError):
 
 
 class CapacityReached(WireError):
-    """Every session slot is taken."""
+    """All session slots are in use."""
 
     code = ErrorCode.CAPACITY_REACHED
     http_status = 503
 
     @property
     def retry_after_s(self) -> float | None:
-        """Seconds after which it is worth asking again; None if the server does not know."""
+        """The seconds after which to retry; None if the server does not know."""
         seconds = self.data.get("retry_after_s")
         return seconds if isinstance(seconds, int | float) else None
 
 
 class RateLimited(WireError):
-    """More calls at once, or more requests a second, than the server takes. Nothing was done; later it may be."""
+    """The calls at once, or the requests per second, exceed the server's limit. The request was not run."""
 
     code = ErrorCode.RATE_LIMITED
     http_status = 429
 
     @property
     def retry_after_s(self) -> float | None:
-        """Seconds after which it is worth asking again; None if the server does not know."""
+        """The seconds after which to retry; None if the server does not know."""
         seconds = self.data.get("retry_after_s")
         return seconds if isinstance(seconds, int | float) else None
 
@@ -157,13 +157,13 @@ class FactoryError(WireError):
 
 
 class SessionError(WireError):
-    """The session cannot go on."""
+    """The session cannot continue."""
 
     code = ErrorCode.SESSION_ERROR
 
 
 class EpisodeDone(WireError):
-    """A step after the episode's end. Only a reset leaves that state."""
+    """A step after the episode's end. Only a reset begins another episode."""
 
     code = ErrorCode.EPISODE_DONE
     http_status = 409
@@ -184,7 +184,7 @@ class OperationCancelled(WireError):
 
 
 class SessionLost(WireError):
-    """The session is gone, or nobody can say what became of the last message. Never a new episode unasked."""
+    """The session is gone, or the outcome of the last message is unknown. A new episode never begins unasked."""
 
     code = ErrorCode.SESSION_LOST
     http_status = 404
@@ -198,14 +198,14 @@ class Unauthorized(WireError):
 
 
 class ReplyGone(WireError):
-    """A request of that id ran, exactly once; the server no longer has its answer."""
+    """A request of that id ran exactly once, and the server has dropped its answer."""
 
     code = ErrorCode.REPLY_GONE
     http_status = 410
 
 
 class NotSupported(WireError):
-    """This environment, or this instance of it, cannot do that; the text says why and what its author can do."""
+    """This environment or instance does not support the operation. The text has the reason and the remedy."""
 
     code = ErrorCode.NOT_SUPPORTED
     http_status = 501
@@ -219,7 +219,7 @@ class UnsupportedVersion(WireError):
 
 
 class ConnectionFailed(McpenvError):
-    """No connection to the server could be made; ``__cause__`` says why."""
+    """No connection to the server could be made. ``__cause__`` is the reason."""
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(url, reason)
@@ -231,7 +231,7 @@ class ConnectionFailed(McpenvError):
 
 
 class NotSerializable(McpenvError):
-    """A value has no JSON form. ``path`` names the field, as in ``arguments.scores[3]``."""
+    """A value has no JSON form. ``path`` locates the field, as in ``arguments.scores[3]``."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)
@@ -243,7 +243,7 @@ class NotSerializable(McpenvError):
 
 
 class ListingFailed(McpenvError):
-    """``tools/list`` failed. An environment without tools gives an empty list instead."""
+    """The request ``tools/list`` failed. An environment without tools gives an empty list instead."""
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(url, reason)
@@ -290,7 +290,7 @@ _BY_CODE: dict[str, type[WireError]] = {
 
 
 def from_wire(data: dict[str, Any]) -> WireError:
-    """The exception for the ``data`` of an error frame; a code of a later version becomes a plain `WireError`."""
+    """Return the exception for the ``data`` of an error frame. An unknown code becomes a plain `WireError`."""
     rest = {name: value for name, value in data.items() if name not in ("message", "code")}
     code, message = str(data.get("code", "no code")), str(data.get("message", ""))
     cls = _BY_CODE.get(code)

@@ -1,6 +1,6 @@
-"""MCPToolClient: production mode, over real MCP. Needs ``pip install "mcpenv-client[mcp]"``.
+"""The client of production mode over MCP: `MCPToolClient`. Needs ``pip install "mcpenv-client[mcp]"``.
 
-The one module that imports ``mcp``; nothing else of this package imports it.
+This is the only module of the package that imports ``mcp``.
 """
 
 from __future__ import annotations
@@ -59,39 +59,41 @@ Protocol = Literal["auto", "2025-11-25", "2026-07-28"]
 
 _HANDSHAKE = "2025-11-25"
 _ERAS = {"auto": "auto", _HANDSHAKE: "legacy", "2026-07-28": "auto"}
-"""How the mcp client is asked for them. To pin the newest would skip the question whether there is a server at all."""
+"""The mode in which the mcp client negotiates each protocol. To pin the newest would skip the check that a server
+exists."""
 
 _MAX_PAGES = 1000
 _LAST_WORDS_S = 1.0
 _UNAUTHORIZED = 401
 _RESERVED = "io.modelcontextprotocol/"
-"""Prefix of the protocol's own keys in ``_meta``: the server's name and the like, no part of a tool's result."""
+"""The prefix of the protocol's own keys in ``_meta``, such as the server's name. They are no part of a tool's
+result."""
 
 
 class MCPToolClient:
-    """A client of the agent plane: the tools as a live service, without reset, step or reward.
+    """The client of the agent plane, which uses the tools as a live service, without reset, step or reward.
 
-    Lists and calls tools of ``/mcp`` of any MCP server. Calls from several tasks run side by side as far as the server
-    lets them; cancelling a call cancels it at the server too. A lost connection ends the session: every later call is
-    `SessionLost` until `connect` is asked for a new one.
+    Lists and calls the tools of ``/mcp`` of any MCP server. Calls of several tasks run concurrently, as far as the
+    server allows. Cancelling a call cancels it on the server too. A lost connection ends the session: every later call
+    raises `SessionLost` until `connect` is called again.
 
     Args:
         base_url: address of the server, with or without ``/mcp``, or of an episode (``.../episodes/<handle>/mcp``).
-        mode: "production". Simulation is `EnvClient`'s.
-        protocol: the era to speak: "2026-07-28" (stateless), "2025-11-25" (the handshake one and what it falls back
-            to), or "auto", the newest that both ends know.
-        headers: of every request: ``{"Authorization": "Bearer ..."}``.
-        auth: how requests are authorized where a header will not do: `mcp.client.auth.OAuthClientProvider`, say.
-        elicitation_callback: answers what tools ask the user for, as `mcp.Client`'s of that name; without one such a
-            tool is told that nobody can be asked.
-        connect_timeout_s: seconds to connect, and to close.
-        message_timeout_s: seconds to wait for a listing or a result.
-        max_message_bytes: the largest result to accept.
+        mode: "production". For simulation, use `EnvClient`.
+        protocol: the protocol version: "2026-07-28" (stateless), "2025-11-25" (with a handshake, which may agree on an
+            older one), or "auto", the newest that both ends support.
+        headers: the headers of every request, such as ``{"Authorization": "Bearer ..."}``.
+        auth: authorizes requests if a header is not enough, for example `mcp.client.auth.OAuthClientProvider`.
+        elicitation_callback: answers the questions of tools to the user, as in `mcp.Client`. Without it, such a tool
+            gets an error.
+        connect_timeout_s: maximum seconds to connect, and to close.
+        message_timeout_s: maximum seconds to wait for a listing or a result.
+        max_message_bytes: maximum size of a result.
 
     Raises (all methods):
-        ConnectionFailed: no connection could be made, or no MCP server is there.
-        Unauthorized: the server asks for a credential, or for another one.
-        UnsupportedVersion: the server does not speak ``protocol``.
+        ConnectionFailed: no connection could be made, or there is no MCP server.
+        Unauthorized: the credential is missing or refused.
+        UnsupportedVersion: the server does not support ``protocol``.
         SessionLost: the connection ended.
     """
 
@@ -127,7 +129,7 @@ class MCPToolClient:
     # -- the session
 
     async def connect(self) -> None:
-        """Open the session; does nothing if it is open. After a loss this begins a new one."""
+        """Open the session. Do nothing if it is open. After a loss, begin a new session."""
         async with self._connecting:
             if self._session is not None and self._session.ended:
                 await self._session.close(self._options.connect_timeout_s)
@@ -154,7 +156,7 @@ class MCPToolClient:
         await self.close()
 
     def sync(self) -> SyncMCPToolClient:
-        """The same client with blocking methods. All sync clients of a process share one thread."""
+        """Return this client with blocking methods. All sync clients of a process share one thread."""
         return SyncMCPToolClient(self)
 
     @property
@@ -165,10 +167,10 @@ class MCPToolClient:
     # -- the tools
 
     async def list_tools(self) -> list[Tool]:
-        """The tools that the server shows to this client.
+        """Return the tools that the server shows to this client.
 
         Raises:
-            ListingFailed: the listing failed (``__cause__`` says why). An empty list means that there are no tools.
+            ListingFailed: the listing failed; ``__cause__`` is the reason. An empty list means that there are no tools.
         """
         shown = without_password(self.url)
         tools: list[Tool] = []
@@ -198,14 +200,14 @@ class MCPToolClient:
         """Call one tool.
 
         Args:
-            name: as listed.
-            arguments: that fit its input schema.
-            raise_on_error: if False, an error is a result with ``is_error``, whose text says what went wrong.
-            timeout_s: seconds to wait for the result, instead of ``message_timeout_s``.
+            name: the name in the listing.
+            arguments: the arguments, which must fit the tool's input schema.
+            raise_on_error: if False, an error is a result with ``is_error``, whose text is the message.
+            timeout_s: maximum seconds to wait for the result, instead of ``message_timeout_s``.
 
         Raises:
-            ToolCallFailed: the tool failed, there is none of that name, or the arguments do not fit.
-            OperationTimeout: no result came in time; the call was cancelled.
+            ToolCallFailed: the tool failed, there is no tool of that name, or the arguments do not fit.
+            OperationTimeout: no result arrived in time; the call was cancelled.
         """
         session = await self._open()
         session.refuse_if_lost()
@@ -215,10 +217,10 @@ class MCPToolClient:
             result = _result(await session.ask(call, name, limit_s))
         except MCPError as error:
             result = _refused(error.error.message)
-        except RuntimeError as error:  # of mcp: the result does not fit the tool's output schema
+        except RuntimeError as error:  # raised by mcp: the result does not fit the tool's output schema
             result = _refused(str(error))
         except ValidationError as error:
-            raise InvalidMessage(f"{name}: the server's result is none of MCP") from error
+            raise InvalidMessage(f"{name}: the server's result is not a result of MCP") from error
         if result.is_error and raise_on_error:
             raise ToolCallFailed(name, result.text)
         return result
@@ -233,14 +235,14 @@ class MCPToolClient:
         return self._session
 
     def __del__(self) -> None:
-        # Nobody can close it any more, and the session's task would keep it open.
+        # This loop can no longer close it, and the session's task would keep it open.
         if self._session is not None and not self._session.over:
             warnings.warn(f"a client of {self._session.url} was not closed", ResourceWarning, source=self, stacklevel=1)
             self._session.leave_soon()
 
 
 class SyncMCPToolClient(BlockingClient):
-    """`MCPToolClient` with blocking methods: what `MCPToolClient.sync` gives."""
+    """The blocking form of `MCPToolClient`, returned by `MCPToolClient.sync`."""
 
     if TYPE_CHECKING:
         # ruff: noqa: D102 - the methods are `MCPToolClient`'s
@@ -270,11 +272,11 @@ class _Options:
 
 
 class _Session:
-    """One `mcp` client in a task of its own: it must be left in the task that entered it, whoever closes it.
+    """The `mcp` client in a task of its own, because the task that entered it must leave it.
 
     Attributes:
-        url: as it may stand in a message.
-        client: once `open` returned.
+        url: the address without secrets, for messages.
+        client: the `mcp` client; set once `open` has returned.
     """
 
     client: Client
@@ -292,12 +294,12 @@ class _Session:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more can be asked here."""
+        """True if no more requests can be sent here."""
         return self._why() is not None
 
     @property
     def over(self) -> bool:
-        """Whether nothing is left to close; from any thread."""
+        """True if nothing is left to close. May be read from any thread."""
         return self._task is None or self._task.done() or not self._owner.alive
 
     def leave_soon(self) -> None:
@@ -333,9 +335,9 @@ class _Session:
         """Await a request of `client`.
 
         Raises:
-            OperationTimeout: no answer within ``limit_s`` seconds.
+            OperationTimeout: no answer arrived within ``limit_s`` seconds.
             SessionLost: the connection ended.
-            Unauthorized: the credential is no longer good.
+            Unauthorized: the credential has become invalid.
             MCPError: the server refused.
         """
         try:
@@ -344,7 +346,7 @@ class _Session:
             raise OperationTimeout(f"{what}: no answer within {limit_s:g} s") from error
         except MCPError as error:
             if error.code == CONNECTION_CLOSED and self._task is not None:
-                # The session's own task knows why, as soon as it is over.
+                # The session's own task has the reason, once it has ended.
                 await asyncio.wait({self._task}, timeout=_LAST_WORDS_S)
                 self._lost = self._lost or f"the connection to {self.url} ended"
             if self._status == _UNAUTHORIZED:
@@ -354,7 +356,7 @@ class _Session:
             raise
 
     def refuse_if_lost(self) -> None:
-        """Raise `SessionLost` if nothing more can be asked here."""
+        """Raise `SessionLost` if no more requests can be sent here."""
         why = self._why()
         if why is not None:
             raise SessionLost(why)
@@ -394,7 +396,7 @@ class _Session:
         async with httpx2.AsyncClient(
             headers=options.headers,
             auth=options.auth,
-            # No limit on reading: each request has its own, and a tool may be silent for long.
+            # No timeout for reading: each request has its own, and a tool may send nothing for long.
             timeout=httpx2.Timeout(options.connect_timeout_s, read=None),
             trust_env=not is_loopback(self._url),
             event_hooks={"response": [self._note_status]},
@@ -411,7 +413,7 @@ class _Session:
                 yield client
 
     async def _note_status(self, response: httpx2.Response) -> None:
-        """Mcp turns statuses into errors that do not name them."""
+        """Record the HTTP status, because mcp's errors do not contain it."""
         if response.status_code >= 400:
             self._status = response.status_code
         if response.status_code == 404 and "mcp-session-id" in response.request.headers:
@@ -440,7 +442,7 @@ def _tool(listed: Any) -> Tool:
 
 
 def _result(called: CallToolResult) -> ToolResult:
-    """The result as `EnvClient` gives it for the same tool."""
+    """Return the result in the form that `EnvClient` gives for the same tool."""
     structured, meta = called.structured_content, _meta(called.meta)
     wrapped = isinstance(structured, dict) and bool((meta or {}).get("fastmcp", {}).get("wrap_result"))
     return ToolResult(
@@ -453,18 +455,18 @@ def _result(called: CallToolResult) -> ToolResult:
 
 
 def _refused(message: str) -> ToolResult:
-    """A refusal of the server (no such tool, say) in the form of a tool's own error."""
+    """Return a refusal of the server (such as an unknown tool) in the form of a tool's own error."""
     return ToolResult(content=[{"type": "text", "text": message}], is_error=True)
 
 
 def _meta(meta: Any) -> dict[str, Any] | None:
-    """``_meta`` without the protocol's own keys; None if nothing is left."""
+    """Return ``_meta`` without the protocol's own keys; None if nothing is left."""
     kept = {name: value for name, value in (meta or {}).items() if not name.startswith(_RESERVED)}
     return kept or None
 
 
 def _innermost(error: Exception) -> Exception:
-    """What really happened: task groups wrap it, and each other."""
+    """Return the original exception, which task groups wrap, also several times."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error

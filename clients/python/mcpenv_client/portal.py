@@ -29,11 +29,11 @@ class _Call(Generic[T]):
         self._done.acquire()
 
     def start(self) -> None:
-        """Begin. For the portal's thread."""
+        """Begin. Called in the portal's thread."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def cancel(self) -> None:
-        """Cancel the coroutine if it runs. For the portal's thread."""
+        """Cancel the coroutine if it runs. Called in the portal's thread."""
         if self._task is not None:
             self._task.cancel()
 
@@ -70,7 +70,7 @@ class Portal:
 
     @property
     def is_current_thread(self) -> bool:
-        """Whether the caller runs in the portal's own thread."""
+        """True if the caller runs in the portal's own thread."""
         return threading.get_ident() == self._thread_id
 
     def call(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:

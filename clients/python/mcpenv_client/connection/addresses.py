@@ -1,4 +1,4 @@
-"""Addresses of servers: of the control socket, and as they may be shown."""
+"""The addresses of servers: as http and ws URLs, and without secrets for messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mcpenv_client.wire.protocol import PROTOCOL_VERSION
 
 
 def http_base(base_url: str, route: str = "/ws") -> str:
-    """``base_url`` as http(s), without a trailing slash or ``route``.
+    """Return ``base_url`` as an http(s) URL, without a trailing slash or ``route``.
 
     Raises:
         ValueError: not an http, https, ws or wss URL with a host.
@@ -27,18 +27,18 @@ def http_base(base_url: str, route: str = "/ws") -> str:
 
 
 def ws_url(base_url: str) -> str:
-    """The address of the control socket under ``base_url``."""
+    """Return the address of the control socket under ``base_url``."""
     return "ws" + http_base(base_url).removeprefix("http") + f"/ws?protocol={PROTOCOL_VERSION}"
 
 
 def without_password(url: str) -> str:
-    """``url`` as it may stand in a message."""
+    """Return ``url`` without its password, for messages."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def is_loopback(url: str) -> bool:
-    """Whether the host is this machine, which no proxy reaches."""
+    """Return True if the host is this machine. Proxies are not used for it."""
     host = urlsplit(url).hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback

@@ -1,4 +1,4 @@
-"""One WebSocket to an environment: the thin shell around `wire` that does the I/O."""
+"""The WebSocket to an environment: the I/O around the protocol of `wire`."""
 
 from __future__ import annotations
 
@@ -29,17 +29,18 @@ from . import forks
 from .handshake import Handshake
 
 FAREWELL_S = 5.0
-"""Seconds that a server may take to close a socket after it was asked to."""
+"""Maximum seconds that a server may take to close a socket after a close frame."""
 
 _ENDS_THE_SESSION = (CapacityReached, FactoryError, SessionError, Unauthorized, UnsupportedVersion)
-"""After these the server closes the socket."""
+"""Errors after which the server closes the socket."""
 
 _MAY_BE_REFUSED = ("snapshot", "fork")
-"""Answers of which the same refusals end nothing: there is no room for another snapshot, or another session."""
+"""Requests that may fail with one of these errors without ending the session: there is no room for another snapshot or
+session."""
 
 
 class Owner:
-    """The event loop and the process that a connection belongs to. Nobody else can use it."""
+    """The event loop and the process that a connection belongs to. No other loop or process can use it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -47,11 +48,11 @@ class Owner:
 
     @property
     def alive(self) -> bool:
-        """Whether the loop still runs, here; from any thread."""
+        """True if the loop still runs in this process. May be read from any thread."""
         return self._process == forks.number() and not self._loop.is_closed()
 
     def why_not(self) -> str | None:
-        """Why the connection is lost to the caller, or None if it is not.
+        """Return why the connection is lost to the caller, or None if it is usable.
 
         Raises:
             RuntimeError: the caller runs in another event loop while the owner's still runs.
@@ -70,20 +71,20 @@ class Owner:
         return self._loop
 
     def call_soon(self, callback: Callable[[], object]) -> None:
-        """Call in the owner's loop if it still runs here, from any thread."""
+        """Call in the owner's loop from any thread, if that loop still runs in this process."""
         if self._process == forks.number():
             with contextlib.suppress(RuntimeError):  # the loop is closed, and its sockets with it
                 self._loop.call_soon_threadsafe(callback)
 
 
 class _Waiting:
-    """A caller whose reply has not come.
+    """A caller that waits for its reply.
 
     Attributes:
-        request_id: of its message.
-        limit_s: seconds that it waits at most.
-        reply: once it came.
-        woken: set by the caller that reads, when it has read something or reads no more.
+        request_id: the id of its message.
+        limit_s: maximum seconds to wait.
+        reply: the reply; None until it arrives.
+        woken: set by the reading caller when it has read a frame or stops reading.
     """
 
     __slots__ = ("limit_s", "reply", "request_id", "woken")
@@ -96,16 +97,16 @@ class _Waiting:
 
 
 class Connection:
-    """One socket in an event loop.
+    """The socket of one session, in one event loop.
 
-    Messages without a ``request_id`` are exchanged one at a time, in the order in which callers came. One whose reply
-    did not come (a timeout, a lost socket, a cancelled caller) leaves the socket in an unknown state, so the socket is
-    closed and every later call is `SessionLost`. Messages with a ``request_id`` are told apart by it and wait for no
-    other. Of the callers that wait, one receives for all.
+    Messages without a ``request_id`` are exchanged one at a time, in the order of the calls. If the reply to one does
+    not arrive (a timeout, a lost socket, a cancelled caller), the state of the socket is unknown. Then the socket is
+    closed, and every later call raises `SessionLost`. Messages with a ``request_id`` are matched by it and do not wait
+    for others. One of the waiting callers reads the socket for all of them.
 
     Attributes:
-        protocol: the server's protocol version, once it has said it.
-        interrupted: it ended by accident: a session with a credential may be resumed.
+        protocol: the server's protocol version; None until the server has sent it.
+        interrupted: True if the socket was lost by accident. A session with a credential may be resumed.
     """
 
     def __init__(self, socket: ClientConnection, handshake: Handshake) -> None:
@@ -126,8 +127,9 @@ class Connection:
         """Connect.
 
         Raises:
-            ConnectionFailed: refused, unreachable, no WebSocket there, or not within ``connect_timeout_s``.
-            WireError: the server refused the handshake and said why.
+            ConnectionFailed: the connection was refused, the server is unreachable or no WebSocket server, or
+                ``connect_timeout_s`` passed.
+            WireError: the server refused the handshake with an error.
         """
         options = handshake.options
         direct: dict[str, Any] = {"proxy": None} if handshake.is_local else {}
@@ -147,20 +149,20 @@ class Connection:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more can be asked here."""
+        """True if no more messages can be sent here."""
         return self._reason() is not None or self._socket.state is not State.OPEN
 
     async def exchange(
         self, text: str, answer: str, timeout_s: float | None = None, *, request_id: str | None = None
     ) -> Reply:
-        """Send one frame and wait for its reply, at most ``timeout_s`` (default ``message_timeout_s``) seconds.
+        """Send one frame and return its reply. Wait at most ``timeout_s`` (default ``message_timeout_s``) seconds.
 
         Args:
             text: the frame.
             answer: the type of the reply.
-            timeout_s: seconds.
-            request_id: the frame's; its reply is told apart from others', so that it waits for no other, and a caller
-                that is cancelled loses nothing but its answer.
+            timeout_s: maximum seconds to wait for the reply.
+            request_id: the id in the frame, if any. The reply is matched by it, so the message waits for no other one,
+                and cancelling the caller loses only the answer.
 
         Raises:
             SessionLost: the socket ended, or no reply came in time.
@@ -175,10 +177,10 @@ class Connection:
             return self._read(await self._ask(text, limit_s, None), answer)
 
     async def close(self, farewell: str) -> None:
-        """Send ``farewell`` if nobody waits for a reply, and close the socket. Safe to call twice.
+        """Send ``farewell`` if no caller waits for a reply, and close the socket. Safe to call twice.
 
-        The server closes it when the session has ended, which is waited for, but not for long: an environment may take
-        its time. A call in flight ends with `SessionLost`.
+        Waits until the server has ended the session and closes the socket, but only for a limited time, because an
+        environment's close may be slow. A call in flight raises `SessionLost`.
         """
         if self._reason() is not None:
             return
@@ -197,7 +199,7 @@ class Connection:
         self._owner.call_soon(self._abort)
 
     def __del__(self) -> None:
-        # Nobody can close it any more, and the server would hold its environment as long as pings are answered.
+        # This loop can no longer close it. The server would keep its environment for as long as pings are answered.
         if self._lost is None and self._socket.state is State.OPEN and self._owner.alive:
             warnings.warn(f"a client of {self._url} was not closed", ResourceWarning, source=self, stacklevel=1)
             self._owner.call_soon(self._socket.transport.abort)
@@ -224,8 +226,8 @@ class Connection:
         try:
             await self._socket.send(text)
         except ConnectionClosed as error:
-            # The server may have said why before it closed (no capacity, say): that is still to be read, if another
-            # caller has not read it for all.
+            # The server may have sent the reason before it closed (no capacity, for example). Read it, unless another
+            # caller already has.
             closed = error
         while waiting.reply is None:
             if self._reading:
@@ -238,7 +240,7 @@ class Connection:
         return waiting.reply
 
     async def _read_one(self) -> None:
-        """Receive one frame on behalf of all callers, and wake them: the first without its reply reads on."""
+        """Receive one frame on behalf of all callers. Then wake the first one without a reply, which reads on."""
         self._reading = True
         try:
             self._give(decode_reply(await self._socket.recv()))
@@ -249,23 +251,23 @@ class Connection:
                     each.woken.set_result(None)
 
     def _give(self, reply: Reply) -> None:
-        """Give a reply to the caller that it answers."""
+        """Give a reply to the caller that waits for it."""
         unanswered = [each for each in self._waiting if each.reply is None]
         callers = [each for each in unanswered if each.request_id == reply.request_id][:1]
         if not callers and reply.request_id is None and reply.type == "error":
-            callers = unanswered  # said of the session as a whole, before it closes
+            callers = unanswered  # an error of the whole session, before it closes
         for each in callers:
             each.reply = reply
 
     def _expire(self, waiting: _Waiting) -> None:
-        """Give the connection up, because this reply did not come in time. Ends every send and receive."""
+        """Close the connection because this reply timed out. Ends every send and receive."""
         if waiting.reply is None and self._lost is None:
             self._late = f"no reply from {self._url} within {waiting.limit_s:g} s"
             self.interrupted = True
             self._lose(self._late)
 
     def _failed(self, waiting: _Waiting, error: BaseException) -> BaseException:
-        """Decide what a failed message means for the session; return what its caller is told, maybe the same error."""
+        """Decide if a failed message ends the session. Return the error for its caller."""
         if isinstance(error, ConnectionClosed):
             if self._late is not None:
                 return SessionLost(self._late)
@@ -282,7 +284,7 @@ class Connection:
         """Return the reply.
 
         Raises:
-            WireError: the server refused, or the reply is not an ``answer``.
+            WireError: the server answered with an error, or the reply is not of the type ``answer``.
         """
         if reply.type not in (answer, "error"):
             said = f"the server answered with a frame of type {reply.type[:60]!r}, not {answer!r}"
@@ -305,13 +307,13 @@ class Connection:
             raise SessionLost(why)
 
     def _reason(self) -> str | None:
-        """Why nothing can be asked here, if so."""
+        """Return the error for further messages; None if the connection is usable."""
         if self._lost is None:
             self._lost = self._owner.why_not()
         return self._lost
 
     def _lose(self, why: str) -> SessionLost:
-        """Drop the socket; nothing more can be asked here."""
+        """Drop the socket. No more messages can be sent here."""
         if self._lost is None:
             self._lost = why
         self._abort()

@@ -1,4 +1,4 @@
-"""Whether this process is a fork of that in which something was made."""
+"""The number of forks between the process that imported this module and the current one."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import itertools
 import os
 
 LOST = "the session belongs to the process that this one was forked from"
-"""Why a connection that was made before the fork is of no use."""
+"""The error text for a connection that was made before a fork."""
 
 _numbers = itertools.count(1)
 _here = 0
 
 
 def number() -> int:
-    """How often this process is a fork of that which imported this; to ask the system for its id costs a call of it."""
+    """Return how many times this process was forked since the import. The process id would cost a system call."""
     return _here
 
 

@@ -1,4 +1,4 @@
-"""How a client comes to a session: what it asks for, and what it is told when it is refused."""
+"""The handshake of a client with a server: options, request, and refusals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .addresses import is_loopback, without_password, ws_url
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """How a client connects and waits; all times in seconds."""
+    """The options with which a client connects and waits. All times are in seconds."""
 
     connect_timeout_s: float = 10.0
     message_timeout_s: float = 330.0
@@ -30,25 +30,25 @@ class ConnectionOptions:
 
 @dataclass(frozen=True)
 class Credential:
-    """By which a session can be resumed after its socket was lost: an id, and a secret."""
+    """The credential by which a session can be resumed after its socket was lost: an id and a secret."""
 
     session_id: str = field(default_factory=lambda: secrets.token_urlsafe(18))
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
 
     def headers(self) -> list[tuple[str, str]]:
-        """For the handshake."""
+        """Return the headers of the handshake."""
         return [("Mcpenv-Session-Id", self.session_id), ("Mcpenv-Session-Token", self.token)]
 
 
 @dataclass(frozen=True)
 class Handshake:
-    """One request for a control socket.
+    """The request for a control socket.
 
     Attributes:
-        url: where; it may hold a secret.
-        shown: the same as it may stand in a message.
-        headers: to send with it.
-        options: how.
+        url: the address; it may contain a secret.
+        shown: the address without secrets, for messages.
+        headers: the headers of the request.
+        options: the options of the connection.
     """
 
     url: str
@@ -66,14 +66,14 @@ class Handshake:
         resume: bool = False,
         session_id: str | None = None,
     ) -> Handshake:
-        """The request.
+        """Return the request.
 
         Args:
             base_url: the server.
-            options: how.
-            credential: by which the session can be resumed.
-            resume: the session is there; do not begin another.
-            session_id: a session that the server made, to be joined.
+            options: the options of the connection.
+            credential: the credential by which the session can be resumed.
+            resume: True if the session exists. The server must not begin another one.
+            session_id: the id of a session that the server made, to be joined.
         """
         url = ws_url(base_url) + ("&resume=1" if resume else "")
         shown = without_password(url)
@@ -84,16 +84,17 @@ class Handshake:
 
     @property
     def is_local(self) -> bool:
-        """Whether the server is on this machine, which no proxy reaches."""
+        """True if the server is on this machine. Proxies are not used for it."""
         return is_loopback(self.url)
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """What goes wrong within, as the errors of this package.
+        """Convert exceptions of the block to errors of this package.
 
         Raises:
-            ConnectionFailed: refused, unreachable, no WebSocket there, or not within ``connect_timeout_s``.
-            WireError: the server refused the handshake and said why.
+            ConnectionFailed: the connection was refused, the server is unreachable or no WebSocket server, or
+                ``connect_timeout_s`` passed.
+            WireError: the server refused the handshake with an error.
         """
         try:
             yield
@@ -107,7 +108,7 @@ class Handshake:
 
 
 def refusal(url: str, status: int, body: bytes | bytearray | None) -> McpenvError:
-    """The error for a request that a server refused: of its code if the body names one."""
+    """Return the error for a request that a server refused: that of the ``code`` in the body, if there is one."""
     try:
         data = decode(bytes(body or b""))
     except ValueError:
@@ -116,7 +117,7 @@ def refusal(url: str, status: int, body: bytes | bytearray | None) -> McpenvErro
         return from_wire(data)
     if status == 401:
         return Unauthorized(f"{url} asks for a credential (HTTP 401)")
-    if isinstance(data, dict) and isinstance(data.get("detail"), str):  # as OpenEnv's servers refuse
+    if isinstance(data, dict) and isinstance(data.get("detail"), str):  # the refusal of OpenEnv's servers
         return ExecutionError(data["detail"]) if status == 500 else InvalidMessage(data["detail"])
     return ConnectionFailed(url, f"HTTP {status}")
 

@@ -1,4 +1,4 @@
-"""What a server says of itself and its tasks, over HTTP."""
+"""The HTTP requests for a server's metadata and tasks."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .handshake import ConnectionOptions, refusal
 
 
 async def fetch(base_url: str, options: ConnectionOptions, path: str, data: Any = None) -> Any:
-    """The JSON that a server answers: to GET, or to POST with ``data``.
+    """Return the JSON that a server answers to GET, or to POST with ``data``.
 
     Raises:
-        ConnectionFailed: nobody answers.
-        WireError: it refused.
-        InvalidMessage: it answered no JSON.
+        ConnectionFailed: no server answers.
+        WireError: the server refused the request.
+        InvalidMessage: the answer is not JSON.
     """
     import httpx  # loaded on first use: a third of this package's import time
 
@@ -35,4 +35,4 @@ async def fetch(base_url: str, options: ConnectionOptions, path: str, data: Any 
     try:
         return decode(response.content)
     except ValueError as error:
-        raise InvalidMessage(f"{shown} answered no JSON: {error}") from error
+        raise InvalidMessage(f"{shown} sent an answer that is not JSON: {error}") from error

@@ -1,4 +1,4 @@
-"""A session on a server that outlives its socket: it reconnects and asks again what became of its messages."""
+"""The session of a client that can outlive its socket: it reconnects and sends unanswered messages again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .handshake import ConnectionOptions, Credential, Handshake
 
 
 class ResumableSession:
-    """One session, over as many sockets as it takes if it may be resumed, over one otherwise.
+    """The session of one client. If it may be resumed it can use several sockets, otherwise one.
 
     A message that is sent again after a lost socket has the same request id, so the server runs it once.
 
@@ -24,7 +24,7 @@ class ResumableSession:
         base_url: the server.
         options: how to connect and wait.
         resume: reconnect after a lost socket.
-        max_resumes: how often one message may be sent again.
+        max_resumes: maximum number of times that one message is sent again.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class ResumableSession:
         self.connection: Connection | None = None
 
     async def connect(self) -> None:
-        """Open the session; does nothing if it is open. After a loss this begins a new session."""
+        """Open the session. Do nothing if it is open. After a loss, begin a new session."""
         async with self._lock():
             if self.connection is not None and self.connection.ended:
                 self.connection.abandon()
@@ -54,7 +54,7 @@ class ResumableSession:
             self._closed = False
 
     async def close(self) -> None:
-        """End the session and close the socket; a call in flight ends with `SessionLost`. Safe to call twice."""
+        """End the session and close the socket. A call in flight raises `SessionLost`. Safe to call twice."""
         async with self._lock():
             self._closed = True
             connection, self.connection = self.connection, None
@@ -62,14 +62,14 @@ class ResumableSession:
             await connection.close(encode_frame(FrameType.CLOSE))
 
     def new_credential(self) -> Credential | None:
-        """Return a credential for a session that is to be resumed; None if this one is not."""
+        """Return a credential for a session that may be resumed; None if this session may not."""
         return Credential() if self._resume else None
 
     async def joined(self, session_id: str, credential: Credential | None) -> ResumableSession:
-        """Return a session that the server made, connected.
+        """Return a connected session that the server made.
 
         Args:
-            session_id: its id, which is a secret.
+            session_id: the id of the session, which is a secret.
             credential: the credential that the server was given for it, if any.
         """
         other = ResumableSession(self.base_url, self.options, resume=self._resume, max_resumes=self._max_resumes)
@@ -94,7 +94,7 @@ class ResumableSession:
         wait_s: float | None = None,
         request_id: str | None = None,
     ) -> Reply:
-        """Send a frame and return its reply, over another socket of the session if this one is lost.
+        """Send a frame and return its reply. If the socket is lost, use another socket of the session.
 
         Args:
             kind: the frame's type.
@@ -102,7 +102,8 @@ class ResumableSession:
             answer: the type of the reply.
             timeout_s: the deadline at the server, in seconds.
             wait_s: seconds to wait for the reply; None: ``message_timeout_s``.
-            request_id: the frame's; made up if the session may be resumed or the frame waits for no other.
+            request_id: the id of the frame. None: a random id if the session may be resumed, or if the frame is one
+                that waits for no other.
         """
         connection = await self._current()
         if request_id is None and (self._resume or kind.urgent):
@@ -119,7 +120,7 @@ class ResumableSession:
                 connection = await self._resumed(connection, resumed, lost)
 
     async def exchange_once(self, text: str, answer: str) -> Reply:
-        """Send a frame that has no request id, which is never sent again, and return its reply."""
+        """Send a frame that has no request id, and return its reply. The frame is never sent again."""
         return await (await self._current()).exchange(text, answer)
 
     async def _current(self) -> Connection:
@@ -141,7 +142,7 @@ class ResumableSession:
                     self.connection = await self._open(self._credential, resume=True)
                 except ConnectionFailed:
                     if attempt >= self._max_resumes:
-                        raise SessionLost(f"{why.message}; nobody knows what became of the last message") from why
+                        raise SessionLost(f"{why.message}; the outcome of the last message is unknown") from why
                     return lost
             current = self.connection
         if current is None:
@@ -149,7 +150,7 @@ class ResumableSession:
         return current
 
     async def _end_lost(self) -> None:
-        """End the session that was lost, if the server keeps it for this client: it would hold its slot for as long."""
+        """End the lost session if the server keeps it for this client. Otherwise it would keep its slot for a while."""
         if self._credential is None:
             return
         lost, self._credential = self._credential, None
@@ -157,7 +158,7 @@ class ResumableSession:
             old = await self._open(lost, resume=True)
             await old.close(encode_frame(FrameType.CLOSE))
         except (ConnectionFailed, WireError):
-            return  # the session is gone, or the server is: the new connection finds out which
+            return  # The session or the server is gone. The new connection finds out which.
 
     async def _open(
         self, credential: Credential | None, *, resume: bool = False, session_id: str | None = None
@@ -172,13 +173,13 @@ class ResumableSession:
         return self._connecting
 
     def _leave_parent(self) -> None:
-        """In a forked child, leave the session to the parent. A thread that is not here may have held the lock."""
+        """Leave the session to the parent, in a forked child. A thread that does not exist here may hold the lock."""
         if self._process != forks.number():
             self._process, self._connecting, self._credential = forks.number(), asyncio.Lock(), None
 
 
 def jittered(pause_s: float) -> float:
-    """Return a random pause around this one, so that clients refused together do not come back together."""
+    """Return a random pause around this one, so that refused clients do not all retry at the same time."""
     return min(max(pause_s, 0.05), 10.0) * random.uniform(0.8, 1.6)
 
 

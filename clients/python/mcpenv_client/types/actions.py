@@ -1,4 +1,4 @@
-"""Actions: what an orchestrator can do in a step."""
+"""The actions that an orchestrator can take in a step."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .models import Model
 
 
 class Action(Model):
-    """Base of all actions. An environment's own actions subclass it and are told apart by ``type``.
+    """The base of all actions. An environment's own actions subclass it and are distinguished by ``type``.
 
-    Give a subclass ``type: Literal["move"] = "move"``; an environment with a single action class may leave it out.
-    Bytes are base64 text in JSON. Unknown fields are refused.
+    Give a subclass ``type: Literal["move"] = "move"``. An environment with a single action class may omit it. Bytes are
+    base64 text in JSON. Unknown fields are refused.
     """
 
     model_config = ConfigDict(
@@ -28,13 +28,13 @@ class Action(Model):
 
 
 class ListToolsAction(Action):
-    """List the tools. No step: not counted, not scored, allowed in any state."""
+    """List the tools. This is not a step: it is not counted, not scored, and allowed in any state."""
 
     type: Literal["list_tools"] = "list_tools"
 
 
 class CallToolAction(Action):
-    """Call one tool. A step, whatever comes of it."""
+    """Call one tool. This is a step, also if it fails."""
 
     type: Literal["call_tool"] = "call_tool"
     tool_name: str = Field(description="Name of the tool, as listed")

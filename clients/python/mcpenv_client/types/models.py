@@ -1,4 +1,4 @@
-"""Model: the base of this package's pydantic models."""
+"""The base of this package's pydantic models."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Any
 from pydantic import VERSION, BaseModel, ConfigDict
 
 BUILDS_SAFELY = tuple(map(int, VERSION.split(".")[:2])) >= (2, 14)
-"""Whether pydantic builds a model once, if several threads are the first to need it."""
+"""True if pydantic builds a model only once when several threads need it first."""
 
 
 class Model(BaseModel):
-    """A model of this package, whose validator is built when it is first needed: all of them are half of its import.
+    """The base of this package's models. The validator is built on first use: all of them are half of its import time.
 
-    Those that other modules derive from it are built where they are defined, as pydantic's are, so that a mistake in
-    one is found there.
+    Subclasses in other modules are built at their definition, as pydantic's are, so that their mistakes are found
+    there.
     """
 
     model_config = ConfigDict(defer_build=BUILDS_SAFELY)
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """A class was derived from it."""
+        """Build the model of a subclass, unless it is a model of this package."""
         super().__pydantic_init_subclass__(**kwargs)
         if not _is_ours(cls):
             cls.model_rebuild(raise_errors=False)
 
 
 def build_models() -> None:
-    """Build what was not built yet, before it is needed."""
+    """Build the models that are not built yet, before they are needed."""
     global _built
     with _BUILDING:
         if not _built:

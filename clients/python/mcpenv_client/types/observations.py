@@ -1,4 +1,4 @@
-"""Observations: what a reset or a step gives back."""
+"""The observations that a reset or a step returns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .values import refuse_non_finite, without_computed
 
 
 class _Default:
-    """An attribute of instances that have no field of its name, which a subclass or an extra field may be."""
+    """An attribute of instances without a field of its name. A subclass or an extra field may define that field."""
 
     def __init__(self, name: str, value: Any) -> None:
         self._name = name
@@ -20,14 +20,14 @@ class _Default:
 
     def __get__(self, instance: Any, owner: type) -> Any:
         if instance is None:
-            # A class attribute of a field's name would be taken for the field's default.
+            # Pydantic would take a class attribute of a field's name for the field's default.
             raise AttributeError(self._name)
         extra = instance.__pydantic_extra__
         return extra.get(self._name, self._value) if extra else self._value
 
 
 class _Prompt(_Default):
-    """The same, for the prompt: it stands in the metadata."""
+    """The same for the prompt, which is in the metadata."""
 
     def __get__(self, instance: Any, owner: type) -> Any:
         given = super().__get__(instance, owner) or instance.metadata.get("prompt")
@@ -83,17 +83,17 @@ class Observation(Model):
 
         @property
         def text(self) -> str:
-            """What an agent may read of it; empty unless the observation is a tool's."""
+            """The text for an agent; empty unless the observation is a tool's."""
             ...
 
         @property
         def error(self) -> ToolFailure | None:
-            """Why a tool call gave no result; None for every other observation."""
+            """The reason why a tool call has no result; None for every other observation."""
             ...
 
         @property
         def prompt(self) -> str:
-            """What the agent is to do, where a reset began a task: ``metadata["prompt"]``; empty elsewhere."""
+            """The task's prompt after a reset that began a task, ``metadata["prompt"]``; else empty."""
             ...
 
     else:
@@ -127,18 +127,18 @@ class Observation(Model):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def done(self) -> bool:
-        """Whether the episode is over."""
+        """True if the episode is over."""
         return self.terminated or self.truncated
 
 
 class ListToolsObservation(Observation):
-    """The tools of the environment in its mode."""
+    """The observation of the environment's tools in its mode."""
 
     tools: list[Tool] = Field(default_factory=list)
 
 
 class CallToolObservation(Observation):
-    """The outcome of one tool call: a ``result`` or an ``error``, never both."""
+    """The observation of one tool call: a ``result`` or an ``error``, never both."""
 
     tool_name: str
     result: ToolResult | None = None
@@ -153,6 +153,6 @@ class CallToolObservation(Observation):
 
 
 class AnyObservation(Observation):
-    """An observation of a class that the client does not know: its fields are attributes."""
+    """The observation of a class that the client does not know. Its fields are attributes."""
 
     model_config = ConfigDict(extra="allow")

@@ -1,6 +1,6 @@
-"""Records: a step as the core saw it, and the trajectory of an episode.
+"""The records: a step as the core saw it, and the trajectory of an episode.
 
-The core fills a `StepRecord` for every step on every plane, so that recording is only writing.
+The core fills a `StepRecord` for every step on every plane, so that recording only has to write it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ObsT = TypeVar("ObsT")
 
 
 class Plane(str, Enum):
-    """Where a call came from."""
+    """The origin of a call."""
 
     PROCESS = "process"
     """``env.step`` in the same process."""
@@ -57,10 +57,10 @@ class Reward:
 
 
 def finite(what: str, value: Any) -> float:
-    """``value`` as a finite float.
+    """Return ``value`` as a finite float.
 
     Raises:
-        TypeError: it is no number.
+        TypeError: it is not a number.
         ValueError: it is NaN, infinite, or too large for a float.
     """
     if not isinstance(value, float) and (isinstance(value, str | bytes) or not hasattr(value, "__float__")):
@@ -76,14 +76,14 @@ def finite(what: str, value: Any) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call as it was asked for.
+    """The call as it was sent.
 
     Attributes:
         name: the tool, or the ``type`` of an own action.
         arguments: the JSON as sent, before validation.
         step: 1-based number within the episode.
-        plane: where it came from.
-        principal: who asked, if the caller is authenticated.
+        plane: the origin of the call.
+        principal: the authenticated caller; None without authentication.
     """
 
     name: str
@@ -95,10 +95,10 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """What came of a call: a ``result`` or an ``error``.
+    """The outcome of a call: a ``result`` or an ``error``.
 
-    An outcome made by `returned` keeps the value alone, and makes its ``result`` anew each time that it is read: an
-    episode holds thousands of outcomes, and a result takes more memory than all the rest of a step.
+    An outcome made by `returned` keeps only the value, and builds its ``result`` at each access. An episode holds
+    thousands of outcomes, and a result takes more memory than the rest of its step.
 
     Attributes:
         value: the Python object that the tool returned (or an own action's observation); never on the wire.
@@ -112,7 +112,7 @@ class ToolOutcome:
 
     @classmethod
     def returned(cls, value: str | int | bool, duration_s: float) -> Self:
-        """The outcome of a tool that returned a plain value: its ``result`` is `ToolResult.wrapping` of the value."""
+        """Return the outcome of a plain value. Its ``result`` is `ToolResult.wrapping` of the value."""
         outcome = cls(None, None, value, duration_s)
         object.__delattr__(outcome, "result")  # `__getattr__` stands in for it
         return outcome
@@ -120,19 +120,19 @@ class ToolOutcome:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name):
-            """Return the ``result`` of an outcome that `returned` made; called for attributes that are not set."""
+            """Return the ``result`` of an outcome that `returned` made. Called for attributes that are not set."""
             if name == "result":
                 return ToolResult.wrapping(self.value)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def observation(self) -> Observation | None:
-        """The value, if it is an observation."""
+        """The value if it is an observation, else None."""
         return self.value if isinstance(self.value, Observation) else None
 
 
 PLAIN_TYPES = frozenset({str, int, float, bool, type(None), list, dict})
-"""Those of what most tools return; never those of an observation."""
+"""The types of the values that most tools return. No observation has one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +146,12 @@ class LogEntry:
 
 
 class _Stored:
-    """A record as plain JSON data, for files and for the wire, and back."""
+    """The conversion of a record to plain JSON data and back, for files and for the wire."""
 
     __slots__ = ()
 
     def to_plain(self) -> dict[str, Any]:
-        """Plain JSON data. `ToolOutcome.value`, a Python object, is left out.
+        """Return plain JSON data. `ToolOutcome.value`, a Python object, is left out.
 
         Raises:
             NotSerializable: naming the field.
@@ -161,7 +161,7 @@ class _Stored:
 
     @classmethod
     def from_plain(cls, data: Mapping[str, Any]) -> Self:
-        """The record of `to_plain`.
+        """Return the record for the data that `to_plain` returned.
 
         Raises:
             pydantic.ValidationError: the data does not fit.
@@ -174,7 +174,7 @@ _ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
 
 
 def _adapter(cls: type[Any]) -> TypeAdapter[Any]:
-    """Built at the first use: few programs that import this read records."""
+    """Return the type adapter. It is built on first use, because few programs that import this module read records."""
     adapter = _ADAPTERS.get(cls)
     if adapter is None:
         adapter = _ADAPTERS[cls] = TypeAdapter(cls)
@@ -183,14 +183,14 @@ def _adapter(cls: type[Any]) -> TypeAdapter[Any]:
 
 @dataclass(slots=True)
 class StepRecord(_Stored):
-    """One step.
+    """The record of one step.
 
     Attributes:
         started_at: seconds since the epoch, UTC.
-        reason: why the episode ended with this step, if it did and somebody said so.
-        fault: the wire's code of the error with which the environment's own code (scoring among it) failed the step;
-            None if it did not. The reward is then None because nobody knows it, not because nothing is to be scored.
-        logs: what the tool logged and reported while it ran.
+        reason: the reason of the episode's end, if it ended with this step and a reason was given.
+        fault: the wire code of the error with which the environment's own code, such as scoring, failed the step; None
+            without such an error. With a fault, a reward of None means that the reward is unknown.
+        logs: the messages and progress reports of the tool.
     """
 
     call: ToolCall
@@ -205,17 +205,17 @@ class StepRecord(_Stored):
 
     @property
     def done(self) -> bool:
-        """Whether the episode ended with this step."""
+        """True if the episode ended with this step."""
         return self.terminated or self.truncated
 
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Where an episode began as the continuation of another.
+    """The origin of an episode that continues another one.
 
     Attributes:
-        episode_id: the other one's.
-        step: the number of its steps that both have.
+        episode_id: the id of the other episode.
+        step: the number of steps that both have in common.
     """
 
     episode_id: str
@@ -224,24 +224,24 @@ class Fork:
 
 @dataclass(slots=True)
 class Trajectory(_Stored):
-    """One episode so far.
+    """The record of one episode so far.
 
     Attributes:
-        seed: what the environment's ``reset`` was given: the orchestrator's seed, or the task's.
-        options: what it was given beside seed and episode id, the task's options among it.
-        implicit_reset: the first step reset the environment, nobody else did.
-        dropped: steps no longer held, because the episode is longer than the environment keeps.
-        total_reward: the sum of all rewards so far, `end_reward` and that of the reset among them; 0.0 also where there
-            was none, which `mcpenv.score_of` tells apart.
-        reason: why it ended, if somebody said so; "reset", "closed", "disconnected", "idle", "restored" or "shutdown"
-            if it was given up before its end.
-        started_at, ended_at: seconds since the epoch, UTC; ``ended_at`` is None while it runs.
-        task: what the agent was to do.
-        observation: what the reset answered, as plain data without ``info``; None if that has no JSON form.
-        end_reward: the reward of an end that was no step.
-        verified: what the state at the end was found to be worth; None before the end, and where nothing verifies it.
-        fault: the wire's code of the error with which scoring or verifying an end that was no step failed.
-        forked_from: the episode that this one continues; the steps up to there are copies of its.
+        seed: the seed that the environment's ``reset`` got: the orchestrator's, or the task's.
+        options: the other arguments of ``reset`` except the episode id, including the task's options.
+        implicit_reset: True if the first step reset the environment, because no reset came before it.
+        dropped: the number of steps dropped because the episode is longer than the environment keeps.
+        total_reward: the sum of all rewards so far, including `end_reward` and the reset's reward. It is 0.0 also
+            without any reward, a case that `mcpenv.score_of` distinguishes.
+        reason: the reason of its end, if one was given. For an episode that was abandoned before its end, one of
+            "reset", "closed", "disconnected", "idle", "restored" and "shutdown".
+        started_at, ended_at: seconds since the epoch, UTC; ``ended_at`` is None while the episode runs.
+        task: the agent's task; None if the reset named none.
+        observation: the observation of the reset, as plain data without ``info``; None if it has no JSON form.
+        end_reward: the reward of an end that was not a step.
+        verified: the reward that verification gave at the end; None before the end, and if nothing verifies it.
+        fault: the wire code of the error with which scoring or verifying such an end failed.
+        forked_from: the episode that this one continues. The steps up to that point are copies of its steps.
     """
 
     episode_id: str
@@ -265,13 +265,13 @@ class Trajectory(_Stored):
 
     @property
     def done(self) -> bool:
-        """Whether it came to its end."""
+        """True if the episode has ended."""
         return self.terminated or self.truncated
 
 
 @dataclass(slots=True)
 class StepResult(Generic[ObsT]):
-    """What `EnvClient.reset` and `EnvClient.step` return; the fields are those of `Observation`.
+    """The result of `EnvClient.reset` and `EnvClient.step`. The fields are those of `Observation`.
 
     ``done`` is derived here too (``terminated`` or ``truncated``); ``done=True`` alone means terminated.
     """
@@ -297,7 +297,7 @@ class StepResult(Generic[ObsT]):
 
     @property
     def prompt(self) -> str:
-        """What the agent is to do, where a reset began a task; empty elsewhere."""
+        """The task's prompt after a reset that began a task; else empty."""
         prompt = self.metadata.get("prompt")
         return prompt if isinstance(prompt, str) else ""
 
@@ -311,19 +311,19 @@ class StepResult(Generic[ObsT]):
 
     @property
     def result(self) -> ToolResult | None:
-        """What the tool returned; None if it failed, and for observations that are no tool's."""
+        """The value that the tool returned; None if the tool failed, and for observations that are not a tool's."""
         found = getattr(self.observation, "result", None)
         return found if isinstance(found, ToolResult) else None
 
     @property
     def error(self) -> ToolFailure | None:
-        """Why the tool call gave no result."""
+        """The reason why the tool call has no result."""
         read = _readable(self.observation)
         return None if read is None else read.error
 
 
 def _readable(observation: Any) -> Observation | None:
-    """The observation itself, or a tool's observation that came as a dict (`GenericEnvClient`)."""
+    """Return the observation, or a model of a tool's observation that arrived as a dict (`GenericEnvClient`)."""
     if isinstance(observation, Observation):
         return observation
     if isinstance(observation, Mapping) and "tool_name" in observation:
@@ -331,5 +331,5 @@ def _readable(observation: Any) -> Observation | None:
         try:
             return CallToolObservation.model_validate(kept)
         except ValidationError:
-            return None  # another environment's idea of an observation
+            return None  # another environment's class of that name
     return None

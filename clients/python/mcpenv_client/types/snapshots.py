@@ -1,4 +1,4 @@
-"""SnapshotRef: the name of a snapshot that the server holds."""
+"""The reference to a snapshot on the server: `SnapshotRef`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from .models import Model
 
 
 class SnapshotRef(Model):
-    """A snapshot on the server, for `EnvClient.restore` and `EnvClient.fork`. Plain data: it may be kept and sent.
+    """The reference to a snapshot on the server, for `EnvClient.restore` and `EnvClient.fork`. Plain data.
 
     Attributes:
-        snapshot_id: its name, which only the session that made it, and those forked from it, can use.
-        episode_id: the episode that it was taken of.
-        step: steps that the episode had.
-        bytes: what it counts for at the server.
+        snapshot_id: the id. Only the session that made the snapshot, and the sessions forked from it, can use it.
+        episode_id: the id of the original episode.
+        step: the number of steps that the episode had.
+        bytes: the size that the server counts for it.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")

@@ -1,4 +1,4 @@
-"""State: what an environment says of itself to its orchestrator."""
+"""The base of states, which environments show to their orchestrator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .models import Model
 
 
 class State(Model):
-    """Base of all states; an environment's own subclass it or add fields freely."""
+    """The base of all states. An environment's own states subclass it, or add fields freely."""
 
     model_config = ConfigDict(
         extra="allow",

@@ -1,4 +1,4 @@
-"""Tasks: what an agent is to do in one episode, as plain data."""
+"""The tasks of agents, one for each episode, as plain data."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class _Frozen(Model):
 
 
 class TaskLimits(_Frozen):
-    """When an episode of a task is truncated, beside the environment's own limits.
+    """The limits at which an episode of a task is truncated, in addition to the environment's own limits.
 
     Attributes:
-        max_steps: after so many steps; None: as the environment says.
-        timeout_s: seconds since the reset; the step during which they pass is the last. None: no limit.
+        max_steps: maximum number of steps; None: the environment's limit.
+        timeout_s: seconds since the reset. The step during which they pass is the last. None: no limit.
     """
 
     max_steps: int | None = Field(default=None, ge=1)
@@ -31,32 +31,32 @@ class TaskLimits(_Frozen):
 
 
 class OracleCall(_Frozen):
-    """One call of a task's solution."""
+    """The call of one tool in a task's solution."""
 
     tool_name: str
     arguments: dict[str, Any] = Field(default_factory=dict)
 
 
 class Task(_Frozen):
-    """What an agent is to do in one episode, how the episode begins, and how its end is verified.
+    """The task of an agent in one episode: how the episode begins, and how its end is verified.
 
-    Agents see the prompt only. The rest is for orchestrators and verifiers.
+    Agents see only the prompt. The rest is for orchestrators and verifiers.
 
     Attributes:
         id: unique in its task set; 1 to 255 characters.
-        split: which part of the task set it belongs to.
-        prompt: what the agent is told.
-        options: for the environment's ``reset``.
-        seed: for the environment's ``reset``; None: `stable_seed`.
-        limits: when its episodes are truncated.
-        metadata: the author's own, such as an expected answer.
-        version: of this task; results of different versions are not compared.
-        oracle: calls that solve it; None if nobody wrote them down.
-        verifier: what the state at the end is worth, as plain data (``docs/how-to/verify.md``); None: the environment's
-            own ``verify``.
-        reward_range: what the end of an episode is worth (`mcpenv.worth_of`) in which nothing was done, and of one that
-            solved it. A verdict, which is yes or no, is worth one of the two. Where nothing verifies the end, its
-            worth is the return; where something does, the return may be any other number.
+        split: the part of the task set to which it belongs.
+        prompt: the text for the agent.
+        options: the options of the environment's ``reset``.
+        seed: the seed of the environment's ``reset``; None: `stable_seed`.
+        limits: the limits at which its episodes are truncated.
+        metadata: the author's own data, such as an expected answer.
+        version: the version of this task; results of different versions are not compared.
+        oracle: calls that solve it; None if unknown.
+        verifier: how the end is verified, as plain data (``docs/how-to/verify.md``); None: by the environment's own
+            ``verify``.
+        reward_range: the worth of an end (`mcpenv.worth_of`) at which nothing was done, and of one that solves the
+            task. A verdict, which passes or fails, is worth one of the two. If nothing verifies the end, its worth is
+            the return. Otherwise the return may be any other number.
     """
 
     id: str = Field(min_length=1, max_length=MAX_ID)
@@ -81,14 +81,14 @@ class Task(_Frozen):
 
     @property
     def stable_seed(self) -> int:
-        """The seed of its episodes: its own, or one made of its split and id; 0 to 2**32 - 1 if made."""
+        """The seed of its episodes: its own, or one derived from its split and id (0 to 2**32 - 1)."""
         if self.seed is not None:
             return self.seed
         return int.from_bytes(hashlib.sha256(f"{self.split}/{self.id}".encode()).digest()[:4], "big")
 
     @property
     def name(self) -> dict[str, str]:
-        """What names it in ``info["task"]``: id, split and version."""
+        """The identification in ``info["task"]``: id, split and version."""
         return {"id": self.id, "split": self.split, "version": self.version}
 
 

@@ -1,4 +1,4 @@
-"""Tools: what an agent can call, and what a call gives back."""
+"""The tools that an agent can call, and the results of calls."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from .values import to_plain
 
 
 class Mode(str, Enum):
-    """How an environment is used. Mode decides which tools are visible, and nothing else."""
+    """The use of an environment. Mode decides which tools are visible, and nothing else."""
 
     SIMULATION = "simulation"
     """An orchestrator owns episodes: reset, step, reward, done."""
     PRODUCTION = "production"
-    """Live clients use the tools; no episode, no reward."""
+    """Live clients use the tools, without episodes and rewards."""
 
 
 class Tool(Model):
-    """A tool as agents see it: the same on every plane and in both modes.
+    """The description of a tool for agents: the same on every plane and in both modes.
 
     ``input_schema`` and ``output_schema`` are JSON Schema objects as FastMCP makes them; ``annotations`` are
     MCP's tool annotations (``readOnlyHint``, ...) under their MCP names.
@@ -39,7 +39,7 @@ class Tool(Model):
     meta: dict[str, Any] | None = None
 
     def to_openai(self) -> dict[str, Any]:
-        """The tool as an entry of ``tools=`` of OpenAI-compatible chat completions."""
+        """Return the tool as an entry of ``tools=`` of OpenAI-compatible chat completions."""
         return {
             "type": "function",
             "function": {"name": self.name, "description": self.description, "parameters": self.input_schema},
@@ -47,7 +47,7 @@ class Tool(Model):
 
 
 class ToolErrorType(str, Enum):
-    """Why a call gave no result."""
+    """The reason why a call has no result."""
 
     EXECUTION_ERROR = "execution_error"
     """The tool raised."""
@@ -62,14 +62,14 @@ class ToolErrorType(str, Enum):
 
 
 class ToolFailure(Model):
-    """A call without a result, as data: the wire's ``error``."""
+    """The failure of a call, as data: the wire's ``error``."""
 
     error_type: ToolErrorType
     message: str
 
 
 class ToolResult(Model):
-    """What a tool returned: plain JSON data, whatever it is made from.
+    """The value that a tool returned: plain JSON data, independent of its source.
 
     Attributes:
         content: MCP content blocks as JSON objects under their MCP names (``{"type": "text", "text": ...}``,
@@ -77,7 +77,7 @@ class ToolResult(Model):
         structured_content: the JSON object that fits the tool's ``output_schema``, or None.
         data: the returned value as plain JSON data: ``structured_content`` without the ``{"result": ...}``
             that MCP wraps around values that are not objects. None if there is no structured content.
-        is_error: the tool returned a result that says it failed.
+        is_error: True if the tool returned a result that is marked as an error.
         meta: MCP's ``_meta`` of the result, or None.
 
     Raises:
@@ -97,7 +97,7 @@ class ToolResult(Model):
 
     @classmethod
     def wrapping(cls, value: str | int | bool) -> ToolResult:
-        """The result of a tool that returned a plain value, which MCP wraps."""
+        """Return the result of a tool that returned a plain value, which MCP wraps."""
         return cls.model_construct(
             content=[{"type": "text", "text": value if isinstance(value, str) else to_json(value).decode()}],
             structured_content={"result": value},
@@ -108,7 +108,7 @@ class ToolResult(Model):
 
     @property
     def text(self) -> str:
-        """The text of the result, fit for a ``tool`` chat message; other blocks as ``[image]`` and the like."""
+        """The text of the result, for a ``tool`` chat message. Other blocks are shown as ``[image]`` and similar."""
         return "\n".join(_text_of(block) for block in self.content)
 
 

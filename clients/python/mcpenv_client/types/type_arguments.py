@@ -1,4 +1,4 @@
-"""Type arguments: the classes that somebody named for a generic class, by ``G[A, B]()`` or by ``class C(G[A, B])``."""
+"""The arguments of a generic class, given by ``G[A, B]()`` or by ``class C(G[A, B])``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, get_args, get_origin
 
 
 def type_arguments(instance: object, generic: type[Any]) -> tuple[Any, ...]:
-    """What ``generic``'s parameters are for ``instance``; a parameter that nobody named stays a `TypeVar`."""
+    """Return the arguments of ``generic`` for ``instance``. A parameter without an argument remains a `TypeVar`."""
     alias = getattr(instance, "__orig_class__", None)  # set by typing after __init__
     return _of_class(type(instance), generic) if alias is None else _of_alias(alias, generic)
 

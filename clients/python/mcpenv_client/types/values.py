@@ -1,9 +1,9 @@
-"""Values and JSON: what crosses the wire, and the one place that decides how.
+"""The conversion of values to JSON and back, for everything that is sent over the wire.
 
-Numbers, strings, lists and objects cross as they are. Bytes become base64 text (RFC 4648, section 5), dates ISO 8601
-text, numpy scalars and arrays plain numbers and lists; keys of objects become strings. What has no JSON form that the
-other end would read is refused with the name of its field: NaN and infinity (RFC 8259, section 6), lone surrogates,
-values that refer to themselves or are nested deeper than `MAX_DEPTH`.
+Numbers, strings, lists and objects are sent as they are. Bytes become base64 text (RFC 4648, section 5), dates ISO
+8601 text, numpy scalars and arrays plain numbers and lists. Keys of objects become strings. A value without a JSON
+form that the other end can read is refused with the name of its field: NaN and infinity (RFC 8259, section 6), lone
+surrogates, values that refer to themselves or are nested deeper than `MAX_DEPTH`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from mcpenv_client.errors import NotSerializable
 M = TypeVar("M", bound=BaseModel)
 
 MAX_DEPTH = 200
-"""Lists and objects inside each other that pydantic's JSON reader follows; deeper text is refused by the other end."""
+"""Maximum nesting of lists and objects that pydantic's JSON reader accepts. The other end refuses deeper text."""
 
 MAX_NESTING = 180
-"""The same for the arguments and the result of a call, which records and replies quote some levels further down."""
+"""Maximum nesting of the arguments and the result of a call, which records and replies nest some levels deeper."""
 
 _EXPONENT, _BYTES_EXPONENT = re.compile("[0-9][eE]"), re.compile(b"[0-9][eE]")
 MAX_DIGITS = 300
@@ -36,7 +36,7 @@ _MAX_PATH = 200
 
 
 def plain(value: Any) -> Any:
-    """The fallback of the serializers: array-likes (numpy, torch) by their own ``tolist``."""
+    """Return array-likes (numpy, torch) by their own ``tolist``. The fallback of the serializers."""
     tolist = getattr(value, "tolist", None)
     if tolist is None:
         raise TypeError(f"a {type(value).__name__} has no JSON form")
@@ -44,14 +44,14 @@ def plain(value: Any) -> Any:
 
 
 def _may_be_infinite(text: str | bytes) -> bool:
-    """Whether a number in JSON text may be too large for a float: it has an exponent, or very many digits."""
+    """Return True if a number in JSON text may be too large for a float: it has an exponent, or very many digits."""
     if len(text) > MAX_DIGITS:
-        return True  # to write it again is quicker than to look through it
+        return True  # serializing again is faster than scanning the text
     return (_EXPONENT.search(text) if isinstance(text, str) else _BYTES_EXPONENT.search(text)) is not None
 
 
 def encode(value: Any, what: str = "value") -> bytes:
-    """JSON text of ``value``.
+    """Return JSON text of ``value``.
 
     Raises:
         NotSerializable: naming the field under ``what``.
@@ -60,7 +60,7 @@ def encode(value: Any, what: str = "value") -> bytes:
 
 
 def encode_plain(data: Any, what: str = "value") -> bytes:
-    """JSON text of plain data: `encode` without its first half. No model or dataclass may be in it.
+    """Return JSON text of plain data, which contains no model or dataclass. Faster than `encode`.
 
     Raises:
         NotSerializable: naming the field under ``what``.
@@ -70,7 +70,7 @@ def encode_plain(data: Any, what: str = "value") -> bytes:
     except _UNSERIALIZABLE as error:
         raise _blame(data, what) from error
     if text.find(b"NaN") >= 0 or text.find(b"Infinity") >= 0:
-        # These bytes may stand inside a string; only a walk over the values tells.
+        # These bytes may be part of a string. Only a walk over the values can tell.
         refuse_non_finite(data, what)
     if len(text) > 2 * MAX_DEPTH and text.count(b"[") + text.count(b"{") > MAX_DEPTH:
         _refuse_unreadable(text, what)
@@ -78,7 +78,7 @@ def encode_plain(data: Any, what: str = "value") -> bytes:
 
 
 def to_plain(value: Any, what: str = "value", *, exclude: set[str] | None = None) -> Any:
-    """``value`` as plain JSON data (dicts, lists, strings, numbers, booleans, None).
+    """Return ``value`` as plain JSON data (dicts, lists, strings, numbers, booleans, None).
 
     Args:
         value: anything.
@@ -96,16 +96,16 @@ def to_plain(value: Any, what: str = "value", *, exclude: set[str] | None = None
     if text.find(b"NaN") >= 0 or text.find(b"Infinity") >= 0:
         refuse_non_finite(data, what)
     if b"null" in text:
-        # Models write NaN as null where their own settings say so, and pydantic's defaults do.
+        # Models write NaN as null if their own settings, or pydantic's defaults, do so.
         refuse_non_finite(value, what)
     return data
 
 
 def decode(text: str | bytes) -> Any:
-    """Plain data of JSON text.
+    """Return the plain data of JSON text.
 
     Raises:
-        ValueError: the text is not JSON, or holds NaN, infinity or a number too large for a float (1e999).
+        ValueError: the text is not JSON, or contains NaN, infinity or a number too large for a float (1e999).
     """
     try:
         data = from_json(text, allow_inf_nan=False)
@@ -120,9 +120,9 @@ def decode(text: str | bytes) -> Any:
 
 
 def revive(cls: type[M], data: Any) -> M:
-    """A model from plain data, by JSON rules: base64 text becomes bytes again, ISO text a date.
+    """Return a model from plain data, by JSON rules: base64 text becomes bytes again, ISO text a date.
 
-    Python-mode validation would take base64 text for the bytes themselves.
+    Pydantic's validation of Python data would take base64 text for the bytes themselves.
 
     Raises:
         pydantic.ValidationError: the data does not fit.
@@ -131,7 +131,7 @@ def revive(cls: type[M], data: Any) -> M:
 
 
 def without_computed(cls: type[BaseModel], data: dict[str, Any], keep: str = "") -> dict[str, Any]:
-    """``data`` without the computed fields of ``cls`` but ``keep``: they are written, and cannot be read."""
+    """Return ``data`` without the computed fields of ``cls`` except ``keep``. They are written, but cannot be read."""
     computed = cls.model_computed_fields.keys() - {keep}
     if computed.isdisjoint(data):
         return data
@@ -139,10 +139,10 @@ def without_computed(cls: type[BaseModel], data: dict[str, Any], keep: str = "")
 
 
 def refuse_unrecordable(value: Any, what: str) -> None:
-    """Refuse plain data of a call that no record could hold.
+    """Raise if a record cannot contain this plain data of a call.
 
     Raises:
-        NotSerializable: NaN, infinity, a lone surrogate, or nested deeper than `MAX_NESTING`; naming the field.
+        NotSerializable: naming the field that is NaN, infinite, a lone surrogate, or nested deeper than `MAX_NESTING`.
     """
     text = encode_plain(value, what)
     if text.count(b"[") + text.count(b"{") > MAX_NESTING:
@@ -150,7 +150,7 @@ def refuse_unrecordable(value: Any, what: str) -> None:
 
 
 def refuse_non_finite(value: Any, path: str, max_depth: int = 2 * MAX_DEPTH) -> None:
-    """Raise `NotSerializable` for the first NaN or infinity in ``value``, or if it is nested deeper than that."""
+    """Raise `NotSerializable` for the first NaN or infinity in ``value``, or if it is nested too deep."""
     _refuse_non_finite(value, path, max_depth)
 
 
@@ -172,7 +172,7 @@ def _refuse_non_finite(value: Any, path: str, depth: int) -> None:
 
 
 def _parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """What ``value`` is made of, with paths; nothing for scalars and for what is not known."""
+    """Yield the parts of ``value`` with their paths; nothing for scalars and unknown types."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield f"{path}.{_shown(key)}", item
@@ -196,7 +196,7 @@ def _parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _blame(value: Any, path: str, depth: int = 0) -> NotSerializable:
-    """The innermost part of ``value`` that cannot be serialized."""
+    """Return the innermost part of ``value`` that cannot be serialized."""
     if depth <= MAX_DEPTH:
         for where, part in _parts(value, path):
             if not _encodable(part):
@@ -231,7 +231,7 @@ def _encodable(value: Any) -> bool:
 
 
 def _refuse_unreadable(text: bytes, what: str) -> None:
-    """Raise if the reader at the other end, which is ours, would not follow ``text`` to its depth."""
+    """Raise if the reader at the other end would refuse ``text`` because of its nesting."""
     try:
         from_json(text)
     except ValueError as error:
@@ -239,5 +239,5 @@ def _refuse_unreadable(text: bytes, what: str) -> None:
 
 
 def _shown(key: Any) -> str:
-    """A key as part of a path: short, and always fit to be sent in an error message itself."""
+    """Return a key as part of a path: short, and always valid in an error message."""
     return str(key)[:60].encode("utf-8", "backslashreplace").decode()

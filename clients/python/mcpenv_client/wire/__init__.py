@@ -1,1 +1,1 @@
-"""The wire: the frames of ``/ws`` and their state table, without I/O."""
+"""The wire protocol: the frames of ``/ws`` and their state table, without I/O."""

@@ -1,10 +1,10 @@
 """The wire protocol of the control plane: frames, states, encode, decode. No I/O here.
 
-The rule: a frame is answered exactly once, and which frames an episode takes in which state is the table
-`TRANSITIONS`; an unlisted pair is an error that names both.
+Each frame is answered exactly once. The table `TRANSITIONS` lists the frames that an episode takes in each state. An
+unlisted pair is an error that names both.
 
-Text frames, JSON objects. The frames are those of OpenEnv 0.10 (``openenv/core/env_server/types.py``) plus optional
-fields that are echoed or used only when a client sends them.
+Frames are text frames with JSON objects. They are those of OpenEnv 0.10 (``openenv/core/env_server/types.py``) plus
+optional fields, which the server echoes or uses only if a client sends them.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from mcpenv_client.types.tools import ToolResult
 from mcpenv_client.types.values import decode, encode_plain, revive, to_plain, without_computed
 
 PROTOCOL_VERSION = "1.0"
-"""major.minor; a server refuses another major (`UNSUPPORTED_VERSION`)."""
+"""The protocol version, major.minor. A server refuses another major version (`UNSUPPORTED_VERSION`)."""
 
 MAX_REQUEST_ID = 255
-"""Longest ``request_id``, in characters."""
+"""Maximum characters of a ``request_id``."""
 
 
 MAX_REASON = 1000
-"""Longest ``reason`` of an end, in characters."""
+"""Maximum characters of the ``reason`` of an end."""
 
 MAX_TIMEOUT_S = 1e9
-"""Every ``timeout_s`` is less than this; seconds."""
+"""Upper bound of every ``timeout_s``, exclusive; seconds."""
 
 
 class EpisodeState(str, Enum):
-    """Where an environment's episode stands."""
+    """The state of an environment's episode."""
 
     NEW = "new"
     RUNNING = "running"
@@ -55,7 +55,7 @@ class EpisodeState(str, Enum):
 
 
 class Event(str, Enum):
-    """What can happen to an episode."""
+    """The events of an episode."""
 
     RESET = "reset"
     RESET_FAILED = "reset_failed"
@@ -90,7 +90,7 @@ TRANSITIONS: Mapping[EpisodeState, Mapping[Event, EpisodeState]] = {
 
 
 def next_state(state: EpisodeState, event: Event) -> EpisodeState:
-    """The state after ``event``.
+    """Return the state after ``event``.
 
     Raises:
         EpisodeDone: a step after the end.
@@ -109,7 +109,7 @@ def next_state(state: EpisodeState, event: Event) -> EpisodeState:
 
 
 class FrameType(str, Enum):
-    """Frames that a client may send. ``mcp`` brings a JSON-RPC request of OpenEnv's."""
+    """The frames that a client may send. ``mcp`` carries a JSON-RPC request of OpenEnv's."""
 
     RESET = "reset"
     STEP = "step"
@@ -127,7 +127,7 @@ class FrameType(str, Enum):
 
     @property
     def urgent(self) -> bool:
-        """Whether it is served at once, also during a step."""
+        """True if the frame is served at once, also during a step."""
         return self in (FrameType.WAIT, FrameType.TRAJECTORY, FrameType.CANCEL)
 
 
@@ -143,7 +143,7 @@ _FRAME_KEYS = frozenset({"type", "data", "request_id", "timeout_s"})
 
 @dataclass(slots=True)
 class Frame:
-    """A frame from a client, checked as far as it can be without knowing the environment."""
+    """The frame of a client, checked as far as possible without the environment."""
 
     type: FrameType
     data: dict[str, Any]
@@ -152,10 +152,10 @@ class Frame:
 
 
 def decode_frame(text: str | bytes) -> Frame:
-    """The frame that a client sent.
+    """Return the frame that a client sent.
 
     Raises:
-        InvalidJSON, InvalidMessage, UnknownType: `request_id_of` tells whose refusal it is.
+        InvalidJSON, InvalidMessage, UnknownType: use `request_id_of` for the id in the error frame.
     """
     try:
         frame = decode(text)
@@ -188,7 +188,7 @@ def decode_frame(text: str | bytes) -> Frame:
 
 
 def request_id_of(text: str | bytes) -> str | None:
-    """The ``request_id`` of a frame that could not be decoded, so that even its refusal carries it."""
+    """Return the ``request_id`` of a frame that could not be decoded, for the error frame."""
     try:
         frame = decode(text)
         return _request_id(frame.get("request_id")) if isinstance(frame, dict) else None
@@ -206,7 +206,7 @@ def _request_id(value: Any) -> str | None:
 
 
 def timeout_of(value: Any) -> float | None:
-    """A ``timeout_s`` from outside: seconds, more than 0, or None.
+    """Return a ``timeout_s`` from outside: seconds, more than 0, or None.
 
     Raises:
         InvalidMessage: anything else.
@@ -222,7 +222,7 @@ def timeout_of(value: Any) -> float | None:
 
 
 def ending_of(data: Mapping[str, Any]) -> tuple[bool, str | None]:
-    """``truncated`` and ``reason`` from the ``data`` of an end frame.
+    """Return ``truncated`` and ``reason`` from the ``data`` of an end frame.
 
     Raises:
         InvalidMessage: with locations in ``errors``.
@@ -246,7 +246,7 @@ def encode_frame(
     request_id: str | None = None,
     timeout_s: float | None = None,
 ) -> str:
-    """The text of a client's frame; ``data`` is plain, as `encode_action` and `to_plain` make it.
+    """Return the text of a client's frame. ``data`` is plain, as `encode_action` and `to_plain` return it.
 
     Raises:
         NotSerializable: naming the field.
@@ -262,10 +262,10 @@ def encode_frame(
 
 
 class ActionTypes:
-    """The actions that an environment takes: the two of MCP and its own, told apart by ``type``.
+    """The actions that an environment takes: the two of MCP and its own, distinguished by ``type``.
 
     Args:
-        own: the environment's action classes. ``type`` may be left out where there is exactly one.
+        own: the environment's action classes. ``type`` may be omitted if there is exactly one.
     """
 
     def __init__(self, own: Iterable[type[Action]] = ()) -> None:
@@ -283,7 +283,7 @@ class ActionTypes:
         return iter(dict.fromkeys(self._by_type.values()))
 
     def decode(self, data: dict[str, Any]) -> Action:
-        """The action for the ``data`` of a step frame.
+        """Return the action for the ``data`` of a step frame.
 
         Raises:
             InvalidMessage: with pydantic's locations in ``errors``.
@@ -307,12 +307,12 @@ class ActionTypes:
 
 
 def action_type(cls: type[Action]) -> str:
-    """The ``type`` of an action class: the default of its ``type`` field, its first literal, or else the class name."""
+    """Return the ``type`` of an action class: the default of its ``type`` field, its first literal, or its name."""
     return _types_of(cls)[0]
 
 
 def _types_of(cls: type[Action]) -> list[str]:
-    """Every ``type`` that the class may carry, the default first."""
+    """Return all values of ``type`` that the class may have, the default first."""
     field = cls.model_fields.get("type")
     if field is None:
         return [cls.__name__]
@@ -332,7 +332,7 @@ def encode_call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def encode_action(action: Action | Mapping[str, Any]) -> dict[str, Any]:
-    """The ``data`` of a step frame for an action, or for a dict that already is one: plain JSON data.
+    """Return the ``data`` of a step frame for an action, or for a dict that already is one: plain JSON data.
 
     Raises:
         NotSerializable: naming the field.
@@ -355,7 +355,7 @@ _BESIDE_THE_BODY = {"reward", "done", "terminated", "truncated", "info"}
 
 
 def observation_data(observation: Observation) -> dict[str, Any]:
-    """The ``data`` of an observation frame, also the body of an HTTP reply: plain JSON data.
+    """Return the ``data`` of an observation frame, also the body of an HTTP reply: plain JSON data.
 
     Raises:
         NotSerializable: naming the field.
@@ -381,7 +381,7 @@ def observation_data(observation: Observation) -> dict[str, Any]:
 
 
 def _call_data(observation: CallToolObservation) -> dict[str, Any]:
-    """The body of a tool call's observation. Its result may be large and is plain already: it is not converted."""
+    """Return the body of a tool call's observation. Its result is plain already, and may be large: it is not converted."""
     result, error = observation.result, observation.error
     return {
         "metadata": to_plain(observation.metadata, "observation.metadata"),
@@ -392,12 +392,12 @@ def _call_data(observation: CallToolObservation) -> dict[str, Any]:
 
 
 def result_data(result: ToolResult) -> dict[str, Any]:
-    """A tool's result as plain JSON data, which its fields are."""
+    """Return a tool's result as plain JSON data."""
     return dict(vars(result))
 
 
 def encode_reply(kind: str, data: dict[str, Any], request_id: str | None = None) -> str:
-    """The text of a server's frame: ``observation``, ``state`` or ``error``; ``data`` is plain.
+    """Return the text of a server's frame: ``observation``, ``state`` or ``error``. ``data`` is plain.
 
     Raises:
         NotSerializable: naming the field.
@@ -410,7 +410,7 @@ def encode_reply(kind: str, data: dict[str, Any], request_id: str | None = None)
 
 @dataclass(slots=True)
 class Reply:
-    """A server's frame."""
+    """The frame of a server."""
 
     type: str
     data: dict[str, Any]
@@ -419,15 +419,15 @@ class Reply:
 
 
 def decode_reply(text: str | bytes) -> Reply:
-    """The frame that a server sent.
+    """Return the frame that a server sent.
 
     Raises:
-        InvalidJSON, InvalidMessage: the server does not speak this protocol.
+        InvalidJSON, InvalidMessage: the frame does not fit this protocol.
     """
     try:
         frame = decode(text)
     except ValueError as error:
-        raise InvalidJSON(f"the server sent no JSON: {error}") from error
+        raise InvalidJSON(f"the server sent a frame that is not JSON: {error}") from error
     if not isinstance(frame, dict) or not isinstance(frame.get("type"), str):
         raise InvalidMessage("the server sent a frame without a type")
     data = frame.get("data")
@@ -443,11 +443,11 @@ def decode_reply(text: str | bytes) -> Reply:
 
 
 def parse_observation(payload: Mapping[str, Any], cls: type[Observation]) -> Observation:
-    """An observation of class ``cls`` from the ``data`` of an observation frame.
+    """Return an observation of class ``cls`` from the ``data`` of an observation frame.
 
     Raises:
         pydantic.ValidationError: it does not fit.
-        InvalidMessage: its reward is text that says NaN or infinity.
+        InvalidMessage: its reward is the text of NaN or infinity.
     """
     body = dict(payload["observation"])
     for name in ("reward", "done", "terminated", "truncated", "info"):
@@ -462,7 +462,7 @@ def parse_observation(payload: Mapping[str, Any], cls: type[Observation]) -> Obs
 
 
 def check_version(asked: str) -> None:
-    """Refuse a client of another major version.
+    """Raise if a client has another major version.
 
     Raises:
         UnsupportedVersion: with the server's own version.
@@ -474,7 +474,7 @@ def check_version(asked: str) -> None:
 
 
 def faults(error: ValidationError) -> list[dict[str, Any]]:
-    """Pydantic's errors as plain data: ``loc``, ``msg``, ``type``; no input values, no URLs."""
+    """Return pydantic's errors as plain data: ``loc``, ``msg``, ``type``. Input values and URLs are left out."""
     return [
         {"loc": list(fault["loc"]), "msg": fault["msg"], "type": fault["type"]}
         for fault in error.errors(include_url=False, include_context=False, include_input=False)
@@ -482,7 +482,7 @@ def faults(error: ValidationError) -> list[dict[str, Any]]:
 
 
 def describe_faults(error: ValidationError) -> str:
-    """The same as one line of text."""
+    """Return pydantic's errors as one line of text."""
     return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'input'}: {e['msg']}" for e in faults(error))
 
 
@@ -491,7 +491,7 @@ def _fault(name: str, message: str) -> dict[str, Any]:
 
 
 def _brief(value: Any) -> str:
-    """A value from outside as part of a message."""
+    """Return a short text of a value from outside, for a message."""
     return repr(value[:60]) if isinstance(value, str) else _json_kind(value)
 
 
