@@ -28,8 +28,8 @@ FRAME_HEADROOM = 4
 """Frames up to this many times the limit are answered with an error; larger ones close their connection."""
 
 KEEP_ALIVE_S = 75
-"""Seconds that an HTTP connection may be idle. Longer than clients keep theirs: a client that sends while the server
-closes cannot know whether the request was read, and must not send a tool call twice."""
+"""Seconds that an HTTP connection may be idle. Longer than the limit of clients: if the server closes while a client
+sends, the client cannot know if the request was read, and must not send a tool call twice."""
 
 
 def settings_of(app: ASGIApp, config: ServerConfig) -> uvicorn.Config:
@@ -48,13 +48,13 @@ def settings_of(app: ASGIApp, config: ServerConfig) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=int(config.shutdown_timeout_s) + 1,
         server_header=False,
-        # `trusted_proxies` says whose X-Forwarded-* headers are believed.
+        # `trusted_proxies` decides whose X-Forwarded-* headers are used.
         proxy_headers=False,
     )
 
 
 class HTTPServer(uvicorn.Server):
-    """uvicorn's server without its handling of signals: it closes WebSockets in the middle of a step."""
+    """The uvicorn server without its signal handling, which would close WebSockets in the middle of a step."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -64,7 +64,7 @@ class HTTPServer(uvicorn.Server):
         """Serve until `should_exit` is set.
 
         Args:
-            door: a listening socket; None: connections are accepted elsewhere, and `take` is called for each.
+            door: a listening socket; None if connections are accepted elsewhere and passed to `take`.
         """
         self._on_answering = on_answering
         await self.serve(sockets=[] if door is None else [door])
@@ -92,7 +92,7 @@ class Ending:
 
     Args:
         served: closes its sessions; its ``shutdown_timeout_s`` is how long their steps may take.
-        also: awaited as well, before connections close.
+        also: awaited too, before connections close.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Ending:
 
     @contextlib.contextmanager
     def at_signals(self) -> Iterator[None]:
-        """Drain at the first signal, end at once at the second; the process then exits by itself."""
+        """Drain at the first signal, exit at once at the second."""
         if threading.current_thread() is not threading.main_thread():
             yield  # only the main thread gets signals
             return
@@ -159,10 +159,10 @@ def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket.
 
     Raises:
-        ConfigurationError: it cannot.
+        ConfigurationError: the address cannot be used.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named so that asyncio sets TCP_NODELAY on what it accepts; without it small replies wait 40 ms.
+    # asyncio sets TCP_NODELAY on accepted sockets only if the protocol is named. Without it, small replies wait 40 ms.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -189,11 +189,11 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def serve_doors(
     served: EnvServer, doors: Sequence[tuple[HTTPServer, socket.socket | None]], on_started: Callable[[], None]
 ) -> None:
-    """Serve at all doors until all have ended.
+    """Serve at all listening sockets until all have ended.
 
     Args:
-        doors: each an application's server, and where it listens.
-        on_started: called once, when all answer.
+        doors: pairs of an application's server and its listening socket.
+        on_started: called once, when all servers accept connections.
     """
     allow_many(served.pool.slots.limit)
 

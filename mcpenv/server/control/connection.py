@@ -1,7 +1,7 @@
 """The connection of one client on ``/ws``: frames in, one session, frames out.
 
-``wait``, ``trajectory`` and ``cancel`` are served at once, also during a step; all others run in order of arrival.
-Answers to frames without a ``request_id`` keep the frames' order.
+The frames ``wait``, ``trajectory`` and ``cancel`` are served at once, also during a step. All others run in order of
+arrival. Answers to frames without a ``request_id`` keep the frames' order.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ logger = logging.getLogger("mcpenv")
 T = TypeVar("T")
 
 MAX_BACKLOG = 256
-"""Frames that may wait to be served; with more, the socket is not read."""
+"""Maximum frames in the queue. Above it, the socket is not read."""
 
 MAX_REASON = 120
-"""Characters of a closing's reason; the protocol allows 123 bytes (RFC 6455, section 5.5)."""
+"""Maximum characters of a close reason. The protocol allows 123 bytes (RFC 6455, section 5.5)."""
 
 NORMAL, FAILED, RESTART, TRY_AGAIN, UNAUTHORIZED, EVICTED = 1000, 1011, 1012, 1013, 4401, 4409
 
 
 class Connection:
-    """A client's socket, from its opening to its close; an async context manager that reads frames while it is entered.
+    """The socket of a client, from open to close; an async context manager that reads frames while it is entered.
 
-    A task reads frames and queues them, and serves those that need not wait; the task that calls `serve` answers the
-    queued ones in order.
+    One task reads frames into a queue, and serves those that do not wait. The task that calls `serve` answers the
+    queued frames in order.
 
     Attributes:
-        protocol: told to the client in the first reply; None if it did not ask.
+        protocol: the version to send with the first reply; None if the client did not ask for it.
     """
 
     def __init__(self, pool: SessionPool, receive: Receive, send: Send, max_message_bytes: int) -> None:
@@ -62,10 +62,10 @@ class Connection:
         self._answers: deque[Arrival] = deque()  # without a request_id, in the order in which they are sent
         self._sending = asyncio.Lock()
         self._urgent = UrgentFrames(self._reply)
-        self._working = False  # a frame is being answered, or the session opened
-        self._stays = False  # what is being answered goes on if the client leaves
+        self._working = False  # a frame is being answered, or the session is being opened
+        self._stays = False  # the work that continues if the client disconnects
         self._left = False
-        self._closed = False  # the client has sent a close frame: it will not come back
+        self._closed = False  # the client has sent a close frame, so it will not resume
         self._evicted = ""
         self._dismissed = False
         self.protocol: str | None = None
@@ -81,10 +81,10 @@ class Connection:
         self._stop_reading()
 
     async def unless_gone(self, opening: Coroutine[Any, Any, T]) -> T:
-        """Await ``opening``; if the client leaves meanwhile, cancel it.
+        """Await ``opening``, and cancel it if the client disconnects.
 
         Raises:
-            Gone: the client has left.
+            Gone: the client has disconnected.
         """
         self._working = True
         try:
@@ -96,7 +96,7 @@ class Connection:
             self._working = False
 
     async def refuse(self, error: WireError) -> None:
-        """Say why there is no session, and close."""
+        """Send the reason why there is no session, and close."""
         codes = {CapacityReached: TRY_AGAIN, Unauthorized: UNAUTHORIZED}
         try:
             await self._say(error_text(error, None))
@@ -105,7 +105,7 @@ class Connection:
             return
 
     async def serve(self, session: Session) -> None:
-        """Hold the session, and answer frames until either side ends."""
+        """Hold the session, and answer frames until either side closes."""
         self._session = session
         session.attach(self)
         self._dismissed = self._pool.slots.closed
@@ -115,11 +115,11 @@ class Connection:
             except asyncio.CancelledError:
                 if not (self._evicted or self._left) or self._task is None or self._task.uncancel() > 0:
                     raise
-            self._stop_reading()  # or the close that is sent here would be taken for the client's
+            self._stop_reading()  # otherwise the close frame sent here would look like the client's
             if self._left:
                 return
             if session.execution.sink is not None:
-                # Who reads that the socket is closed finds the episode in the record.
+                # A client that sees the socket closed finds the episode in the record.
                 await self._release(session)
             if self._evicted:
                 await self._close(EVICTED, self._evicted)
@@ -135,7 +135,7 @@ class Connection:
             await self._release(session)
 
     def evict(self, why: str) -> None:
-        """End: another socket holds the session, or it is closed."""
+        """Close the socket because another socket holds the session, or the session is closed."""
         self._evicted = why
         if self._stays:
             self._aside(self._close(EVICTED, why))  # the frame's answer is kept for the client's next socket
@@ -143,7 +143,7 @@ class Connection:
             self._task.cancel()
 
     def dismiss(self, *, at_once: bool) -> None:
-        """End, because the server does: after the frame that is being answered; if there is none, if ``at_once``."""
+        """Close the socket because the server ends, after the current frame. Without a frame, only if ``at_once``."""
         self._dismissed = True
         if at_once:
             self._wake()
@@ -155,25 +155,25 @@ class Connection:
     def _stop_reading(self) -> None:
         if self._reader is not None:
             self._reader.cancel()
-            self._reader = None  # its traceback holds this connection: a cycle, until the garbage collector runs
+            self._reader = None  # its traceback refers to this connection: a cycle until the garbage collector runs
 
     async def _release(self, session: Session) -> None:
         if session.let_go(self):
-            # In this task: it begins at once, and once begun no cancelling of this one stops it.
+            # It begins at once in this task. Once begun, cancelling this task does not stop it.
             await self._pool.release(session, lost=self._left and not self._closed)
 
     def _gone_or_raise(self) -> None:
-        """Handle the cancelling of a frame's work.
+        """Handle the cancellation of a frame's work.
 
         Raises:
-            Gone: it was cancelled because the client has left.
+            Gone: it was cancelled because the client has disconnected.
         """
         assert self._task is not None
         if self._left and self._task.uncancel() == 0:
             raise Gone from None
 
     def _aside(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do it in a task of its own, which outlives this connection."""
+        """Run ``work`` in a task of its own, which outlives this connection."""
         task = asyncio.ensure_future(work)
         _ASIDE.add(task)
         task.add_done_callback(_done_aside)
@@ -181,7 +181,7 @@ class Connection:
     # -- frames in
 
     async def _read(self) -> None:
-        """Read frames until the client leaves, then end what is done for it."""
+        """Read frames until the client disconnects, then release its work."""
         try:
             await self._read_frames()
         except Exception:
@@ -234,7 +234,7 @@ class Connection:
                 await self._reply(arrival, error_text(arrival.error, arrival.request_id))
             elif frame.type is FrameType.CLOSE:
                 return
-            elif frame.type.urgent:  # it came before there was a session
+            elif frame.type.urgent:  # it arrived before there was a session
                 self._urgent.serve(session, arrival)
                 await self._urgent.room()
             else:
@@ -242,7 +242,7 @@ class Connection:
 
     async def _serve_one(self, session: Session, frame: Frame, arrival: Arrival) -> None:
         self._working = True
-        self._stays = session.credential is not None  # a client that can come back may find it done
+        self._stays = session.credential is not None  # a client that resumes may find it done
         try:
             if frame.request_id is None or frame.type is FrameType.STATE:
                 answer = await answer_frame(session, frame)
@@ -269,23 +269,23 @@ class Connection:
     # -- frames out
 
     async def _reply(self, arrival: Arrival, answer: Text) -> None:
-        """Send an answer; one without a ``request_id`` once those to the frames before it are sent."""
+        """Send an answer. One without a ``request_id`` follows the answers to all frames before it."""
         if arrival.request_id is not None:
             if isinstance(answer, str):
                 await self._say(answer)
                 return
-            async with self._sending:  # one at a time is made
+            async with self._sending:  # one at a time is encoded
                 await self._say(answer())
             return
         arrival.answer = answer
         async with self._sending:
             while self._answers and self._answers[0].answer is not None:
-                # Until it is sent it stands before those that come.
+                # Until it is sent, it stays ahead of later answers.
                 made = self._answers[0].answer
                 await self._say(made if isinstance(made, str) else made())
                 self._answers.popleft()
                 if not isinstance(made, str):
-                    await asyncio.sleep(0)  # it may have taken long to make, and more may wait
+                    await asyncio.sleep(0)  # encoding may have blocked the loop for long, and more may follow
 
     async def _say(self, text: str) -> None:
         if self.protocol is not None:
@@ -294,7 +294,7 @@ class Connection:
         try:
             await self._send({"type": "websocket.send", "text": text})
         except (OSError, RuntimeError) as error:
-            # The server says so in its own way: the connection ended before the answer was ready.
+            # The server's error for a connection that ended before the answer was ready.
             self._left = True
             raise Gone from error
 

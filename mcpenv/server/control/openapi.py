@@ -1,4 +1,4 @@
-"""``/openapi.json`` and ``/docs``: the HTTP routes, described for programs and for people."""
+"""The description of the HTTP routes, for programs (``/openapi.json``) and for people (``/docs``)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _INFO = {"type": "object", "description": "The framework's: episode_id, return, 
 
 
 def document(description: Description, mode: Mode, *, guarded: bool) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of a server in this mode.
+    """Return the OpenAPI 3.1 document of a server in this mode.
 
     Args:
-        guarded: the control routes need the control token.
+        guarded: True if the control routes need the control token.
     """
     metadata = description.metadata()
     schemas = description.schema([])
@@ -51,7 +51,7 @@ def document(description: Description, mode: Mode, *, guarded: bool) -> dict[str
         "openapi": "3.1.0",
         "info": {
             "title": metadata["name"],
-            # The version of this interface, not the environment's: clients (OpenEnv's among them) go by it.
+            # The version of this interface, not of the environment. Clients (also OpenEnv's) read it as such.
             "version": f"{PROTOCOL_VERSION}.0",
             "description": f"{metadata['description']}\n\nVersion {metadata['version']}. MCP clients use `/mcp`.",
         },
@@ -64,7 +64,7 @@ def document(description: Description, mode: Mode, *, guarded: bool) -> dict[str
 
 
 def page(spec: dict[str, Any]) -> str:
-    """The document as a page that needs nothing from elsewhere."""
+    """Return the document as a page that loads nothing from elsewhere."""
     rows = []
     for path, methods in spec["paths"].items():
         for method, operation in methods.items():
@@ -166,7 +166,7 @@ def _control(schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tasks(name: str) -> dict[str, Any]:
-    """The routes of an environment that has tasks."""
+    """Return the routes of an environment that has tasks."""
     split, place = {"type": "string"}, {"type": "integer", "minimum": 0}
     maybe = {"type": ["integer", "null"], "minimum": 0}
     task, tasks = {"type": "object"}, {"type": "array", "items": {"type": "object"}}
@@ -208,7 +208,7 @@ def _ask_tasks(summary: str, body: dict[str, Any], answer: dict[str, Any]) -> di
 
 
 def _guard(paths: dict[str, Any]) -> None:
-    """Say of each operation that it needs the token."""
+    """Mark each operation as one that needs the control token."""
     for methods in paths.values():
         for name, operation in methods.items():
             if name != "parameters":

@@ -1,4 +1,4 @@
-"""The address under which clients reach this server, for the URLs that it hands out."""
+"""The address by which clients reach this server, for the URLs that it returns."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _SCHEMES = {"ws": "http", "wss": "https", "http": "http", "https": "https"}
 
 
 def base_url_of(scope: Scope, trusted_proxies: tuple[str, ...]) -> str:
-    """The base URL as the client of this request sees it.
+    """Return the base URL from the point of view of the request's client.
 
     Args:
-        trusted_proxies: addresses or networks of proxies whose ``X-Forwarded-`` headers are believed ("*": all).
+        trusted_proxies: addresses or networks of proxies whose ``X-Forwarded-`` headers are used ("*": all).
     """
     headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
     scheme = _SCHEMES[scope["scheme"]]
@@ -32,13 +32,13 @@ def base_url_of(scope: Scope, trusted_proxies: tuple[str, ...]) -> str:
 def _is_in(address: str, networks: tuple[str, ...]) -> bool:
     try:
         client = ipaddress.ip_address(address)
-    except ValueError:  # a Unix socket's peer, or none that can be told
+    except ValueError:  # a Unix socket's peer, or an unknown one
         return False
     return any(client in ipaddress.ip_network(network) for network in networks)
 
 
 def _first(value: str | None) -> str:
-    """The first of several: what the proxy nearest to the client wrote."""
+    """Return the first of several values: that of the proxy nearest to the client."""
     return (value or "").split(",")[0].strip()
 
 

@@ -6,7 +6,7 @@
     POST /{name}/task                         split, index
     POST /{name}/task_range                   split, start?, stop?
 
-A refusal is ``{"detail": ...}``, as OpenEnv's clients know it.
+A refusal is ``{"detail": ...}``, as OpenEnv's clients expect.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mcpenv_client.wire.protocol import describe_faults
 from .http import ControlRoutes
 
 MAX_LISTED = 10_000
-"""Tasks in one answer; more are asked for a range at a time."""
+"""Maximum tasks in one answer. Clients get more of them range by range."""
 
 _SPLIT_TYPES = ("train", "validation", "test")
 
@@ -51,43 +51,43 @@ class _Range(_Split):
 
 
 class TaskRoutes:
-    """The handlers."""
+    """The handlers of the routes."""
 
     def __init__(self, tasks: TaskSource, control: ControlRoutes) -> None:
         self._tasks = tasks
         self._control = control
 
     async def environments(self, request: Request) -> Response:
-        """The one environment that is served."""
+        """Answer the one environment that is served."""
         return await _json([self._tasks.name])
 
     async def splits(self, request: Request) -> Response:
-        """The splits, each with a name and a type."""
+        """Answer the splits, each with a name and a type."""
         status, splits = await self._ask(request, "list_splits")
         return await _json([_split(split) for split in splits] if status == 200 else splits, status)
 
     async def tasks(self, request: Request) -> Response:
-        """All tasks of a split."""
+        """Answer all tasks of a split."""
         status, tasks = await self._ask(request, "list_tasks", _Split)
         return await _json({"tasks": tasks, "env_name": self._tasks.name} if status == 200 else tasks, status)
 
     async def num_tasks(self, request: Request) -> Response:
-        """How many tasks a split has."""
+        """Answer the number of tasks in a split."""
         status, number = await self._ask(request, "num_tasks", _Split)
         return await _json({"num_tasks": number} if status == 200 else number, status)
 
     async def task(self, request: Request) -> Response:
-        """One task."""
+        """Answer one task."""
         status, task = await self._ask(request, "get_task", _Task)
         return await _json({"task": task} if status == 200 else task, status)
 
     async def task_range(self, request: Request) -> Response:
-        """Tasks as a slice of a split."""
+        """Answer a slice of a split's tasks."""
         status, tasks = await self._ask(request, "get_task_range", _Range)
         return await _json({"tasks": tasks} if status == 200 else tasks, status)
 
     async def _ask(self, request: Request, method: str, body: type[BaseModel] | None = None) -> tuple[int, Any]:
-        """Status and answer, or status and refusal."""
+        """Return the status and the answer, or the status and the refusal."""
         name = request.path_params["name"]
         if name.lower() != self._tasks.name.lower():
             return 404, {"detail": f"unknown environment {name!r}"}
@@ -106,10 +106,10 @@ class TaskRoutes:
 
 
 class ServedTasks:
-    """Answers from a task set, in worker threads: files may be read, and a generator is its author's code.
+    """The answers from a task set. They run in threads, because they may read files or run the author's generator.
 
     Args:
-        source: whose environments have the tasks.
+        source: the source of the environments that have the tasks.
     """
 
     def __init__(self, source: EnvironmentSource) -> None:
@@ -121,7 +121,7 @@ class ServedTasks:
         return self._source.name
 
     async def answer(self, method: str, *arguments: Any) -> Any:
-        """As `TaskSource.answer`."""
+        """Return the answer to a request. The same as `TaskSource.answer`."""
         tasks = self._source.tasks
         if tasks is None:
             raise TaskRefusal(501, "this environment has no tasks")
@@ -154,14 +154,14 @@ _ANSWERS: dict[str, Callable[..., Any]] = {
 
 
 def _split(split: Any) -> dict[str, Any]:
-    """A split's descriptor, whichever of the forms the author gave."""
+    """Return a split's descriptor from any form that the author may have used."""
     if isinstance(split, dict):
         return split
     return {"name": str(split), "type": split if split in _SPLIT_TYPES else "validation"}
 
 
 async def _json(data: Any, status: int = 200) -> Response:
-    """A JSON response, written in a thread: a listing may be large."""
+    """Return a JSON response. It is encoded in a thread, because a listing may be large."""
     return Response(await THREADS.run(encode, data, "reply"), status, media_type="application/json")
 
 

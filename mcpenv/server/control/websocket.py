@@ -1,4 +1,4 @@
-"""``/ws``: one socket, one session, one episode after the other."""
+"""The WebSocket endpoint ``/ws``: one socket, one session, its episodes in sequence."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ class ControlSocket:
     """The ASGI application at ``/ws``.
 
     Args:
-        max_message_bytes: the largest frame; the server's own limit should be larger, because it ends the connection.
-        public_url: the server's address for others, if it is not what clients connect to.
+        max_message_bytes: maximum size of a frame. The HTTP server's own limit, which ends the connection, should be
+            larger.
+        public_url: the server's public address, if it differs from the one that clients connect to.
     """
 
     def __init__(
@@ -55,11 +56,11 @@ class ControlSocket:
             await connection.serve(session)
 
     async def _open(self, scope: Scope, connection: Connection) -> Session:
-        """Return the session that the client asks for.
+        """Return the session that the client requests.
 
         Raises:
-            WireError: refused.
-            Gone: the client has left.
+            WireError: the request is refused.
+            Gone: the client has disconnected.
         """
         asked = scope.get("query_string", b"")
         query = parse_qs(asked.decode("latin-1"), keep_blank_values=True) if asked else {}
@@ -76,11 +77,11 @@ _CREDENTIAL = (b"mcpenv-session-id", b"mcpenv-session-token")
 
 
 def _credential(scope: Scope) -> Credential | None:
-    """The session id and secret that a client chose so that it can come back."""
+    """Return the session id and the secret that a client chose, by which it can resume."""
     chosen = {name: value.decode("latin-1") for name, value in scope["headers"] if name in _CREDENTIAL}
     return Credential.of(*map(chosen.get, _CREDENTIAL)) if chosen else None
 
 
 def _subprotocol(scope: Scope) -> str | None:
-    """Browsers cannot set headers: they name the protocol, and beside it their token, as subprotocols."""
+    """Return the subprotocol to accept. Browsers, which cannot set headers, offer it beside their token."""
     return "mcpenv" if "mcpenv" in scope.get("subprotocols", ()) else None

@@ -1,1 +1,1 @@
-"""What stands between uvicorn and the planes: protocols, bodies, limits."""
+"""The layer between uvicorn and the planes: protocols, bodies, limits."""

@@ -9,10 +9,10 @@ async def read_body(receive: Receive, limit: int) -> tuple[list[Message], bytes]
     """Read a request's body.
 
     Args:
-        limit: bytes after which reading stops; the caller refuses a longer body.
+        limit: maximum bytes. Reading stops after them, and the caller refuses the longer body.
 
     Returns:
-        The ASGI messages, for `Replay`, and the bytes. The last message is a disconnect if the client left.
+        The ASGI messages, for `Replay`, and the bytes. The last message is a disconnect if the client disconnected.
     """
     messages: list[Message] = []
     parts: list[bytes] = []
@@ -30,7 +30,7 @@ async def read_body(receive: Receive, limit: int) -> tuple[list[Message], bytes]
 
 
 class Replay:
-    """An ASGI ``receive`` that first gives messages that were read already."""
+    """The ASGI ``receive`` that first returns messages that were already read."""
 
     def __init__(self, messages: list[Message], receive: Receive) -> None:
         self._messages = messages[::-1]

@@ -1,4 +1,4 @@
-"""Open files: a server of thousands of sessions needs a socket for each, and a shell's usual limit is 1,024."""
+"""The limit of open files: thousands of sessions need a socket each, and a shell's usual limit is 1,024."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import sys
 logger = logging.getLogger("mcpenv")
 
 PER_SESSION = 2
-"""Sockets that a session may need: its orchestrator's and its agent's."""
+"""The number of sockets that a session may need: its orchestrator's and its agent's."""
 
 BESIDE = 256
-"""Files that everything else may need."""
+"""The number of files for everything else."""
 
 
 def allow_many(sessions: int) -> None:
-    """Raise this process's soft limit of open files as far as it may; say so if that is not enough.
+    """Raise this process's soft limit of open files as far as allowed, and log if that is not enough.
 
     Args:
-        sessions: how many sessions there may be.
+        sessions: maximum number of sessions.
     """
     if sys.platform == "win32":
         return

@@ -18,7 +18,7 @@ YOUNG, MIDDLE, OLD = 2_000, 40, 10
 the processor's caches when they are scanned. Python delays a full collection until there are a quarter more objects."""
 
 SOON, NEVER = 0, 1_000_000_000
-"""In place of `OLD`: the next collection that is due is a full one; there is none."""
+"""Thresholds in place of `OLD`. With the first, the next collection is a full one; with the second, none is."""
 
 SLOW_S = 0.05
 """A full collection that took longer is not repeated before memory use has grown by `GROWN`."""
@@ -34,11 +34,11 @@ POLL_SHARE = 100
 def tuned_gc() -> Iterator[None]:
     """Tune the garbage collector of this process while a server runs, and restore it.
 
-    A collector that the program has turned off by a threshold of 0 stays off.
+    A collector that the program has disabled by a threshold of 0 stays disabled.
     """
     before = gc.get_threshold()
     gc.collect()
-    gc.freeze()  # what was imported is never garbage
+    gc.freeze()  # imported objects are never garbage
     policy = _Policy()
     if before[0]:
         gc.set_threshold(YOUNG, MIDDLE, OLD)
@@ -65,7 +65,7 @@ class MemoryInUse(NamedTuple):
     bytes: int
 
     def exceeds(self, before: MemoryInUse, times: float) -> bool:
-        """Return whether either is more than so many times what it was."""
+        """Return True if either exceeds so many times its former value."""
         return self.blocks > before.blocks * times or self.bytes > before.bytes * times
 
 
@@ -118,7 +118,7 @@ class _Policy:
 
 
 def _ours() -> bool:
-    """Return whether the thresholds are those of this module, not set by the program since."""
+    """Return True if the thresholds are those of this module, and the program has not changed them."""
     young, middle, old = gc.get_threshold()
     return (young, middle) == (YOUNG, MIDDLE) and old in (SOON, OLD, NEVER)
 

@@ -7,7 +7,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Largest head, in bytes; a larger one is refused with 431."""
+"""Maximum size of a head, in bytes. A larger one is refused with 431."""
 
 _REFUSAL = b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
@@ -25,13 +25,13 @@ class HTTPProtocol(HttpToolsProtocol):
         """Parse bytes, and refuse a head that has grown too large."""
         self._unfinished += len(data)
         super().data_received(data)
-        # What a read holds beyond the end of a head or of a piece of a body is not counted: a read is small.
+        # Bytes after the end of a head or of a piece of a body are not counted, because a read is small.
         if self._unfinished > MAX_HEAD_BYTES and not self.transport.is_closing():
             self._too_large = True
             self.send_400_response("")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header field, and drop a trailer field: the request was accepted without it."""
+        """Accept a header field, but drop a trailer field, because the request was accepted without it."""
         if self._in_head:
             super().on_header(name, value)
 
@@ -40,11 +40,11 @@ class HTTPProtocol(HttpToolsProtocol):
         self._in_head, self._unfinished = False, 0
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD_BYTES:
             self._too_large = True
-            raise ValueError("the head of a request is too large")  # ends the parsing, and goes no further
+            raise ValueError("the head of a request is too large")  # ends the parsing
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of a body; chunk sizes and trailers stand around it."""
+        """Accept a piece of a body. Chunk sizes and trailers surround it."""
         self._unfinished = 0
         super().on_body(body)
 

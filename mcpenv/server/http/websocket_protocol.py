@@ -1,7 +1,7 @@
-"""The protocol of WebSockets under uvicorn: its own, with another end for connections whose peer does not read.
+"""The protocol of WebSockets under uvicorn, changed to close connections whose peer does not read.
 
-uvicorn closes a transport and waits until all that is written has been sent: for a peer that never reads, for ever,
-and with it the session that waits to send.
+uvicorn's own protocol closes a transport only when all written data has been sent. With a peer that never reads, it
+would wait for ever, and so would the session that waits to send.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
-    """Closes dead and stalled peers, and keeps idle ones."""
+    """The protocol that closes dead and stalled peers, and keeps idle ones."""
 
     def data_received(self, data: bytes) -> None:
         """Read bytes, and refuse a handshake that cannot be read."""
         super().data_received(data)
         if self.conn.handshake_exc is not None and not self.handshake_initiated and not self.transport.is_closing():
-            # Lines or headers beyond websockets' limits: uvicorn does not send the refusal.
+            # Lines or headers exceed the limits of websockets, and uvicorn does not send the refusal.
             self.transport.write(b"".join(self.conn.data_to_send()))
             self.transport.close()
 
     def keepalive_timeout(self) -> None:
         """Abort the connection, unless its pong may be behind frames that are not read yet."""
         if self.read_paused and self.writable.is_set():
-            # More frames have come than may wait (`MAX_BACKLOG`).
+            # More frames have arrived than may be queued (`MAX_BACKLOG`).
             self.pong_timer = None
             self.pending_ping_payload = None
             self.schedule_ping()
@@ -34,7 +34,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the application, and break the cycle of the connection and its parser."""
+        """Notify the application, and break the cycle of the connection and its parser."""
         super().connection_lost(exc)
         self.conn.parser.close()
 

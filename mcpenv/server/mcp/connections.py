@@ -1,7 +1,7 @@
 """The open connections of handshake MCP clients: limited in number, and closed with their episode.
 
-About half of the clients never close theirs, and some open one for every call. So an episode's connections end with
-it. At the limit, a new connection closes the least recently used one of the same episode.
+About half of the clients never close their connection, and some open one for every call. So an episode's connections
+end with it. At the limit, a new connection closes the least recently used one of the same episode.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from starlette.routing import Route
 from starlette.types import Message, Scope
 
 RESOURCE = "/"
-"""Where FastMCP's applications have their route, and so what OAuth's metadata (RFC 9728) names as the resource.
+"""The route in FastMCP's applications, and so the resource that OAuth's metadata (RFC 9728) names.
 
-Clients take only metadata whose resource their own URL begins with: the server's root, for ``/mcp`` and every episode.
-"""
+Clients accept only metadata whose resource is a prefix of their own URL: the server's root, for ``/mcp`` and every
+episode."""
 
 MAX_PER_HANDLE = 64
-"""Connections that may be open at the address of one episode."""
+"""Maximum open connections at the address of one episode."""
 
 MAX_PLAIN = 8192
-"""Connections that may be open at ``/mcp``."""
+"""Maximum open connections at ``/mcp``."""
 
 
 class _Connection:
-    """An open connection.
+    """The state of an open connection.
 
     Attributes:
         user: Starlette's user that opened it; no other may close it.
@@ -64,18 +64,18 @@ class Transports:
     def lift_limit(self) -> None:
         """Limit connections by this object alone; call it while the application runs.
 
-        The session manager's own limit would refuse everybody when one client has reached it.
+        The session manager's own limit would refuse all clients once one of them has reached it.
         """
         assert self._transport.session_manager is not None
         self._transport.session_manager.max_sessions = None
 
     def opened(self, handle: str | None, connection: str, user: Any) -> None:
-        """Note a connection that a client has opened.
+        """Register a connection that a client has opened.
 
         Args:
-            handle: the episode's, None at ``/mcp``.
+            handle: the handle of the episode; None at ``/mcp``.
             connection: its ``Mcp-Session-Id``.
-            user: who is authenticated.
+            user: the authenticated user.
         """
         connections = self._open.setdefault(handle, OrderedDict())
         connections[connection] = _Connection(user)
@@ -87,7 +87,7 @@ class Transports:
             self._end_soon(oldest, connections.pop(oldest))
 
     def opened_at(self, connection: str) -> str | None:
-        """Return the handle at whose address it was opened; None: at ``/mcp``, or it is unknown."""
+        """Return the handle at whose address a connection was opened; None at ``/mcp``, or if it is unknown."""
         return self._where.get(connection)
 
     @contextmanager
@@ -146,14 +146,14 @@ class Transports:
 
 
 def limit_bodies(app: StarletteWithLifespan, max_body_bytes: int) -> None:
-    """Have FastMCP's running application refuse larger requests with 413; its own limit is always 4 MiB."""
+    """Make FastMCP's running application refuse larger requests with 413. Its own limit is always 4 MiB."""
     manager = _transport_of(app).session_manager
     assert manager is not None and isinstance(manager.asgi_app, RequestBodyLimitMiddleware)
     manager.asgi_app.max_body_size = max_body_bytes
 
 
 def _transport_of(app: StarletteWithLifespan) -> StreamableHTTPASGIApp:
-    """Return the transport behind its route, and behind the check of bearer tokens if there is one."""
+    """Return the transport from inside its route, and inside the check of bearer tokens if there is one."""
     for route in app.routes:
         if isinstance(route, Route) and route.path == RESOURCE:
             endpoint: Any = route.endpoint
@@ -168,4 +168,4 @@ async def _nothing_more() -> Message:
 
 
 async def _discard(message: Message) -> None:
-    """Drop the answer."""
+    """Drop a message of the answer."""

@@ -1,8 +1,9 @@
-"""``/mcp``: FastMCP's own Streamable HTTP transport, with JSON answers where nothing is lost by them.
+"""The endpoint ``/mcp``: FastMCP's own Streamable HTTP transport, with JSON answers if they lose nothing.
 
-There are two transports of one server. A request of the 2026-07-28 era takes the one that answers with JSON, unless it
-is a subscription: what JSON replies would drop, progress and log messages, goes to a `LateStream`, and a watch for the
-client's leaving stands in for the stream that closes. All others take the one that answers with event streams.
+There are two transports of one server. One answers with JSON, and serves requests of the 2026-07-28 era except
+subscriptions. Progress and log messages, which JSON answers would drop, go to a `LateStream`. As there is no stream
+whose close would show that the client has disconnected, a watcher detects it. The other transport answers with event
+streams, and serves all other requests.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from .event_store import RETRY_MS, RecentEvents
 from .event_stream import PING_S, STREAM, LateStream
 
 WATCH_AFTER_S = 0.05
-"""A call that takes longer is watched for its client's leaving; quick calls pay nothing for it."""
+"""Seconds after which the endpoint watches a call for a disconnect. Faster calls need no watcher."""
 
 _MODERN = frozenset(version.encode() for version in MODERN_PROTOCOL_VERSIONS)
 _SESSION, _VERSION = b"mcp-session-id", b"mcp-protocol-version"
 _BLANKS = (b" ", b"\t")
 _NO_SESSION = b"0"
-"""A value of the header that no session has."""
+"""The value of the session header that no session has."""
 _ACCEPT, _EVENTS = b"accept", b"text/event-stream"
 _SUBSCRIBES = b'"subscriptions/listen"'
 
@@ -43,10 +44,10 @@ class MCPEndpoint:
 
     Args:
         server: the agent plane.
-        handles: the episodes' addresses; a request by one carries it in its scope.
-        on_session_end: told the ``Mcp-Session-Id`` that a client has ended with DELETE.
+        handles: the episodes' addresses. The scope of a request to one contains the handle.
+        on_session_end: called with the ``Mcp-Session-Id`` that a client has ended with DELETE.
         session_timeout_s: idle seconds after which a handshake session's transport ends.
-        max_body_bytes: the largest request.
+        max_body_bytes: maximum size of a request.
     """
 
     def __init__(
@@ -85,18 +86,18 @@ class MCPEndpoint:
             yield
 
     def end_connection(self, mcp_session_id: str) -> None:
-        """A handshake client's session has ended: so does its connection, which tells the client to begin anew."""
+        """Close the connection of a handshake client whose session has ended, so that the client begins a new one."""
         self._transports.end(mcp_session_id)
 
     def stop(self) -> None:
-        """End the streams that stand open for messages to clients; a server that ends would wait for them."""
+        """Close the standing streams for messages to clients. A server that shuts down would wait for them."""
         self._stopping.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         value = scope.get("path_params", {}).get("handle")
         handle: Handle | None = None
-        # Where this endpoint itself is mounted is no concern of the two apps.
+        # The two apps must not see the path at which this endpoint is mounted.
         scope = {**scope, "path": RESOURCE, "raw_path": RESOURCE.encode(), "root_path": ""}
         if value is not None:
             handle = self._handles.find(value)
@@ -105,12 +106,12 @@ class MCPEndpoint:
                 return
             scope[HANDLE] = handle
         if any(given[-1:] in _BLANKS for _, given in scope["headers"]):
-            # RFC 9110, 5.5: blanks around a value are none of it. httptools leaves those at the end.
+            # RFC 9110, 5.5: blanks around a value are not part of it. httptools keeps those at the end.
             scope["headers"] = [(name, given.strip(b" \t")) for name, given in scope["headers"]]
         sessions = [given for name, given in scope["headers"] if name == _SESSION]
         versions = [given for name, given in scope["headers"] if name == _VERSION]
         if len(sessions) > 1 or len(versions) > 1:
-            # Which of them counts is not agreed on between those who read them.
+            # Readers of the header do not agree on which of several values counts.
             body = {"message": "more than one Mcp-Session-Id or MCP-Protocol-Version", "code": "VALIDATION_ERROR"}
             await JSONResponse(body, 400)(scope, receive, send)
             return
@@ -120,15 +121,15 @@ class MCPEndpoint:
             else:
                 await self._handshake(scope, receive, send, value, sessions[0] if sessions else None)
         except ClientDisconnect:
-            return  # in the middle of its request: there is nobody to answer
+            return  # The client disconnected in the middle of its request.
 
     async def _handshake(
         self, scope: Scope, receive: Receive, send: Send, handle: str | None, session_id: bytes | None
     ) -> None:
-        """A request of the handshake era; connections that it opens or ends are noted."""
+        """Serve a request of the handshake era, and register the connections that it opens or closes."""
         connection = None if session_id is None else session_id.decode("latin-1")
         if connection is not None and self._transports.opened_at(connection) != handle:
-            # It is of use only where it was opened; elsewhere the transport says in its own words that there is none.
+            # It is valid only at the address where it was opened. Elsewhere the transport answers that there is none.
             await self._streaming(_with_session(scope, _NO_SESSION), receive, send)
             return
         if connection is not None and scope["method"] == "POST":
@@ -154,7 +155,7 @@ class MCPEndpoint:
         await self._streaming(scope, receive, note)
 
     async def _no_such_episode(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer 404; but whoever needs a token and has none is told that and nothing about the episode."""
+        """Answer 404. A client without a required token gets 401 instead, and learns nothing about the episode."""
         refused = False
 
         async def refusals(message: Message) -> None:
@@ -165,7 +166,7 @@ class MCPEndpoint:
                 await send(message)
 
         if self._authenticates:
-            # The end of a session that nobody has: what comes of it is what comes of the request's credential.
+            # A DELETE of a session that does not exist: its answer depends only on the request's credential.
             await self._streaming({**_with_session(scope, _NO_SESSION), "method": "DELETE"}, receive, refusals)
         if not refused:
             await JSONResponse({"message": "no such episode", "code": "SESSION_LOST"}, 404)(scope, receive, send)
@@ -182,7 +183,7 @@ class MCPEndpoint:
         await _watched(self._plain, scope, replayed, receive, send if stream is None else stream, stream)
 
     async def _standing(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a stream that is open until its client leaves or the server ends."""
+        """Serve a standing stream until its client disconnects or the server shuts down."""
         stopping = asyncio.ensure_future(self._stopping.wait())
         open_ended = False
 
@@ -208,7 +209,7 @@ class MCPEndpoint:
 
 
 def _with_session(scope: Scope, session_id: bytes) -> Scope:
-    """The request as if it were of another session."""
+    """Return the request with another session id."""
     headers = [(name, value) for name, value in scope["headers"] if name != _SESSION]
     return {**scope, "headers": [*headers, (_SESSION, session_id)]}
 
@@ -216,7 +217,7 @@ def _with_session(scope: Scope, session_id: bytes) -> Scope:
 async def _watched(
     app: ASGIApp, scope: Scope, replayed: Receive, receive: Receive, send: Send, stream: LateStream | None
 ) -> None:
-    """Serve a request; if its client leaves while a slow call is under way, cancel the call."""
+    """Serve a request. If its client disconnects during a slow call, cancel the call."""
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     assert task is not None

@@ -1,7 +1,7 @@
-"""The event store: what was sent to handshake clients, so that one whose stream broke off can ask for the rest.
+"""The store of events sent to handshake clients, from which a client whose stream broke gets the rest.
 
 MCP 2025-11-25, basic/transports, "Resumability and Redelivery". A tool may also close its stream itself
-(``ctx.close_sse_stream()``); the client comes back for the result.
+(``ctx.close_sse_stream()``). Then the client reconnects for the result.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from mcp.server.streamable_http import EventCallback, EventId, EventMessage, Eve
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse
 
 RETRY_MS = 500
-"""How long clients are told to wait before they come back."""
+"""The delay after which clients reconnect, in milliseconds."""
 
 
 class RecentEvents(EventStore):
-    """The last events of all connections together; FastMCP keeps their streams apart.
+    """The most recent events of all connections together. FastMCP distinguishes their streams.
 
     FastMCP's own store writes each event through JSON and keeps it for an hour.
 
     Args:
-        max_events: how many are kept; the oldest go first.
-        max_size: how large they may be together, about, in characters.
+        max_events: maximum number of events; the oldest are evicted first.
+        max_size: approximate maximum size of all events together, in characters.
     """
 
     def __init__(self, *, max_events: int = 4096, max_size: int = 32 * 1024 * 1024) -> None:
@@ -38,7 +38,7 @@ class RecentEvents(EventStore):
         return len(self._events)
 
     async def store_event(self, stream_id: StreamId, message: JSONRPCMessage | None) -> EventId:
-        """Keep an event; None begins a stream."""
+        """Store an event. None begins a stream."""
         self._last_id += 1
         event_id = str(self._last_id)
         size = 0 if message is None else _size_of(message)
@@ -50,7 +50,7 @@ class RecentEvents(EventStore):
         return event_id
 
     async def replay_events_after(self, last_event_id: EventId, send_callback: EventCallback) -> StreamId | None:
-        """Send what came after that event in its stream; the stream, None if the event is kept no more."""
+        """Send the events after that one in its stream. Return the stream; None if the event was evicted."""
         event = self._events.get(last_event_id)
         if event is None:
             return None
@@ -78,7 +78,7 @@ def _size_of(message: JSONRPCMessage) -> int:
 
 
 def _characters(value: Any) -> int:
-    """About how large a JSON value is; long texts cost no more time than short ones."""
+    """Return the approximate size of a JSON value. Long texts take no more time than short ones."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Late streams: the answer of a 2026-07-28 request is plain JSON, unless a message has to be sent before it.
+"""The late streams: a 2026-07-28 request is answered with plain JSON, unless a message must be sent before the answer.
 
 Most calls send no progress and no logs, and plain JSON costs a third less. The first message, or a long silence,
 turns the answer into an event stream (MCP 2026-07-28, basic/transports).
@@ -13,10 +13,10 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from starlette.types import Message, Send
 
 STREAM: Final = "mcpenv.stream"
-"""Where the endpoint keeps the request's `LateStream` in the ASGI scope."""
+"""The key of the request's `LateStream` in the ASGI scope."""
 
 PING_S = 15.0
-"""Silence after which a comment is sent, so that no proxy takes the connection for a dead one."""
+"""Seconds of silence after which a comment is sent, so that no proxy closes the connection as dead."""
 
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream"),
@@ -29,7 +29,7 @@ _HEADERS: Final = [
 class LateStream:
     """The ASGI ``send`` of one request whose client takes an event stream as well as JSON.
 
-    The transport sends its JSON answer by calling this; what the call says before that comes through `send`.
+    The transport sends its JSON answer by calling this object. Messages of the call before the answer use `send`.
     """
 
     __slots__ = ("_begun", "_ended", "_lock", "_said", "_send")

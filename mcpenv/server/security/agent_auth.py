@@ -1,4 +1,4 @@
-"""Who may use the agent plane, from settings: static bearer tokens, JSON Web Tokens, or both."""
+"""The authentication of agents from settings: static bearer tokens, JSON Web Tokens, or both."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .host_check import is_loopback
 logger = logging.getLogger("mcpenv")
 
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
-"""How JSON Web Tokens may be signed. None of them shares a secret with the server."""
+"""The signature algorithms of JSON Web Tokens that are accepted. None of them shares a secret with the server."""
 
 
 def agent_auth_from(
@@ -31,19 +31,19 @@ def agent_auth_from(
     algorithm: Algorithm = "RS256",
     oauth_at: str | None = None,
 ) -> AuthProvider | None:
-    """Agent authentication by what is given; None if nothing is.
+    """Return the agent authentication of these settings; None without any.
 
     A static token's principal is its agent's name, a JSON Web Token's its subject.
 
     Args:
         tokens: name of the agent to its token.
         scopes: name of such an agent to its scopes.
-        jwks_url: where the issuer publishes its keys; https, or http on this machine.
+        jwks_url: the URL of the issuer's keys; https, or http on this machine.
         issuer: the ``iss`` that JSON Web Tokens must have.
-        audience: the ``aud`` that they must have, so that tokens for other services are of no use here.
-        algorithm: how they must be signed.
-        oauth_at: this server's URL as its clients know it: MCP clients without a token are told that the issuer is
-            where they get one (RFC 9728). None: they are not told.
+        audience: the ``aud`` that they must have, so that tokens for other services are refused.
+        algorithm: the algorithm with which they must be signed.
+        oauth_at: this server's URL for clients. MCP clients without a token are referred to the issuer (RFC 9728).
+            None: they are not.
 
     Raises:
         ConfigurationError: a token that cannot be used, a URL of keys that is not safe, one of ``jwks_url``,
@@ -74,10 +74,10 @@ def agent_auth_from(
 
 
 class SignedAgents(JWTVerifier):
-    """Agents by JSON Web Tokens that name who they are and until when (RFC 9068, section 2.2).
+    """The agents with JSON Web Tokens, which name a subject and an expiry time (RFC 9068, section 2.2).
 
     Args:
-        reserved: names that belong to others; a token whose subject is one of them is refused.
+        reserved: names of other principals. A token whose subject is one of them is refused.
     """
 
     def __init__(
@@ -87,11 +87,12 @@ class SignedAgents(JWTVerifier):
         self._reserved = reserved
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """The agent whose token it is; None for one that is wrong, expired, or says too little."""
+        """Return the agent of a token; None for a token that is invalid, expired, or lacks a required claim."""
         found = await super().verify_token(token)
         if found is None:
             return None
-        # Without a subject, strangers would share a session; without an end, a lost token is good for ever.
+        # Without a subject, unrelated agents would share a session. Without an expiry, a lost token would be valid for
+        # ever.
         if not isinstance(found.subject, str) or not found.subject or found.expires_at is None:
             logger.warning("a token of %s was refused: it has no subject, or no end", self.issuer)
             return None

@@ -1,4 +1,4 @@
-"""Credentials: the control token of orchestrators, bearer tokens of agents. Compared in constant time."""
+"""The credentials: the control token of orchestrators, bearer tokens of agents. They are compared in constant time."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from mcpenv.errors import ConfigurationError
 
 SUBPROTOCOL = "mcpenv.token."
-"""Before the base64url form of the control token, for browsers, whose WebSockets cannot set headers."""
+"""The prefix of the base64url form of the control token, for browsers, whose WebSockets cannot set headers."""
 
 MIN_TOKEN = 8
-"""Shortest token that is taken, in characters."""
+"""Minimum length of a token, in characters."""
 
 
 class ControlGate:
-    """Lets requests with the control token through to ``app``; others get 401 and learn nothing else.
+    """The gate before ``app`` that passes requests with the control token. Others get 401 without further information.
 
     Args:
-        token: the control token; None lets everybody through.
+        token: the control token; None passes all requests.
     """
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:
@@ -51,14 +51,14 @@ class ControlGate:
 
 
 class AgentTokens(TokenVerifier):
-    """Agents by static bearer tokens.
+    """The agents with static bearer tokens.
 
     Args:
         tokens: name of the agent (its principal) to its token.
-        scopes: name of the agent to what it may do, for tools with ``auth=require_scopes(...)``; nothing if left out.
+        scopes: name of the agent to its scopes, for tools with ``auth=require_scopes(...)``; None: no scopes.
 
     Raises:
-        ConfigurationError: a token is too short, two agents have the same, or scopes are for nobody.
+        ConfigurationError: a token is too short, two agents have the same token, or scopes name an unknown agent.
     """
 
     def __init__(self, tokens: Mapping[str, str], scopes: Mapping[str, Sequence[str]] | None = None) -> None:
@@ -72,7 +72,7 @@ class AgentTokens(TokenVerifier):
             raise ConfigurationError("two agents have the same token")
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """The agent whose token it is, None for a wrong one."""
+        """Return the agent of a token; None for a wrong one."""
         found: str | None = None
         for digest, name in self._names.items():
             if _matches(digest, token):
@@ -83,10 +83,10 @@ class AgentTokens(TokenVerifier):
 
 
 def check_token(token: str, what: str) -> str:
-    """A token that can be used.
+    """Return a token that is usable.
 
     Raises:
-        ConfigurationError: it is shorter than `MIN_TOKEN` or not printable ASCII.
+        ConfigurationError: the token is shorter than `MIN_TOKEN` or not printable ASCII.
     """
     if len(token) < MIN_TOKEN or not (token.isascii() and token.isprintable()) or " " in token:
         raise ConfigurationError(f"{what} needs {MIN_TOKEN} or more printable ASCII characters without blanks")
@@ -94,7 +94,7 @@ def check_token(token: str, what: str) -> str:
 
 
 def _presented(scope: Scope) -> str | None:
-    """The token that a request brings: by header, or by a WebSocket's subprotocol."""
+    """Return the token of a request, from its header or a WebSocket's subprotocol."""
     given = [value for name, value in scope["headers"] if name == b"authorization"]
     if len(given) == 1:
         scheme, _, token = given[0].decode("latin-1").partition(" ")
@@ -114,5 +114,5 @@ def _digest(token: str) -> bytes:
 
 
 def _matches(digest: bytes, token: str | None) -> bool:
-    # Hashes have one length, so that the comparison takes the same time whatever was sent.
+    # Hashes have one length, so that the time of the comparison does not depend on the token.
     return hmac.compare_digest(digest, _digest(token or "")) and token is not None

@@ -1,6 +1,6 @@
-"""The guard: Host and Origin of every request, WebSockets too, so that no web page reaches a server on loopback.
+"""The check of Host and Origin of every request, also of WebSockets, so that no web page reaches a server on loopback.
 
-A page on another site can make a browser send requests here (DNS rebinding, cross-site WebSockets); it cannot choose
+A page on another site can make a browser send requests here (DNS rebinding, cross-site WebSockets). It cannot choose
 the Host and Origin that the browser sends with them.
 """
 
@@ -15,18 +15,18 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 _AUTHORITY = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[^\s:@/?#\[\]\\]+))(?::[0-9]{0,5})?")
-"""A host and perhaps a port, and nothing else (RFC 9110, section 7.2)."""
+"""The pattern of a host with an optional port, and nothing else (RFC 9110, section 7.2)."""
 
 EXEMPT = frozenset({"/health", "/ready"})
-"""Probes send the address of the pod as Host."""
+"""The paths of probes, which send the address of the pod as Host."""
 
 
 class Guard:
-    """Refuses requests of foreign Host (421) or Origin (403) before they reach ``app``.
+    """The ASGI middleware that refuses requests with a foreign Host (421) or Origin (403) before they reach ``app``.
 
     Args:
-        allowed_hosts: host names to answer to beside loopback ones and the address the server listens on.
-        allowed_origins: browser origins (``https://host``) to answer to beside loopback ones and the server's own.
+        allowed_hosts: host names to accept, besides loopback ones and the address that the server listens on.
+        allowed_origins: browser origins (``https://host``) to accept, besides loopback ones and the server's own.
     """
 
     def __init__(self, app: ASGIApp, *, allowed_hosts: Iterable[str] = (), allowed_origins: Iterable[str] = ()) -> None:
@@ -81,7 +81,7 @@ class Guard:
 
 @functools.lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address is this machine and nothing else."""
+    """Return True if a host name or address is this machine and nothing else."""
     if host in ("localhost", "localhost."):
         return True
     try:
@@ -92,6 +92,6 @@ def is_loopback(host: str) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _host_name(host: str) -> str:
-    """The name in a Host header, without port and brackets; empty if it is malformed."""
+    """Return the name in a Host header, without port and brackets; empty if it is malformed."""
     found = _AUTHORITY.fullmatch(host)
     return "" if found is None else found["address"] or found["name"]

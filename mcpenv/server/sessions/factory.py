@@ -1,4 +1,4 @@
-"""The source of environments: makes instances off the event loop, each at home in its threads, and a prototype."""
+"""The factory of environments. It makes instances in worker threads, and a prototype at start."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ EnvFactory = Callable[[], MCPEnvironment]
 
 
 class EnvironmentSource:
-    """Makes the instances of one environment.
+    """The source that makes the instances of one environment.
 
     Args:
         factory: a class, or a callable without required arguments.
 
     Attributes:
-        recorder: where the episodes of the instances made from now on go; None: nowhere.
+        recorder: records the episodes of instances made while it is set; None: no recording.
 
     Raises:
         TypeError: an instance was given, or something that cannot be called.
@@ -61,7 +61,7 @@ class EnvironmentSource:
 
     @property
     def dynamic(self) -> bool:
-        """Whether there is no prototype: tools depend on the instance."""
+        """True if there is no prototype, because tools depend on the instance."""
         return self.prototype is None
 
     @asynccontextmanager
@@ -99,18 +99,18 @@ class EnvironmentSource:
                     logger.exception("leaving the lifespan of %s failed", self.name)
 
     def make(self, *, orchestrated: bool, on_stuck: Callable[[], Callable[[], None]]) -> Making:
-        """Begin a new instance, with its sync code at home in worker threads.
+        """Begin to make a new instance, whose sync code runs in worker threads.
 
         Args:
-            orchestrated: whether somebody will reset and step it; if not, it is reset once, now.
-            on_stuck: called when the constructor passes its deadline and still runs; what it returns is called when
-                what came of it has been closed.
+            orchestrated: True if an orchestrator will reset and step it. Otherwise it is reset here, once.
+            on_stuck: called when the constructor is still running after its deadline. The function that it returns is
+                called once the resulting instance has been closed.
         """
         return Making(self._make(orchestrated), self._config.step_timeout_s, on_stuck)
 
     @property
     def tasks(self) -> TaskSet | None:
-        """What there is to do: nothing where nobody owns episodes."""
+        """The environment's tasks; None where episodes have no orchestrator."""
         cls = self.environment_class
         return cls.tasks if cls is not None and self._config.mode is Mode.SIMULATION else None
 
@@ -128,12 +128,12 @@ class EnvironmentSource:
     @property
     def description(self) -> str:
         """The environment's docstring."""
-        # Not `inspect.getdoc`: a class without a docstring would be described as MCPEnvironment is.
+        # `inspect.getdoc` would describe a class without a docstring as MCPEnvironment.
         return inspect.cleandoc(self.environment_class.__doc__ or "") if self.environment_class is not None else ""
 
     @property
     def instructions(self) -> str | None:
-        """What agents are told: the docstring's first line. The rest may say what earns reward."""
+        """The text for agents: the docstring's first line. The rest may reveal what earns reward."""
         return self.environment_class.instructions() if self.environment_class is not None else None
 
     @property
@@ -167,20 +167,20 @@ class EnvironmentSource:
         return execution
 
     async def _read_tasks(self) -> None:
-        """Find out now whether the tasks can be read, in a thread."""
+        """Check in a thread that the tasks can be read."""
         if self.tasks is None:
             return
         try:
             await THREADS.run(self.tasks.sizes)
         except InvalidTasks as error:
             raise StartupError(f"the tasks of {self.name} cannot be read: {error}") from error
-        except Exception as error:  # a generator is its author's code
+        except Exception as error:  # a generator is user code
             raise StartupError(f"the tasks of {self.name} raised {type(error).__name__}: {error}") from error
 
     def _tools_of(self, execution: Execution) -> Tools:
         if execution.handed_in is None:
             return OwnTools(execution.tools, execution.mode)
-        # To list what was handed in takes a turn on the event loop; that of the prototype is the same.
+        # Listing a mounted server needs the event loop. The prototype's listing is the same.
         listed = None if self.prototype is None else self.prototype.tools
         return lambda: listed
 
@@ -195,7 +195,7 @@ class EnvironmentSource:
         return env
 
     async def _learn_class(self) -> None:
-        """A plain factory says only by its product which class it makes."""
+        """Learn the class of a plain factory from its first instance."""
         runner = OwnThread()
         env = await self._first(runner)
         self.environment_class = type(env)
@@ -240,7 +240,7 @@ class EnvironmentSource:
 
 
 class Making:
-    """An instance that is being made. A constructor cannot be stopped: who asked may go away, and it goes on."""
+    """The construction of an instance. It cannot be stopped, and continues if its caller is cancelled."""
 
     __slots__ = ("_limit_s", "_on_stuck", "_task", "_until")
 
@@ -253,7 +253,9 @@ class Making:
         self._on_stuck = on_stuck
 
     async def result(self) -> Execution:
-        """The instance. Cancelling stops nothing; whoever was cancelled sees to what comes of it by asking again.
+        """Return the instance. Cancelling does not stop its construction.
+
+        A cancelled caller must call again later and dispose of the instance.
 
         Raises:
             FactoryError: the constructor raised or took longer than a step may.
@@ -267,12 +269,12 @@ class Making:
 
 
 class Prototype:
-    """What an environment's instances have in common, learnt from one that was made and closed at start.
+    """The common properties of an environment's instances, learnt from one that was made and closed at start.
 
     Attributes:
         tools: those of the server's mode.
         tools_by_mode: those of each mode.
-        handed_in: the FastMCP server that the author hands in, for resources and prompts.
+        handed_in: the author's mounted FastMCP server, for resources and prompts.
     """
 
     def __init__(self, listings: Mapping[Mode, Listing], mode: Mode, handed_in: HandedIn | None) -> None:
@@ -282,12 +284,12 @@ class Prototype:
         self.handed_in = handed_in
 
     async def listing(self) -> Listing:
-        """What the server's mode sees."""
+        """Return the tools of the server's mode."""
         return self._listing
 
 
 def _class_of(factory: Any) -> type[MCPEnvironment] | None:
-    """The class that a factory makes, if it says so: a class, a partial of one, or an annotated function."""
+    """Return the class that a factory makes, if known: of a class, a partial of one, or an annotated function."""
     while hasattr(factory, "func") and not isinstance(factory, type):
         factory = factory.func
     if isinstance(factory, type):
@@ -315,7 +317,7 @@ def _close_late(making: asyncio.Task[Execution], gone: Callable[[], None]) -> No
 
 
 async def close_instance(execution: Execution, reason: str = "closed") -> None:
-    """Close an instance for good; what its author's code raises is logged.
+    """Close an instance for good. Exceptions of user code are logged.
 
     Args:
         reason: for the record of an episode that has not come to its end.
@@ -325,5 +327,5 @@ async def close_instance(execution: Execution, reason: str = "closed") -> None:
     except McpenvError as error:
         logger.error("closing an environment failed: %s", error)
     finally:
-        # A thread of its own ends after what is queued, also when its code cannot be stopped now.
+        # A thread of its own ends after its queue, also if its code cannot be stopped.
         execution.user_code.runner.close()

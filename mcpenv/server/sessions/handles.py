@@ -1,8 +1,7 @@
-"""Handles: the addresses at which agents act on an orchestrator's episode. One per reset, known to the orchestrator.
+"""The handles: the addresses at which agents act on an orchestrator's episode. Each reset issues one.
 
-A handle outlives its episode: listing still works and calls say that the episode is over, until the session has been
-reset or closed and `GRACE_S` have passed. A 404 at once would reach an agent as "Session terminated" and tell it
-nothing.
+A handle outlives its episode. Listings work and calls report the end of the episode, until the session has been reset
+or closed and `GRACE_S` have passed. A 404 at once would reach an agent as "Session terminated", without a reason.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ GRACE_S = 60.0
 """Seconds for which the handle of a past episode still answers."""
 
 MAX_PAST = 1024
-"""Handles of past episodes that still answer; where very many end, the oldest do not for all of that time."""
+"""Maximum handles of past episodes that still answer. Above it, the oldest are dropped early."""
 
 
 @dataclass(slots=True)
 class Handle:
-    """One episode's address.
+    """The address of one episode.
 
     Attributes:
         value: 192 random bits, URL-safe.
-        execution: the instance at work; None once the episode is past and its instance may be closed.
-        episode_id: the episode, of which the instance may have had others since.
-        left: what listings answer when the instance is gone.
-        used: an agent came by it.
+        execution: the instance; None once the episode is past and its instance may be closed.
+        episode_id: the episode. The instance may have had others since.
+        left: the answer of listings after the instance is gone.
+        used: True if an agent has used the handle.
     """
 
     value: str
@@ -47,12 +46,12 @@ class Handle:
 
     @property
     def current(self) -> Execution | None:
-        """The instance, while this episode is the one it works on; over or not."""
+        """The instance if this episode is its current one, also after the end; else None."""
         execution = self.execution
         return execution if execution is not None and execution.episode.id == self.episode_id else None
 
     async def listing(self) -> Listing:
-        """The tools that the episode had."""
+        """Return the tools that the episode had."""
         return self.left
 
 
@@ -60,17 +59,17 @@ class Handles:
     """The handles of a server.
 
     Args:
-        new_value: makes the value of a new one.
+        new_value: returns the value of a new handle.
 
     Attributes:
-        on_forget: told a handle that no longer answers.
+        on_forget: called with a handle that has stopped answering.
     """
 
     def __init__(self, new_value: Callable[[], str] = lambda: secrets.token_urlsafe(24)) -> None:
         self._new_value = new_value
         self._handles: dict[str, Handle] = {}
         self._past: deque[tuple[float, Handle]] = deque()
-        self._left = Listing()  # that of the last one retired; most have the same, and hold it together
+        self._left = Listing()  # of the last retired handle; most have the same listing and share it
         self._timer: asyncio.TimerHandle | None = None
         self.on_forget: Callable[[str], None] | None = None
 
@@ -78,17 +77,17 @@ class Handles:
         return len(self._handles)
 
     def mint(self, execution: Execution) -> Handle:
-        """A handle for the instance's running episode."""
+        """Return a new handle for the instance's running episode."""
         handle = Handle(self._new_value(), execution, execution.episode.id)
         self._handles[handle.value] = handle
         return handle
 
     def find(self, value: str) -> Handle | None:
-        """The handle of that value, if it still answers."""
+        """Return the handle of that value if it still answers, else None."""
         return self._handles.get(value)
 
     def retire(self, handle: Handle) -> None:
-        """Its episode is past (the session was reset or closed): it answers for `GRACE_S` more."""
+        """Retire a handle because the session was reset or closed. It answers for another `GRACE_S`."""
         execution, handle.execution = handle.execution, None
         if execution is None:
             return
@@ -103,7 +102,7 @@ class Handles:
             self._timer = asyncio.get_running_loop().call_later(GRACE_S, self._forget)
 
     def close(self) -> None:
-        """Forget everything."""
+        """Drop all handles."""
         if self._timer is not None:
             self._timer.cancel()
         self._handles.clear()

@@ -1,7 +1,7 @@
-"""Exactly once: a request that is repeated under the same id gets the first answer and never runs twice.
+"""The idempotency of requests: one that is repeated under the same id gets the first answer and never runs twice.
 
-Replies are kept by count and by size, ids for longer; both outlive resets. What may be tried again with another outcome
-(a refusal for lack of room, say) is not kept.
+Replies are limited in count and in size, and ids are kept for longer. Both outlive resets. Refusals that may be retried
+with another outcome (such as a lack of room) are not kept.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ MAX_IDS = 8192
 
 @dataclass(slots=True)
 class Answer:
-    """A reply: ``type`` and ``data`` of a frame, encoded; ``status`` for HTTP."""
+    """The reply to a request: ``type`` and ``data`` of a frame, encoded; ``status`` for HTTP."""
 
     text: str
     status: int = 200
     final: bool = True
-    """False for a refusal that may be tried again under the same id."""
+    """False for a refusal that may be retried under the same id."""
 
 
 class Run:
-    """A request that is being answered.
+    """The run of a request.
 
     Attributes:
-        task: the task in which that happens.
-        cancels: how often somebody asked it to stop.
+        task: the task that runs it.
+        cancels: the number of cancellations by request id.
     """
 
     __slots__ = ("_waiting", "cancels", "task")
@@ -57,27 +57,27 @@ class Run:
         self._waiting: asyncio.Future[Answer | None] | None = None
 
     def cancel(self) -> bool:
-        """Stop it; whether it was to be stopped."""
+        """Cancel the run. Return True unless it had already ended."""
         if not self.task.cancel():
             return False
         self.cancels += 1
         return True
 
     def take_back(self) -> int:
-        """Leave nothing of that to what the task does next; how many others have cancelled it."""
+        """Undo these cancellations, so that they do not reach later work of the task. Return how many others remain."""
         left = self.task.cancelling()
         for _ in range(self.cancels):
             left = self.task.uncancel()
         return left
 
     def result(self) -> asyncio.Future[Answer | None]:
-        """Its answer, when it is there; None if it came to none. Not to be cancelled: others wait for it too."""
+        """Return a future of the answer, or of None without an answer. Do not cancel it, because callers share it."""
         if self._waiting is None:
             self._waiting = self.task.get_loop().create_future()
         return self._waiting
 
     def end(self, answer: Answer | None) -> None:
-        """It is over."""
+        """Resolve the future of the answer."""
         if self._waiting is not None:
             self._waiting.set_result(answer)
 
@@ -100,19 +100,20 @@ class Replies:
         self._bytes = 0
 
     async def once(self, request_id: str, body: bytes, run: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
-        """The answer of the first request of this id; runs it if this is the first.
+        """Return the answer of the first request of this id. Run it if this is the first.
 
-        The run is a task of its own: who asked may go away and ask again. Cancelling the caller does not cancel it.
+        The run has a task of its own, so that a client can disconnect and ask again. Cancelling the caller does not
+        cancel the run.
 
         Args:
-            request_id: what the client chose.
-            body: what it asked; the same id with another body is refused.
-            run: does it.
+            request_id: the id that the client chose.
+            body: the content of the request. Another body under the same id is refused.
+            run: runs the request.
 
         Raises:
-            InvalidMessage: the id was used for something else.
-            ReplyGone: it ran, but its answer is no longer kept.
-            OperationCancelled: it was cancelled.
+            InvalidMessage: the id was used for another request.
+            ReplyGone: the request ran, but its answer has been dropped.
+            OperationCancelled: the request was cancelled.
         """
         entry, begun = self._entry(request_id, body)
         if not begun:
@@ -129,11 +130,11 @@ class Replies:
         task: asyncio.Task[Any],
         if_cancelled: Callable[[], Answer],
     ) -> Answer:
-        """`once`, without a task of its own: the run is in the caller's, which goes on to its end whoever leaves.
+        """Do the same as `once` in the caller's task, which runs to its end also if the client disconnects.
 
         Args:
-            task: the caller's.
-            if_cancelled: makes the answer of a run that was cancelled by its id.
+            task: the caller's task.
+            if_cancelled: returns the answer of a run that was cancelled by its id.
 
         Raises:
             as `once`.
@@ -154,17 +155,17 @@ class Replies:
             self._end(request_id, entry, None)
             raise
         else:
-            here.take_back()  # it came too late, or the run has seen to it
+            here.take_back()  # the cancellation came too late, or the run has handled it
         self._end(request_id, entry, answer)
         return answer
 
     def running(self, request_id: str) -> Run | None:
-        """The run under way for this id."""
+        """Return the run in flight for this id, or None."""
         entry = self._entries.get(request_id)
         return None if entry is None else entry.run
 
     def cancel_all(self) -> list[asyncio.Future[Answer | None]]:
-        """Cancel every run under way; gives what there is to wait for."""
+        """Cancel all runs in flight. Return the futures of their answers."""
         running = [entry.run for entry in self._entries.values() if entry.run is not None]
         results = [run.result() for run in running]
         for run in running:
@@ -172,7 +173,7 @@ class Replies:
         return results
 
     def _entry(self, request_id: str, body: bytes) -> tuple[_Entry, bool]:
-        """The entry of an id, and whether it was there."""
+        """Return the entry of an id, and True if it existed."""
         digest = hashlib.blake2b(body, digest_size=16).digest()
         entry = self._entries.get(request_id)
         if entry is None:
@@ -215,7 +216,7 @@ class Replies:
             self._trim()
 
     def _trim(self) -> None:
-        """Let go of the oldest answers, never of the newest; of the oldest ids only when there are very many."""
+        """Evict the oldest answers, but never the newest, and the oldest ids above `MAX_IDS`."""
         while len(self._kept) > MAX_REPLIES or (self._bytes > MAX_REPLY_BYTES and len(self._kept) > 1):
             entry = self._entries.get(self._kept.popleft())
             if entry is not None and entry.answer is not None:
@@ -229,5 +230,5 @@ class Replies:
 
 
 def is_final(error: Exception) -> bool:
-    """Whether a refusal stays the answer of its request id."""
+    """Return True if a refusal stays the answer of its request id."""
     return not isinstance(error, CapacityReached | RateLimited | Unauthorized)

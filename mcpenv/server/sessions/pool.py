@@ -30,10 +30,10 @@ class SessionPool:
     """The sessions of a server.
 
     Attributes:
-        actions: what a step may be.
+        actions: the actions that a step may be.
         handles: the addresses of the episodes.
-        slots: how many sessions there may be.
-        on_connection_end: told the id of a session of a handshake connection that was ended here, not by its client.
+        slots: the capacity of the server.
+        on_connection_end: called with the id of a session of a handshake connection that the server has ended.
     """
 
     def __init__(self, source: EnvironmentSource, config: ServerConfig, membership: Membership | None = None) -> None:
@@ -52,12 +52,12 @@ class SessionPool:
 
     @property
     def busy(self) -> bool:
-        """Whether any session has a call under way."""
+        """True if any session has a call in flight."""
         return any(session.execution.busy for session in self._sessions.values())
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Serve: check the settings, reap idle sessions, and close every session in the end.
+        """Serve: check the settings, reap idle sessions, and close every session at the end.
 
         Raises:
             ConfigurationError: more sessions than the environment allows.
@@ -92,13 +92,13 @@ class SessionPool:
                 await asyncio.wait(self._abandoned, timeout=self._config.shutdown_timeout_s)
 
     async def drain(self) -> None:
-        """Take nothing new; return when the calls have ended that are under way or wait for their turn now.
+        """Refuse new sessions, and return when the calls in flight, including queued ones, have ended.
 
-        Who waits for a session is refused, and sockets end after their step.
+        Requests that wait for a session are refused. Sockets close after their step.
         """
         self.slots.close()
         for session in self.sessions():
-            # An agent may be at work in a session whose socket is idle.
+            # An agent may act in a session whose socket is idle.
             session.dismiss(at_once=not session.execution.busy)
         for execution in [session.execution for session in self._sessions.values()]:
             if execution.busy and not execution.user_code.stuck:
@@ -108,10 +108,10 @@ class SessionPool:
             session.execution.changes.end()
 
     def get(self, session_id: str) -> Session:
-        """The session of that id.
+        """Return the session of that id.
 
         Raises:
-            SessionLost: there is none (any more).
+            SessionLost: there is none.
         """
         session = self._sessions.get(session_id)
         if session is None:
@@ -120,53 +120,53 @@ class SessionPool:
         return session
 
     def joinable(self, session_id: str) -> Session:
-        """The orchestrator's session of that id, where knowing the id is enough: the server made it up.
+        """Return the orchestrator's session of that id, if the id is sufficient because the server made it.
 
         Raises:
-            SessionLost: there is none (any more), or it is not such a session.
+            SessionLost: there is none, or it is another kind of session.
         """
         session = self.get(session_id)
         if not session.origin.orchestrated or session.credential is not None:
-            return self.get("")  # that another kind of that id exists is nobody's business
+            return self.get("")  # report ids of other kinds as unknown
         return session
 
     def peek(self, session_id: str) -> Session | None:
-        """The session of that id, if there is one; looking at it is no use of it."""
+        """Return the session of that id, or None. This does not count as use of the session."""
         return self._sessions.get(session_id)
 
     def sessions(self) -> list[Session]:
-        """All sessions, oldest first."""
+        """Return all sessions, oldest first."""
         return list(self._sessions.values())
 
     async def end(self, session: Session) -> None:
-        """End a session on somebody's word: its socket is told, what it does is cancelled."""
+        """End a session on request: close its socket with a reason, and cancel its operations."""
         session.evict()
         await self.close(session)
         self._tell_connection(session)
 
     def find(self, session_id: str) -> Session | None:
-        """The session of that id, if there is one that can go on."""
+        """Return the session of that id if it can continue, else None."""
         session = self._sessions.get(session_id)
         if session is None:
             return None
         if session.execution.user_code.stuck and not session.origin.orchestrated:
-            # Nobody will reset it, and nothing said to its client would help: the next call begins anew.
+            # No reset will come, and its client could do nothing about an error. The next call begins a new session.
             self._begin_close(session)
             return None
         session.last_used = time.monotonic()
         return session
 
     async def open(self, origin: Origin) -> Session:
-        """A new session under a new id.
+        """Return a new session under a new id.
 
         Raises:
-            CapacityReached: every slot is taken, or the server is about to end.
-            FactoryError, ExecutionError: the environment could not be made or made ready.
+            CapacityReached: all slots are in use, or the server is shutting down.
+            FactoryError, ExecutionError: the environment could not be made or reset.
         """
         return await self._open(self._membership.new_id(), origin)
 
     async def get_or_open(self, session_id: str, origin: Origin) -> Session:
-        """The session of that id, made now if there is none; callers that come together get the same one.
+        """Return the session of that id, and create it if needed. Concurrent callers get the same one.
 
         Raises:
             as `open`.
@@ -183,17 +183,17 @@ class SessionPool:
         return await asyncio.shield(opening)
 
     async def close(self, session: Session, reason: str = "closed") -> None:
-        """Close a session once and free its slot; return when it is closed, whoever began it.
+        """Close a session once and free its slot. Return when it is closed, also if another caller began to close it.
 
-        What the author's close raises is logged. Cancelling the caller does not stop it.
+        Exceptions of the author's close are logged. Cancelling the caller does not stop the close.
 
         Args:
-            reason: for the record of an episode that has not come to its end.
+            reason: for the record of an episode that has not ended.
         """
         await asyncio.shield(self._begin_close(session, reason))
 
     def _begin_close(self, session: Session, reason: str = "closed") -> asyncio.Task[None]:
-        """From now on the session's id is free and finds nothing; its slot is free when it is closed."""
+        """Begin to close a session. Its id is free at once, its slot when the session is closed."""
         if session.closing is None:
             if session.grace is not None:
                 session.grace.cancel()
@@ -224,15 +224,15 @@ class SessionPool:
             self.slots.free()
 
     async def open_socket(self, credential: Credential | None, *, resume: bool) -> Session:
-        """The session for a socket: a new one, or the one that its client lost.
+        """Return the session for a socket: a new one, or the one that its client lost.
 
         Args:
-            credential: what the client chose, None if it does not mean to come back.
-            resume: the client had a session; a new one would not be it.
+            credential: the client's credential; None if it will not resume.
+            resume: True if the client had a session, so that a new one must not be made.
 
         Raises:
             SessionLost: there is nothing to resume.
-            Unauthorized: the id is somebody else's.
+            Unauthorized: the id belongs to another client.
             CapacityReached, FactoryError, ExecutionError: as `open`.
         """
         if credential is None:
@@ -240,7 +240,7 @@ class SessionPool:
                 raise InvalidMessage("to resume, send the session's id and token")
             return await self._open(self._membership.new_id(), Origin.SOCKET)
         while (opening := self._opening_socket.get(credential.session_id)) is not None:
-            # Its client is impatient and has connected again: it means the session that is being made.
+            # The client has reconnected before its session was made, and gets that session.
             await asyncio.wait({opening})
         session = self._sessions.get(credential.session_id)
         if session is not None:
@@ -260,17 +260,17 @@ class SessionPool:
     async def fork(
         self, parent: Session, snapshot: Snapshot, credential: Credential | None, timeout_s: float | None
     ) -> Session:
-        """A session of its own that goes on from a snapshot. Nobody holds it yet: a socket may join it by its id.
+        """Return a new session that continues a snapshot. No socket holds it yet; one may join it by its id.
 
-        Until one does, it ends with the session that asked for it.
+        Until a socket joins, it ends with its parent session.
 
         Args:
-            credential: what the client chose for it, None if it does not mean to come back.
-            timeout_s: seconds that the restoring may take.
+            credential: the credential that the client chose for it; None if it will not resume.
+            timeout_s: maximum seconds of the restore.
 
         Raises:
-            NotSupported: there is one session at a time, or the new instance cannot be as the snapshot is.
-            InvalidMessage: the id is taken.
+            NotSupported: the server allows only one session, or the new instance cannot restore the snapshot.
+            InvalidMessage: the id is in use.
             CapacityReached, FactoryError, ExecutionError: as `open`.
         """
         if self.slots.limit == 1:
@@ -293,7 +293,7 @@ class SessionPool:
         try:
             await session.go_on_from(snapshot, timeout_s)
             if parent.closing is not None:
-                raise SessionLost("the session was closed")  # who asked will not hear of the fork
+                raise SessionLost("the session was closed")  # the client will not get the fork's id
         except BaseException:
             await self.close(session)
             raise
@@ -307,26 +307,27 @@ class SessionPool:
         try:
             return await self._open(session_id, Origin.SOCKET, credential)
         finally:
-            self._membership.let_go(session_id)  # the session, if there is one, holds it
+            self._membership.let_go(session_id)  # the session, if there is one, holds the slot
 
     def _end_unjoined(self, parent: Session) -> None:
-        """Nobody but the client of ``parent`` knew of those forks of its that no socket has joined."""
+        """End the forks of ``parent`` that no socket has joined. Only its client knew their ids."""
         for session in list(self._sessions.values()):
             if session.forked_by == parent.id and not session.held and session.grace is None:
                 self._begin_close(session)
 
     def new_snapshots(self) -> SnapshotStore:
-        """A place for the snapshots of one session."""
+        """Return the snapshot store of one session."""
         return SnapshotStore(self._config.max_snapshots, self._config.max_snapshot_bytes)
 
     async def release(self, session: Session, *, lost: bool) -> None:
-        """The socket that held the session has ended, and has let go of it.
+        """Release a session whose socket has closed.
 
         Args:
-            lost: it was lost; a client that chose a credential has `resume_grace_s` to come back, or has come already.
+            lost: True if the socket was lost. Then a client with a credential may resume within `resume_grace_s`,
+                unless it has already.
         """
         if session.origin is Origin.HTTP and session.closing is None:
-            return  # it was there before the socket, and has other ways to be used
+            return  # it is older than the socket, and can be used in other ways
         grace_s = self._config.resume_grace_s
         if not lost or session.credential is None or grace_s <= 0 or self.slots.closed or session.closing is not None:
             await self.close(session, "disconnected" if lost else "shutdown" if self.slots.closed else "closed")
@@ -334,13 +335,13 @@ class SessionPool:
             session.grace = asyncio.get_running_loop().call_later(grace_s, self.close_soon, session.id, "disconnected")
 
     def retire_handle(self, session: Session) -> None:
-        """The session's episode is past."""
+        """Retire the handle of the session's episode."""
         handle, session.handle = session.handle, None
         if handle is not None:
             self.handles.retire(handle)
 
     def close_soon(self, session_id: str, reason: str = "closed") -> None:
-        """Close the session of that id, if there is one or one is being made, without waiting."""
+        """Close the session of that id without waiting, also if it is still being made."""
         opening = self._opening.get(session_id)
         if opening is not None:
             opening.add_done_callback(lambda task: self.close_soon(session_id, reason))
@@ -349,18 +350,18 @@ class SessionPool:
             self._begin_close(session, reason)
 
     def refuse_stuck_code(self) -> None:
-        """Refuse to run more code that may get stuck, where too much of it is.
+        """Refuse to run more code that may get stuck, if too much code is stuck already.
 
         Raises:
-            CapacityReached: there is.
+            CapacityReached: too much code is stuck.
         """
         if self.slots.overrun:
             raise self.slots.refusal("too much code is stuck that cannot be stopped")
 
     async def replace(self, session: Session) -> None:
-        """A new instance for a session whose own is stuck; the old one is left to its thread.
+        """Return a new instance for a session whose own is stuck. The old one is left to its thread.
 
-        Cancelling does not stop it: whoever asks again waits for the same one.
+        Cancelling does not stop this. A later caller waits for the same instance.
 
         Raises:
             as `open`.
@@ -377,7 +378,7 @@ class SessionPool:
             execution = await self._made(self._make(session.origin))
         finally:
             session.replacing = None
-        self.retire_handle(session)  # what it lists is asked of the instance, before that is closed
+        self.retire_handle(session)  # the old instance provides its listing before it is closed
         left, session.execution = session.execution, execution
         await close_instance(left)
 
@@ -401,7 +402,7 @@ class SessionPool:
         return session
 
     async def _abandon(self, making: Making) -> None:
-        """Whoever asked for an instance has gone; its constructor goes on, and has the slot until it is closed."""
+        """Let an abandoned construction finish. It keeps its slot until its instance is closed."""
         try:
             await close_instance(await making.result())
         except McpenvError:
@@ -418,17 +419,17 @@ class SessionPool:
         return execution
 
     async def make_room(self, orchestrated: bool) -> None:
-        """Free a slot, if one can be, for a session that has an orchestrator, or has none."""
+        """Close sessions until a slot is free, if possible, for a session with or without an orchestrator."""
         while self.slots.full and (victim := self.who_gives_way(orchestrated)) is not None:
             await self.close(victim)
 
     def who_gives_way(self, orchestrated: bool) -> Session | None:
-        """A session that nobody misses; with one slot, an idle agent's too.
+        """Return the session to close for a new one, or None: an unused one, or with one slot an idle agent's.
 
-        Nobody misses that of a client which never came back after ``/reset``, nor sent an agent.
+        A session is unused if its client never came back after ``/reset``, nor did an agent.
 
         Args:
-            orchestrated: whether it is for a session that has an orchestrator.
+            orchestrated: True if the new session has an orchestrator.
         """
         for session in sorted(self._sessions.values(), key=lambda s: s.last_used):
             if session.held or session.execution.busy:
@@ -447,14 +448,14 @@ class SessionPool:
         return MANY_SESSIONS if cls is not None and cls.SUPPORTS_CONCURRENT_SESSIONS else 1
 
     async def _reap(self) -> None:
-        """End sessions that nobody uses, never one with a call under way."""
+        """Close sessions that have been idle too long, never one with a call in flight."""
         while True:
             await asyncio.sleep(min(self._config.session_timeout_s / 4, 30.0))
             self._end_idle()
 
     def _end_idle(self) -> None:
-        # Looked at and ended without an await between, so that no call comes in between; and in a function of its
-        # own, so that a reaper that sleeps holds no session.
+        # No await between the check and the close, so that no call can begin in between. In a function of its own, so
+        # that the sleeping reaper has no reference to a session.
         for session in list(self._sessions.values()):
             if session.idle_s >= self._config.session_timeout_s:
                 logger.info("session ends after %.0f s without use", session.idle_s)
@@ -462,12 +463,12 @@ class SessionPool:
                 self._tell_connection(session)
 
     def _tell_connection(self, session: Session) -> None:
-        """Its client's next call would find itself in a new world, and not know."""
+        """Close the connection of an ended session. Its client's next call would begin in a new world unnoticed."""
         if session.origin is Origin.CONNECTION and self.on_connection_end is not None:
             self.on_connection_end(session.id)
 
 
 def _retrieved(task: asyncio.Task[Any]) -> None:
-    """Everybody who waited for it may be gone."""
+    """Retrieve the exception so that asyncio does not report it. All waiting callers may be cancelled."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""Rate: how many requests a second each agent may send, and how long one that sent more has to wait."""
+"""The rate limit of agents: requests a second, and the seconds after which to retry."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Callable
 from mcpenv_client.errors import RateLimited
 
 MAX_KEYS = 10_000
-"""Agents that are remembered; beyond, those not heard of for longest are forgotten."""
+"""Maximum agents that are remembered. Above it, the least recently active are forgotten."""
 
 
 class Rate:
-    """A leaky bucket for each agent (the generic cell rate algorithm, ITU-T I.371, annex A).
+    """The leaky bucket of each agent (the generic cell rate algorithm, ITU-T I.371, annex A).
 
     Args:
-        per_s: requests a second in the long run; a second's worth of them, and at least one, may come at once.
+        per_s: requests a second in the long run. Bursts of a second's worth, and of at least one, are allowed.
         now: a clock, in seconds.
     """
 
@@ -31,12 +31,12 @@ class Rate:
         """Count a request of the agent ``key``.
 
         Raises:
-            RateLimited: it sent too many; this one is not counted.
+            RateLimited: the agent sent too many; this request is not counted.
         """
         now = self._now()
         due = max(self._due.get(key, now), now)
         wait_s = due - now - self._ahead_s
-        # Less than a microsecond is the rounding of sums.
+        # A difference below a microsecond is rounding.
         if wait_s > 1e-6:
             raise RateLimited(
                 f"too many requests: at most {self._per_s:g} a second; try again in {max(wait_s, 0.1):.1f} s",

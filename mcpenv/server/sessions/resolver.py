@@ -1,4 +1,4 @@
-"""Binding: which session does an MCP request belong to? DESIGN section 4 has the order; the first match wins."""
+"""The session that an MCP request belongs to. DESIGN section 4 has the order of the rules; the first match wins."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ SERVICE = "service"
 
 
 ANYBODY = "anybody"
-"""In whose name requests are counted that have neither a token nor a handle."""
+"""The key of the rate limit for requests that have neither a token nor a handle."""
 
 HANDLE = "mcpenv.handle"
-"""Where the endpoint keeps the request's `Handle` in the ASGI scope."""
+"""The key of the request's `Handle` in the ASGI scope."""
 
 
 class RequestSessions:
-    """Finds the session of the MCP request that is being served; the `Finder` of the server's agent plane."""
+    """The `Finder` of the server's agent plane, which finds the session of the current MCP request."""
 
     def __init__(
         self, pool: SessionPool, source: EnvironmentSource, config: ServerConfig, membership: Membership
@@ -40,12 +40,12 @@ class RequestSessions:
         self._membership = membership
 
     async def to_list(self) -> Lister:
-        """The session's own instance if it exists, else the prototype, else a new session.
+        """Return the session's own instance if it exists, else the prototype, else a new session.
 
         Raises:
             CapacityReached, FactoryError: no session can be made.
             Unauthorized: a handle is needed.
-            RateLimited: the agent asks too often.
+            RateLimited: the agent sends too many requests.
         """
         handle = await self._admit()
         if handle is not None:
@@ -59,13 +59,13 @@ class RequestSessions:
         return (await self._session()).execution
 
     async def to_call(self) -> Target:
-        """The session's instance, made at its first call; for a handle, the instance of its episode.
+        """Return the session's instance, made at its first call. For a handle, return the instance of its episode.
 
         Raises:
             EpisodeDone: the handle's episode is past.
             CapacityReached, FactoryError: no session can be made.
             Unauthorized: a handle is needed.
-            RateLimited: the agent asks too often.
+            RateLimited: the agent sends too many requests.
         """
         handle = await self._admit()
         if handle is not None:
@@ -82,7 +82,7 @@ class RequestSessions:
         return await self._pool.get_or_open(key, origin)
 
     async def _admit(self) -> Handle | None:
-        """The handle by which the request came, unless its agent asks too often."""
+        """Return the handle of the request, or None. Raise if its agent sends too many requests."""
         handle = self._handle()
         if self._limited:
             agent = principal_of_request() or (ANYBODY if handle is None else f"handle:{handle.value}")
@@ -109,7 +109,7 @@ class RequestSessions:
         if principal is not None and not self._per_connection:
             return f"principal:{principal}", Origin.PRINCIPAL
         if context is not None and context.request is not None:
-            # Stateless requests may carry a stray header; only the transport of the handshake era has checked it.
+            # Stateless requests may have a stray header. Only the transport of the handshake era has checked it.
             handshake = context.protocol_version not in MODERN_PROTOCOL_VERSIONS
             connection = context.request.headers.get("mcp-session-id") if handshake else None
             if connection is not None:
@@ -120,7 +120,7 @@ class RequestSessions:
 
 
 def principal_of_request() -> str | None:
-    """Who is authenticated by the request's bearer token."""
+    """Return the principal that the request's bearer token authenticates."""
     token = get_access_token()
     return None if token is None else (token.subject or token.client_id)
 
@@ -129,10 +129,10 @@ _CONNECTION = "mcp:"
 
 
 def connection_key(mcp_session_id: str) -> str:
-    """The id of the session that a handshake MCP connection has."""
+    """Return the session id of a handshake MCP connection."""
     return _CONNECTION + mcp_session_id
 
 
 def connection_of(session_id: str) -> str:
-    """The connection whose session has that id."""
+    """Return the connection whose session has that id."""
     return session_id.removeprefix(_CONNECTION)
