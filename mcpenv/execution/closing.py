@@ -1,4 +1,4 @@
-"""Closing: run the user's close once, also after code that could not be stopped, and free the instance."""
+"""The close of an instance: run the user's close once, also after code that could not be stopped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .user_code import UserCode, UserEnvironment
 
 
 class Instance(Protocol):
-    """The environment instance that is closed."""
+    """The environment instance to close."""
 
     env: UserEnvironment
     user_code: UserCode
@@ -44,7 +44,7 @@ async def close(instance: Instance, reason: str) -> None:
 
 
 async def close_stuck(instance: Instance, reason: str) -> None:
-    """Close an instance whose code could not be stopped: its close runs when that code has returned."""
+    """Close an instance whose code could not be stopped. Its close runs when that code has returned."""
     _close_episode(instance, reason)
     loop = None if instance.user_code.runner.inline else asyncio.get_running_loop()
     if not instance.user_code.when_returned(lambda: _close_late(instance, loop)):
@@ -85,7 +85,7 @@ def _close_late(instance: Instance, loop: asyncio.AbstractEventLoop | None) -> N
     try:
         with NoLoop():
             if inspect.iscoroutinefunction(close):
-                asyncio.run(close())  # on a loop of its own: the one that it was used on may be gone
+                asyncio.run(close())  # on a loop of its own: the loop that the instance used may be closed
             else:
                 close()
     finally:
@@ -110,7 +110,7 @@ def _forget(instance: Instance) -> None:
 
 
 class _Closed:
-    """Stands in the place of a closed environment."""
+    """The replacement of a closed environment."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise SessionLost("the environment is closed")

@@ -1,4 +1,4 @@
-"""Provide FastMCP's `Context` to tools, on every plane.
+"""The implementation of FastMCP's `Context` for tools, on every plane.
 
 With an MCP client, progress and logs go to that client. Without one, they go to the step's record. State belongs to the
 environment's episode on every plane. (FastMCP keys it by the MCP session, which is new for every call in the 2026-07-28

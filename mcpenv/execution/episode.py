@@ -1,4 +1,4 @@
-"""The episode: its state, its count, its trajectory, and when it is over."""
+"""The episode of an environment instance: its state, its step count, its trajectory, and its end."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from .notifications import Ending, Watchers
 from .snapshots.snapshot import HeldEpisode
 
 TIME_LIMIT = "time_limit"
-"""Why an episode ended whose task has a time, which is over."""
+"""The reason of an episode's end after its task's time limit."""
 
 DROPPED_PART, DROPPED_MOST = 64, 256
-"""Records that are dropped at once: that part of those that are held, and so many at most. What stays is moved each
-time, which for each step would take longer than the step."""
+"""Records dropped at once: this fraction of the records held, and at most so many. Dropping moves all remaining
+records, which after each step would take longer than the step."""
 
 
 class Episode:
     """The episodes of one environment instance, one after the other.
 
     Attributes:
-        orchestrated: whether somebody resets, scores and ends episodes. If not, the instance is a world in use: it is
-            reset once, and nothing ends but the session.
-        state: where it stands.
-        id: the running episode's, None before the first.
-        step_count: steps of this episode so far.
+        orchestrated: True if an orchestrator resets, scores and ends episodes. Otherwise the instance is reset once,
+            and only the session ends.
+        state: the state of the episode.
+        id: the id of the running episode; None before the first.
+        step_count: the number of steps of this episode so far.
         trajectory: its record.
-        kept: what tools kept by ``ctx.set_state``; a reset begins with nothing.
-        reset_number: the number of the episode whose reset made what the instance works on; -1 while nobody knows.
-        number: how many episodes were opened, so that what a handed-in server's tools keep can be told apart.
+        kept: the values stored by ``ctx.set_state``; empty after a reset.
+        reset_number: the number of the episode whose reset made the present state of the instance; -1 if unknown.
+        number: the number of episodes opened. It distinguishes the state of a mounted server's tools.
         first: the observation of the reset.
-        last: what the orchestrator was answered when it ended the episode; None if a step did, or nothing has yet.
-        handed_over: the record of the running or last episode has gone where records go.
-        watchers: who waits for the end.
-        reset_finish: what ``finish(...)`` inside reset said.
-        scored: whether the reset, a step or the end had a reward; until then the return is None, and not 0.
+        last: the observation for the orchestrator that ended the episode; None if a step ended it, or it has not ended.
+        handed_over: True if the sink has received the record of the running or last episode.
+        watchers: the coroutines that wait for the end.
+        reset_finish: the arguments of ``finish(...)`` inside the reset.
+        scored: True if the reset, a step or the end had a reward. Until then the return is None, not 0.
     """
 
     __slots__ = (
@@ -84,10 +84,10 @@ class Episode:
         self._opened_at = 0.0
 
     def open(self, assigned: Assignment, episode_id: str | None, implicit: bool, *, instead: str = "reset") -> None:
-        """Before the author's reset, or a restore: a new id, count 0, state NEW until it has returned.
+        """Open an episode before the author's reset or a restore: a new id, count 0, state NEW until it has returned.
 
         Args:
-            instead: why the episode before is over, if it did not come to its end.
+            instead: the reason for abandoning the previous episode, if it has not ended.
         """
         self.state = next_state(self.state, Event.RESET_FAILED)
         self._stop_clock(instead)
@@ -103,13 +103,17 @@ class Episode:
         self._opened_at = time.monotonic()
         options = copied(assigned.options)
         if assigned.task is not None and options.get("task") is assigned.task:
-            del options["task"]  # it stands beside them
+            del options["task"]  # the trajectory has it in a field of its own
         self.trajectory = Trajectory(
             self.id, assigned.seed, options, implicit_reset=implicit, started_at=time.time(), task=assigned.task
         )
 
     def opened(self, observation: Observation) -> Observation:
-        """After the author's reset: RUNNING, or DONE if the body said so. Returns what the orchestrator gets."""
+        """Begin the episode after the author's reset: RUNNING, or DONE if the body ended it.
+
+        Returns:
+            The observation for the orchestrator.
+        """
         self.state = next_state(self.state, Event.RESET)
         trajectory, said = self.trajectory, self.reset_finish
         assert trajectory is not None
@@ -135,7 +139,7 @@ class Episode:
         return observation
 
     def resumed(self, held: HeldEpisode, step: int, kept: dict[str, Any]) -> None:
-        """After a restore: where the snapshot's episode stood, under the id that `open` gave."""
+        """Continue a snapshot's episode after a restore, in its state and under the id that `open` assigned."""
         assert self.trajectory is not None
         then, episode_id = held.trajectory, self.trajectory.episode_id
         self.trajectory = replace(
@@ -153,7 +157,7 @@ class Episode:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the reset."""
+        """The seconds since the reset."""
         return time.monotonic() - self._opened_at
 
     @property
@@ -162,17 +166,17 @@ class Episode:
         return self.trajectory.total_reward if self.scored and self.trajectory is not None else None
 
     def count_step(self) -> None:
-        """One more step.
+        """Count one more step.
 
         Raises:
-            EpisodeDone, SessionLost: this state has no steps.
+            EpisodeDone, SessionLost: no step is allowed in this state.
         """
         if self.state is not EpisodeState.RUNNING:
             self.state = next_state(self.state, Event.STEP)
         self.step_count += 1
 
     def uncount_step(self) -> None:
-        """It was none: the tool asked its client for input."""
+        """Undo `count_step`, because the tool asked its client for input."""
         self.step_count -= 1
 
     def judge(
@@ -181,9 +185,9 @@ class Episode:
         """Decide whether this step ends the episode.
 
         Args:
-            terminal: the tool was declared to end the episode.
-            cut_short: why the world cannot go on, if it cannot.
-            limit: ``max_steps``; the task may have a lower one.
+            terminal: True if the tool was declared to end the episode.
+            cut_short: the reason why the world cannot continue; None if it can.
+            limit: ``max_steps``; the task may have a lower limit.
         """
         if not self.orchestrated:
             return
@@ -200,7 +204,7 @@ class Episode:
         record.truncated = record.reason is not None
 
     def with_last(self, record: StepRecord) -> Trajectory:
-        """A copy of the trajectory as it will be when ``record``, which ends the episode, is in it."""
+        """Return a copy of the trajectory that includes ``record``, which ends the episode."""
         trajectory = self.trajectory
         assert trajectory is not None
         return replace(
@@ -213,7 +217,7 @@ class Episode:
         )
 
     def as_ended(self, truncated: bool, reason: str | None) -> Trajectory:
-        """A copy of the trajectory as it will be when the orchestrator has ended the episode."""
+        """Return a copy of the trajectory as it will be after the orchestrator's end."""
         assert self.trajectory is not None
         return replace(
             self.trajectory,
@@ -224,10 +228,10 @@ class Episode:
         )
 
     def end(self, reward: Reward | None, truncated: bool, reason: str | None, fault: str | None = None) -> None:
-        """The orchestrator has ended the episode.
+        """End the episode at the orchestrator's request.
 
         Args:
-            fault: the wire's code of the error with which judging the end failed.
+            fault: the wire code of the error with which scoring the end failed.
         """
         trajectory = self.trajectory
         assert trajectory is not None
@@ -239,7 +243,7 @@ class Episode:
         if fault is None:
             info["return"] = self.earned
         else:
-            info["fault"] = fault  # nobody knows what it is worth
+            info["fault"] = fault  # the worth is unknown
         if reward is not None and reward.components:
             info["reward"] = dict(reward.components)
         if reason is not None:
@@ -250,13 +254,13 @@ class Episode:
         self._end(not truncated, truncated, reason)
 
     def add(self, record: StepRecord, keep: int) -> Sequence[StepRecord]:
-        """Keep a step that was judged; the episode ends with it if it said so.
+        """Add a scored step to the trajectory. The episode ends with it if it is marked so.
 
         Args:
-            keep: how many records to hold; a few more are, until they are dropped together.
+            keep: maximum number of records. It is exceeded by a few, because they are dropped in batches.
 
         Returns:
-            The records that are held no more.
+            The records that were dropped.
         """
         if not self.orchestrated:
             return ()
@@ -271,36 +275,36 @@ class Episode:
         over = len(steps) - keep
         if over > 0 and over > min(keep // DROPPED_PART, DROPPED_MOST):
             dropped = steps[:over]
-            del steps[:over]  # moves all that stay
+            del steps[:over]  # moves all remaining records
             trajectory.dropped += over
         if (record.terminated or record.truncated) and self.state is EpisodeState.RUNNING:
             self._end(record.terminated, record.truncated, record.reason)
         return dropped
 
     def cut_short(self, reason: str) -> None:
-        """The world cannot go on, for a reason that was no step."""
+        """Truncate the episode outside a step, because the world cannot continue."""
         if self.orchestrated and self.state is EpisodeState.RUNNING:
             self._end(False, True, reason)
 
     def give_up(self, reason: str) -> None:
-        """Nobody will bring it to its end."""
+        """Abandon the episode before its end."""
         self._stop_clock(reason)
 
     def close(self, reason: str) -> None:
-        """No more of anything."""
+        """Close the episode for good."""
         self.state = next_state(self.state, Event.CLOSE)
         self._stop_clock(reason)
         self.watchers.tell(Ending.CLOSED)
 
     def info(self, record: StepRecord | None) -> dict[str, Any]:
-        """The framework's part of an observation; empty where there are no episodes."""
+        """Return the framework's part of an observation; empty where there are no episodes."""
         trajectory = self.trajectory
         if not self.orchestrated or trajectory is None:
             return {}
         info: dict[str, Any] = {"episode_id": trajectory.episode_id}
         if record is not None:
             if record.fault is not None and record.done:
-                info["fault"] = record.fault  # nobody knows what the episode is worth
+                info["fault"] = record.fault  # the worth is unknown
             else:
                 info["return"] = trajectory.total_reward if self.scored else None
             if record.reward is not None and record.reward.components:
@@ -312,7 +316,7 @@ class Episode:
         return info
 
     def _limit_reached(self, max_steps: int | None) -> str | None:
-        """Which limit the step under way has reached."""
+        """Return the limit that the running step has reached, or None."""
         assert self.trajectory is not None
         limits = None if self.trajectory.task is None else self.trajectory.task.limits
         if max_steps is not None and self.step_count >= max_steps:
@@ -339,7 +343,7 @@ class Episode:
 
 
 def _renamed(observation: Observation, episode_id: str) -> Observation:
-    """An observation of the episode before, as one of its continuation, which has an address of its own."""
+    """Return an observation of the previous episode under the id and the address of its continuation."""
     info = {name: value for name, value in observation.info.items() if name != "mcp_url"}
     return observation.model_copy(update={"info": {**info, "episode_id": episode_id}})
 
@@ -348,5 +352,5 @@ def _plain(observation: Observation) -> dict[str, Any] | None:
     try:
         plain: dict[str, Any] = to_plain(observation, "observation", exclude={"info"})
     except NotSerializable:
-        return None  # whoever it is sent to is told
+        return None  # the sender adds the address
     return plain

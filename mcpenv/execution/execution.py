@@ -1,8 +1,8 @@
-"""Execution: the one core. Every tool call of every plane goes through `Execution.call_tool`.
+"""The core, `Execution`. Every tool call of every plane goes through `Execution.call_tool`.
 
     lock -> state -> validate -> deadline -> run -> convert -> score -> rubric -> verify -> record
 
-`env.step`, ``/ws``, HTTP, ``/mcp`` and stdio differ only in how they spell requests and replies.
+`env.step`, ``/ws``, HTTP, ``/mcp`` and stdio differ only in the encoding of requests and replies.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ STUCK = "state could not be stopped"
 
 
 class Execution:
-    """One environment instance in use: its tools, its episode, and the lock that its operations hold.
+    """The core of one environment instance: its tools, its episode, and the lock that its operations hold.
 
     Attributes:
         env: the environment.
@@ -76,9 +76,9 @@ class Execution:
         home: the event loop of blocking calls.
         changes: the subscribers to changes of tools, prompts and resources.
         in_flight: the operations that hold the lock.
-        sink: receives episodes that are over; None: nobody does.
-        max_calls: the most calls that may run or wait; None: no limit.
-        last_active: when an operation last ended (``time.monotonic``, seconds).
+        sink: receives episodes that are over; None: no recording.
+        max_calls: maximum number of calls that run or wait; None: no limit.
+        last_active: the time at which an operation last ended (``time.monotonic``, seconds).
     """
 
     __slots__ = (
@@ -128,12 +128,12 @@ class Execution:
 
     @property
     def closed(self) -> bool:
-        """Whether the instance is closed."""
+        """True if the instance is closed."""
         return self.episode.state is EpisodeState.CLOSED
 
     @property
     def busy(self) -> bool:
-        """Whether an operation holds the lock or waits for it."""
+        """True if an operation holds the lock or waits for it."""
         return self._lock.locked
 
     async def wait_idle(self) -> None:
@@ -148,7 +148,7 @@ class Execution:
         return (await self.listing()).tools
 
     async def listing(self) -> Listing:
-        """Return the tools that this mode sees, and who may use them."""
+        """Return the tools that this mode sees, and the checks of the agents that may use them."""
         if self.handed_in is not None:
             return await self.handed_in.listing(visible(self))
         return self.tools.listing(self.mode)
@@ -470,7 +470,7 @@ class Execution:
             return await Pipeline(self, step, run, terminal=terminal, on_ran=on_ran).take()
 
     def _may_share(self, tool: BoundTool | None) -> bool:
-        """Return whether the tool may run beside others: it says so, or there are no episodes and its class says so."""
+        """Return True if the tool may run beside others: it is concurrent, or its class is, without episodes."""
         if tool is not None and tool.kind.concurrent:
             return True
         return not self.episode.orchestrated and self.env.CONCURRENT_CALLS

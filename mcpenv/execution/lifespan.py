@@ -1,4 +1,4 @@
-"""Manage the value that all sessions of a process share: the one that an environment class's ``lifespan`` yields."""
+"""The value that all sessions of a process share: the one that an environment class's ``lifespan`` yields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serve the agent plane: one FastMCP server in front of environments, which exposes tools and nothing else.
+"""The agent plane: one FastMCP server in front of environments, which exposes tools and nothing else.
 
 FastMCP implements MCP. This server finds the execution of a request and calls the core. Rewards, done and episodes stay
 hidden.

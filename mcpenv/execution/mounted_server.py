@@ -1,4 +1,4 @@
-"""Run a mounted FastMCP server: its tools, middleware, mounts and providers, on every plane.
+"""The mounted FastMCP server of an environment: its tools, middleware, mounts and providers, on every plane.
 
 A provider adds the environment's own tools to the server, so that its middleware applies to them too.
 """

@@ -1,4 +1,4 @@
-"""Notifications: the end of an episode for those who wait for it, and changes of tools, prompts and resources."""
+"""The notifications of an episode's end, and of changes of tools, prompts and resources."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from mcp.shared.subscriptions import ServerEvent, event_from_wire
 from mcp_types import ResourceUpdatedNotification, ServerNotification
 
 MAX_STREAMS = 64
-"""Streams of changes that one instance serves."""
+"""Maximum streams of changes that one instance serves."""
 
 Callback = Callable[[], None]
 
 
 class Ending(Enum):
-    """How a watched episode came to its end."""
+    """The outcome for a coroutine that waits for an episode's end."""
 
     DONE = "done"
-    """It terminated or was truncated."""
+    """The episode terminated or was truncated."""
     SUPERSEDED = "superseded"
-    """A reset began another."""
+    """A reset began another episode."""
     CLOSED = "closed"
-    """Its session ended."""
+    """The session ended."""
 
 
 class Watchers:
@@ -48,7 +48,7 @@ class Watchers:
                 self._waiting.remove(future)
 
     def tell(self, ending: Ending) -> None:
-        """Wake everybody who waits for the running episode."""
+        """Wake all coroutines that wait for the running episode."""
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             loop = future.get_loop()
@@ -70,7 +70,7 @@ class Changes:
 
     @property
     def full(self) -> bool:
-        """Whether no more streams are served."""
+        """True if no more streams can be served."""
         return len(self._ends) >= MAX_STREAMS
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callback:
@@ -96,7 +96,7 @@ class Changes:
                 loop.call_soon_threadsafe(listener, event)
 
     def announce(self, notification: ServerNotification) -> bool:
-        """Tell the subscribers of a notification that user code sends. Return whether it announces a change."""
+        """Pass on a notification that user code sends. Return True if it announces a change."""
         params = notification.params if isinstance(notification, ResourceUpdatedNotification) else None
         event = event_from_wire(notification.method, None if params is None else {"uri": str(params.uri)})
         if event is None:

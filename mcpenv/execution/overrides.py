@@ -1,4 +1,4 @@
-"""Overrides: the framework's reset, close and state around those that an environment's author wrote."""
+"""The framework's reset, close and state, which run those that an environment's author wrote."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _call_body(
 
 
 def no_options(self: Environment, seed: int | None = None, episode_id: str | None = None) -> None:
-    """The reset of an environment that does not override it."""
+    """Begin an episode, for an environment that does not override ``reset``."""
 
 
 def around_close(body: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Pipeline: run, score and record one step of an environment instance. `Execution` holds the lock meanwhile."""
+"""The pipeline of one step: run, score and record it. `Execution` holds the lock meanwhile."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class Pipeline:
     Args:
         at: the instance. `close` may empty it while a tool that could not be stopped still runs.
         run: runs the tool or the action.
-        terminal: the tool is declared to end the episode.
-        on_ran: called when it has run, before it is scored.
+        terminal: True if the tool is declared to end the episode.
+        on_ran: called after the tool or action has run, before scoring.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Pipeline:
         self._terminal = terminal
         self._on_ran = on_ran
         self._started_at, self._clock = time.time(), time.perf_counter()
-        self._record: StepRecord | None = None  # once it is decided whether the episode ends with the step
+        self._record: StepRecord | None = None  # set once the end of the episode is decided
 
     async def take(self) -> StepRecord:
         """Take the step.
@@ -146,7 +146,7 @@ class Pipeline:
             if cut.done and cut.fault is None and scoring is not None and scoring.owes_end:
                 cut.fault = ErrorCode.CANCELLED.value
             return cut
-        # The episode is over although its end could not be scored: nobody asks a second time.
+        # The episode is over although scoring its end failed. It is not scored a second time.
         cut.terminated, cut.truncated, cut.reason = decided.terminated, decided.truncated, decided.reason
         if cut.fault is None:
             cut.fault = ErrorCode.CANCELLED.value
@@ -161,7 +161,7 @@ class Pipeline:
         self._at.episode.judge(record, self._step.finish, self._terminal, cut_short, self._env.max_steps)
 
     def _cut_short(self, outcome: ToolOutcome) -> str | None:
-        """Return why the world cannot go on after the step; None if it can."""
+        """Return the reason why the world cannot continue after the step; None if it can."""
         if self._at.user_code.stuck:
             return "a tool could not be stopped"
         timed_out = outcome.error is not None and outcome.error.error_type is ToolErrorType.TIMEOUT

@@ -1,4 +1,4 @@
-"""Restore: take a snapshot of an environment instance, and put one into it. The caller holds the lock."""
+"""The snapshots of an environment instance: take one, and restore one. The caller holds the lock."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .user_code import UserCode, UserEnvironment
 
 
 class Instance(Protocol):
-    """The environment instance that is held or restored."""
+    """The environment instance that is saved or restored."""
 
     env: UserEnvironment
     user_code: UserCode
@@ -51,7 +51,7 @@ class Instance(Protocol):
 
 
 def refuse_without_episodes(instance: Instance) -> None:
-    """Refuse snapshots where there are no episodes.
+    """Raise where there are no episodes, as snapshots need one.
 
     Raises:
         NotSupported: in production mode, or in a session without an orchestrator.
@@ -66,7 +66,7 @@ async def take_snapshot(instance: Instance, timeout_s: float | None) -> Snapshot
     """Return a snapshot of the episode as it stands.
 
     Raises:
-        NotSupported: a part of it cannot be held.
+        NotSupported: a part of it cannot be saved.
         InvalidMessage: there is no episode yet.
         ExecutionError: user code raised.
         OperationTimeout: it passed its deadline.

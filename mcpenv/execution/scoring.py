@@ -1,4 +1,4 @@
-"""Scoring: the rewards of one episode, by the environment's `score`, its rubric and its verifier."""
+"""The scoring of one episode, by the environment's `score`, its rubric and its verifier."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Scoring:
     """The scoring of one episode. The caller holds the environment's lock.
 
     Attributes:
-        ended: scoring of the end has begun. No further step may begin.
+        ended: True if scoring of the end has begun. No further step may begin.
         before: the world after the reset; None without a world, or if nothing verifies the end.
         problems: the reasons why the end failed verification, as sentences.
     """
@@ -66,7 +66,7 @@ class Scoring:
             )
 
     async def resume(self, held: HeldEpisode, timeout_s: float | None) -> None:
-        """Go on with the episode of a snapshot. The caller restores the state of `rubrics`.
+        """Continue the episode of a snapshot. The caller restores the state of `rubrics`.
 
         Raises:
             ExecutionError: the rubric's constructor raised.
@@ -84,12 +84,12 @@ class Scoring:
 
     @property
     def verifies(self) -> bool:
-        """Whether the end will be verified."""
+        """True if the end will be verified."""
         return self._verifies
 
     @property
     def owes_end(self) -> bool:
-        """Whether the end is still to be scored, which happens once."""
+        """True if the end is still to be scored, which happens once."""
         return not self.ended and (self._rubric is not None or self._verifies)
 
     async def of_step(self, step: Step, outcome: ToolOutcome) -> Reward | None:
@@ -102,7 +102,7 @@ class Scoring:
         if step.fault is not None:
             raise step.fault
         of_rubric = None
-        # Beside a tool that could not be stopped, nothing may run.
+        # Nothing may run beside a tool that could not be stopped.
         if self._rubric is not None and self._rubric.scores_steps and not self._user_code.stuck:
             of_rubric = await self._ask_rubric(self._rubric.of_step, step.call, outcome)
         own, finish = outcome.observation, step.finish
@@ -216,7 +216,7 @@ class Scoring:
 
 
 def _worth(found: Any, evidence: Evidence) -> Reward | None:
-    """Return the reward that an environment's own `verify` means; keep the sentences of a verdict."""
+    """Return the reward that the result of an environment's own `verify` means. Keep the sentences of a verdict."""
     if isinstance(found, Verdict):
         evidence.said.extend(found.problems)
     if isinstance(found, bool | Verdict):

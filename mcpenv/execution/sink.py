@@ -1,4 +1,4 @@
-"""Define `EpisodeSink`, which receives finished episodes. The core knows nothing else about recording."""
+"""The receiver of finished episodes, `EpisodeSink`. The core knows nothing else about recording."""
 
 from __future__ import annotations
 

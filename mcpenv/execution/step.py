@@ -1,4 +1,4 @@
-"""Step: a running step, and the context variable by which user code finds it."""
+"""The running step, and the context variable by which user code finds it."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ class Place(Protocol):
 
 
 class Step:
-    """A running step.
+    """The running step of an instance.
 
     Attributes:
         owner: the execution that takes it.
         kept: the values that the episode's tools keep until the next reset.
         own_kept: the values that this call keeps until its end; None: no value yet.
-        timeout_s: seconds that the caller gives it; None: no limit.
+        timeout_s: the caller's limit in seconds; None: no limit.
         score: the result of a sync `score`, which runs in the thread of its tool; else `NOT_SCORED`.
         logs: the messages that the tool logged so far.
         finish: the arguments of the first ``finish(...)``.
-        fault: an error of the environment, with which the step fails: ``score`` raised in the tool's thread, or
-            ``finish(...)`` was given no finite reward.
-        settled: the episode ends with this step, and its end is being scored.
+        fault: an error of the environment, with which the step fails: ``score`` raised in the tool's thread, or the
+            reward of ``finish(...)`` was not finite.
+        settled: True if the episode ends with this step, and its end is being scored.
     """
 
     def __init__(self, owner: Place, call: ToolCall, kept: dict[str, Any], timeout_s: float | None) -> None:
@@ -68,6 +68,6 @@ current: ContextVar[object | None] = ContextVar("mcpenv_current", default=None)
 
 
 def inside(owner: object) -> bool:
-    """Return whether the caller is running code of this environment."""
+    """Return True if the caller is running code of this environment."""
     now = current.get()
     return now is owner or (isinstance(now, Step) and now.owner is owner)

@@ -1,4 +1,4 @@
-"""Tool call: validate the arguments, run the tool where its code belongs, and convert its result."""
+"""The call of a tool: validate the arguments, run the tool where its code belongs, and convert its result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .user_code import UserCode, UserEnvironment
 
 
 class InputRequired(Exception):
-    """A tool asks its MCP client for input (2026-07-28). This leg of the call is no step."""
+    """The exception for a tool that asks its MCP client for input (2026-07-28). This part of the call is not a step."""
 
     def __init__(self, result: InputRequiredResult) -> None:
         super().__init__("input required")
@@ -40,7 +40,7 @@ class InputRequired(Exception):
 
 
 class TimedOut(Exception):
-    """The tool passed its deadline."""
+    """The exception for a tool that passed its deadline."""
 
     def __init__(self, name: str, limit_s: float | None) -> None:
         super().__init__(f"{name}: no result within {limit_s:g} s")
@@ -64,7 +64,7 @@ async def run_tool(site: Site, tool: BoundTool | None, step: Step) -> ToolOutcom
 
     Raises:
         TimedOut: the deadline passed.
-        InputRequired, MCPError: the MCP client must be asked; the call is no step.
+        InputRequired, MCPError: the MCP client must be asked; the call is not a step.
     """
     if site.handed_in is not None:
         return await _run_through(site, site.handed_in, step)
@@ -79,7 +79,7 @@ class _ToolRun:
     """One run of an own tool.
 
     Args:
-        scores: call `score` in the thread of a sync tool.
+        scores: True to call `score` in the thread of a sync tool.
     """
 
     def __init__(self, site: Site, tool: BoundTool, step: Step, scores: bool) -> None:
@@ -99,7 +99,7 @@ class _ToolRun:
         except ValidationError as error:
             message = f"{kind.name}: invalid arguments: {describe_faults(error)}"
             return ToolOutcome(error=ToolFailure(error_type=ToolErrorType.INVALID_ARGS, message=message))
-        except BaseException as error:  # a validator of the user's: pydantic lets all but ValueError pass
+        except BaseException as error:  # a user's validator may raise anything; pydantic converts only ValueError
             if self._site.user_code.lets_through(error):
                 raise
             return self._failed(error)
@@ -167,7 +167,7 @@ class _ToolRun:
             except BaseException as error:
                 if inline and isinstance(error, KeyboardInterrupt | GeneratorExit):
                     raise
-                # Not raised here: it would pass the boundary that makes it a failure of the tool.
+                # Raised later: here it would pass the boundary that makes it a failure of the tool.
                 failure = environment_failure("score", error)
                 failure.__cause__ = error
                 self._step.score, self._step.fault = None, self._step.fault or failure
@@ -190,7 +190,7 @@ class _ToolRun:
     def _failed(self, error: BaseException) -> ToolOutcome:
         if isinstance(error, MCPError) and error.error.code == MISSING_REQUIRED_CLIENT_CAPABILITY:
             if self._step.call.plane is Plane.AGENT:
-                raise error  # for the MCP client as it is: the request cannot be served
+                raise error  # for the MCP client unchanged: the request cannot be served
             error = ToolError(error.error.message)
         failure = execution_failure(self._tool.kind.name, error, self._site.mode)
         return ToolOutcome(error=failure, duration_s=time.perf_counter() - self._clock)
@@ -220,13 +220,13 @@ async def _run_through(site: Site, server: HandedIn, step: Step) -> ToolOutcome:
 
 
 class _OwnCall:
-    """Runs the own tool once the mounted server has let the call through (`handed_in.Call`).
+    """The call of an own tool that has passed the mounted server's middleware (`mounted_server.Call`).
 
     Attributes:
         tools: the environment's own tools.
         logs: the messages of the call.
         number: the step's number.
-        ran: the tool itself was reached; middleware may answer in its place.
+        ran: True if the tool itself was reached. Middleware may answer in its place.
         value: the tool's return value.
     """
 
@@ -265,7 +265,7 @@ def _asked_for_input(step: Step, asked: InputRequiredResult) -> ToolOutcome:
     """Return the failure of a tool that asks for input without an MCP client.
 
     Raises:
-        InputRequired: there is a client.
+        InputRequired: there is an MCP client.
     """
     if step.call.plane is Plane.AGENT:
         raise InputRequired(asked)

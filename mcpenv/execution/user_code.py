@@ -1,4 +1,4 @@
-"""User code: the threads it runs in, its deadlines, and the errors that its exceptions become."""
+"""The user code of an environment: its threads, its deadlines, and the errors for its exceptions."""
 
 from __future__ import annotations
 
@@ -77,13 +77,14 @@ class UserEnvironment(Protocol):
 
 
 class UserCode:
-    """Runs the code of one environment.
+    """The runner of the code of one environment.
 
     Attributes:
-        runner: how sync code runs.
-        deadline_s: seconds that one call may take; None for no limit.
-        stuck: sync code was abandoned in its thread. From then on only `close` may run here, and not beside it.
-        on_stuck: called when that happens. It returns a function, which that thread calls once the code has returned.
+        runner: runs sync code.
+        deadline_s: maximum seconds of one call; None for no limit.
+        stuck: True if sync code was abandoned in its thread. From then on only `close` may run here, and not beside it.
+        on_stuck: called when code gets stuck. That thread calls the function that it returns once the code has
+            returned.
     """
 
     __slots__ = ("_after", "_left", "_mutex", "_owner", "affine", "deadline_s", "on_stuck", "runner", "stuck")
@@ -96,7 +97,7 @@ class UserCode:
         self.stuck = False
         self.on_stuck: Callable[[], Callable[[], None]] | None = None
         self._mutex = threading.Lock()
-        self._left = 0  # how many abandoned calls still run; concurrent tools may all get stuck
+        self._left = 0  # the number of abandoned calls that still run; several concurrent tools may get stuck
         self._after: list[Callable[[], None]] = []
 
     def forget_owner(self) -> None:
@@ -118,7 +119,7 @@ class UserCode:
 
         Raises:
             OperationTimeout: it passed its deadline.
-            ExecutionError: it raised; ``__cause__`` is what.
+            ExecutionError: it raised; ``__cause__`` is the exception.
         """
         limit = self.limit(timeout_s)
         token = None if inside(self._owner) else current.set(self._owner)
@@ -137,7 +138,7 @@ class UserCode:
                 current.reset(token)
 
     def lets_through(self, error: BaseException) -> bool:
-        """Return whether an exception of user code is no failure but goes on to the caller (`is_no_failure`)."""
+        """Return True if an exception of user code is not a failure and must propagate (`is_no_failure`)."""
         return is_no_failure(error, inline=self.runner.inline)
 
     async def call(self, fn: Callable[..., Any], *args: Any) -> Any:

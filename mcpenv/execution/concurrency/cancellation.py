@@ -1,4 +1,4 @@
-"""Cancellation: deadlines, calls that end with their session, and calls that are scored although their client left."""
+"""Deadlines, calls that end with their session, and calls that are scored after a disconnect."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Deadline:
     The same as `asyncio.timeout`, which in Python 3.11 does not recognize `Abandoned`, a subclass of `CancelledError`.
 
     Raises:
-        TimeoutError: the deadline passed, and nobody else cancelled the task.
+        TimeoutError: the deadline passed, and the task was not cancelled for another reason.
     """
 
     __slots__ = ("_before", "_expired", "_handle", "_limit_s", "_task")
@@ -41,7 +41,7 @@ class Deadline:
         if self._handle is None:
             return
         self._handle.cancel()
-        # Taken back in any case: the cancellation must not reach what the task does next.
+        # Always undone: the cancellation must not reach later work of the task.
         if self._expired and self._task.uncancel() <= self._before and isinstance(error, asyncio.CancelledError):
             raise TimeoutError from error
 
@@ -54,7 +54,7 @@ class InFlight:
     """The calls that run in one environment instance.
 
     Attributes:
-        stopped: `stop` was called. No further call begins.
+        stopped: True if `stop` was called. No further call begins.
     """
 
     __slots__ = ("_calls", "_waiting", "stopped")
@@ -72,12 +72,12 @@ class InFlight:
         """Return a context manager that keeps the current task among the calls in flight.
 
         Raises:
-            SessionLost: `stop` was called, and nobody else cancelled the task.
+            SessionLost: `stop` was called, and the task was not cancelled for another reason.
         """
         return _Call(self)
 
     async def alone(self) -> None:
-        """Return when the caller is the only call in flight. No call may begin meanwhile."""
+        """Wait until the caller is the only call in flight. No call may begin meanwhile."""
         while len(self._calls) > 1:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(future)
@@ -139,7 +139,7 @@ async def score_regardless(call: Callable[[Callable[[], None]], Coroutine[Any, A
     that the step is scored and recorded.
 
     Args:
-        call: a coroutine function. Its argument is to be called when the tool has returned.
+        call: a coroutine function. It calls its argument when the tool has returned.
     """
     returned = False
 

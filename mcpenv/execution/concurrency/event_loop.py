@@ -1,4 +1,4 @@
-"""Loops: the event loops on which blocking methods such as ``env.step`` run coroutines.
+"""The event loops on which blocking methods such as ``env.step`` run coroutines.
 
 They work in scripts, in Jupyter and in threads. Each environment takes a private loop at its first blocking call and
 keeps it, because clients and browsers are bound to their loop. The first 64 environments that live at the same time
@@ -56,7 +56,7 @@ class PrivateLoop:
 
     @property
     def running_here(self) -> bool:
-        """Whether this thread is inside `run` already."""
+        """True if this thread is already inside `run`."""
         return self._runner == threading.get_ident()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -70,7 +70,7 @@ class PrivateLoop:
                 self._runner = None
 
     def close(self) -> None:
-        """Close the loop, unless a thread is just running it."""
+        """Close the loop, unless a thread is running it."""
         if not self._loop.is_running() and not self._loop.is_closed():
             self._loop.close()
 
@@ -85,7 +85,7 @@ class _Loops:
         self._mutex = threading.Lock()
         self._all: list[PrivateLoop] = []
         self._free: list[PrivateLoop] = []
-        # Filled without the mutex: the collector may free a home in the very thread that holds it.
+        # Filled without the mutex: the garbage collector may free a home in the thread that holds it.
         self._left: deque[PrivateLoop] = deque()
         self._of_thread = threading.local()
 
@@ -156,7 +156,7 @@ class _Lease:
 
 
 class Home:
-    """The loop that one environment's coroutines run on when they are driven by blocking calls.
+    """The loop on which one environment's coroutines run in blocking calls.
 
     Attributes:
         loop: None until the first call.

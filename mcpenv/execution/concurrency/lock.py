@@ -1,4 +1,4 @@
-"""Lock: a fair lock, exclusive or shared, over threads and event loops alike."""
+"""The lock of an environment instance: fair, exclusive or shared, over threads and event loops alike."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class _Held:
 
 
 class Lock:
-    """A lock with a queue, first come, first served.
+    """The lock with a queue: first come, first served.
 
-    One holder at a time, or several that all asked for it ``shared`` (tools declared ``concurrent``). An asyncio.Lock
-    serves one loop only; environments are stepped from threads, private loops and servers.
+    It has one holder, or several that all acquired it ``shared`` (tools declared ``concurrent``). An asyncio.Lock
+    serves one loop only, but environments are stepped from threads, private loops and servers.
     """
 
     __slots__ = ("_holders", "_mutex", "_queue")
@@ -50,12 +50,12 @@ class Lock:
         self._queue: deque[_Waiter] = deque()
 
     def __len__(self) -> int:
-        """Return how many hold the lock or wait for it."""
+        """Return the number of holders and waiters."""
         return abs(self._holders) + len(self._queue)
 
     @property
     def locked(self) -> bool:
-        """Whether the lock is held or waited for."""
+        """True if the lock is held or waited for."""
         return self._holders != 0 or bool(self._queue)
 
     def held(self, *, shared: bool = False) -> _Held:
@@ -68,7 +68,7 @@ class Lock:
             return self._acquire_now(shared)
 
     async def acquire(self, *, shared: bool = False) -> None:
-        """Wait for the lock. Cancelling gives up the place in the queue."""
+        """Wait for the lock. Cancelling leaves the queue."""
         with self._mutex:
             if self._acquire_now(shared):
                 return

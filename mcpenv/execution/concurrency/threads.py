@@ -1,7 +1,7 @@
-"""Workers: the threads in which authors' sync code runs, so that none of it blocks the event loop.
+"""The threads in which user code that is sync runs, so that it does not block the event loop.
 
-The threads are daemons, in a pool without a limit: anyio's pool has 40 places, which 40 stuck tools would fill, and a
-stuck executor thread keeps the interpreter from exiting. A thread whose code is stuck is left behind.
+The threads are daemons, in a pool without a limit. The pool of anyio has 40 threads, which 40 stuck tools would use up,
+and a stuck executor thread keeps the interpreter from exiting. A thread whose code is stuck is abandoned.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ IDLE_S = 10.0
 
 
 class Runner(Protocol):
-    """Runs an environment's sync code."""
+    """The runner of an environment's sync code."""
 
     inline: bool
-    """Code runs in the caller's thread: it blocks the caller, and no deadline can stop it."""
+    """True if code runs in the caller's thread: it blocks the caller, and no deadline can stop it."""
 
     async def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Return the result of ``fn``. Cancelling raises `Abandoned` at once where the code cannot be stopped."""
         ...
 
     def close(self) -> None:
-        """End threads that belong to this runner alone."""
+        """End the threads that belong to this runner alone."""
         ...
 
 
 class Abandoned(asyncio.CancelledError):
-    """Raised to a cancelled caller whose code still runs in its thread."""
+    """The exception of a cancelled caller whose code still runs in its thread."""
 
     def __init__(self, job: _Job) -> None:
         super().__init__()
@@ -48,10 +48,10 @@ class Abandoned(asyncio.CancelledError):
 
 
 class Inline:
-    """Runs code in the caller's thread: for an environment used in process.
+    """The runner that runs code in the caller's thread, for an environment used in process.
 
-    The event loop that awaits is hidden meanwhile, as it is in a worker thread: ``asyncio.run`` and sync Playwright
-    refuse to work where one runs.
+    The running event loop is hidden meanwhile, as it is in a worker thread, because ``asyncio.run`` and sync Playwright
+    refuse to work in a thread with a running loop.
     """
 
     inline = True
@@ -62,7 +62,7 @@ class Inline:
             return fn(*args, **kwargs)
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing, as there is no thread to end."""
 
 
 class _Job:
@@ -88,7 +88,7 @@ class _Job:
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback()
-        with contextlib.suppress(RuntimeError):  # the loop closed while the code ran: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop closed while the code ran, so no caller waits
             self.loop.call_soon_threadsafe(self._deliver, result, error)
 
     def when_finished(self, callback: Callable[[], None]) -> None:
@@ -165,7 +165,7 @@ class Threads:
         return await job.result()
 
     def close(self) -> None:
-        """Idle threads end by themselves."""
+        """Do nothing, as idle threads end by themselves."""
 
     def _thread(self) -> _Thread:
         """Return an idle thread, or a new one."""
@@ -187,7 +187,7 @@ class Threads:
 
 
 class OwnThread:
-    """Runs all code of one environment in one thread: SQLite connections, sync Playwright, tkinter need it."""
+    """The runner with one thread for all code of an environment: SQLite, sync Playwright and tkinter need it."""
 
     inline = False
 
@@ -201,7 +201,7 @@ class OwnThread:
         return await job.result()
 
     def close(self) -> None:
-        """End the thread after what is queued."""
+        """End the thread after the queued jobs."""
         self._thread.jobs.put(None)
 
 

@@ -1,4 +1,4 @@
-"""Define `Snapshot`, an episode as it was after one of its steps, which can be continued any number of times."""
+"""The snapshot of an episode after one of its steps, which can be continued any number of times."""
 
 from __future__ import annotations
 

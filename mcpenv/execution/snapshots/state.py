@@ -63,7 +63,7 @@ class InstanceState:
         for name, known in self._belongings(others):
             self._known.add(name, known)
 
-    # -- to hold
+    # -- save
 
     def hold(self, save_state: Callable[[], Any], kept: dict[str, Any]) -> HeldState:
         """Return the state as bytes.
@@ -93,7 +93,7 @@ class InstanceState:
             tool_names(self._tools),
         )
 
-    # -- to put
+    # -- restore
 
     def read(self, held: HeldState) -> dict[str, Any]:
         """Load the parts for this instance, without changing the instance.
