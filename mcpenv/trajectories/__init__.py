@@ -1,4 +1,4 @@
-"""Recording: episodes on disk, each whole or absent, written beside the steps and readable all the while."""
+"""The record of episodes on disk. Each is whole or absent, is written beside the steps, and can be read at any time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RecordedEpisode: one line of a record, and how it is written and read."""
+"""The recorded episode, `RecordedEpisode`: one line of a record, written and read here."""
 
 from __future__ import annotations
 
@@ -21,33 +21,34 @@ from mcpenv_client.types.records import Trajectory
 from mcpenv_client.types.values import MAX_DEPTH, plain, to_plain
 
 FORMAT = 1
-"""The version of the line's shape. A reader refuses those that it does not know."""
+"""The version of the line's format. A reader refuses unknown ones."""
 
 NOT_RECORDED = "not_recorded"
-"""In ``extra``: what had no JSON form, as a list of ``{"path", "why"}``."""
+"""The key in ``extra`` of the values without a JSON form, as a list of ``{"path", "why"}``."""
 
 OBSERVATIONS = "observations"
-"""In ``extra``: what the environment's own actions gave, by step, as text of a number."""
+"""The key in ``extra`` of the observations of the environment's own actions, by step number as text."""
 
 RESCORED = "rescored"
-"""In ``extra``: the rubric that gave its rewards anew, and those before, as ``{"rubric", "before"}``."""
+"""The key in ``extra`` of the rubric that rescored the episode, and of the rewards before, as ``{"rubric",
+"before"}``."""
 
 Ending = Literal[
     "terminated", "truncated", "reset", "closed", "disconnected", "idle", "restored", "shutdown", "unfinished"
 ]
-"""How an episode ended. The first two are ends; "unfinished" is what nobody said more of."""
+"""The ending of an episode. The first two are ends; "unfinished" is an abandoned episode without a reason."""
 
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """What an episode of this process runs on; to be read only."""
+    """Return the versions that this process runs on. Do not change the result."""
     found = {name: importlib.metadata.version(name) for name in ("mcpenv", "fastmcp", "mcp")}
     return {**found, "python": platform.python_version()}
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedEnvironment:
-    """Which environment an episode was of."""
+    """The environment of a recorded episode."""
 
     name: str
     version: str | None = None
@@ -55,17 +56,17 @@ class RecordedEnvironment:
 
 @dataclass(slots=True)
 class RecordedEpisode:
-    """One episode as a record has it.
+    """The record of one episode.
 
     Attributes:
-        trajectory: what happened.
-        environment: in which environment.
+        trajectory: the trajectory.
+        environment: the environment.
         versions: of mcpenv, fastmcp, mcp and Python.
-        tools: names the list of tools, see `ToolLists`; None if it is not known.
-        messages: the chat in which a model played it, in OpenAI's shape; None where there was none.
-        agent: who played it (``name``, ``version``, ``model``, ...); None if that is not known.
-        extra: more, for programs; keys of ours are `NOT_RECORDED`, `OBSERVATIONS` and `RESCORED`.
-        format: the shape of the line, `FORMAT`.
+        tools: the name of the list of tools, see `ToolLists`; None if unknown.
+        messages: the chat in which a model played it, in OpenAI's format; None without a chat.
+        agent: the agent that played it (``name``, ``version``, ``model``, ...); None if unknown.
+        extra: further data for programs. Reserved keys are `NOT_RECORDED`, `OBSERVATIONS` and `RESCORED`.
+        format: the version of the line's format, `FORMAT`.
     """
 
     trajectory: Trajectory
@@ -79,22 +80,22 @@ class RecordedEpisode:
 
     @property
     def id(self) -> str:
-        """The episode's id."""
+        """The id of the episode."""
         return self.trajectory.episode_id
 
     @property
     def ending(self) -> str:
-        """How it ended, an `Ending`, or what else a program that gave it up called that."""
+        """The `Ending` of the episode, or the reason that a program gave for abandoning it."""
         trajectory = self.trajectory
         if trajectory.terminated:
             return "terminated"
         return "truncated" if trajectory.truncated else trajectory.reason or "unfinished"
 
     def line(self) -> bytes:
-        """The episode as one line of JSON, with its end.
+        """Return the episode as one line of JSON, with its newline.
 
-        What has no JSON form (NaN, an object that a program in the same process gave as an option) is written as null,
-        and `NOT_RECORDED` says where: an episode is not lost for one odd value.
+        A value without a JSON form (NaN, an object that a program in the same process passed as an option) is written
+        as null, and `NOT_RECORDED` has its path, so that one such value does not lose the episode.
         """
         try:
             text = _serializer().to_json(self, fallback=plain)
@@ -106,16 +107,16 @@ class RecordedEpisode:
 
     @classmethod
     def from_line(cls, line: bytes) -> RecordedEpisode:
-        """The episode of a line.
+        """Return the episode of a line.
 
         Raises:
-            DamagedRecord: it is no such line, or of a format that this version does not know.
+            DamagedRecord: the line is damaged, or of a format that this version does not know.
         """
         try:
             try:
                 episode: RecordedEpisode = _adapter().validate_json(line)
             except ValidationError:
-                # Its JSON reader follows no more than 200 levels, of which a result may have as many itself.
+                # The JSON reader of pydantic accepts at most 200 levels, and a result may have as many itself.
                 episode = _adapter().validate_python(json.loads(line))
         except (ValueError, RecursionError) as error:
             if not isinstance(error, ValidationError):
@@ -135,11 +136,11 @@ def _adapter() -> TypeAdapter[RecordedEpisode]:
 
 @functools.cache
 def _serializer() -> SchemaSerializer:
-    """Writes NaN and infinity by their names, so that they are found; the adapter's own would write null."""
+    """Return a serializer that writes NaN and infinity by name, so that they can be found, and not as null."""
     return SchemaSerializer(_adapter().core_schema, CoreConfig(ser_json_inf_nan="constants", ser_json_bytes="base64"))
 
 
-# -- values that have no JSON form
+# -- values without a JSON form
 
 
 def _what_can_be_written(episode: RecordedEpisode) -> bytes:
@@ -147,7 +148,7 @@ def _what_can_be_written(episode: RecordedEpisode) -> bytes:
     data = _written(episode, "", lost, 0)
     total = episode.trajectory.total_reward
     if not math.isfinite(total):
-        # A sum of finite rewards; what reads the line wants a number.
+        # A sum of finite rewards may be infinite, but readers need a number.
         data["trajectory"]["total_reward"] = 0.0 if math.isnan(total) else math.copysign(sys.float_info.max, total)
     if lost:
         data["extra"] = {**data["extra"], NOT_RECORDED: lost}
@@ -155,13 +156,13 @@ def _what_can_be_written(episode: RecordedEpisode) -> bytes:
 
 
 def _written(value: Any, path: str, lost: list[dict[str, str]], depth: int) -> Any:
-    """``value`` as plain JSON data, with null for each part that has none."""
+    """Return ``value`` as plain JSON data, with null for each part without a JSON form."""
     if depth < MAX_DEPTH // 2:
         inside = functools.partial(_written, lost=lost, depth=depth + 1)
         if isinstance(value, BaseModel):
             value = {name: getattr(value, name) for name in type(value).model_fields}
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-            # ToolOutcome.value is a Python object, and no part of the record.
+            # ToolOutcome.value is a Python object and not part of the record.
             names = [each.name for each in dataclasses.fields(value) if (type(value).__name__, each.name) != _VALUE]
             value = {name: getattr(value, name) for name in names}
         if isinstance(value, dict):
@@ -185,7 +186,7 @@ _MAX_PATH = 200
 
 
 def _text(value: Any) -> str:
-    """A text or a key; a lone surrogate in it is escaped."""
+    """Return a text or a key with lone surrogates escaped."""
     text = value if isinstance(value, str) else _key(value)
     return text.encode("utf-8", "backslashreplace").decode()
 

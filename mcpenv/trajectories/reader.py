@@ -1,4 +1,4 @@
-"""Reading a record: a folder, or one of its files, also while episodes are being written to it."""
+"""The reader of a record: a folder, or one of its files, also while episodes are being written to it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ PATTERNS = ("episodes-*.jsonl.gz", "episodes-*.jsonl")
 def read_episodes(
     directory_or_file: Path | str, *, on_torn: Callable[[TornTail], None] | None = None
 ) -> Iterator[RecordedEpisode]:
-    """The episodes of a record, segment by segment, each in the order in which they ended.
+    """Yield the episodes of a record, segment by segment, each in the order in which they ended.
 
     Args:
-        directory_or_file: a record's folder, one of its segments, or its text (``.jsonl``, as ``zcat`` gives it).
-        on_torn: told of what is left of an episode whose writer died or is at it now; nobody is, if it is left out.
+        directory_or_file: a record's folder, one of its segments, or its text (``.jsonl``, as ``zcat`` prints it).
+        on_torn: called with the incomplete end of a segment, whose writer died or is writing it; None: ignored.
 
     Raises:
         ConfigurationError: there is no such record.
-        DamagedRecord: something other than a torn tail cannot be read; episodes before it were given.
+        DamagedRecord: bytes other than a torn tail cannot be read. Episodes before them were yielded.
     """
     for path in segments_of(Path(directory_or_file)):
         for place, text in _lines(path, on_torn):
@@ -35,10 +35,10 @@ def read_episodes(
 
 
 def segments_of(path: Path) -> list[Path]:
-    """The files of a record, by the time at which they were begun.
+    """Return the files of a record, in the order in which they were begun.
 
     Raises:
-        ConfigurationError: there is nothing of that name, or a folder of other things.
+        ConfigurationError: the path does not exist, or is a folder of other files.
     """
     if path.is_dir():
         found = _segments_in(path)
@@ -57,12 +57,12 @@ def _segments_in(folder: Path) -> list[Path]:
 
 
 def _may_be_of_record(file: Path) -> bool:
-    """Whether it may stand in a record's folder before the first episode is over."""
+    """Return True if a record's folder may contain the file before its first episode is over."""
     return file.name == "tools" or file.name.startswith(".")
 
 
 def _lines(path: Path, on_torn: Callable[[TornTail], None] | None) -> Iterator[tuple[str, bytes]]:
-    """Each line with its place."""
+    """Yield each line with its location."""
     if path.suffix != ".gz":
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):

@@ -1,4 +1,4 @@
-"""Recorder: keeps every episode of the environments that it is given to, in one folder."""
+"""The recorder, which writes every episode of its environments to one folder."""
 
 from __future__ import annotations
 
@@ -34,26 +34,25 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mcpenv")
 
 Tools = Callable[[], Sequence[Tool] | None]
-"""What agents could call, asked when an episode is over; None where that is not known."""
+"""The function that returns the tools of agents, called when an episode is over; None if unknown."""
 
 
 class Recorder:
-    """Writes episodes to a folder, each whole or not at all; several processes may write to the same one.
+    """The recorder of episodes to a folder, each whole or not at all. Several processes may write to the same folder.
 
-    Steps are not held up: nothing is done for a step. When an episode is over, a thread of the recorder encodes and
-    writes it. A server's recorder has an episode on disk before the reset or close that follows it is answered; in
-    process, `flush` waits for it. "On disk" means with the operating system: a killed process loses nothing, a machine
-    without power may.
+    Recording does nothing during a step. When an episode is over, a thread of the recorder encodes and writes it. On a
+    server, an episode is on disk before the reset or close that follows it is answered. In process, `flush` waits for
+    it. "On disk" means passed to the operating system: a killed process loses nothing, a machine without power may.
 
     Args:
-        directory: made if it is not there.
+        directory: the folder; created if it does not exist.
         max_segment_bytes: size of a file, in bytes, above which the next episode begins another one.
-        max_waiting: episodes of a server that may wait to be written; more are lost, logged and counted. In process,
-            where one can wait, 256 may.
-        patience_s: seconds that a reset or close waits for a disk that does not answer.
+        max_waiting: maximum episodes of a server in the queue. Further ones are lost, logged and counted. In process,
+            where the caller can wait, the maximum is 256.
+        patience_s: maximum seconds that a reset or close waits for the disk.
 
     Raises:
-        ConfigurationError: the folder cannot be written to.
+        ConfigurationError: the folder is not writable.
     """
 
     def __init__(
@@ -79,43 +78,43 @@ class Recorder:
 
     @property
     def counts(self) -> Counts:
-        """How many episodes were written, were lost, and wait."""
+        """The numbers of episodes that were written, were lost, and wait."""
         return self._writer.counts
 
     def attach(self, env: MCPEnvironment) -> None:
-        """Record an environment's episodes from its next reset on: one that is stepped in this process."""
+        """Record the episodes of an environment that is used in this process, from its next reset on."""
         execution = env._execution
         tools: Tools = OwnTools(execution.tools, execution.mode)
         if execution.handed_in is not None:
             listed = env.list_tools()
             tools = lambda: listed  # noqa: E731
         execution.sink = self.sink_for(env.exposed_name(), env.VERSION, tools, waits=True)
-        execution.episode.handed_over = True  # what has begun already was not recorded from its reset on
+        execution.episode.handed_over = True  # the running episode was not recorded from its reset on
 
     def sink_for(
         self, environment_name: str, version: str | None, tools: Tools, *, waits: bool = False
     ) -> RecordingSink:
-        """What the core hands episodes of one environment to.
+        """Return the sink for the episodes of one environment.
 
         Args:
-            tools: asked when an episode is over. It must not hold the instance, which holds it.
-            waits: whoever ends an episode may be kept waiting, and nobody waits for it to be written: in process.
+            tools: called when an episode is over. It must not refer to the instance, which refers to it.
+            waits: True if the code that ends an episode may block, and does not wait for the write: in process.
         """
         environment = RecordedEnvironment(environment_name, version)
         return RecordingSink(self._writer, self._jobs, self.tools, environment, tools, waits, self._patience_s)
 
     def write(self, episode: RecordedEpisode) -> None:
-        """Record an episode that was put together elsewhere; waits only while too many wait."""
+        """Record an episode that was put together elsewhere. Blocks only while the queue is full."""
         self._writer.put(Job(episode.line), wait=True)
 
     def flush(self) -> None:
-        """Return when every episode that is over has been written (or lost, which is logged)."""
+        """Return when every finished episode has been written (or lost, which is logged)."""
         self._writer.flush()
 
     def close(self) -> None:
-        """Write what waits, and end; episodes that end later are lost. Harmless twice.
+        """Write the queue, and end. Episodes that end later are lost. Safe to call twice.
 
-        A signal handler may call it; what waits is then written when the interpreter ends, if not before.
+        A signal handler may call it. The queue is then written when the interpreter exits, if not before.
         """
         if self._writer.close():
             atexit.unregister(self.close)
@@ -128,7 +127,7 @@ class Recorder:
 
 
 class RecordingSink:
-    """Where the core hands the episodes of one environment: quick, whatever the disk does."""
+    """The sink for the episodes of one environment. It accepts them without blocking on disk."""
 
     def __init__(
         self,
@@ -150,7 +149,7 @@ class RecordingSink:
         self._spilled: dict[str, Spilled] = {}
 
     def episode_over(self, trajectory: Trajectory) -> None:
-        """Have it written; nothing changes it any more."""
+        """Queue an episode for writing. It must not change any more."""
         spilled = self._spilled.pop(trajectory.episode_id, None) if self._spilled else None
         tools = self._tools()
         job = Job(functools.partial(self._line, trajectory, tools, spilled))
@@ -161,14 +160,14 @@ class RecordingSink:
         self._writer.put(job, wait=False)
 
     def another(self, tools: Toolbox, mode: Mode) -> RecordingSink:
-        """One for another instance: a fork has tools of its own, and steps of its own that are not kept."""
+        """Return a sink for another instance. A fork has its own tools, and its own spilled steps."""
         listed: Tools = OwnTools(tools, mode)
         return RecordingSink(
             self._writer, self._jobs, self._lists, self._environment, listed, self._waits, self._patience_s
         )
 
     def spill(self, trajectory: Trajectory, steps: Sequence[StepRecord]) -> None:
-        """Keep steps that the trajectory holds no longer, until it is over."""
+        """Store steps that the trajectory has dropped, until the episode is over."""
         spilled = self._spilled.get(trajectory.episode_id)
         if spilled is None:
             spilled = self._spilled[trajectory.episode_id] = Spilled()
@@ -176,17 +175,17 @@ class RecordingSink:
             self._writer.put(Job(spilled.pack), wait=self._waits)
 
     def spilled(self, trajectory: Trajectory) -> Spilled | None:
-        """A copy of what is kept so."""
+        """Return a copy of the spilled steps so far."""
         spilled = self._spilled.get(trajectory.episode_id)
         return None if spilled is None else spilled.copy()
 
     def resume(self, trajectory: Trajectory, spilled: SpilledSteps) -> None:
-        """Begin a continuation with the steps that the trajectory it continues held no longer."""
+        """Begin a continuation with the spilled steps of the episode that it continues."""
         if isinstance(spilled, Spilled):
             self._spilled[trajectory.episode_id] = spilled.copy()
 
     async def written(self, episode_id: str) -> None:
-        """Return when the episode is on disk or lost; after `patience_s` in any case, which is logged."""
+        """Return when the episode is on disk or lost, but after at most `patience_s`, which is logged."""
         job = self._jobs.get(episode_id)
         if job is None:
             return
@@ -219,8 +218,8 @@ class RecordingSink:
 
 
 def _tell(loop: asyncio.AbstractEventLoop, over: asyncio.Future[bool]) -> None:
-    """In the writer's thread: what is waited for in the loop is over."""
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+    """Wake the waiting coroutine. Called in the writer's thread."""
+    with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing waits there
         loop.call_soon_threadsafe(_settle, over, True)
 
 
@@ -230,7 +229,7 @@ def _settle(over: asyncio.Future[bool], in_time: bool) -> None:
 
 
 class OwnTools:
-    """The tools that an instance has registered, as they are now; after its end, as they were last."""
+    """The tools that an instance has registered, as they are now; after its end, as they last were."""
 
     def __init__(self, toolbox: Toolbox, mode: Mode) -> None:
         self._toolbox = toolbox
@@ -239,7 +238,7 @@ class OwnTools:
         self._listed: Sequence[Tool] = ()
 
     def __call__(self) -> Sequence[Tool]:
-        """The tools."""
+        """Return the tools."""
         if self._version != self._toolbox.version:
             self._version = self._toolbox.version
             self._listed = self._toolbox.listing(self._mode).tools
@@ -247,7 +246,7 @@ class OwnTools:
 
 
 def own_observation(step: StepRecord) -> Any:
-    """What an action of the environment's own gave; the record of a step has results of tools only."""
+    """Return the observation of an environment's own action. The record of a step has results of tools only."""
     value = step.outcome.value
     if not isinstance(value, Observation) or step.outcome.result is not None:
         return None

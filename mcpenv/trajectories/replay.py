@@ -1,4 +1,4 @@
-"""Replay: run the calls of a recorded episode again and compare the results with the record."""
+"""The replay of a recorded episode: run its calls again and compare the results with the record."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Replayed:
 
     Attributes:
         steps: number of steps that were run again and had equal results.
-        why: why not all steps were run; None if all were.
+        why: the reason why not all steps were run; None if all were.
         rescored_by: the rubric that gave the recorded rewards, if they are not the environment's own; else None.
         recorded_hash, replayed_hash: the SHA-256 of the compared facts, in hexadecimal.
     """
@@ -188,7 +188,7 @@ class _Replay:
         if recorded.reason == STUCK:
             raise _Stops("the episode was cut short by code that could not be stopped")
         if recorded.done and not self._now.done:
-            # No call ended the episode: the orchestrator did.
+            # No call ended the episode, so the orchestrator did.
             try:
                 await self._execution.end(truncated=recorded.truncated, reason=recorded.reason)
             except WireError as failed:

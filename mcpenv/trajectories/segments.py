@@ -1,8 +1,8 @@
-"""Segments: the files of a record. A segment is a row of gzip members, each the lines of some episodes.
+"""The segments, which are the files of a record.
 
-A member is appended by one write. If the process dies in the middle of it, what is there of the member is a torn
-tail: its end is missing, no reader takes it for episodes, and nobody writes after it, because every process has
-segments of its own.
+A segment is a row of gzip members, each with the lines of some episodes. A member is appended by one write. If the
+process dies during the write, the incomplete member is a torn tail. Readers do not take it for episodes, and no process
+writes after it, because every process has segments of its own.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ GZIP = 31
 """zlib's ``wbits`` for a gzip member."""
 
 LEVEL = 1
-"""Zlib's 6 writes 8 % less, and takes three times as long."""
+"""The compression level. Zlib's 6 writes 8 % less, and takes three times as long."""
 
 _CHUNK = 1 << 16
 
 
 class Segment:
-    """A file that this process appends to.
+    """The file that this process appends to.
 
     Args:
-        writer: tells those who write to the folder apart.
-        number: tells the segments of one writer apart; they sort in the order in which they were begun.
+        writer: distinguishes the writers to the folder.
+        number: distinguishes the segments of one writer. They sort in the order in which they were begun.
 
     Raises:
-        OSError: the file cannot be made.
+        OSError: the file cannot be created.
     """
 
     def __init__(self, directory: Path, writer: str, number: int) -> None:
@@ -46,10 +46,10 @@ class Segment:
         self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
     def append(self, member: bytes) -> None:
-        """Add a whole member.
+        """Append a whole member.
 
         Raises:
-            OSError: it is not there; the segment ends as before, or with a torn tail, and takes no more.
+            OSError: it was not written. The segment ends as before, or with a torn tail, and accepts no more.
         """
         written = os.write(self._file, member)
         if written != len(member):
@@ -58,7 +58,7 @@ class Segment:
         self.size += written
 
     def close(self) -> None:
-        """No more."""
+        """Close the file."""
         os.close(self._file)
 
 
@@ -66,7 +66,7 @@ class Segments:
     """The segments of one writer, one after the other.
 
     Args:
-        max_bytes: size above which the next member begins another one.
+        max_bytes: size above which the next member begins another segment.
     """
 
     def __init__(self, directory: Path, max_bytes: int) -> None:
@@ -76,12 +76,12 @@ class Segments:
         self._begin()
 
     def append(self, member: bytes) -> None:
-        """Add a whole member.
+        """Append a whole member.
 
         Raises:
-            OSError: it is not there; the next begins another segment.
+            OSError: it was not written. The next member begins another segment.
         """
-        if os.getpid() != self._process:  # forked: what was begun is the parent's
+        if os.getpid() != self._process:  # forked: the segment belongs to the parent
             self._begin()
         segment = self._last
         if segment is None or segment.size >= self._max_bytes:
@@ -91,7 +91,7 @@ class Segments:
         try:
             segment.append(member)
         except OSError:
-            # What follows a torn tail could not be read.
+            # Data after a torn tail could not be read.
             self.close()
             raise
 
@@ -102,10 +102,10 @@ class Segments:
         self._last = None
 
     def close(self) -> None:
-        """Close the last one; what follows begins another.
+        """Close the current segment. A later member begins another one.
 
         Raises:
-            OSError: it could not be closed; it is none of ours any more.
+            OSError: it could not be closed. It is not used again.
         """
         last, self._last = self._last, None
         if last is not None:
@@ -113,18 +113,18 @@ class Segments:
 
 
 def member_of(lines: bytes) -> bytes:
-    """Lines as a gzip member. Other threads run meanwhile."""
+    """Return lines as a gzip member. Releases the GIL meanwhile."""
     return zlib.compress(lines, LEVEL, GZIP)
 
 
 @dataclass(frozen=True, slots=True)
 class TornTail:
-    """What is left of episodes whose writer died, or is just at it.
+    """The incomplete end of a segment whose writer died, or is writing it.
 
     Attributes:
         path: the segment.
         offset: where it begins, in bytes.
-        size: how many bytes of it are there.
+        size: its size in bytes.
     """
 
     path: Path
@@ -133,10 +133,10 @@ class TornTail:
 
 
 def members(path: Path) -> Iterator[tuple[int, bytes] | TornTail]:
-    """The members of a segment with their offsets, and a torn tail if there is one.
+    """Yield the members of a segment with their offsets, and a torn tail if there is one.
 
     Raises:
-        DamagedRecord: bytes that are no gzip member, or one whose checksum is wrong.
+        DamagedRecord: bytes that are not a gzip member, or one whose checksum is wrong.
         OSError: the file cannot be read.
     """
     offset, pending = 0, b""

@@ -1,4 +1,4 @@
-"""Selection: which episodes of a record somebody wants to see."""
+"""The selection of a record's episodes by conditions."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from .summary import return_of
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Conditions that all must hold; None: any.
+    """The conditions for episodes, all of which must hold. None: no condition.
 
     Attributes:
-        id: the episode's id, or its beginning.
+        id: the episode's id, or a prefix of it.
         task: the task's id.
         split: the task's split.
-        min_return: the least sum of rewards; episodes that were not scored have none.
-        ended: how they ended, as `RecordedEpisode.ending` says.
-        limit: at most so many.
+        min_return: the minimum sum of rewards. Episodes without a reward have none.
+        ended: the ending, as in `RecordedEpisode.ending`.
+        limit: maximum number of episodes.
     """
 
     id: str | None = None
@@ -31,7 +31,7 @@ class Selection:
     limit: int | None = None
 
     def of(self, episodes: Iterable[RecordedEpisode]) -> Iterator[RecordedEpisode]:
-        """Those that it means. An episode whose id is the one that was given is the only one of its beginning."""
+        """Yield the selected episodes. If one has exactly the given id, it is the only one."""
         found: Iterator[RecordedEpisode] = (episode for episode in episodes if self.means(episode))
         if self.id is not None:
             begun = list(found)
@@ -39,7 +39,7 @@ class Selection:
         return islice(found, self.limit)
 
     def means(self, episode: RecordedEpisode) -> bool:
-        """Whether the conditions hold."""
+        """Return True if the conditions hold for an episode."""
         trajectory, task = episode.trajectory, episode.trajectory.task
         if self.id is not None and not episode.id.startswith(self.id):
             return False

@@ -1,4 +1,4 @@
-"""Spilled steps: those of a long episode that its trajectory holds no longer, small until the episode is over."""
+"""The spilled steps of a long episode: those that its trajectory has dropped, compressed until the episode is over."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BATCH = 256
 
 
 class Spilled:
-    """Steps in their order, compressed in batches by the writer's thread."""
+    """The steps in their order, compressed in batches by the writer's thread."""
 
     def __init__(self) -> None:
         self._batches: list[bytes | list[StepRecord]] = []
@@ -27,25 +27,25 @@ class Spilled:
 
     @property
     def bytes(self) -> int:
-        """About how much memory they take."""
+        """The approximate memory that they take, in bytes."""
         return sum(
             len(_STEPS.dump_json(batch)) if isinstance(batch, list) else len(batch)
             for batch in [*self._batches, self._last]
         )
 
     def copy(self) -> Spilled:
-        """The same steps, to which others may be added."""
+        """Return the same steps, to which others may be added."""
         other = Spilled()
         other._batches, other._last, other._count = [*self._batches], [*self._last], self._count
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a file: all of them compressed, without the Python objects that tools returned."""
+        """Return the state for a file: all steps compressed, without the Python objects that tools returned."""
         batches = [_packed(batch) if isinstance(batch, list) else batch for batch in [*self._batches, self._last]]
         return {"_batches": batches, "_last": [], "_count": self._count}
 
     def add(self, steps: Sequence[StepRecord]) -> bool:
-        """Keep more; whether there is something to `pack`."""
+        """Add steps. Return True if there is something to `pack`."""
         self._last.extend(steps)
         self._count += len(steps)
         if len(self._last) < _BATCH:
@@ -55,13 +55,13 @@ class Spilled:
         return True
 
     def pack(self) -> None:
-        """Compress whole batches. In the writer's thread."""
+        """Compress whole batches. Called in the writer's thread."""
         for index, batch in enumerate(self._batches):
             if isinstance(batch, list):
                 self._batches[index] = _packed(batch)
 
     def steps(self) -> Iterator[StepRecord]:
-        """All of them."""
+        """Return all steps."""
         for batch in self._batches:
             yield from batch if isinstance(batch, list) else _read(batch)
         yield from self._last

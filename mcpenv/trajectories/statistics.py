@@ -1,4 +1,4 @@
-"""Statistics of a record: endings, returns, steps, tools and tasks."""
+"""The statistics of a record: endings, returns, steps, tools and tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PERCENTILES = (5, 25, 50, 75, 95)
 
 
 def statistics_of(episodes: Iterable[RecordedEpisode]) -> dict[str, Any]:
-    """What a record says as a whole, as plain data; the episodes are read once and not kept."""
+    """Return the statistics of a record, as plain data. Episodes are read once and not kept."""
     endings: Counter[str] = Counter()
     returns: list[float] = []
     steps: list[float] = []
@@ -50,7 +50,7 @@ def statistics_of(episodes: Iterable[RecordedEpisode]) -> dict[str, Any]:
 
 
 def spread(values: Sequence[float]) -> dict[str, float] | None:
-    """Mean, extremes and percentiles; None of nothing."""
+    """Return mean, extremes and percentiles; None without values."""
     if not values:
         return None
     ordered = sorted(values)
@@ -64,7 +64,7 @@ def spread(values: Sequence[float]) -> dict[str, float] | None:
 
 
 def _percentile(ordered: Sequence[float], percent: float) -> float:
-    """Between the two nearest values, in proportion."""
+    """Return a percentile, interpolated between the two nearest values."""
     place = (len(ordered) - 1) * percent / 100
     below = math.floor(place)
     above = min(below + 1, len(ordered) - 1)

@@ -1,4 +1,4 @@
-"""Summary: what a row of any table says of an episode."""
+"""The summary of an episode, for a row of a table."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .episode import RecordedEpisode
 
 
 def summary_of(episode: RecordedEpisode) -> dict[str, Any]:
-    """An episode in a few plain values.
+    """Return an episode in a few plain values.
 
-    ``return`` is None where nothing was scored. ``fault`` is the code of the first error with which scoring or
-    verifying it failed: nobody knows then what it is worth, and ``return`` is the sum of what was known.
+    ``return`` is None if nothing was scored. ``fault`` is the code of the first error with which scoring or verifying
+    it failed. With a fault the episode's worth is unknown, and ``return`` is the sum of the known rewards.
     """
     trajectory = episode.trajectory
     task = trajectory.task
@@ -37,12 +37,12 @@ def summary_of(episode: RecordedEpisode) -> dict[str, Any]:
 
 
 def fault_of(trajectory: Trajectory) -> str | None:
-    """The code of the first error of the environment's own code in an episode; None if there was none."""
+    """Return the code of the first error of the environment's own code in an episode; None without an error."""
     return next((step.fault for step in trajectory.steps if step.fault is not None), trajectory.fault)
 
 
 def components_of(trajectory: Trajectory) -> dict[str, float]:
-    """The sum of each named part of its rewards, that of the end among them."""
+    """Return the sums of the named components of its rewards, including the reward of the end."""
     sums: dict[str, float] = {}
     for reward in (*(step.reward for step in trajectory.steps), trajectory.end_reward):
         for name, value in ({} if reward is None else reward.components).items():
@@ -51,7 +51,7 @@ def components_of(trajectory: Trajectory) -> dict[str, float]:
 
 
 def return_of(trajectory: Trajectory) -> float | None:
-    """The sum of an episode's rewards; None if none was given."""
+    """Return the sum of an episode's rewards; None if there was none."""
     of_reset = (trajectory.observation or {}).get("reward")
     rewards = [trajectory.end_reward, *(step.reward for step in trajectory.steps)]
     if of_reset is None and trajectory.dropped == 0 and all(reward is None for reward in rewards):

@@ -1,4 +1,4 @@
-"""Tool lists: what agents could call, kept once for all episodes that had the same tools."""
+"""The lists of tools, each stored once for all episodes that had the same tools."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _MANY = 1024
 
 
 class ToolLists:
-    """The lists of a record, in its folder ``tools``, each under the hash of its content."""
+    """The lists of a record, in its folder ``tools``, each named by the hash of its content."""
 
     def __init__(self, directory: Path) -> None:
         self._folder = directory / "tools"
         self._kept: dict[tuple[int, ...], tuple[str, Sequence[Tool]]] = {}
-        self._last: tuple[str, Sequence[Tool] | None] = "", None  # the list that was named last
+        self._last: tuple[str, Sequence[Tool] | None] = "", None  # the list that was last stored
 
     def keep(self, tools: Sequence[Tool]) -> str:
-        """Write a list, if it is not there; its name.
+        """Write a list unless it exists, and return its name.
 
         Raises:
             OSError: it cannot be written.
@@ -35,7 +35,7 @@ class ToolLists:
         last, listed = self._last
         if tools is listed:
             return last
-        # By identity, because instances of one class share their tools' descriptions; those in here are not freed.
+        # By identity, because instances of one class share their tools' descriptions. References here keep them alive.
         same = tuple(map(id, tools))
         if same in self._kept:
             self._last = self._kept[same][0], tools
@@ -45,7 +45,7 @@ class ToolLists:
         file = self._folder / f"{name}.json"
         if not file.exists():
             self._folder.mkdir(parents=True, exist_ok=True)
-            # Whole or absent, whoever else writes the same.
+            # Whole or absent, also if another process writes the same file.
             written = self._folder / f".{name}-{secrets.token_hex(4)}"
             written.write_bytes(text)
             os.replace(written, file)
@@ -55,14 +55,14 @@ class ToolLists:
         return name
 
     def has(self, tools: Sequence[Tool]) -> bool:
-        """Whether this process has kept the list already: `keep` then only names it."""
+        """Return True if this process has stored the list already, so that `keep` only returns its name."""
         return tools is self._last[1] or tuple(map(id, tools)) in self._kept
 
     def read(self, name: str | None) -> list[Tool]:
-        """The list of that name; none where it is not known.
+        """Return the list of that name; an empty list for None.
 
         Raises:
-            DamagedRecord: it is not there, or is no list of tools.
+            DamagedRecord: the file does not exist, or is not a list of tools.
         """
         if name is None:
             return []

@@ -1,4 +1,4 @@
-"""The writer: compresses and appends episodes in a thread of its own."""
+"""The writer of a record: it compresses and appends episodes in a thread of its own."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from .segments import Segments, member_of
 logger = logging.getLogger("mcpenv")
 
 ENOUGH = 256
-"""Episodes that wait, at which those that can wait do."""
+"""Length of the queue above which callers that can wait do."""
 
 BATCH = 64
 LINGER_S = 0.1
-"""Episodes for which nobody waits are written so many at a time, or after so many seconds."""
+"""Size of a batch of episodes that no caller waits for, and maximum seconds until it is written."""
 
 MEMBER_BYTES = 1 << 20
 """Size of a text, in bytes, above which the next episode begins another gzip member."""
 
 SILENCE_S = 60.0
-"""Seconds for which a cause of losses that was logged is not logged again."""
+"""Seconds after a log entry for which the same cause of losses is not logged again."""
 
 
 class Job:
-    """An episode on its way to disk.
+    """The episode to write.
 
     Attributes:
-        line: makes its line; called in the writer's thread. None: there was something to do, and nothing to write.
-        over: it was written, or lost.
+        line: returns its line; called in the writer's thread. None: there was work to do, but nothing to write.
+        over: True if it was written or lost.
     """
 
     __slots__ = ("_when_over", "line", "over")
@@ -47,7 +47,7 @@ class Job:
         self._when_over: list[Callable[[], None]] = []
 
     def when_over(self, callback: Callable[[], None]) -> None:
-        """Call it when the job is over, in the writer's thread; at once if it is. Never while the writer is at it."""
+        """Call ``callback`` when the job is over, in the writer's thread; at once if it already is."""
         with _OVER:
             if not self.over:
                 self._when_over.append(callback)
@@ -55,7 +55,7 @@ class Job:
         callback()
 
     def end(self) -> None:
-        """It is over; only the writer says so."""
+        """Mark the job as over. Only the writer calls this."""
         with _OVER:
             self.over, self.line = True, None
             callbacks, self._when_over = self._when_over, []
@@ -64,34 +64,34 @@ class Job:
 
 
 _OVER = threading.Condition()
-"""Of all jobs: held for the moment in which one begins or ends."""
+"""The lock of all jobs, held briefly when a job begins or ends."""
 
 
 class Jobs:
-    """The jobs that are not over, of all sinks, by episode: the instance that is asked may be another by now."""
+    """The unfinished jobs of all sinks, by episode id. Another instance than the one that added a job may get it."""
 
     def __init__(self) -> None:
         self._by_episode: dict[str, Job] = {}
 
     def add(self, episode_id: str, job: Job) -> None:
-        """Keep one until it is over."""
+        """Keep a job until it is over."""
         with _OVER:
             self._by_episode[episode_id] = job
         job.when_over(lambda: self._forget(episode_id, job))
 
     def get(self, episode_id: str) -> Job | None:
-        """The episode's, if it is not over."""
+        """Return the unfinished job of an episode, or None."""
         return self._by_episode.get(episode_id)
 
     def _forget(self, episode_id: str, job: Job) -> None:
-        with _OVER:  # orchestrators may call several episodes the same
+        with _OVER:  # orchestrators may use one id for several episodes
             if self._by_episode.get(episode_id) is job:
                 del self._by_episode[episode_id]
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What became of the episodes: counts since the recorder was made."""
+    """The numbers of episodes since the recorder was made, by outcome."""
 
     written: int
     lost: int
@@ -99,14 +99,14 @@ class Counts:
 
 
 class Writer:
-    """Writes episodes in the order in which they came. What goes wrong here fails no step: it is logged and counted.
+    """The writer of episodes, in the order of the queue. Its errors fail no step; they are logged and counted.
 
-    An episode that cannot be written is lost, and so are those that come while ``max_waiting`` wait already. Each
-    cause is logged at most once a minute.
+    An episode that cannot be written is lost, and so are those that arrive while ``max_waiting`` are queued. Each cause
+    is logged at most once a minute.
 
     Args:
         max_segment_bytes: size above which the next episode begins another file.
-        max_waiting: episodes that may wait.
+        max_waiting: maximum episodes in the queue.
     """
 
     def __init__(self, directory: Path, *, max_segment_bytes: int, max_waiting: int) -> None:
@@ -117,39 +117,39 @@ class Writer:
         self._enough = min(ENOUGH, max_waiting)
         self._written = 0
         self._lost = 0
-        self._said: dict[object, float] = {}  # each cause, and when it was logged
+        self._said: dict[object, float] = {}  # each cause, and the time at which it was logged
         self._begin()
 
     def _begin(self) -> None:
-        """Begin with no jobs and no thread: in the process that made it, and in one that was forked off it."""
+        """Begin without jobs and thread: in the process that made the writer, and in a forked child."""
         self._process = os.getpid()
         self._jobs: deque[Job] = deque()
-        # A signal handler may call anything here while its own thread is at it.
+        # Reentrant: a signal handler may call any method here while its own thread is inside one.
         self._changed = threading.Condition(threading.RLock())
-        self._working = 0  # how many are being written
+        self._working = 0  # the number of jobs that are being written
         self._closing = False
-        self._hurry = False  # somebody waits for what waits
-        # Made at the first job: a recorder that records nothing has no thread.
+        self._hurry = False  # a caller waits for the queue
+        # Created at the first job: a recorder that records nothing has no thread.
         self._thread: threading.Thread | None = None
 
     @property
     def counts(self) -> Counts:
-        """What became of the episodes so far."""
+        """The numbers of episodes so far, by outcome."""
         with self._changed:
             return Counts(self._written, self._lost, len(self._jobs) + self._working)
 
     def put(self, job: Job, *, wait: bool) -> None:
-        """Have it written.
+        """Queue a job.
 
         Args:
-            wait: while many wait, wait too; without, as on an event loop, the job is lost if there are too many.
+            wait: True to wait while the queue is full. False, as on an event loop: the job is lost if it is full.
         """
         if self._process != os.getpid():
-            self._begin()  # the thread and the jobs stayed with the parent
+            self._begin()  # the thread and the jobs belong to the parent
         wait_for_room = wait and not self._interrupted
         with self._changed:
             if wait_for_room and len(self._jobs) >= self._enough:
-                # Until there is room for many: who waits for each place alone pays for each.
+                # Wait until there is room for many jobs: waking for each single place is slow.
                 while len(self._jobs) > self._enough // 2 and not self._closing:
                     self._changed.wait()
             taken = not self._closing and len(self._jobs) < self._max_waiting
@@ -160,7 +160,7 @@ class Writer:
                     self._thread = threading.Thread(target=self._run, name="mcpenv-recorder", daemon=True)
                     try:
                         self._thread.start()
-                    except RuntimeError:  # there can be none now
+                    except RuntimeError:  # no thread can start while the interpreter shuts down
                         self._thread = None
                         raise
                 elif not self._working and (not wait or len(self._jobs) in (1, BATCH)):
@@ -172,9 +172,9 @@ class Writer:
             job.end()
 
     def flush(self) -> None:
-        """Return when everything that was put until now is over; at once in a signal handler that came between."""
+        """Return when all jobs queued so far are over, or at once in a signal handler that interrupted the writer."""
         if self._interrupted or self._process != os.getpid():
-            return  # who has been interrupted holds up the thread that would write the rest
+            return  # the interrupted caller blocks the thread that would write the rest
         with self._changed:
             self._hurry = True
             self._changed.notify_all()
@@ -188,11 +188,11 @@ class Writer:
         done.wait()
 
     def close(self) -> bool:
-        """Write what waits, and end. Harmless twice.
+        """Write the queue, and end. Safe to call twice.
 
         Returns:
-            Whether it has ended. It has not in a signal handler that came while its own thread was writing: nothing new
-            is taken from now on, and another call ends it.
+            True if it has ended. False in a signal handler that interrupted a call of the same thread. Then the writer
+            accepts no more jobs, and another call ends it.
         """
         if self._process != os.getpid():
             self._begin()
@@ -206,13 +206,13 @@ class Writer:
             # `Thread.join` would deadlock if a signal handler that interrupts it calls this again.
             while self._thread is not None:
                 self._changed.wait()
-            with contextlib.suppress(OSError):  # what was written was said to be
+            with contextlib.suppress(OSError):  # jobs that were written are marked so
                 self._segments.close()
         return True
 
     @property
     def _interrupted(self) -> bool:
-        """Whether this thread is at it already: a signal came in between."""
+        """True if this thread is already inside a method, which a signal has interrupted."""
         return _is_mine(self._changed) or _is_mine(_OVER)
 
     # -- the writer's thread
@@ -224,14 +224,14 @@ class Writer:
                 job.end()
 
     def _write(self, jobs: Sequence[Job]) -> None:
-        """Write their lines, as few members as may be: whole or absent is each of them, and with it its episodes."""
+        """Write the lines of jobs in as few members as possible. Each member is whole or absent."""
         lines: list[bytes] = []
         size = 0
         for job in jobs:
             try:
                 assert job.line is not None
                 line = job.line()
-            except Exception as error:  # the recorder's boundary: one episode must not end the others
+            except Exception as error:  # the recorder's boundary: one episode must not stop the others
                 logger.exception("an episode could not be encoded")
                 with self._changed:
                     self._lose(type(error), f"{type(error).__name__}: {error}")
@@ -260,7 +260,7 @@ class Writer:
                 self._written += len(lines)
 
     def _next(self) -> list[Job]:
-        """Those to be written now; none: it is over."""
+        """Return the jobs to write next; None if the writer is to end."""
         with self._changed:
             if self._working:
                 self._working = 0
@@ -272,7 +272,7 @@ class Writer:
                     self._changed.notify_all()
                     return []
                 self._changed.wait()
-            # Nobody waits for these: to wake up for each would cost those who make them more than writing does.
+            # No caller waits for these. Waking up for each would cost the callers more than writing does.
             self._changed.wait_for(lambda: self._hurry or self._closing or len(self._jobs) >= BATCH, LINGER_S)
             jobs = [self._jobs.popleft() for _ in range(min(len(self._jobs), BATCH))]
             self._working = len(jobs)
