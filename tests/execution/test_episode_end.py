@@ -287,7 +287,7 @@ def test_limits_of_a_task_are_beside_those_of_the_environment() -> None:
 
 
 def test_tasks_that_are_no_task_set_are_refused_where_the_class_is_written() -> None:
-    with pytest.raises(TypeError, match="tasks is a list. Make it a TaskSet"):
+    with pytest.raises(TypeError, match=r"tasks is a list\. Make it a TaskSet"):
         type("Wrong", (MCPEnvironment,), {"tasks": [1, 2]})
 
 

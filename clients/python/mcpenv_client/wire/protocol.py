@@ -381,7 +381,7 @@ def observation_data(observation: Observation) -> dict[str, Any]:
 
 
 def _call_data(observation: CallToolObservation) -> dict[str, Any]:
-    """Return the body of a tool call's observation. Its result is plain already, and may be large: it is not converted."""
+    """Return the body of a tool call's observation, whose result is plain data already."""
     result, error = observation.result, observation.error
     return {
         "metadata": to_plain(observation.metadata, "observation.metadata"),
