@@ -355,13 +355,13 @@ BROKEN: list[tuple[Any, str, str]] = [
     (
         ResetsOnce,
         "reset",
-        r"the second reset failed: reset raised RuntimeError: already reset \(test_testing.py:\d+ in reset\)",
+        r"the second reset failed: reset raised RuntimeError: already reset \(test_contract_kit.py:\d+ in reset\)",
     ),
     (HangsInReset, "reset", "the first reset failed: .*took longer than 0.5 s"),
     (ResetsToNaN, "reset", r"metadata\.score: nan .* Use finite numbers"),
     (StaleState, "state", "state has episode 'mine' and step 0.* the framework fills them in"),
     (OtherState, "state", "state returns a State, but state_type is Mine"),
-    (CrashingState, "state", r"state raised LookupError: no position \(test_testing.py"),
+    (CrashingState, "state", r"state raised LookupError: no position \(test_contract_kit.py"),
     (
         ClosesWhatResetOpened,
         "close",
@@ -383,7 +383,7 @@ BROKEN: list[tuple[Any, str, str]] = [
     ),
     (HidesWhatIsWrong, "bad_calls", "instead of tool_not_found. Middleware must not catch FastMCP's NotFoundError"),
     (RewardsNaN, "rewards", "score raised ValueError: reward is nan.* Give a finite number, or None"),
-    (ScoreCrashes, "rewards", r"score raised ZeroDivisionError.*\(test_testing.py:\d+ in score\)"),
+    (ScoreCrashes, "rewards", r"score raised ZeroDivisionError.*\(test_contract_kit.py:\d+ in score\)"),
     (Dice, "determinism", r"differ at roll: result\..* Draw from a random.Random\(seed\)"),
     (RandomRewards, "determinism", "differ at say: .*reward"),
     (RandomReset, "determinism", r"differ at reset: metadata\.task"),
@@ -396,7 +396,7 @@ BROKEN: list[tuple[Any, str, str]] = [
         BlocksInTool,
         "event_loop",
         r"fetch blocked the event loop, and so every other session, "
-        r"for more than 0.05 s \(test_testing.py:\d+ in fetch\)",
+        r"for more than 0.05 s \(test_contract_kit.py:\d+ in fetch\)",
     ),
     (BlocksInReset, "event_loop", r"reset blocked the event loop, .*in reset\).* make it a plain def"),
 ]
