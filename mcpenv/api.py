@@ -19,6 +19,9 @@ from mcpenv_client import (
     Observation,
     OracleCall,
     Reward,
+    ServerCapacityStatus,
+    ServerMode,
+    SessionInfo,
     State,
     StepRecord,
     Task,
@@ -66,6 +69,7 @@ from .rewards.rubrics import (
     worth_of,
 )
 from .rewards.verifiers import ANY, REMOVED, Changes, Evidence, Verdict
+from .server.config import ConcurrencyConfig
 from .tasks import NoSuchTask, TaskSet
 from .trajectories import RecordedEnvironment, RecordedEpisode, Recorder, read_episodes
 from .worlds import FilesWorld, ObjectWorld, SQLiteWorld, World
@@ -76,6 +80,7 @@ __all__ = [
     "Context",
     "ToolError",
     "Mode",
+    "ServerMode",
     "Reward",
     "ToolCall",
     "ToolOutcome",
@@ -137,6 +142,10 @@ __all__ = [
     "ToolErrorType",
     "StepRecord",
     "Trajectory",
+    # Serve it
+    "ConcurrencyConfig",
+    "ServerCapacityStatus",
+    "SessionInfo",
     # Snapshots
     "Snapshot",
     "NotSupported",

@@ -198,7 +198,9 @@ def config_from(mode: Mode, addresses: Addresses, sessions: Sessions, limits: Li
         hosts.append(urlsplit(public_url).hostname or "")
     return ServerConfig(
         mode=mode,
-        max_concurrent_envs=sessions.max_sessions,
+        max_concurrent_envs=None
+        if sessions.max_sessions is None
+        else _count("--max-sessions", sessions.max_sessions, 1),
         step_timeout_s=_positive("--step-timeout-s", limits.step_timeout_s),
         session_timeout_s=_positive("--session-timeout-s", sessions.session_timeout_s),
         queue_timeout_s=_not_negative("--queue-timeout-s", sessions.queue_timeout_s),

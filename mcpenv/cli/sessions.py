@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import httpx
 from cyclopts import Parameter
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -21,6 +21,8 @@ from rich.text import Text
 from mcpenv.errors import ConfigurationError
 from mcpenv_client.connection.addresses import http_base, is_loopback, without_password
 from mcpenv_client.errors import ConnectionFailed
+from mcpenv_client.types.records import Reward
+from mcpenv_client.types.server import ServerCapacityStatus, SessionInfo
 
 from .output import Page, print_json, printable, shown_parts
 from .remote import CONNECT_S
@@ -79,38 +81,6 @@ def sessions(
 # -- requests
 
 
-class LastReward(BaseModel):
-    """The last reward of an episode, with its named parts."""
-
-    value: float
-    components: dict[str, float]
-
-
-class SessionInfo(BaseModel):
-    """The fields of a session that the table shows. Times are seconds since the epoch, by the server's clock."""
-
-    session_id: str
-    origin: str
-    state: str
-    step_count: int
-    created_at: float
-    last_activity_at: float
-    planes: list[str]
-    busy: bool
-    earned: float | None = Field(default=None, alias="return")
-    reward: LastReward | None = None
-
-
-class Capacity(BaseModel):
-    """The numbers of sessions that a server has and may have."""
-
-    active_sessions: int
-    max_sessions: int
-    waiting: int
-    quarantined: int
-    ready: bool
-
-
 @dataclass(frozen=True)
 class Seen:
     """The answer of a server about its sessions.
@@ -122,7 +92,7 @@ class Seen:
     """
 
     sessions: list[SessionInfo]
-    capacity: Capacity
+    capacity: ServerCapacityStatus
     now: float
     document: dict[str, Any]
 
@@ -166,11 +136,11 @@ class ControlPlane:
         _, capacity = self._ask("GET", "/capacity")
         try:
             sessions = _SESSIONS.validate_python(listed.get("sessions"))
-            seen = Seen(sessions, Capacity.model_validate(capacity), _clock(reply), {**listed, "capacity": capacity})
+            status = ServerCapacityStatus.model_validate(capacity)
         except ValidationError as error:
             raise ConnectionFailed(self._shown, "its answer about sessions is not that of an mcpenv server") from error
         sessions.sort(key=lambda session: session.last_activity_at, reverse=True)
-        return seen
+        return Seen(sessions, status, _clock(reply), {**listed, "capacity": capacity})
 
     def find(self, beginning: str) -> str:
         """Return the id of the session that has this id, or of the only one whose id starts with ``beginning``."""
@@ -285,16 +255,16 @@ def _row(session: SessionInfo, now: float) -> tuple[str, ...]:
         session.origin,
         session.state,
         str(session.step_count),
-        _duration(now - session.created_at),
-        _duration(0.0 if session.busy else now - session.last_activity_at),
+        _duration(session.age_s(now)),
+        _duration(session.idle_s(now)),
         "+".join(session.planes),
         "yes" if session.busy else "",
-        "" if session.earned is None else f"{session.earned:g}",
+        "" if session.total_reward is None else f"{session.total_reward:g}",
         "" if session.reward is None else _parts(session.reward),
     )
 
 
-def _parts(reward: LastReward) -> str:
+def _parts(reward: Reward) -> str:
     return printable(shown_parts(reward.components) or f"{reward.value:g}")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from pydantic import ValidationError
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import ConfigurationError
@@ -21,6 +22,7 @@ from mcpenv.server.serve import serving
 from mcpenv_client.client import EnvClient
 from mcpenv_client.connection.addresses import http_base, is_loopback, without_password
 from mcpenv_client.errors import ConnectionFailed
+from mcpenv_client.types.server import ServerCapacityStatus
 
 from .server_process import OwnServer
 
@@ -142,10 +144,10 @@ async def _described(url: str, control_token: str | None) -> Server:
     shown = without_password(url)
     async with _http(url, control_token) as http:
         metadata = await _object(http, shown, "/metadata")
-        capacity = await _object(http, shown, "/capacity")
+        answered = await _object(http, shown, "/capacity")
     try:
-        slots, active = int(capacity["max_sessions"]), int(capacity["active_sessions"])
-    except (KeyError, TypeError, ValueError) as error:
+        capacity = ServerCapacityStatus.model_validate(answered)
+    except ValidationError as error:
         raise ConnectionFailed(shown, "its answer about capacity is not that of an mcpenv server") from error
     version = metadata.get("version")
     return Server(
@@ -155,8 +157,8 @@ async def _described(url: str, control_token: str | None) -> Server:
         version=None if version is None else str(version),
         description=str(metadata.get("description") or ""),
         has_tasks=bool(metadata.get("tasks")),
-        slots=slots,
-        free=max(slots - active, 0),
+        slots=capacity.max_sessions,
+        free=capacity.available_slots,
     )
 
 

@@ -20,7 +20,7 @@ from mcpenv.tasks.source import TaskSource
 from mcpenv.trajectories import Recorder
 from mcpenv_client.types.tools import Mode
 
-from .config import ServerConfig, mode_from
+from .config import ConcurrencyConfig, ServerConfig, mode_from
 from .control.http import ControlRoutes, Handler
 from .control.metadata import Description
 from .control.openenv import OpenEnvOrMCP, OpenEnvRoute
@@ -43,6 +43,8 @@ def create_app(
     *,
     mode: Mode | str | None = None,
     config: ServerConfig | None = None,
+    concurrency: ConcurrencyConfig | None = None,
+    max_concurrent_envs: int | None = None,
     readme: str | None = None,
     auth: AuthProvider | None = None,
 ) -> Starlette:
@@ -52,14 +54,24 @@ def create_app(
         env_factory: an `MCPEnvironment` class, or a callable that makes instances.
         mode: "simulation" or "production"; default ``MCPENV_MODE``, or simulation.
         config: further settings; ``mode`` wins over its mode.
+        concurrency: limits on sessions, instead of those fields of ``config``.
+        max_concurrent_envs: maximum sessions at a time, instead of that field of the two.
         readme: text for ``/metadata``.
         auth: who may use the agent plane: any provider of FastMCP's, or `AgentTokens`.
 
     Raises:
         TypeError: an instance was given.
-        ConfigurationError: an unknown mode.
+        ConfigurationError: an unknown mode, a limit out of range, or a limit given twice with different values.
     """
-    server = EnvServer(env_factory, mode=mode, config=config, readme=readme, auth=auth)
+    server = EnvServer(
+        env_factory,
+        mode=mode,
+        config=config,
+        concurrency=concurrency,
+        max_concurrent_envs=max_concurrent_envs,
+        readme=readme,
+        auth=auth,
+    )
     return application(server.routes(), server.lifespan)
 
 
@@ -74,7 +86,7 @@ class EnvServer:
     """One environment, served: the parts, put together.
 
     Args:
-        membership: of a server of several workers; None: this is the only one.
+        membership: of a server of several workers; None: this is the only one. The others are those of `create_app`.
 
     Attributes:
         config: the settings in force.
@@ -89,6 +101,8 @@ class EnvServer:
         *,
         mode: Mode | str | None = None,
         config: ServerConfig | None = None,
+        concurrency: ConcurrencyConfig | None = None,
+        max_concurrent_envs: int | None = None,
         readme: str | None = None,
         auth: AuthProvider | None = None,
         membership: Membership | None = None,
@@ -101,7 +115,7 @@ class EnvServer:
             config = ServerConfig(mode=mode_from(mode))
         elif mode is not None:
             config = replace(config, mode=mode_from(mode))
-        self._assemble(config)
+        self._assemble(config.with_limits(concurrency, max_concurrent_envs))
 
     def routes(self) -> list[BaseRoute]:
         """Every route of this mode. Guarded, so that no web page on another site reaches them."""

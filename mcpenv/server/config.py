@@ -2,19 +2,87 @@
 
 from __future__ import annotations
 
+import math
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mcpenv.errors import ConfigurationError
 from mcpenv_client.types.tools import Mode
+from mcpenv_client.wire.protocol import describe_faults
 
 MODE_VARIABLE = "MCPENV_MODE"
 """The environment variable that sets the default mode."""
 
 MANY_SESSIONS = 1024
 """``max_concurrent_envs`` of environments that support several sessions."""
+
+
+class ConcurrencyConfig(BaseModel):
+    """The limits on the sessions of a server, for ``create_app(concurrency=)``; each is a field of `ServerConfig` too.
+
+    Attributes:
+        max_concurrent_envs: maximum sessions at a time, 1 or more; None: 1, or 1,024 where the environment supports
+            several.
+        session_timeout_s: idle seconds after which a session without an open socket ends; ``math.inf``: never.
+            OpenEnv's ``session_timeout`` is accepted for it, with None for never.
+        queue_timeout_s: seconds that a client waits for a free session; 0: it does not wait.
+        resume_grace_s: seconds that a session whose socket was lost waits for its client to reconnect; 0: it does not.
+        max_quarantined: instances with code that cannot be stopped, above which new sessions are refused.
+
+    Raises:
+        ConfigurationError: a value out of range, an unknown name, or two different session timeouts.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_concurrent_envs: int | None = Field(default=None, ge=1, strict=True)
+    session_timeout_s: float = Field(default=1800.0, gt=0)
+    queue_timeout_s: float = Field(default=30.0, ge=0, allow_inf_nan=False)
+    resume_grace_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    max_quarantined: int = Field(default=16, ge=0, strict=True)
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            max_concurrent_envs: int | None = None,
+            session_timeout_s: float = 1800.0,
+            session_timeout: float | None = ...,
+            queue_timeout_s: float = 30.0,
+            resume_grace_s: float = 0.0,
+            max_quarantined: int = 16,
+        ) -> None: ...
+
+    else:
+
+        def __init__(self, **limits: Any) -> None:
+            if "session_timeout" in limits:
+                theirs = limits.pop("session_timeout")
+                given = math.inf if theirs is None else theirs
+                if limits.setdefault("session_timeout_s", given) != given:
+                    raise ConfigurationError("session_timeout_s and session_timeout differ; give one of them")
+            try:
+                super().__init__(**limits)
+            except ValidationError as error:
+                raise ConfigurationError(describe_faults(error)) from error
+
+    @property
+    def session_timeout(self) -> float | None:
+        """OpenEnv's name of ``session_timeout_s``; None if sessions never time out."""
+        return None if self.session_timeout_s == math.inf else self.session_timeout_s
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The limits that were given; the others have their defaults."""
+        return {name: getattr(self, name) for name in sorted(self.model_fields_set)}
+
+
+_LIMITS = ConcurrencyConfig()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +112,17 @@ class ServerConfig:
         max_snapshot_bytes: how large they may be together.
         shutdown_timeout_s: how long steps under way may take to finish at shutdown.
         record: the folder to which every episode is written; None: none is.
+
+    Raises:
+        ConfigurationError: a limit of `concurrency` is out of range.
     """
 
     mode: Mode = Mode.SIMULATION
-    max_concurrent_envs: int | None = None
+    max_concurrent_envs: int | None = _LIMITS.max_concurrent_envs
     step_timeout_s: float = 300.0
-    session_timeout_s: float = 1800.0
-    queue_timeout_s: float = 30.0
-    resume_grace_s: float = 0.0
+    session_timeout_s: float = _LIMITS.session_timeout_s
+    queue_timeout_s: float = _LIMITS.queue_timeout_s
+    resume_grace_s: float = _LIMITS.resume_grace_s
     control_token: str | None = field(default=None, repr=False)
     session_scope: Literal["principal", "connection"] = "principal"
     require_handle: bool = False
@@ -63,11 +134,49 @@ class ServerConfig:
     ping_interval_s: float = 20.0
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
-    max_quarantined: int = 16
+    max_quarantined: int = _LIMITS.max_quarantined
     max_snapshots: int = 256
     max_snapshot_bytes: int = 256 * 1024 * 1024
     shutdown_timeout_s: float = 30.0
     record: Path | None = None
+
+    def __post_init__(self) -> None:
+        self.concurrency  # noqa: B018 - its model checks the limits
+
+    @property
+    def concurrency(self) -> ConcurrencyConfig:
+        """The limits on sessions."""
+        return ConcurrencyConfig(
+            max_concurrent_envs=self.max_concurrent_envs,
+            session_timeout_s=self.session_timeout_s,
+            queue_timeout_s=self.queue_timeout_s,
+            resume_grace_s=self.resume_grace_s,
+            max_quarantined=self.max_quarantined,
+        )
+
+    def with_limits(self, concurrency: ConcurrencyConfig | None, max_concurrent_envs: int | None) -> ServerConfig:
+        """Return these settings with limits on sessions that were given besides.
+
+        A limit may be given twice with the same value. A limit of these settings that has its default value counts as
+        not given.
+
+        Raises:
+            ConfigurationError: a limit is given twice with different values, or is out of range.
+        """
+        limits = {} if concurrency is None else concurrency.given
+        if max_concurrent_envs is not None:
+            if limits.get("max_concurrent_envs", max_concurrent_envs) != max_concurrent_envs:
+                raise _given_twice("max_concurrent_envs", max_concurrent_envs, limits["max_concurrent_envs"])
+            limits["max_concurrent_envs"] = max_concurrent_envs
+        for name, value in limits.items():
+            own = getattr(self, name)
+            if own not in (value, getattr(_LIMITS, name)):
+                raise _given_twice(name, own, value)
+        return replace(self, **limits)
+
+
+def _given_twice(name: str, one: object, other: object) -> ConfigurationError:
+    return ConfigurationError(f"{name} is given twice, as {one} and as {other}; give it once")
 
 
 def mode_from(value: Mode | str | None) -> Mode:

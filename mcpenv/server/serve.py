@@ -24,7 +24,7 @@ from mcpenv.errors import ConfigurationError
 from mcpenv_client.types.tools import Mode
 
 from .app import EnvServer, application
-from .config import ServerConfig
+from .config import ConcurrencyConfig, ServerConfig
 from .http.gc_tuning import tuned_gc
 from .security.host_check import is_loopback
 from .sessions.factory import EnvFactory
@@ -219,6 +219,8 @@ def serving(
     config: ServerConfig | None = None,
     *,
     mode: Mode | str | None = None,
+    concurrency: ConcurrencyConfig | None = None,
+    max_concurrent_envs: int | None = None,
     port: int = 0,
     auth: AuthProvider | None = None,
     workers: int = 1,
@@ -226,12 +228,20 @@ def serving(
     """A server in a thread of this process, for tests and notebooks; gives its base URL.
 
     Args:
+        mode, config, concurrency, max_concurrent_envs, auth: as those of `mcpenv.server.create_app`.
         workers: how many threads it is; one interpreter runs them all, so that more are of use to tests only.
 
     Raises:
         StartupError: as `serve_http`.
     """
-    server = EnvServer(env_factory, config=config, mode=mode, auth=auth)
+    server = EnvServer(
+        env_factory,
+        config=config,
+        mode=mode,
+        concurrency=concurrency,
+        max_concurrent_envs=max_concurrent_envs,
+        auth=auth,
+    )
     listening = listen("127.0.0.1", port)
     if workers > 1:
         served = Served(env_factory, auth)

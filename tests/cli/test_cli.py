@@ -213,7 +213,7 @@ def test_every_option_is_explained(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
         (("run", "world", "--transport", "sse"), 'Invalid value "sse" for --transport'),
         (("run", "world", "--step-timeout-s", "0"), "--step-timeout-s is 0; it must be a number of seconds above 0"),
         (("run", "world", "--session-timeout-s", "nan"), "--session-timeout-s is nan"),
-        (("run", "world", "--port", "0", "--max-sessions", "0"), "max sessions is 0; at least 1 is needed"),
+        (("run", "world", "--port", "0", "--max-sessions", "0"), "--max-sessions is 0; it must be 1 or more"),
         (("run", "world", "--host", "0.0.0.0"), "host 0.0.0.0 is not loopback"),
         (("run", "world", "--port", "99999"), "cannot listen on 127.0.0.1:99999"),
         (("run", "world", "--reload", "--transport", "stdio"), "--reload needs --transport http"),

@@ -372,6 +372,8 @@ def test_an_id_that_a_terminal_would_obey_is_shown_harmless(cli: Cli) -> None:
         "origin": "principal",
         "state": "running",
         "step_count": 1,
+        "environment_type": "World",
+        "mode": "simulation",
         "created_at": 0.0,
         "last_activity_at": 0.0,
         "planes": ["agent"],

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
+from mcpenv import ConfigurationError
+from mcpenv.server import ConcurrencyConfig, ServerConfig
 from mcpenv.server.sessions.capacity import Slots
-from mcpenv_client import CapacityReached
+from mcpenv_client import CapacityReached, ServerCapacityStatus
 
 
 async def no_room(orchestrated: bool) -> None:
@@ -204,3 +207,83 @@ def test_who_asks_while_the_server_begins_to_end_is_refused() -> None:
                 await one.take(ends, True)
 
     run(main)
+
+
+def test_the_status_has_the_counts_and_limits() -> None:
+    async def main() -> None:
+        several, order = slots(2), list[int]()
+        await several.take(no_room, True)
+        assert await several.status() == ServerCapacityStatus(active_sessions=1, max_sessions=2)
+        await several.take(no_room, True)
+        (waiting,) = await in_line(several, 1, order)
+        status = await several.status()
+        assert (status.waiting, status.available_slots, status.ready) == (1, 0, True)
+        several.free()
+        await waiting
+        several.count_quarantined(1)
+        status = await several.status()
+        assert (status.quarantined, status.ready) == (1, False)
+
+    run(main)
+
+
+def test_the_limits_have_the_defaults_of_a_server() -> None:
+    assert ServerConfig().concurrency == ConcurrencyConfig()
+    limits = ConcurrencyConfig(
+        max_concurrent_envs=4, session_timeout_s=5, queue_timeout_s=0, resume_grace_s=2, max_quarantined=0
+    )
+    config = ServerConfig().with_limits(limits, None)
+    assert config.concurrency == limits
+    assert (config.max_concurrent_envs, config.session_timeout_s, config.queue_timeout_s) == (4, 5.0, 0.0)
+    assert (config.resume_grace_s, config.max_quarantined) == (2.0, 0)
+
+
+def test_openenv_spells_the_session_timeout_without_its_unit() -> None:
+    assert ConcurrencyConfig(session_timeout=60) == ConcurrencyConfig(session_timeout_s=60)
+    assert ConcurrencyConfig(session_timeout=60).session_timeout == 60
+    never = ConcurrencyConfig.model_validate({"max_concurrent_envs": 2, "session_timeout": None})
+    assert (never.session_timeout_s, never.session_timeout) == (math.inf, None)
+    assert ConcurrencyConfig(session_timeout=60, session_timeout_s=60).session_timeout_s == 60
+    with pytest.raises(ConfigurationError, match="session_timeout_s and session_timeout differ"):
+        ConcurrencyConfig(session_timeout=60, session_timeout_s=61)
+
+
+@pytest.mark.parametrize("name", ["max_concurrent_envs", "session_timeout_s", "session_timeout"])
+@pytest.mark.parametrize("value", [0, -1, math.nan, "many"])
+def test_limits_that_allow_nothing_are_refused_in_one_line(name: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=name) as refused:
+        ConcurrencyConfig(**{name: value})
+    assert "\n" not in str(refused.value)
+    if name != "session_timeout":
+        with pytest.raises(ConfigurationError, match=name):
+            ServerConfig(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["queue_timeout_s", "resume_grace_s", "max_quarantined"])
+@pytest.mark.parametrize("value", [-1, math.nan, math.inf])
+def test_limits_below_zero_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=name):
+        ConcurrencyConfig(**{name: value})
+    with pytest.raises(ConfigurationError, match=name):
+        ServerConfig(**{name: value})
+
+
+def test_a_limit_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="max_sessions"):
+        ConcurrencyConfig(**{"max_sessions": 4})
+
+
+def test_a_limit_may_be_given_twice_only_with_one_value() -> None:
+    given = ServerConfig(max_concurrent_envs=4, session_timeout_s=600)
+    assert given.with_limits(ConcurrencyConfig(max_concurrent_envs=4), 4) == given
+    assert given.with_limits(ConcurrencyConfig(queue_timeout_s=1), None).session_timeout_s == 600
+    with pytest.raises(ConfigurationError, match="session_timeout_s is given twice, as 600 and as 5"):
+        given.with_limits(ConcurrencyConfig(session_timeout=5), None)
+    with pytest.raises(ConfigurationError, match="session_timeout_s is given twice, as 600 and as 1800"):
+        given.with_limits(ConcurrencyConfig(session_timeout_s=1800), None)
+    with pytest.raises(ConfigurationError, match="max_concurrent_envs is given twice, as 4 and as 2"):
+        given.with_limits(None, 2)
+    with pytest.raises(ConfigurationError, match="max_concurrent_envs is given twice, as 3 and as 2"):
+        ServerConfig().with_limits(ConcurrencyConfig(max_concurrent_envs=2), 3)
+    with pytest.raises(ConfigurationError, match="max_concurrent_envs"):
+        given.with_limits(None, 0)

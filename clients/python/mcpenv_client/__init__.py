@@ -38,10 +38,11 @@ from .sync import SyncEnvClient
 from .types.actions import Action, CallToolAction, ListToolsAction
 from .types.observations import AnyObservation, CallToolObservation, ListToolsObservation, Observation
 from .types.records import Fork, LogEntry, Plane, Reward, StepRecord, StepResult, ToolCall, ToolOutcome, Trajectory
+from .types.server import ServerCapacityStatus, SessionInfo
 from .types.snapshots import SnapshotRef
 from .types.state import State
 from .types.tasks import OracleCall, Task, TaskLimits
-from .types.tools import Mode, Tool, ToolErrorType, ToolFailure, ToolResult
+from .types.tools import Mode, ServerMode, Tool, ToolErrorType, ToolFailure, ToolResult
 from .wire.protocol import PROTOCOL_VERSION, EpisodeState
 
 if TYPE_CHECKING:
@@ -71,10 +72,14 @@ __all__ = [
     "OracleCall",
     # Tools
     "Mode",
+    "ServerMode",
     "Tool",
     "ToolResult",
     "ToolFailure",
     "ToolErrorType",
+    # Server
+    "SessionInfo",
+    "ServerCapacityStatus",
     # Records
     "Plane",
     "Reward",

@@ -22,6 +22,7 @@ from .types.actions import Action, ListToolsAction
 from .types.models import build_models
 from .types.observations import AnyObservation, CallToolObservation, ListToolsObservation, Observation
 from .types.records import StepResult, Trajectory
+from .types.server import ServerCapacityStatus, SessionInfo
 from .types.snapshots import SnapshotRef
 from .types.state import State
 from .types.tasks import Task
@@ -354,6 +355,31 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
     async def schema(self) -> dict[str, Any]:
         """``GET /schema``: JSON Schemas of actions, observations, state, tools and reset options."""
         return await self._described("/schema")
+
+    async def sessions(self) -> list[SessionInfo]:
+        """Return all sessions of the server, oldest first; ``headers`` must have its control token if it requires one.
+
+        Raises:
+            InvalidMessage: the server has no such route (it is not in simulation mode), or its answer does not fit.
+        """
+        listed = (await self._described("/sessions")).get("sessions")
+        if not isinstance(listed, list):
+            raise InvalidMessage("the server answered without its sessions")
+        try:
+            return [SessionInfo.model_validate(each) for each in listed]
+        except ValidationError as error:
+            raise _unlike("session", SessionInfo, error) from error
+
+    async def capacity(self) -> ServerCapacityStatus:
+        """Return how many sessions the server has and may have.
+
+        Raises:
+            InvalidMessage: as `sessions`.
+        """
+        try:
+            return ServerCapacityStatus.model_validate(await self._described("/capacity"))
+        except ValidationError as error:
+            raise _unlike("capacity", ServerCapacityStatus, error) from error
 
     # -- its tasks
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from .client import EnvClient
     from .types.records import StepResult, Trajectory
+    from .types.server import ServerCapacityStatus, SessionInfo
     from .types.snapshots import SnapshotRef
     from .types.tasks import Task
     from .types.tools import Tool
@@ -126,6 +127,8 @@ class SyncEnvClient(BlockingClient, Generic[ObsT, StateT]):
         def tasks(self, split: str, start: int = 0, stop: int | None = None) -> list[Task]: ...
         def metadata(self) -> dict[str, Any]: ...
         def schema(self) -> dict[str, Any]: ...
+        def sessions(self) -> list[SessionInfo]: ...
+        def capacity(self) -> ServerCapacityStatus: ...
 
 
 __all__ = ["BlockingClient", "SyncEnvClient"]

@@ -64,7 +64,7 @@ class ControlRoutes:
 
     async def ready(self, request: Request) -> Response:
         """New sessions are taken (200) or not (503)."""
-        ready = (await self._pool.slots.occupancy()).open
+        ready = (await self._pool.slots.status()).ready
         return plain_json({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
 
     async def metadata(self, request: Request) -> Response:

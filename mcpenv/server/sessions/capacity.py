@@ -8,30 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from mcpenv_client.errors import CapacityReached
+from mcpenv_client.types.server import ServerCapacityStatus
 
 RETRY_AFTER_S = 5.0
 """When a refused client is told to ask again, in seconds."""
 
 MakeRoom = Callable[[bool], Awaitable[None]]
 """Frees a slot, if it can, for a session that has an orchestrator (or has none)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Occupancy:
-    """How many sessions there are and may be, on the whole server.
-
-    Attributes:
-        open: whether new ones are taken.
-    """
-
-    taken: int
-    limit: int
-    waiting: int
-    quarantined: int
-    open: bool
 
 
 class Slots:
@@ -82,9 +67,15 @@ class Slots:
         """Whether more is left in code that cannot be stopped than may be."""
         return self.quarantined > self._max_quarantined
 
-    async def occupancy(self) -> Occupancy:
-        """How it stands now."""
-        return Occupancy(self.taken, self.limit, self.waiting, self.quarantined, self.open)
+    async def status(self) -> ServerCapacityStatus:
+        """Return the present counts and limits of the whole server."""
+        return ServerCapacityStatus(
+            active_sessions=self.taken,
+            max_sessions=self.limit,
+            waiting=self.waiting,
+            quarantined=self.quarantined,
+            ready=self.open,
+        )
 
     async def take(self, make_room: MakeRoom, orchestrated: bool) -> None:
         """Take a slot; when there is none, wait in line. Cancelling gives the place, or the slot, back.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from mcpenv.server.config import ServerConfig
+from mcpenv_client.types.server import SessionInfo
 
 from .capacity import Slots
 from .rate_limit import Rate
@@ -35,8 +36,8 @@ class Membership(Protocol):
         """
         ...
 
-    async def sessions(self, own: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """What there is to know of all sessions, oldest first.
+    async def sessions(self, own: list[SessionInfo]) -> list[SessionInfo]:
+        """Return the descriptions of all sessions of the server, oldest first.
 
         Args:
             own: those of this worker.
@@ -83,8 +84,8 @@ class Alone:
         if self._rate is not None:
             self._rate.spend(agent)
 
-    async def sessions(self, own: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """There are no others."""
+    async def sessions(self, own: list[SessionInfo]) -> list[SessionInfo]:
+        """Return this worker's, which are all."""
         return own
 
     async def recorded(self, own: dict[str, int]) -> dict[str, int]:

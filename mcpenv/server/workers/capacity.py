@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable
 
 from mcpenv.server.config import ServerConfig
-from mcpenv.server.sessions.capacity import MakeRoom, Occupancy, Slots
+from mcpenv.server.sessions.capacity import MakeRoom, Slots
+from mcpenv_client.types.server import ServerCapacityStatus
 
 from .rpc import Channel
 
@@ -27,10 +28,10 @@ class SharedSlots(Slots):
         """Store the counts of the whole server that the hub sent."""
         self.taken, self.quarantined = taken, quarantined
 
-    async def occupancy(self) -> Occupancy:
-        """Return the present occupancy of the whole server."""
-        taken, limit, waiting, quarantined, is_open = await self._channel.call("occupancy")
-        return Occupancy(taken, limit, waiting, quarantined, is_open and self.open)
+    async def status(self) -> ServerCapacityStatus:
+        """Return the present counts and limits of the whole server."""
+        status = ServerCapacityStatus.model_validate(await self._channel.call("capacity"))
+        return status if self.open else status.model_copy(update={"ready": False})
 
     async def take(self, make_room: MakeRoom, orchestrated: bool) -> None:
         """Acquire a slot; if all are taken, wait in the queue. Cancelling releases the place or the slot.

@@ -357,10 +357,9 @@ class Hub:
         self._slots.count_quarantined(many)
         self._tell_slots()
 
-    async def occupancy(self) -> tuple[int, int, int, int, bool]:
-        """Return the fields of `mcpenv.server.sessions.capacity.Occupancy`."""
-        slots = self._slots
-        return slots.taken, slots.limit, slots.waiting, slots.quarantined, slots.open
+    async def capacity(self) -> dict[str, Any]:
+        """Return the capacity of the whole server, a `ServerCapacityStatus` as plain data."""
+        return (await self._slots.status()).to_plain()
 
     def spend(self, agent: str) -> None:
         """Count a request of an agent.
@@ -405,7 +404,7 @@ class _Desk:
             "take": of_worker(hub.take),
             "free": of_worker(hub.free),
             "quarantined": of_worker(hub.quarantine),
-            "occupancy": hub.occupancy,
+            "capacity": hub.capacity,
             "spend": hub.spend,
         }
 

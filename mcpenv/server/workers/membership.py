@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.sessions.capacity import Slots
+from mcpenv_client.types.server import SessionInfo
 
 from . import worker_id
 from .capacity import SharedSlots
@@ -38,10 +38,10 @@ class Member:
         """
         await self._channel.call("spend", agent)
 
-    async def sessions(self, own: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    async def sessions(self, own: list[SessionInfo]) -> list[SessionInfo]:
         """Return the descriptions of all sessions of the server, oldest first."""
-        others: list[dict[str, Any]] = await self._channel.call("sessions")
-        return sorted([*own, *others], key=lambda session: float(session["created_at"]))
+        others = map(SessionInfo.model_validate, await self._channel.call("sessions"))
+        return sorted([*own, *others], key=lambda session: session.created_at)
 
     async def recorded(self, own: dict[str, int]) -> dict[str, int]:
         """Return the counts of recorded episodes, summed over the running workers."""

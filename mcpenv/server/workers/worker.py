@@ -169,7 +169,7 @@ class Worker:
         return {
             "tags": peers.learn,
             "slots": learn,
-            "sessions": lambda: [info_of(session) for session in pool.sessions()],
+            "sessions": lambda: [info_of(session).to_plain() for session in pool.sessions()],
             "recorded": lambda: server.description.recording(),
             "has": lambda session_id: pool.peek(session_id) is not None,
             "gives_way": gives_way,

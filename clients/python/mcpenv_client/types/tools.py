@@ -21,6 +21,10 @@ class Mode(str, Enum):
     """Live clients use the tools, without episodes and rewards."""
 
 
+ServerMode = Mode
+"""OpenEnv's name of `Mode`."""
+
+
 class Tool(Model):
     """The description of a tool for agents: the same on every plane and in both modes.
 

@@ -1,0 +1,150 @@
+"""`SessionInfo` and `ServerCapacityStatus` against a real server: what they read is what the server said, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from client_servers import in_loop
+from pydantic import ValidationError
+
+import mcpenv
+import mcpenv_client
+from mcpenv import MCPEnvironment, Reward
+from mcpenv.server import AgentTokens, ConcurrencyConfig, ServerConfig, serving
+from mcpenv_client import (
+    EnvClient,
+    EpisodeState,
+    InvalidMessage,
+    Mode,
+    ServerCapacityStatus,
+    ServerMode,
+    SessionInfo,
+    Unauthorized,
+)
+
+
+class Scored(MCPEnvironment):
+    """One tool, scored in two parts."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self) -> None:
+        super().__init__()
+
+        @self.tool
+        def act() -> str:
+            return "done"
+
+    def score(self, call: object, outcome: object) -> Reward:
+        return Reward(0.75, {"right": 1.0, "long": -0.25})
+
+
+@pytest.fixture(params=[1, 2], ids=["alone", "workers"])
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    with serving(Scored, concurrency=ConcurrencyConfig(max_concurrent_envs=4), workers=request.param) as address:
+        yield address
+
+
+def test_the_models_have_all_that_a_server_answers(url: str) -> None:
+    with EnvClient(url).sync() as one, EnvClient(url).sync() as other:
+        one.reset(episode_id="mine")
+        one.call_tool("act")
+        other.connect()
+        (first, second), capacity = one.sessions(), one.capacity()
+        documents = httpx.get(f"{url}/sessions").json()["sessions"]
+        assert [first.to_plain(), second.to_plain()] == documents
+        assert [SessionInfo.model_validate(each) for each in documents] == [first, second]
+        assert httpx.get(f"{url}/sessions/{first.session_id}").json() == documents[0]
+        assert httpx.get(f"{url}/capacity").json() == capacity.to_plain()
+    assert (first.environment_type, first.origin, first.mode, first.planes) == (
+        "Scored",
+        "socket",
+        Mode.SIMULATION,
+        ["control"],
+    )
+    assert (first.episode_id, first.state, first.step_count, first.busy) == ("mine", EpisodeState.RUNNING, 1, False)
+    assert (first.total_reward, first.reward) == (0.75, Reward(0.75, {"right": 1.0, "long": -0.25}))
+    assert (second.state, second.reward) == (EpisodeState.NEW, None)
+    assert first.created_at <= second.created_at
+    assert capacity == ServerCapacityStatus(active_sessions=2, max_sessions=4)
+    assert (capacity.available_slots, capacity.is_at_capacity, capacity.ready) == (2, False, True)
+
+
+def test_the_json_has_the_names_of_the_wire(url: str) -> None:
+    with EnvClient(url).sync() as client:
+        client.reset()
+        (session,) = httpx.get(f"{url}/sessions").json()["sessions"]
+        capacity = httpx.get(f"{url}/capacity").json()
+    names = "session_id created_at last_activity_at step_count environment_type origin mode planes episode_id state"
+    assert session.keys() == {*names.split(), "busy", "task", "return", "reward"}
+    assert capacity == {
+        "active_sessions": 1,
+        "max_sessions": 4,
+        "available_slots": 3,
+        "waiting": 0,
+        "quarantined": 0,
+        "ready": True,
+    }
+
+
+@in_loop
+async def test_the_async_client_has_them_too() -> None:
+    with serving(Scored, max_concurrent_envs=1) as url:
+        async with EnvClient(url) as client:
+            (session,) = await client.sessions()
+            assert session.state == EpisodeState.NEW
+            assert (await client.capacity()).is_at_capacity
+
+
+def test_they_need_the_control_token() -> None:
+    config = ServerConfig(control_token="secret")
+    with serving(Scored, config, auth=AgentTokens({"t": "agent"})) as url:
+        with pytest.raises(Unauthorized):
+            EnvClient(url).sync().capacity()
+        assert EnvClient(url, headers={"Authorization": "Bearer secret"}).sync().sessions() == []
+
+
+def test_a_server_in_production_has_no_such_routes() -> None:
+    with serving(Scored, mode=ServerMode.PRODUCTION) as url:
+        client = EnvClient(url).sync()
+        for ask in (client.sessions, client.capacity):
+            with pytest.raises(InvalidMessage):
+                ask()
+
+
+def test_ages_are_seconds_by_the_clock_given_and_never_negative() -> None:
+    session = SessionInfo(
+        session_id="s",
+        created_at=100.0,
+        last_activity_at=130.0,
+        environment_type="E",
+        origin="http",
+        mode=Mode.SIMULATION,
+        planes=["control"],
+        state="running",
+        busy=False,
+        total_reward=0.5,
+    )
+    assert (session.age_s(140.0), session.idle_s(140.0)) == (40.0, 10.0)
+    assert (session.age_s(99.5), session.idle_s(99.5)) == (0.0, 0.0)
+    assert session.age_s() > session.idle_s() > 0
+    busy = session.model_copy(update={"busy": True})
+    assert busy.idle_s(140.0) == 0.0
+    assert SessionInfo.model_validate(session.to_plain()) == session
+    with pytest.raises(ValidationError):
+        session.busy = True  # type: ignore[misc]
+
+
+def test_capacity_keeps_no_slots_below_zero() -> None:
+    over = ServerCapacityStatus(active_sessions=3, max_sessions=2)
+    assert (over.available_slots, over.is_at_capacity) == (0, True)
+    assert ServerCapacityStatus.model_validate(over.to_plain()) == over
+
+
+def test_the_names_of_the_seeds_are_public() -> None:
+    assert ServerMode is Mode is mcpenv.ServerMode is mcpenv_client.ServerMode
+    assert mcpenv.SessionInfo is SessionInfo
+    assert mcpenv.ServerCapacityStatus is ServerCapacityStatus
+    assert mcpenv.ConcurrencyConfig is ConcurrencyConfig
