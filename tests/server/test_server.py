@@ -23,7 +23,6 @@ from websockets.typing import Origin
 from worlds import Ledger, World
 
 from mcpenv import ConfigurationError, MCPEnvironment, Mode, Observation, StartupError
-from mcpenv.server import ConcurrencyConfig
 from mcpenv.server.app import EnvServer, create_app
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serve_http, serving
