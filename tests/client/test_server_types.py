@@ -14,9 +14,9 @@ import mcpenv_client
 from mcpenv import MCPEnvironment, Reward
 from mcpenv.server import AgentTokens, ConcurrencyConfig, ServerConfig, serving
 from mcpenv_client import (
+    ConnectionFailed,
     EnvClient,
     EpisodeState,
-    InvalidMessage,
     Mode,
     ServerCapacityStatus,
     ServerMode,
@@ -99,18 +99,18 @@ async def test_the_async_client_has_them_too() -> None:
 
 
 def test_they_need_the_control_token() -> None:
-    config = ServerConfig(control_token="secret")
-    with serving(Scored, config, auth=AgentTokens({"t": "agent"})) as url:
+    config = ServerConfig(control_token="a-secret-token")
+    with serving(Scored, config, auth=AgentTokens({"t": "agent-token"})) as url:
         with pytest.raises(Unauthorized):
             EnvClient(url).sync().capacity()
-        assert EnvClient(url, headers={"Authorization": "Bearer secret"}).sync().sessions() == []
+        assert EnvClient(url, headers={"Authorization": "Bearer a-secret-token"}).sync().sessions() == []
 
 
 def test_a_server_in_production_has_no_such_routes() -> None:
     with serving(Scored, mode=ServerMode.PRODUCTION) as url:
         client = EnvClient(url).sync()
         for ask in (client.sessions, client.capacity):
-            with pytest.raises(InvalidMessage):
+            with pytest.raises(ConnectionFailed, match="HTTP 404"):
                 ask()
 
 

@@ -360,7 +360,8 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         """Return all sessions of the server, oldest first; ``headers`` must have its control token if it requires one.
 
         Raises:
-            InvalidMessage: the server has no such route (it is not in simulation mode), or its answer does not fit.
+            ConnectionFailed: the server does not answer, or has no such route because it is in production mode.
+            InvalidMessage: the answer does not fit.
         """
         listed = (await self._described("/sessions")).get("sessions")
         if not isinstance(listed, list):
