@@ -1,4 +1,4 @@
-"""The simulation shim: a step is a tool call, a listing, or an action of the environment's own. Nothing more."""
+"""The simulation shim: a step is a tool call, a listing, or an action of the environment's own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def step(
 
 
 async def restore(execution: Execution, snapshot: Snapshot, timeout_s: float | None = None) -> Observation:
-    """Go on from a snapshot; gives the last observation of its episode again.
+    """Continue from a snapshot. Return the last observation of its episode.
 
     Raises:
         NotSupported, Misuse, ExecutionError, OperationTimeout, SessionLost: as the core does.
@@ -40,7 +40,7 @@ async def restore(execution: Execution, snapshot: Snapshot, timeout_s: float | N
 
 
 def latest(execution: Execution) -> Observation:
-    """The last observation of the running episode, whoever took the step: what ``wait`` answers."""
+    """Return the last observation of the running episode, as ``wait`` answers it."""
     trajectory, first = execution.episode.trajectory, execution.episode.first
     if trajectory is None:
         return Observation()
@@ -55,7 +55,7 @@ def latest(execution: Execution) -> Observation:
 
 
 def observation_of(execution: Execution, record: StepRecord) -> Observation:
-    """The observation of a step."""
+    """Return the observation of a step."""
     own = record.outcome.value
     if isinstance(own, Observation) and record.outcome.result is None:
         return _own_observation(execution, record, own)

@@ -48,7 +48,7 @@ def create_app(
     readme: str | None = None,
     auth: AuthProvider | None = None,
 ) -> Starlette:
-    """A Starlette application that serves an environment.
+    """Return a Starlette application that serves an environment.
 
     Args:
         env_factory: an `MCPEnvironment` class, or a callable that makes instances.
@@ -76,14 +76,14 @@ def create_app(
 
 
 def application(routes: list[BaseRoute], lifespan: Lifespan[Any] | None = None) -> Starlette:
-    """An application of these routes, without redirects: those would name whatever Host a request came with."""
+    """Return an application of these routes, without redirects, which would repeat a request's Host."""
     app = Starlette(routes=routes, lifespan=lifespan)
     app.router.redirect_slashes = False
     return app
 
 
 class EnvServer:
-    """One environment, served: the parts, put together.
+    """The server of one environment: it assembles the parts.
 
     Args:
         membership: of a server of several workers; None: this is the only one. The others are those of `create_app`.
@@ -118,7 +118,7 @@ class EnvServer:
         self._assemble(config.with_limits(concurrency, max_concurrent_envs))
 
     def routes(self) -> list[BaseRoute]:
-        """Every route of this mode. Guarded, so that no web page on another site reaches them."""
+        """Return every route of this mode, behind the Host and Origin check."""
         shared: list[BaseRoute] = []
         if self.config.mode is Mode.SIMULATION:
             at_mcp = OpenEnvOrMCP(self._gate(self._openenv), self._mcp, self.config.max_message_bytes)
@@ -126,7 +126,7 @@ class EnvServer:
         return [*self.socket_routes(), *self.probe_routes(), *shared, *self.agent_routes(), *self.control_routes()]
 
     def doors(self, *, split: bool) -> list[list[BaseRoute]]:
-        """The routes of the one address, or of the agents' and the control plane's, if they have one each."""
+        """Return the routes of one address, or those of the agents' and of the control plane's address."""
         if not split:
             return [self.routes()]
         return [
@@ -135,20 +135,20 @@ class EnvServer:
         ]
 
     def socket_routes(self) -> list[BaseRoute]:
-        """Where orchestrators roll episodes out: first, because each episode may be a connection of its own."""
+        """Return the routes of episodes. They come first, because each episode may be a connection of its own."""
         if self.config.mode is Mode.SIMULATION or self.config.control_token is not None:
             return [WebSocketRoute("/ws", self._guard(self._gate(self._socket)))]
         return []
 
     def probe_routes(self) -> list[BaseRoute]:
-        """What every address answers."""
+        """Return the routes of every address."""
         return [
             self._route("/health", self._control.health),
             self._route("/ready", self._control.ready),
         ]
 
     def agent_routes(self) -> list[BaseRoute]:
-        """The agent plane: tools and nothing else."""
+        """Return the routes of the agent plane: tools and nothing else."""
         paths = ["/mcp", "/mcp/"]  # people write the slash, and clients keep it
         if self.config.mode is Mode.SIMULATION:
             paths += ["/episodes/{handle}/mcp", "/episodes/{handle}/mcp/"]
@@ -159,7 +159,7 @@ class EnvServer:
         return routes
 
     def control_routes(self) -> list[BaseRoute]:
-        """The control plane, for orchestrators, and what the server says of itself."""
+        """Return the routes of the control plane, and of the server's descriptions."""
         simulation = self.config.mode is Mode.SIMULATION
         control, sessions = self._control, SessionRoutes(self.pool, self._control, self._membership)
         tasks = TaskRoutes(self._tasks(), control)
@@ -189,7 +189,7 @@ class EnvServer:
         return routes
 
     def register_routes(self, app: Starlette, *, mode: Mode | str | None = None) -> None:
-        """Add the routes to an application of somebody's own, and this server's lifespan to its.
+        """Add the routes and the lifespan of this server to another application.
 
         Args:
             mode: instead of the mode given before.
@@ -208,13 +208,13 @@ class EnvServer:
 
     @asynccontextmanager
     async def lifespan(self, app: Any) -> AsyncIterator[None]:
-        """For the application that has the routes."""
+        """Run the server while the application that has the routes runs."""
         async with self.running():
             yield
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Everything that runs while requests are served; what was begun is ended in reverse.
+        """Run the parts of the server while it serves requests, and end them in reverse order.
 
         Raises:
             StartupError: the environment or the settings do not allow it.
@@ -245,7 +245,7 @@ class EnvServer:
             await asyncio.to_thread(recorder.close)
 
     def stop_streams(self) -> None:
-        """End what stands open for messages to MCP clients, so that a server that ends need not wait for it."""
+        """End the open streams to MCP clients, so that shutdown does not wait for them."""
         self._mcp.stop()
 
     def _assemble(self, config: ServerConfig) -> None:

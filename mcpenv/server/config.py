@@ -87,7 +87,7 @@ _LIMITS = ConcurrencyConfig()
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """How an environment is served.
+    """The settings of a server.
 
     Attributes:
         max_concurrent_envs: sessions at a time; None: 1, or 1,024 where the environment supports several.
@@ -180,7 +180,7 @@ def _given_twice(name: str, one: object, other: object) -> ConfigurationError:
 
 
 def mode_from(value: Mode | str | None) -> Mode:
-    """A mode given by name; None means ``MCPENV_MODE``, or simulation.
+    """Return the mode of a name; None means ``MCPENV_MODE``, or simulation.
 
     Raises:
         ConfigurationError: no such mode.

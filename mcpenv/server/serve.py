@@ -112,7 +112,7 @@ def _loaded(load: Callable[[], Served], log_level: str) -> Served:
 
 @dataclass(frozen=True)
 class Listening:
-    """Where a server listens.
+    """The addresses on which a server listens.
 
     Attributes:
         port: 0 for any free one.
@@ -127,7 +127,7 @@ class Listening:
     insecure: bool = False
 
     def check(self, config: ServerConfig, *, agents_need_token: bool) -> None:
-        """Refuse to be reached by others without credentials.
+        """Raise if other machines could connect without credentials.
 
         Raises:
             ConfigurationError: a host is not loopback, or is none that clients could use.
@@ -146,7 +146,7 @@ class Listening:
 
     @contextlib.contextmanager
     def doors(self) -> Iterator[list[socket.socket]]:
-        """The agents' door, and the control plane's if it has one of its own.
+        """Open the listening socket of agents, and that of the control plane if it is separate.
 
         Raises:
             ConfigurationError: a port is in use.
@@ -158,7 +158,7 @@ class Listening:
             yield doors
 
     def told(self, config: ServerConfig, doors: list[socket.socket]) -> ServerConfig:
-        """The settings, which say where agents are to go."""
+        """Return the settings with the address at which agents connect."""
         if len(doors) == 1 or config.public_url is not None:
             return config
         # Orchestrators ask at the control plane's address; what they hand to agents is the other one.
@@ -181,7 +181,7 @@ def serve_stdio(env_factory: EnvFactory, config: ServerConfig, *, log_level: str
 
 
 def configure_logging(level: str) -> None:
-    """Log to stderr: ours from ``level`` up ("debug", ...); what we stand on from warnings up, unless debugging."""
+    """Log to stderr: mcpenv from ``level`` up ("debug", ...), its dependencies from warnings up, unless debugging."""
     ours = logging.getLevelNamesMapping()[level.upper()]
     beneath = ours if ours <= logging.DEBUG else max(ours, logging.WARNING)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=beneath)
@@ -225,7 +225,7 @@ def serving(
     auth: AuthProvider | None = None,
     workers: int = 1,
 ) -> Iterator[str]:
-    """A server in a thread of this process, for tests and notebooks; gives its base URL.
+    """Serve in a thread of this process, for tests and notebooks; yield the base URL.
 
     Args:
         mode, config, concurrency, max_concurrent_envs, auth: as those of `mcpenv.server.create_app`.
@@ -282,7 +282,7 @@ async def _serve(
     control_door: socket.socket,
     on_started: Callable[[Ending], None],
 ) -> None:
-    """Serve both planes, at one address or at one each; they begin and end together.
+    """Serve both planes, on one address or two. They start and stop together.
 
     Each door has a server with its own routes: what is not among them cannot be reached there, whatever is asked.
     """
@@ -297,7 +297,7 @@ async def _serve(
 
 
 def address_of(host: str, port: int) -> str:
-    """Host and port as they stand in a URL."""
+    """Return host and port in the form of a URL."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -307,7 +307,7 @@ def _port(listening: socket.socket) -> int:
 
 
 def _refuse_exposed(host: str, *needed: tuple[str, object]) -> None:
-    """Other machines reach only what is guarded.
+    """Raise if other machines could reach a plane without credentials.
 
     Raises:
         ConfigurationError: the host is not loopback, and a credential is not given.
@@ -321,7 +321,7 @@ def _refuse_exposed(host: str, *needed: tuple[str, object]) -> None:
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether it stands for all addresses of this machine."""
+    """Return True if the host stands for all addresses of this machine."""
     try:
         return host == "" or ipaddress.ip_address(host).is_unspecified
     except ValueError:

@@ -98,7 +98,7 @@ def _refuse_surrogates(text: str) -> None:
 
 
 def _holds_numpy(value: Any) -> bool:
-    """Whether there is a numpy scalar or array in ``value``; FastMCP would give its ``repr``, or fail."""
+    """Return True if ``value`` contains a numpy scalar or array; FastMCP would give its ``repr``, or fail."""
     if type(value).__module__ == "numpy":
         return hasattr(value, "tolist")
     if isinstance(value, list | tuple | set | frozenset):

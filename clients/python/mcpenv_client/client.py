@@ -1,4 +1,4 @@
-"""EnvClient: rolls out episodes on an environment server over ``/ws``."""
+"""The client that rolls out episodes on an environment server over ``/ws``."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
     # -- the session
 
     async def connect(self) -> None:
-        """Open the session; does nothing if it is open. After a loss this begins a new session."""
+        """Open the session. Do nothing if it is open. After a loss, open a new session."""
         await self._session.connect()
 
     async def close(self) -> None:
@@ -146,7 +146,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         await self.close()
 
     def sync(self) -> SyncEnvClient[ObsT, StateT]:
-        """The same client, and the same session, with blocking methods. Use one of the two forms of a client only."""
+        """Return the blocking form of this client, for the same session. Use only one of the two forms."""
         return SyncEnvClient(self)
 
     # -- the episode
@@ -204,13 +204,13 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         timeout_s: float | None = None,
         request_id: str | None = None,
     ) -> StepResult[ObsT]:
-        """Call one tool: a step."""
+        """Call one tool, which is a step."""
         return await self._step(encode_call(name, arguments or {}), timeout_s, request_id)
 
     async def end(
         self, *, truncated: bool = False, reason: str | None = None, timeout_s: float | None = None
     ) -> StepResult[ObsT]:
-        """End the episode: the agent has stopped. Rubric and verifier are asked about the state that it left.
+        """End the episode, because the agent has stopped. Rubric and verifier score its final state.
 
         Args:
             truncated: a limit of the orchestrator's ended it (turns, tokens, time); otherwise it is terminated.
@@ -229,7 +229,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         )
 
     async def wait(self, timeout_s: float | None = None) -> StepResult[ObsT]:
-        """Wait until the episode is over, whoever acts on it; an agent at ``info["mcp_url"]``, say.
+        """Wait until the episode is over, for example while an agent acts on it at ``info["mcp_url"]``.
 
         Takes no turn: other calls go on meanwhile.
 
@@ -254,18 +254,18 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
                 return result
 
     async def trajectory(self) -> Trajectory:
-        """The record of the running or last episode so far, steps of an agent included. Takes no turn."""
+        """Return the record of the running or last episode, with an agent's steps. Answered also during a step."""
         return Trajectory.from_plain((await self._session.exchange(FrameType.TRAJECTORY, {}, "trajectory")).data)
 
     async def cancel(self, request_id: str) -> bool:
-        """Stop the step that was given this name; it raises `OperationCancelled`. Whether it was under way."""
+        """Cancel the step with this request id, which raises `OperationCancelled`. Return True if it was running."""
         reply = await self._session.exchange(FrameType.CANCEL, {"request_id": request_id}, "cancel")
         return bool(reply.data.get("cancelled"))
 
     # -- state to hold
 
     async def snapshot(self, *, timeout_s: float | None = None) -> SnapshotRef:
-        """Hold the episode as it stands, in turn with its steps. The state stays on the server.
+        """Take a snapshot of the episode, between two steps. The state stays on the server.
 
         Args:
             timeout_s: deadline at the server, in seconds.
@@ -281,7 +281,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             raise _unlike("snapshot", SnapshotRef, error) from error
 
     async def restore(self, snapshot: SnapshotRef | str, *, timeout_s: float | None = None) -> StepResult[ObsT]:
-        """Go on from a snapshot, in a new episode that has the same steps so far; gives the last observation again.
+        """Continue from a snapshot, in a new episode with the same steps so far. Return the last observation.
 
         ``info`` has the new ``episode_id`` and ``mcp_url``; the ``mcp_url`` before leads to an episode that is over.
 
@@ -297,7 +297,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         return self._began(await self._ask(FrameType.RESTORE, data, "observation", timeout_s))
 
     async def fork(self, snapshot: SnapshotRef | str | None = None, *, timeout_s: float | None = None) -> Self:
-        """A client, connected, of a session of its own that goes on from a snapshot, or from here. Close it too.
+        """Return a connected client of another session that continues from a snapshot, or from here. Close it too.
 
         Its ``mcp_url`` is the address of its episode for agents.
 
@@ -322,12 +322,12 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         return forked
 
     async def drop_snapshot(self, snapshot: SnapshotRef | str) -> bool:
-        """Let the server forget a snapshot; whether it was there."""
+        """Delete a snapshot on the server. Return True if it existed."""
         reply = await self._ask(FrameType.DROP_SNAPSHOT, {"snapshot_id": _id_of(snapshot)}, "drop_snapshot", None)
         return bool(reply.data.get("dropped"))
 
     async def list_tools(self) -> list[Tool]:
-        """The tools of this session's environment. No step.
+        """Return the tools of this session's environment. This is no step.
 
         Raises:
             ListingFailed: the server answered with something else than a listing.
@@ -343,17 +343,17 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             raise ListingFailed(self.base_url, describe_faults(error)) from error
 
     async def state(self) -> StateT:
-        """The environment's state."""
+        """Return the environment's state."""
         return self._parse_state((await self._session.exchange_once(encode_frame(FrameType.STATE), "state")).data)
 
     # -- the server
 
     async def metadata(self) -> dict[str, Any]:
-        """``GET /metadata``: name, version, mode, protocol and more."""
+        """Return ``GET /metadata``: name, version, mode, protocol and more."""
         return await self._described("/metadata")
 
     async def schema(self) -> dict[str, Any]:
-        """``GET /schema``: JSON Schemas of actions, observations, state, tools and reset options."""
+        """Return ``GET /schema``: JSON Schemas of actions, observations, state, tools and reset options."""
         return await self._described("/schema")
 
     async def sessions(self) -> list[SessionInfo]:
@@ -372,7 +372,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             raise _unlike("session", SessionInfo, error) from error
 
     async def capacity(self) -> ServerCapacityStatus:
-        """Return how many sessions the server has and may have.
+        """Return the numbers of sessions that the server has and may have.
 
         Raises:
             InvalidMessage: as `sessions`.
@@ -385,7 +385,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
     # -- its tasks
 
     async def splits(self) -> list[str]:
-        """The splits of the environment's tasks.
+        """Return the splits of the environment's tasks.
 
         Raises (this and the other three):
             InvalidMessage: the environment has no tasks, or no such split or index.
@@ -393,27 +393,27 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         return await self._tasks.splits()
 
     async def num_tasks(self, split: str) -> int:
-        """How many tasks a split has."""
+        """Return the number of tasks in a split."""
         return await self._tasks.size(split)
 
     async def task(self, split: str, index: int) -> Task:
-        """The task of a split and a 0-based index, for ``reset(task=...)``; with its answers, where it has any."""
+        """Return the task at a 0-based index of a split, for ``reset(task=...)``. It includes its answers."""
         return await self._tasks.get(split, index)
 
     async def tasks(self, split: str, start: int = 0, stop: int | None = None) -> list[Task]:
-        """The tasks of a split, from ``start`` up to, and without, ``stop``; None: to the last."""
+        """Return the tasks of a split from ``start`` up to, and without, ``stop``; None: to the last."""
         return await self._tasks.range(split, start, stop)
 
     # -- what a typed client overrides
 
     def _step_payload(self, action: ActT) -> dict[str, Any]:
-        """The ``data`` of a step frame for ``action``."""
+        """Return the ``data`` of a step frame for ``action``."""
         if not isinstance(action, Action | Mapping):
             raise TypeError(f"an action is an Action or a dict, not a {type(action).__name__}")
         return encode_action(action)
 
     def _parse_result(self, payload: dict[str, Any]) -> StepResult[ObsT]:
-        """A `StepResult` from the ``data`` of an observation frame."""
+        """Return the `StepResult` for the ``data`` of an observation frame."""
         observation: Any = self._parse_observation(payload)
         return StepResult(
             observation=observation,
@@ -425,7 +425,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         )
 
     def _parse_state(self, payload: dict[str, Any]) -> StateT:
-        """A state from the ``data`` of a state frame."""
+        """Return the state for the ``data`` of a state frame."""
         cls: Any = self._types()[1]
         try:
             state: StateT = revive(cls, without_computed(cls, payload))
@@ -468,7 +468,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
     # -- plumbing
 
     def _began(self, reply: Reply) -> StepResult[ObsT]:
-        """What a reset or restore answered."""
+        """Return the result of a reset or restore."""
         info = reply.data.get("info")
         self.mcp_url = info.get("mcp_url") if isinstance(info, dict) else None
         return self._parse_result(reply.data)

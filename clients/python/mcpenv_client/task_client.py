@@ -19,7 +19,7 @@ Ask = Callable[[str, Any], Awaitable[Any]]
 
 
 class TaskClient:
-    """Asks for tasks.
+    """The requests for tasks.
 
     Args:
         ask: a request: its path, and the JSON of its body or None for GET; the JSON of the answer.
@@ -33,24 +33,24 @@ class TaskClient:
         self._root: str | None = None
 
     async def splits(self) -> list[str]:
-        """The names of the splits."""
+        """Return the names of the splits."""
         described = await self._ask(f"{await self._path()}/splits", None)
         return [split["name"] for split in _read("splits", list[dict[str, Any]], described)]
 
     async def size(self, split: str) -> int:
-        """How many tasks a split has."""
+        """Return the number of tasks in a split."""
         answer = await self._ask(f"{await self._path()}/num_tasks", {"split": split})
         size: int = _read("num_tasks", int, answer.get("num_tasks") if isinstance(answer, dict) else answer)
         return size
 
     async def get(self, split: str, index: int) -> Task:
-        """One task."""
+        """Return one task."""
         answer = await self._ask(f"{await self._path()}/task", {"split": split, "index": index})
         task: Task = _read("task", Task, answer.get("task") if isinstance(answer, dict) else answer)
         return task
 
     async def range(self, split: str, start: int, stop: int | None) -> list[Task]:
-        """The tasks from ``start`` up to, and without, ``stop``; `PAGE` at a time."""
+        """Return the tasks from ``start`` up to, and without, ``stop``; `PAGE` at a time."""
         size = await self.size(split)
         end = size if stop is None else min(stop, size)
         tasks: list[Task] = []
@@ -61,7 +61,7 @@ class TaskClient:
         return tasks
 
     async def _path(self) -> str:
-        """The path that the environment's name makes."""
+        """Return the path with the environment's name."""
         if self._root is None:
             (name,) = _read("list_environments", tuple[str], await self._ask("/list_environments", None))
             self._root = f"/{quote(name, safe='')}"

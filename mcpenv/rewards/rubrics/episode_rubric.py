@@ -1,4 +1,4 @@
-"""Scoring: one episode's copy of a rubric, asked about its steps and its end."""
+"""One episode's copy of a rubric, which scores its steps and its end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Invoke = Callable[..., Awaitable[Any]]
 
 
 class EpisodeRubric:
-    """What one episode is scored by.
+    """The copy of a rubric that scores one episode.
 
     Attributes:
         scores_steps: some part of it is asked about steps; if none is, there is nothing to run after a step.
@@ -49,7 +49,7 @@ class EpisodeRubric:
         return list(self._root._all())
 
     async def of_step(self, call: ToolCall, outcome: ToolOutcome, invoke: Invoke) -> Reward | None:
-        """The reward of a step.
+        """Return the reward of a step.
 
         Raises:
             Exception: whatever a rubric raised; TypeError and ValueError for what is no finite number.
@@ -57,7 +57,7 @@ class EpisodeRubric:
         return await self._of(Moment(call, outcome, None, call.step), invoke)
 
     async def of_trajectory(self, trajectory: Trajectory, invoke: Invoke) -> Reward | None:
-        """The reward of an episode that is over.
+        """Return the reward of an episode that is over.
 
         Raises:
             Exception: whatever a rubric raised; TypeError and ValueError for what is no finite number.
@@ -139,7 +139,7 @@ def refuse_silent(rubric: Rubric) -> None:
 
 
 def _plain(value: Any, rubric: Rubric, what: str) -> Any:
-    """What a function gave.
+    """Return the result of a function.
 
     Raises:
         TypeError: an awaitable, from a function that is not declared async: nobody could tell where it runs.

@@ -55,7 +55,7 @@ class UrgentFrames:
 
     @property
     def crowded(self) -> bool:
-        """Whether no frame should be read until there is `room`."""
+        """True if no frame should be read until there is `room`."""
         return self._unsent >= MAX_UNSENT
 
     async def room(self) -> None:

@@ -1,4 +1,4 @@
-"""The HTTP form of the control plane, and what every server answers: health, readiness, descriptions."""
+"""The HTTP form of the control plane, and the routes of every server: health, readiness, descriptions."""
 
 from __future__ import annotations
 
@@ -59,23 +59,23 @@ class ControlRoutes:
         self._replies = Replies()
 
     async def health(self, request: Request) -> Response:
-        """The process answers."""
+        """Answer that the process runs."""
         return plain_json({"status": "healthy"})
 
     async def ready(self, request: Request) -> Response:
-        """New sessions are taken (200) or not (503)."""
+        """Answer whether new sessions are accepted (200) or not (503)."""
         ready = (await self._pool.slots.status()).ready
         return plain_json({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
 
     async def metadata(self, request: Request) -> Response:
-        """What this server is."""
+        """Answer the description of this server."""
         said, recording = self._description.metadata(), self._description.recording()
         if recording is not None:
             said["recording"] = await self._membership.recorded(recording)
         return plain_json(said)
 
     async def schema(self, request: Request) -> Response:
-        """JSON Schemas of actions, observations, state, tools and reset options."""
+        """Answer the JSON Schemas of actions, observations, state, tools and reset options."""
         return await answered(self._schema, request)
 
     async def reset(self, request: Request) -> Response:
@@ -91,15 +91,15 @@ class ControlRoutes:
         return await self._exchange(self._end, request)
 
     async def state(self, request: Request) -> Response:
-        """The state: of the session of ``session_id``, or of a throw-away instance."""
+        """Read the state: of the session of ``session_id``, or of a throw-away instance."""
         return await answered(self._state, request)
 
     async def openapi(self, request: Request) -> Response:
-        """The description of these routes."""
+        """Answer the OpenAPI document of these routes."""
         return plain_json(self._document())
 
     async def docs(self, request: Request) -> Response:
-        """The same as a page."""
+        """Answer the OpenAPI document as a page."""
         return HTMLResponse(page(self._document()))
 
     def _document(self) -> dict[str, Any]:
@@ -200,7 +200,7 @@ class ControlRoutes:
         return session
 
     async def body(self, request: Request) -> dict[str, Any]:
-        """The JSON object that a request brings; an empty one if it brings nothing.
+        """Return the JSON object in a request's body; an empty one for an empty body.
 
         Raises:
             TooLarge, InvalidJSON, InvalidMessage: it is no such thing.
@@ -223,19 +223,19 @@ class ControlRoutes:
 
 
 class NothingToEnd(InvalidMessage):
-    """The session has no episode yet."""
+    """The error for the end of a session that has no episode yet."""
 
     http_status = 409
 
 
 class TooLarge(InvalidMessage):
-    """The body is larger than the server takes."""
+    """The error for a body that is larger than the server accepts."""
 
     http_status = 413
 
 
 async def answered(make: Callable[[Request], Awaitable[dict[str, Any]]], request: Request) -> Response:
-    """The reply, or the refusal as a status and a body with its code."""
+    """Return the response, or the refusal as a status and a body with its code."""
     try:
         return plain_json(await make(request))
     except Exception as error:  # noqa: BLE001 - the wire's boundary
@@ -243,7 +243,7 @@ async def answered(make: Callable[[Request], Awaitable[dict[str, Any]]], request
 
 
 async def _answer(making: Awaitable[dict[str, Any]], request: Request) -> Answer:
-    """The same for a request that may be repeated."""
+    """Return the answer that is kept for a request that may be repeated."""
     try:
         return Answer(encode(await making, "reply").decode())
     except asyncio.CancelledError:
@@ -255,7 +255,7 @@ async def _answer(making: Awaitable[dict[str, Any]], request: Request) -> Answer
 
 
 def refusal(error: WireError) -> Response:
-    """A refusal as a status and a body."""
+    """Return a refusal as a status and a body."""
     headers = {}
     if isinstance(error, CapacityReached) and error.retry_after_s is not None:
         headers["Retry-After"] = f"{error.retry_after_s:.0f}"
@@ -263,7 +263,7 @@ def refusal(error: WireError) -> Response:
 
 
 def plain_json(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """A JSON response."""
+    """Return a JSON response."""
     return Response(encode(data, "reply"), status, headers, media_type="application/json")
 
 

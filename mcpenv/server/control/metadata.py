@@ -1,4 +1,4 @@
-"""What a server says of its environment: ``/metadata`` and ``/schema``."""
+"""The descriptions of an environment: ``/metadata`` and ``/schema``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Lenient(GenerateJsonSchema):
 
 
 class Description:
-    """Describes one served environment.
+    """The description of one served environment.
 
     Args:
         readme: text of its README, if there is one.
@@ -37,7 +37,7 @@ class Description:
         self._readme = readme
 
     def metadata(self) -> dict[str, Any]:
-        """The body of ``/metadata``, but for what became of the episodes."""
+        """Return the body of ``/metadata`` without the counts of recorded episodes."""
         cls = self._class
         return {
             "name": self._source.name,
@@ -54,7 +54,7 @@ class Description:
         }
 
     def task_counts(self) -> dict[str, int] | None:
-        """How many tasks each split has; None without tasks.
+        """Return the number of tasks in each split; None without tasks.
 
         Blocks if they were not read before; a server reads them when it starts.
         """
@@ -62,7 +62,7 @@ class Description:
         return None if tasks is None else tasks.sizes()
 
     def recording(self) -> dict[str, int] | None:
-        """What became of this worker's episodes, if they are recorded; where to is nobody's business."""
+        """Return the counts of this worker's recorded episodes, without their directory; None without a recorder."""
         recorder = self._source.recorder
         if recorder is None:
             return None
@@ -70,7 +70,7 @@ class Description:
         return {"episodes_written": counts.written, "episodes_lost": counts.lost, "episodes_waiting": counts.waiting}
 
     def schema(self, tools: list[Tool]) -> dict[str, Any]:
-        """The body of ``/schema``: JSON Schemas of actions, observations and state; the tools; the reset options."""
+        """Return the body of ``/schema``: JSON Schemas of actions, observations, state and reset options; the tools."""
         cls = self._class
         own: list[type[Action]] = list(cls.action_types)
         observations: list[type[Observation]] = [CallToolObservation, ListToolsObservation]
@@ -106,7 +106,7 @@ def _require_type(action: dict[str, Any], *classes: type[Action]) -> None:
 
 
 def schema_of(cls: type[BaseModel], mode: JsonSchemaMode) -> dict[str, Any]:
-    """The JSON Schema of a model; an open object where it has none."""
+    """Return the JSON Schema of a model; an open object if it has none."""
     try:
         return cls.model_json_schema(mode=mode, schema_generator=_Lenient)
     except (PydanticInvalidForJsonSchema, PydanticSchemaGenerationError):
@@ -114,7 +114,7 @@ def schema_of(cls: type[BaseModel], mode: JsonSchemaMode) -> dict[str, Any]:
 
 
 def any_of(classes: list[Any], mode: JsonSchemaMode) -> dict[str, Any]:
-    """One schema for several models, told apart by what they are."""
+    """Return one schema for several models."""
     if len(classes) == 1:
         return schema_of(classes[0], mode)
     union: Any = classes[0]

@@ -273,7 +273,7 @@ def _speaks_mcp(scope: Scope) -> bool:
 
 
 def _initializes(body: bytes) -> bool:
-    """Whether it is what an MCP client begins with; one with a wrong ``Accept`` is to hear that from MCP."""
+    """Return True if an MCP client begins with this body; one with a wrong ``Accept`` is to hear that from MCP."""
     if b"initialize" not in body:
         return False
     try:

@@ -1,4 +1,4 @@
-"""``/sessions`` and ``/capacity``: what runs here, for the orchestrator."""
+"""The routes ``/sessions`` and ``/capacity``, for the orchestrator."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SessionRoutes:
         return plain_json({"sessions": [each.to_plain() for each in await self._membership.sessions(own)]})
 
     async def session(self, request: Request) -> Response:
-        """One session: what it is, or end it (DELETE)."""
+        """Describe one session, or end it (DELETE)."""
         return await answered(self._end if request.method == "DELETE" else self._info, request)
 
     async def _open(self, request: Request) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class SessionRoutes:
 
 
 def info_of(session: Session) -> SessionInfo:
-    """Return what an orchestrator may know of a session."""
+    """Return the description of a session."""
     execution, episode = session.execution, session.execution.episode
     plane = "control" if session.origin in (Origin.SOCKET, Origin.HTTP) else "agent"
     planes = [plane] if session.held or session.origin is not Origin.SOCKET else []

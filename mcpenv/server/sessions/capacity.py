@@ -1,4 +1,4 @@
-"""Slots: how many instances there may be, who waits for one, and how many are left in code that cannot be stopped.
+"""Slots: the number of instances, the queue for a free one, and the instances in quarantine.
 
 A slot is taken before an instance is made and free when it is closed; those between are counted all the time.
 """
@@ -13,7 +13,7 @@ from mcpenv_client.errors import CapacityReached
 from mcpenv_client.types.server import ServerCapacityStatus
 
 RETRY_AFTER_S = 5.0
-"""When a refused client is told to ask again, in seconds."""
+"""Seconds after which a refused client should retry."""
 
 MakeRoom = Callable[[bool], Awaitable[None]]
 """Frees a slot, if it can, for a session that has an orchestrator (or has none)."""
@@ -44,27 +44,27 @@ class Slots:
 
     @property
     def limit(self) -> int:
-        """How many there are."""
+        """The number of slots."""
         return self._limit()
 
     @property
     def waiting(self) -> int:
-        """How many wait for one."""
+        """The number of clients that wait for a slot."""
         return len(self._queue)
 
     @property
     def full(self) -> bool:
-        """Whether all are taken."""
+        """True if all slots are taken."""
         return self.taken >= self.limit
 
     @property
     def open(self) -> bool:
-        """Whether any are given."""
+        """True if new sessions are accepted."""
         return not self.closed and not self.overrun
 
     @property
     def overrun(self) -> bool:
-        """Whether more is left in code that cannot be stopped than may be."""
+        """True if more instances are quarantined than allowed."""
         return self.quarantined > self._max_quarantined
 
     async def status(self) -> ServerCapacityStatus:
@@ -78,7 +78,7 @@ class Slots:
         )
 
     async def take(self, make_room: MakeRoom, orchestrated: bool) -> None:
-        """Take a slot; when there is none, wait in line. Cancelling gives the place, or the slot, back.
+        """Acquire a slot, or wait for one in a queue. Cancelling gives up the place, or the slot.
 
         Args:
             make_room: called when all are taken and nobody waits.
@@ -115,12 +115,12 @@ class Slots:
                 self._queue.remove(turn)
 
     def free(self) -> None:
-        """Give a slot back: to whoever waits longest."""
+        """Release a slot to the client that has waited longest."""
         self.taken -= 1
         self._give()
 
     def close(self) -> None:
-        """Give no more; who waits is refused."""
+        """Accept no further session, and refuse the clients that wait."""
         self.closed = True
         queue, self._queue = self._queue, deque()
         for turn in queue:
@@ -128,11 +128,11 @@ class Slots:
                 turn.set_exception(self.refusal("this server is about to end"))
 
     def refusal(self, why: str) -> CapacityReached:
-        """What a client without a slot is told."""
+        """Return the error for a client without a slot."""
         return CapacityReached(why, active_sessions=self.taken, max_sessions=self.limit, retry_after_s=RETRY_AFTER_S)
 
     def quarantine(self) -> Callable[[], None]:
-        """Count an instance whose code could not be stopped, until what is returned is called, from any thread."""
+        """Count an instance whose code could not be stopped. Return a function that ends the count, from any thread."""
         self.count_quarantined(1)
         loop = asyncio.get_running_loop()
 
@@ -143,7 +143,7 @@ class Slots:
         return returned
 
     def count_quarantined(self, many: int) -> None:
-        """There are so many more, or fewer, in code that cannot be stopped."""
+        """Change the number of quarantined instances by ``many``."""
         self.quarantined += many
         self._give()
 

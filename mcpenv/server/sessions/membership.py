@@ -1,4 +1,4 @@
-"""Membership: what a server needs to know of being the only worker, or one of several that are one server."""
+"""Membership: a worker's view of its server, as the only worker or as one of several."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .rate_limit import Rate
 
 
 class Membership(Protocol):
-    """What is for the whole server, however many workers it has."""
+    """The operations that concern the whole server, however many workers it has."""
 
     def new_id(self) -> str:
-        """A new id of a session, or value of a handle: 192 random bits, URL-safe."""
+        """Return a new session id or handle value: 192 random bits, URL-safe."""
         ...
 
     def slots(self, limit: Callable[[], int], config: ServerConfig) -> Slots:
@@ -45,7 +45,7 @@ class Membership(Protocol):
         ...
 
     async def recorded(self, own: dict[str, int]) -> dict[str, int]:
-        """What became of all episodes that are recorded: counts by name.
+        """Return the counts of recorded episodes of all workers, by name.
 
         Args:
             own: those of this worker.
@@ -53,15 +53,15 @@ class Membership(Protocol):
         ...
 
     async def reserve(self, session_id: str) -> bool:
-        """Whether nobody has that id, which a client chose; from now on this worker does, until `let_go`."""
+        """Reserve an id that a client chose, until `let_go`. Return True if it was free."""
         ...
 
     def hold(self, session_id: str) -> None:
-        """A session has an id that its client chose; requests that name it belong here, until `let_go`."""
+        """Route requests that name this id, which a client chose, to this worker, until `let_go`."""
         ...
 
     def let_go(self, session_id: str) -> None:
-        """What `reserve` or `hold` said is so no more."""
+        """Release what `reserve` or `hold` claimed."""
         ...
 
 
@@ -72,11 +72,11 @@ class Alone:
         self._rate = None if config.max_requests_per_s is None else Rate(config.max_requests_per_s)
 
     def new_id(self) -> str:
-        """A new id."""
+        """Return a new id."""
         return secrets.token_urlsafe(24)
 
     def slots(self, limit: Callable[[], int], config: ServerConfig) -> Slots:
-        """The slots."""
+        """Return this worker's slots."""
         return Slots(limit, queue_timeout_s=config.queue_timeout_s, max_quarantined=config.max_quarantined)
 
     async def spend(self, agent: str) -> None:
@@ -89,11 +89,11 @@ class Alone:
         return own
 
     async def recorded(self, own: dict[str, int]) -> dict[str, int]:
-        """There are no others."""
+        """Return the counts as they are: there are no other workers."""
         return own
 
     async def reserve(self, session_id: str) -> bool:
-        """The pool knows its own."""
+        """Return True: the pool knows its own ids."""
         return True
 
     def hold(self, session_id: str) -> None:

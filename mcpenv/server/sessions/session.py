@@ -40,31 +40,31 @@ class Origin(Enum):
 
     @property
     def orchestrated(self) -> bool:
-        """Whether it has episodes."""
+        """True if the session has episodes."""
         return self in (Origin.SOCKET, Origin.HTTP)
 
 
 class Socket(Protocol):
-    """What holds a session on behalf of an orchestrator."""
+    """The connection that holds a session for an orchestrator."""
 
     def evict(self, why: str) -> None:
-        """It holds the session no more.
+        """Release the session and close.
 
         Args:
-            why: for its client, in ASCII.
+            why: the reason for the client, in ASCII.
         """
         ...
 
     def dismiss(self, *, at_once: bool) -> None:
-        """The server is about to end: no more after the step under way; if there is none, ``at_once`` or later."""
+        """Close after the step in progress, because the server ends; without one, now if ``at_once``."""
         ...
 
 
 class Pool(Protocol):
-    """What a session asks of where it is kept.
+    """The pool, as a session uses it.
 
     Attributes:
-        actions: what a step may be.
+        actions: the types of actions that a step may have.
         handles: the addresses of the episodes.
     """
 
@@ -72,44 +72,44 @@ class Pool(Protocol):
     handles: Handles
 
     async def replace(self, session: Session) -> None:
-        """A new instance for it; its own is stuck."""
+        """Give the session a new instance, because code of its own cannot be stopped."""
         ...
 
     def refuse_stuck_code(self) -> None:
-        """Refuse to run more code that may get stuck, where too much of it is."""
+        """Refuse to run more user code if too many instances are quarantined."""
         ...
 
     def retire_handle(self, session: Session) -> None:
-        """Its episode is past."""
+        """Retire the handle of the session's last episode."""
         ...
 
     def new_snapshots(self) -> SnapshotStore:
-        """A place for its snapshots."""
+        """Return an empty store for the session's snapshots."""
         ...
 
     async def fork(
         self, parent: Session, snapshot: Snapshot, credential: Credential | None, timeout_s: float | None
     ) -> Session:
-        """A session of its own that goes on from a snapshot."""
+        """Open another session that continues from a snapshot."""
         ...
 
 
 class Session:
-    """One environment instance at work for somebody.
+    """One environment instance, for one orchestrator or client.
 
     Attributes:
-        id: how the session is addressed.
-        execution: the instance at work; another after a reset that had to leave a stuck one behind.
+        id: the address of the session.
+        execution: the instance; a reset replaces it if its code could not be stopped.
         replies: the answers to requests that carry an id.
-        snapshots: those that it made, and those that it can name.
+        snapshots: the snapshots that the session made and can name.
         base_url: the server's address as its orchestrator sees it, for the URL of the episode's handle.
         handle: the running episode's handle.
-        held: an open socket holds it: never idle.
-        claimed: somebody came back with its id (HTTP).
-        closing: its end under way, or over; None while it is open.
-        replacing: a new instance is being made for it.
-        forked_by: the id of the session that asked for it; None if it is no fork.
-        has_forks: it asked for some.
+        held: an open socket holds the session, which is then never idle.
+        claimed: a later request named its id (HTTP).
+        closing: the task that closes it; None while it is open.
+        replacing: the task that makes a new instance for it.
+        forked_by: the id of the session from which it was forked; None if it is no fork.
+        has_forks: other sessions were forked from it.
     """
 
     __slots__ = (
@@ -161,7 +161,7 @@ class Session:
         self.created_monotonic = self.last_used = time.monotonic()
 
     def attach(self, socket: Socket) -> None:
-        """A socket holds the session from now on; the one before is evicted."""
+        """Hold the session by a socket, and evict the previous one."""
         if self.grace is not None:
             self.grace.cancel()
             self.grace = None
@@ -171,7 +171,7 @@ class Session:
             before.evict("another socket has come for this session")
 
     def let_go(self, socket: Socket) -> bool:
-        """A socket has ended; whether it held the session, which nobody holds then."""
+        """Release the session if this socket holds it; return True if it did."""
         if self._socket is not socket:
             return False
         self._socket = None
@@ -180,24 +180,24 @@ class Session:
         return True
 
     def evict(self) -> None:
-        """Whoever holds the session lets go of it."""
+        """Evict the socket that holds the session, if any."""
         socket, self._socket = self._socket, None
         if socket is not None:
             socket.evict("this session was ended")
 
     def dismiss(self, *, at_once: bool) -> None:
-        """Whoever holds the session lets go of it: after the step under way, or ``at_once`` if it has none."""
+        """Close the socket that holds the session: after the step in progress, or ``at_once`` without one."""
         if self._socket is not None:
             self._socket.dismiss(at_once=at_once)
 
     @property
     def last_activity(self) -> float:
-        """When it was last used (``time.monotonic``, seconds)."""
+        """The time of the last use (``time.monotonic``, seconds)."""
         return time.monotonic() if self.execution.busy else max(self.last_used, self.execution.last_active)
 
     @property
     def idle_s(self) -> float:
-        """Seconds since it was last used; 0 while it is in use."""
+        """The seconds since the last use; 0 while the session is in use."""
         if self.held or self.execution.busy:
             return 0.0
         return time.monotonic() - self.last_activity
@@ -284,7 +284,7 @@ class Session:
 
     @property
     def mcp_url(self) -> str | None:
-        """Where an agent acts on its episode."""
+        """The URL at which an agent acts on the episode; None before the first reset."""
         return None if self.handle is None else f"{self.base_url}/episodes/{self.handle.value}/mcp"
 
     async def step(self, asked: operations.Step) -> Observation:

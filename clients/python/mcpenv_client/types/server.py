@@ -96,12 +96,12 @@ class ServerCapacityStatus(Model):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def available_slots(self) -> int:
-        """Number of free slots."""
+        """The number of free slots."""
         return max(self.max_sessions - self.active_sessions, 0)
 
     @property
     def is_at_capacity(self) -> bool:
-        """Whether every slot is taken."""
+        """True if every slot is taken."""
         return self.available_slots == 0
 
     def to_plain(self) -> dict[str, Any]:
