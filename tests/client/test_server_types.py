@@ -134,7 +134,7 @@ def test_ages_are_seconds_by_the_clock_given_and_never_negative() -> None:
     assert busy.idle_s(140.0) == 0.0
     assert SessionInfo.model_validate(session.to_plain()) == session
     with pytest.raises(ValidationError):
-        session.busy = True  # type: ignore[misc]
+        session.busy = True
 
 
 def test_capacity_keeps_no_slots_below_zero() -> None:

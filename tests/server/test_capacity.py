@@ -270,7 +270,7 @@ def test_limits_below_zero_are_refused(name: str, value: Any) -> None:
 
 def test_a_limit_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="max_sessions"):
-        ConcurrencyConfig(max_sessions=4)
+        ConcurrencyConfig(max_sessions=4)  # type: ignore[call-arg]
 
 
 def test_a_limit_may_be_given_twice_only_with_one_value() -> None:
