@@ -434,7 +434,7 @@ def test_environments_of_many_threads_never_wait_for_each_other() -> None:
         loops = [int(env.call_tool("loop").text) for _ in range(2)]
         barrier.wait(60)  # all are alive at the same time
         env.close()
-        return met, *loops
+        return met, loops[0], loops[1]
 
     with ThreadPoolExecutor(many) as pool:
         played = list(pool.map(play, range(many)))
