@@ -1,1 +1,1 @@
-"""Benchmarks: what mcpenv costs, measured side by side in one run. ``python -m benchmarks``."""
+"""The benchmarks of mcpenv against other servers, side by side in one run. ``python -m benchmarks``."""

@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def measure(names: list[str], effort: Effort, kept: Path | None) -> Results:
-    """Run them, and print what each gives; ``kept``: where the figures so far are kept, after each."""
+    """Run the benchmarks, and print the results. ``kept`` is the file of the figures so far, written after each."""
     results = Results.of_now(effort.name)
     for name in names:
         began = time.perf_counter()

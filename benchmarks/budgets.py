@@ -1,4 +1,4 @@
-"""What each path may cost, and whether a run stayed within it."""
+"""The budgets: limits of each path's cost, and the check of a run against them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Figure = Callable[[Row], float]
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """One limit on one figure of one row.
+    """The limit of one figure of one row.
 
     Attributes:
         benchmark, path, load: which row.
@@ -41,7 +41,7 @@ class Budget:
     unit: str = ""
 
     def judged(self, results: Results) -> tuple[float | None, str]:
-        """The figure, and met, not met or not measured."""
+        """Return the figure, and met, not met or not measured."""
         row = next(
             (row for row in results.rows.get(self.benchmark, []) if (row.path, row.load) == (self.path, self.load)),
             None,
@@ -67,12 +67,12 @@ class Budget:
 
 
 def ratio(side: str, name: str) -> Figure:
-    """The median of the ratios to a side."""
+    """Return the median of the ratios to a side."""
     return lambda row: row.ratios[side][name].middle
 
 
 def own(name: str, factor: float = 1.0) -> Figure:
-    """A figure of mcpenv's."""
+    """Return a figure of mcpenv's."""
     return lambda row: row.sides[OURS][name] * factor
 
 
@@ -171,7 +171,7 @@ BUDGETS = (
 
 
 def cells(results: Results) -> list[list[str]]:
-    """A table: a heading, and a line for each budget."""
+    """Return a table: a heading, and a line for each budget."""
     lines = [["path", "load", "figure", "budget", "measured", ""]]
     for budget in BUDGETS:
         figure, verdict = budget.judged(results)

@@ -1,7 +1,7 @@
-"""A WebSocket that asks and waits for the answer without sleep, and of which little is touched to do so.
+"""The WebSocket that waits for answers without sleeping, and that touches little memory.
 
-For one call at a time, of many sessions in turn: an event loop would have memory of its own for each of them, and read
-it for each call, where the question is what the server's costs.
+For one call at a time in many sessions. An event loop would have its own memory for each session and read it for each
+call, which would distort the server's cost.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class BusyWebSocket:
         self._socket.setblocking(False)
 
     def ask(self, request: bytes, mark: bytes = b"") -> bytes:
-        """One frame of a client's, made by `frame`, and the text that answers it. Pings are answered on the way.
+        """Send one frame of a client's, made by `frame`. Return the text that answers it, and answer pings meanwhile.
 
         Raises:
-            WrongAnswer: the answer has no such mark.
+            WrongAnswer: the answer does not contain the mark.
             ConnectionError: the other end closed.
             TimeoutError: there is none within `ANSWER_S`.
         """
@@ -74,10 +74,10 @@ class BusyWebSocket:
         return text
 
     def answer_pings(self) -> None:
-        """Those that have come since: for a socket that is asked rarely.
+        """Answer the pings that have arrived, for a socket that is rarely used.
 
         Raises:
-            WrongAnswer: a text came, for which nobody asked.
+            WrongAnswer: an unexpected text arrived.
             ConnectionError: the other end closed.
         """
         with contextlib.suppress(BlockingIOError):
@@ -87,7 +87,7 @@ class BusyWebSocket:
             raise WrongAnswer(text[:2000].decode(errors="replace"))
 
     def close(self) -> None:
-        """Say goodbye and close."""
+        """Send a close frame and close."""
         with contextlib.suppress(ConnectionError):  # who is gone needs no farewell
             self._write(GOODBYE)
         self._socket.close()

@@ -1,4 +1,4 @@
-"""A world whose tools compute."""
+"""The world of the worker benchmarks, whose tools compute."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class Computing(MCPEnvironment):
 
         @self.tool
         def burn_sync() -> int:
-            """The same in a thread."""
+            """Compute in a thread."""
             return computed()
 
         @self.tool
         async def process() -> int:
-            """The process in which this runs."""
+            """Return the id of the process in which this runs."""
             return os.getpid()
 
 
 def computed() -> int:
-    """Where it was computed, after `BURN_S` of processor time."""
+    """Return the process id, after `BURN_S` of processor time."""
     begun = time.thread_time()
     while time.thread_time() - begun < BURN_S:
         pass

@@ -1,6 +1,7 @@
-"""Sessions that wait at once: each connects, resets, and takes one step that waits a second, as OpenEnv publishes it.
+"""The share of concurrent sessions that succeed: each connects, resets, and takes one step that waits a second.
 
-The share that succeeds within `PATIENCE_S`, and what connecting, resetting and stepping take.
+OpenEnv publishes the same measurement. A session succeeds within `PATIENCE_S`. The times of connecting, resetting and
+stepping are measured too.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ ENVIRONMENT = Path(__file__).resolve().parents[1] / "envs" / "benchmark_mcp"
 
 WAIT_S = 1.0
 PATIENCE_S = 60.0
-"""Seconds that a session may take from the first to the last."""
+"""Maximum seconds of a session."""
 
 SHARE, CONNECT, RESETTING, STEP, WHOLE = "succeeded %", "connect p99 ms", "reset p99 ms", "step p99 ms", "all s"
 
@@ -34,7 +35,7 @@ STEPPING = json.dumps(
 
 @dataclass(slots=True)
 class Seen:
-    """What the sessions of one round took, in seconds: of those that succeeded."""
+    """The times of the successful sessions of one round, in seconds."""
 
     connect: list[float] = field(default_factory=list)
     reset: list[float] = field(default_factory=list)
@@ -42,7 +43,7 @@ class Seen:
 
 
 def run(effort: Effort) -> list[Row]:
-    """Each number of sessions, both sides in turns; above 1,000 once."""
+    """Measure each number of sessions, both sides in alternation; above 1,000 once."""
     room = str(2 * effort.waiting[-1])
     with ExitStack() as stack:
         servers = together(stack, {OURS: mcpenv(ENVIRONMENT, "--max-sessions", room), OPENENV: openenv()})

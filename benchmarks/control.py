@@ -1,4 +1,4 @@
-"""The control plane beside steps: sockets opened and reset, and steps over HTTP."""
+"""The control plane besides ``/ws`` steps: sockets opened and reset, and steps over HTTP."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ACTION = {"type": "call_tool", "tool_name": "add", "arguments": {"by": 1}}
 
 
 def run(effort: Effort) -> list[Row]:
-    """Under every load: connect and reset; a step in a session over HTTP; one in an episode of its own."""
+    """Measure under every load: connect and reset; a step in a session over HTTP; one in an episode of its own."""
     with ExitStack() as stack:
         servers = {
             OURS: mcpenv(SIDES / "mcpenv_tools.py", "--max-sessions", str(ROOM)),
@@ -34,7 +34,7 @@ def run(effort: Effort) -> list[Row]:
 
 
 def openreward() -> AbstractContextManager[Server]:
-    """Its server of the same tools."""
+    """Start openreward's server of the same tools."""
     return serve([python_of("openreward-0.1.167"), SIDES / "openreward_tools.py"])
 
 
@@ -109,7 +109,7 @@ async def _connections(stack: AsyncExitStack, server: Server, load: int) -> list
 
 
 def posting(server: Server, connections: Sequence[HTTPConnection], requests: Sequence[bytes], mark: bytes) -> Side:
-    """Clients that post the same, each its own, again and again."""
+    """Return clients that post the same request repeatedly, one request each."""
     pairs = zip(connections, requests, strict=True)
     return Side(server, [partial(_post, connection, request, mark) for connection, request in pairs])
 
@@ -119,7 +119,7 @@ async def _post(connection: HTTPConnection, request: bytes, mark: bytes, until: 
 
 
 def connecting(server: Server, url: str, load: int, mark: bytes) -> Side:
-    """Clients that open a socket, reset, and close it."""
+    """Return clients that open a socket, reset, and close it."""
 
     async def connect(until: float, latencies: list[float]) -> None:
         while True:

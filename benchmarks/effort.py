@@ -1,4 +1,4 @@
-"""How long a run takes: the same rows, with more or fewer rounds and clients."""
+"""The effort of a run: the same rows, with more or fewer rounds and clients."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is measured.
+    """The amounts that are measured.
 
     Attributes:
         rounds: of each side, after one that is thrown away.
@@ -40,10 +40,10 @@ class Effort:
 
 
 SMOKE = Effort("smoke", 1, 0.05, (2,), 20, (5, 10), 3, 100, (8,), (10, 4), 1)
-"""Whether each row can run; its figures mean nothing."""
+"""The effort that only checks that each row can run. Its figures mean nothing."""
 
 QUICK = Effort("quick", 3, 0.3, (1, 32), 2_000, (10, 100, 1_000), 100, 20_000, (128,), (1_000, 256), 1)
-"""For a look."""
+"""The effort for a quick impression."""
 
 FULL = Effort(
     "full",
@@ -58,6 +58,6 @@ FULL = Effort(
     many_clients=(1_000, 256),
     starts=2,
 )
-"""What is published."""
+"""The effort of published figures."""
 
 EFFORTS = {effort.name: effort for effort in (SMOKE, QUICK, FULL)}

@@ -1,4 +1,4 @@
-"""Whether a step becomes slower with more sessions: on the clock, in processor time, in instructions."""
+"""The cost of a step with more sessions: on the clock, in processor time, in instructions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Compared = Mapping[str, Callable[[Round], float]]
 
 
 def run(effort: Effort) -> list[Row]:
-    """All sessions step at once; one after the other: more sessions, and the same load; the same, counted."""
+    """Measure all sessions at once; one after the other, with the same load; the same in instructions."""
     return [*_rows(effort), *_counted(effort)]
 
 

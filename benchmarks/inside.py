@@ -1,4 +1,4 @@
-"""Without a server: steps in process, new instances; and what a client costs that takes one step after the other."""
+"""The benchmarks without a server (steps in process, new instances), and the cost of sequential clients."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BUSY = "server's core %"
 
 
 class Program:
-    """A program of `sides` that plays the rounds that it is told to."""
+    """The program of `sides` that plays the requested rounds."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -40,7 +40,7 @@ class Program:
         self._read("ready")
 
     def play(self, work: str, seconds: float) -> Round:
-        """One round of one of its works.
+        """Play one round of one of its works.
 
         Raises:
             RuntimeError: it has ended.
@@ -70,11 +70,11 @@ class ProgramSide:
     work: str
 
     async def play(self, seconds: float) -> Round:
-        """One round."""
+        """Play one round."""
         return self.program.play(self.work, seconds)
 
     def resident_kib(self) -> int:
-        """The program's memory."""
+        """Return the program's memory in KiB."""
         return status_of(self.program.pid, "VmRSS")
 
 
@@ -91,20 +91,20 @@ class Many:
         self.busy: list[float] = []
 
     async def play(self, seconds: float) -> Round:
-        """One round."""
+        """Play one round."""
         before = self._server.cpu_s()
         played = await self._side.play(seconds)
         self.busy.append(100 * (self._server.cpu_s() - before) / played.wall_s)
         return played
 
     def resident_kib(self) -> int:
-        """The program's memory."""
+        """Return the program's memory in KiB."""
         return self._side.resident_kib()
 
 
 @contextlib.contextmanager
 def program(python: str | Path, name: str, *arguments: str) -> Iterator[Program]:
-    """One of `sides`, until the block ends."""
+    """Start a program of `sides`, which ends with the block."""
     with subprocess.Popen(
         [python, SIDES / name, *arguments],
         stdin=subprocess.PIPE,
@@ -124,7 +124,7 @@ def program(python: str | Path, name: str, *arguments: str) -> Iterator[Program]
 
 
 def run(effort: Effort) -> list[Row]:
-    """Steps and instances in process, then clients."""
+    """Measure steps and instances in process, then clients."""
     with ExitStack() as stack:
         ours = stack.enter_context(program(sys.executable, "inside_mcpenv.py"))
         openenv = stack.enter_context(program(python_of("openenv-0.10.0"), "inside_openenv.py"))

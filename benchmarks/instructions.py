@@ -1,4 +1,4 @@
-"""Instructions of a step, counted by callgrind: of the whole server, without those of the kernel.
+"""The instructions of a step, counted by callgrind: of the whole server, without those of the kernel.
 
 A busy machine does not change them. A server that is counted runs some fifty times slower.
 """
@@ -32,13 +32,13 @@ BEFORE = 3
 
 
 class Start(Protocol):
-    """Starts a server under a command."""
+    """Start a server under a command."""
 
     def __call__(self, *, under: Sequence[str]) -> AbstractContextManager[Server]: ...
 
 
 def counted(start: Start, side: str, sessions: int, before: int = STEPS) -> float:
-    """Instructions of a step of the tool ``add``, with so many sessions that step one after the other.
+    """Return the instructions of a step of the tool ``add``, in so many sessions that step one after the other.
 
     Args:
         side: mcpenv's name or the floor's.

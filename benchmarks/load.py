@@ -1,7 +1,7 @@
-"""The load generator: connections that ask, wait for the answer, and ask again. One thread, no task per call.
+"""The load generator: connections that send a request, wait for the answer, and repeat. One thread, no task per call.
 
-It shares the machine with what it measures, and so it is as lean as it can be: what is sent is made once, answers are
-looked at for a mark and not parsed, and whatever stands on the other side is asked by the same code.
+It shares the machine with the server that it measures, so it does little work: requests are built once, answers are
+searched for a mark and not parsed. All sides are called by the same code.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class WrongAnswer(Exception):
-    """An answer without the mark of the right one; its text is the answer's beginning."""
+    """The error for an answer without the right mark. Its text is the beginning of the answer."""
 
 
 @dataclass(slots=True)
@@ -54,25 +54,25 @@ class Round:
 
     @property
     def cpu_us(self) -> float:
-        """Microseconds of processor time of the server for a call."""
+        """The microseconds of the server's processor time for a call."""
         return self.cpu_s / self.calls * 1e6
 
     def percentile_ms(self, percent: float) -> float:
-        """Milliseconds within which that share of the calls was answered (nearest rank)."""
+        """Return the milliseconds within which that share of the calls was answered (nearest rank)."""
         return percentile(self.latencies, percent) * 1e3
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The value that so many percent do not exceed (nearest rank).
+    """Return the value that so many percent do not exceed (nearest rank).
 
     Raises:
-        IndexError: there are none.
+        IndexError: there are no values.
     """
     return sorted(values)[max(math.ceil(len(values) * percent / 100) - 1, 0)]
 
 
 class Connection(asyncio.Protocol):
-    """One connection, with one question under way at a time. Subclasses know where an answer ends."""
+    """The connection with one request at a time. Subclasses detect the end of an answer."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -85,18 +85,18 @@ class Connection(asyncio.Protocol):
         self.transport: Any = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Connected."""
+        """Keep the transport."""
         self.transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The other end has closed, or this one."""
+        """End the request in flight."""
         self._fail(ConnectionError(f"the connection was closed: {exc}"))
 
     async def ask(self, request: bytes, mark: bytes = b"") -> bytes:
-        """One question and its answer.
+        """Send one request and return its answer.
 
         Raises:
-            WrongAnswer: the answer has no such mark.
+            WrongAnswer: the answer does not contain the mark.
             ConnectionError: the other end closed.
             TimeoutError: there is none within `ANSWER_S`.
         """
@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol):
         return answer
 
     async def ask_often(self, request: bytes, mark: bytes, times: int, ahead: int) -> None:
-        """Ask the same so often, with up to ``ahead`` questions under way: quicker than one by one.
+        """Send the same request so many times, with up to ``ahead`` in flight, which is faster than one by one.
 
         Raises:
             WrongAnswer, ConnectionError, TimeoutError: as `ask`.
@@ -122,7 +122,7 @@ class Connection(asyncio.Protocol):
                 await self._done
 
     async def repeat(self, request: bytes, mark: bytes, until: float, latencies: list[float]) -> None:
-        """Ask the same until that moment of ``time.perf_counter``; the last answer may come after it.
+        """Repeat a request until that time of ``time.perf_counter``. The last answer may arrive after it.
 
         Args:
             latencies: gets the seconds of each call.
@@ -138,7 +138,7 @@ class Connection(asyncio.Protocol):
             await self._done
 
     def close(self) -> None:
-        """Close without a farewell."""
+        """Close without a closing handshake."""
         self.transport.close()
 
     def _answered(self, answer: bytes) -> None:
@@ -182,23 +182,23 @@ class HTTPConnection(Connection):
         self.status = 0
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came."""
+        """Parse bytes."""
         self._parser.feed_data(data)
 
     def on_message_begin(self) -> None:
-        """A head begins."""
+        """Begin a head."""
         self.headers.clear()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A field of the head."""
+        """Accept a field of the head."""
         self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body."""
+        """Accept a piece of the body."""
         self._body.append(body)
 
     def on_message_complete(self) -> None:
-        """An answer is complete."""
+        """Complete an answer."""
         body = self._body
         answer = body[0] if len(body) == 1 else b"".join(body)
         body.clear()
@@ -207,7 +207,7 @@ class HTTPConnection(Connection):
 
 
 class WebSocketConnection(Connection):
-    """A WebSocket, whose answers are text frames. Pings are answered."""
+    """The WebSocket whose answers are text frames. Pings are answered."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -215,7 +215,7 @@ class WebSocketConnection(Connection):
         self._buffer = b""
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came."""
+        """Parse bytes."""
         if self._buffer:
             data = self._buffer + data
         while data:
@@ -240,7 +240,7 @@ class WebSocketConnection(Connection):
         self._buffer = data
 
     def close(self) -> None:
-        """Say goodbye and close."""
+        """Send a close frame and close."""
         self.transport.write(GOODBYE)
         self.transport.close()
 
@@ -252,7 +252,7 @@ _MASK = os.urandom(4)
 
 
 def payload_of(data: bytes) -> tuple[int, int]:
-    """Where the payload of a server's frame begins and ends; where less than its head has come: ends beyond it."""
+    """Return where the payload of a server's frame begins and ends. The end is beyond a head that is incomplete."""
     if len(data) < 2:
         return 2, 2
     size = data[1]
@@ -265,7 +265,7 @@ def payload_of(data: bytes) -> tuple[int, int]:
 
 
 def frame(payload: bytes, kind: int = TEXT) -> bytes:
-    """A client's WebSocket frame, masked: a text, unless ``kind`` says otherwise."""
+    """Return a client's WebSocket frame, masked: a text, unless ``kind`` is given."""
     size = len(payload)
     if size < 126:
         head = bytes((kind, 0x80 | size))
@@ -282,7 +282,7 @@ GOODBYE = frame((1000).to_bytes(2, "big"), kind=CLOSE)
 
 
 def post(url: str, body: bytes, headers: dict[str, str] | None = None, method: str = "POST") -> bytes:
-    """A request with a JSON body."""
+    """Return a request with a JSON body."""
     parts = urlsplit(url)
     path = parts.path + (f"?{parts.query}" if parts.query else "")
     fields = {"host": parts.netloc, "content-type": "application/json", "accept": "application/json, text/event-stream"}
@@ -293,16 +293,16 @@ def post(url: str, body: bytes, headers: dict[str, str] | None = None, method: s
 
 
 async def open_http(url: str) -> HTTPConnection:
-    """A connection to the server of a URL."""
+    """Return a connection to the server of a URL."""
     _, connection = await asyncio.get_running_loop().create_connection(HTTPConnection, *address_of(url))
     return connection
 
 
 async def open_websocket(url: str, headers: str = "") -> WebSocketConnection:
-    """A WebSocket at a URL, its handshake over.
+    """Return a WebSocket to a URL, after its handshake.
 
     Args:
-        headers: further lines of the request, each with its end.
+        headers: further lines of the request, each with its line end.
 
     Raises:
         WrongAnswer: the server refuses it.
@@ -317,7 +317,7 @@ UPGRADED = b"HTTP/1.1 101"
 
 
 def upgrade(url: str, headers: str = "") -> bytes:
-    """The request for a WebSocket at a URL."""
+    """Return the request for a WebSocket at a URL."""
     parts = urlsplit(url)
     path = parts.path + (f"?{parts.query}" if parts.query else "")
     key = base64.b64encode(os.urandom(16)).decode()
@@ -328,13 +328,13 @@ def upgrade(url: str, headers: str = "") -> bytes:
 
 
 def drive(work: Coroutine[Any, Any, T]) -> T:
-    """Run what makes calls, in the fastest event loop there is."""
+    """Run a coroutine that makes calls, in the fastest event loop available."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(work)
 
 
 def address_of(url: str) -> tuple[str, int]:
-    """Host and port."""
+    """Return host and port."""
     host, port = urlsplit(url).hostname, urlsplit(url).port
     assert host is not None and port is not None, url
     return host, port
@@ -345,7 +345,7 @@ Work = Callable[[float, list[float]], Awaitable[None]]
 
 
 async def one_round(clients: Sequence[Work], seconds: float, cpu: Callable[[], float]) -> Round:
-    """All clients at once, for so long and until the last of them has its answer.
+    """Run all clients at once for so long, and until the last of them has its answer.
 
     Args:
         cpu: reads the processor time of the server, in seconds.
@@ -360,7 +360,7 @@ async def one_round(clients: Sequence[Work], seconds: float, cpu: Callable[[], f
 
 @contextlib.contextmanager
 def no_collection() -> Iterator[None]:
-    """Without the garbage collector of this process, whose pauses would be the server's."""
+    """Disable the garbage collector of this process, whose pauses would be counted for the server."""
     gc.collect()
     gc.disable()
     try:
@@ -392,7 +392,7 @@ def _awake() -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def closing(connections: Sequence[Connection]) -> AsyncIterator[None]:
-    """Close them after the block."""
+    """Close the connections after the block."""
     try:
         yield
     finally:

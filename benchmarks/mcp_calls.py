@@ -1,7 +1,7 @@
-"""``/mcp`` in both eras, beside FastMCP alone and verifiers' tool server.
+"""The endpoint ``/mcp`` in both eras, beside FastMCP alone and verifiers' tool server.
 
 Requests are those of ``fastmcp.Client``. It asks for progress and log messages with every call, which mcpenv serves by
-the transport that can stream them; a client that does not ask for them is served by one that cannot. Both are measured.
+the transport that can stream them. A client that does not ask for them is served by the other one. Both are measured.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _WHO = {"name": "benchmarks", "version": "1"}
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a client asks for.
+    """The request of a client.
 
     Attributes:
-        mark: what is in every right answer.
-        progress: whether it wants to hear of progress and log messages.
+        mark: a text that every right answer contains.
+        progress: True if it asks for progress and log messages.
     """
 
     name: str
@@ -54,7 +54,7 @@ LIST = Request("tools/list", "tools/list", {}, b'"inputSchema"')
 
 
 def run(effort: Effort) -> list[Row]:
-    """Calls of an async and of a sync tool, listings and calls with 1 and with 100 tools, episodes with an agent."""
+    """Measure calls of an async and of a sync tool, with 1 and with 100 tools, listings, and episodes with an agent."""
     busy = effort.loads[-1] if len(effort.loads) < 3 else effort.loads[1]
     loads = effort.loads[:2]
     return [
@@ -99,7 +99,7 @@ def _beside(effort: Effort, tools: int, kind: str, wanted: list[tuple[str, Reque
 
 
 def verifiers(tools: int, kind: str) -> AbstractContextManager[Server]:
-    """A tool server of verifiers'."""
+    """Start a tool server of verifiers'."""
     return serve([python_of("verifiers-0.4.0"), SIDES / "verifiers_tools.py", str(tools), kind])
 
 
@@ -109,7 +109,7 @@ def _ours(tools: int, kind: str) -> AbstractContextManager[Server]:
 
 
 def fastmcp(tools: int, kind: str, tuning: str) -> AbstractContextManager[Server]:
-    """FastMCP alone; ``tuning`` is "usual" or "tuned"."""
+    """Start FastMCP alone; ``tuning`` is "usual" or "tuned"."""
     return serve([sys.executable, SIDES / "fastmcp_tools.py", str(tools), kind, tuning])
 
 
@@ -137,7 +137,7 @@ async def _asking(stack: AsyncExitStack, server: Server, url: str, era: str, req
 
 
 async def opened(connection: HTTPConnection, url: str, era: str, request: Request) -> bytes:
-    """The request as a client of that era sends it; one of the handshake era shakes hands first."""
+    """Return the request in the form of that era, after a handshake if the era has one."""
     if era == MODERN:
         meta: dict[str, Any] = {
             "io.modelcontextprotocol/protocolVersion": MODERN,

@@ -1,4 +1,4 @@
-"""Pairs: two ways of doing the same, measured in turns, so that what the machine does meanwhile falls on both."""
+"""The pairs: two ways of doing the same, measured in alternation, so that disturbances of the machine affect both."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One round of one side: seconds for one step, on the clock and of processor time."""
+    """The result of one round of one side: seconds for one step, on the clock and of processor time."""
 
     wall_s: float
     cpu_s: float
@@ -24,7 +24,7 @@ class Pair:
     with_it: list[Measured] = field(default_factory=list)
 
     def ratios(self, of: Callable[[Measured], float]) -> list[float]:
-        """With to without, round by round."""
+        """Return the ratios of with to without, round by round."""
         return [of(one) / of(other) for one, other in zip(self.with_it, self.without, strict=True)]
 
 
@@ -33,7 +33,7 @@ Side = Callable[[int], Measured]
 
 
 def take_turns(sides: tuple[Side, Side], rounds: int) -> Pair:
-    """Measure (without, with) so many times, each one first as often as the other; a first round is thrown away."""
+    """Measure (without, with) so many times, in alternating order. The first round is discarded."""
     pair = Pair()
     for number in range(-1, rounds):
         order = (0, 1) if number % 2 == 0 else (1, 0)
@@ -56,10 +56,10 @@ class Clock:
         self._wall_s, self._cpu_s = time.perf_counter(), cpu()
 
     def measured(self, steps: int) -> Measured:
-        """The round, which had so many steps."""
+        """Return the result of a round of so many steps."""
         return Measured((time.perf_counter() - self._wall_s) / steps, (self._cpu() - self._cpu_s) / steps)
 
 
 def middle(values: Sequence[float]) -> float:
-    """The median."""
+    """Return the median."""
     return statistics.median(values)

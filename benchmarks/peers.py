@@ -1,6 +1,6 @@
-"""The peers: what each needs in a virtual environment of its own, made once and kept.
+"""The peers, each in a virtual environment of its own, created once and kept.
 
-They cannot be installed together, and must not change what mcpenv runs on.
+They cannot be installed together, and must not change mcpenv's dependencies.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ PEERS = {
 
 
 def cache() -> Path:
-    """Where the virtual environments are."""
+    """Return the folder of the virtual environments."""
     named = os.environ.get(CACHE_VARIABLE)
     return Path(named) if named else Path.home() / ".cache" / "mcpenv-benchmarks"
 
 
 def python_of(peer: str) -> Path:
-    """The interpreter that has the peer, installed from PyPI if it is not yet.
+    """Return the interpreter that has the peer, which is installed from PyPI if needed.
 
     Raises:
         subprocess.CalledProcessError: it cannot be installed.

@@ -1,8 +1,7 @@
-"""What recording costs: the same steps with and without it, in process and over ``/ws``.
+"""The cost of recording: the same steps with and without it, in process and over ``/ws``.
 
-On environments with tasks, whose solutions are played and verified, and on a tool that does nothing: the most that it
-can cost. A round is a few episodes and the two sides take turns, because the machine is faster and slower from one
-tenth of a second to the next.
+Environments with tasks play and verify solutions. A tool that does nothing gives the maximum cost. A round is a few
+episodes and the two sides alternate, because the machine's speed varies from one tenth of a second to the next.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ Play = Sequence[str]
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Measure, print, and give the figures."""
+    """Measure, print, and return the figures."""
     rounds, over_sockets = (15, 41) if quick else (150, 330)
     print(f"Recording: {rounds} ({over_sockets} over /ws) rounds of each side in turns, medians (and the quartiles).")
     print("The step time has the reset in it. Processor time is that of the server, or of this process.\n")
@@ -64,7 +63,7 @@ def run(quick: bool) -> dict[str, Any]:
 
 
 def in_process(folder: Path, rounds: int) -> Pair:
-    """``env.step`` in a loop."""
+    """Measure ``env.step`` in a loop."""
     plain, recorded = Counter(), Counter()
     with Recorder(folder) as recorder:
         recorder.attach(recorded)
@@ -82,7 +81,7 @@ def in_process(folder: Path, rounds: int) -> Pair:
 
 
 def solved(folder: Path, name: str, rounds: int) -> Pair:
-    """In process, the solutions of the tasks of an environment, verified and all."""
+    """Measure the solutions of an environment's tasks in process, with verification."""
     target = load_target(str(ENVS / name))
     plain, recorded = target.make(), target.make()
     tasks = list(type(plain).tasks or ())
@@ -105,7 +104,7 @@ def solved(folder: Path, name: str, rounds: int) -> Pair:
 
 
 def solved_over_ws(folder: Path, name: str, rounds: int, sessions: int) -> Pair:
-    """The same over sockets, by so many sessions at once."""
+    """Measure the solutions over sockets, in so many concurrent sessions."""
     env = load_target(str(ENVS / name)).make()
     plays = [
         [
@@ -120,7 +119,7 @@ def solved_over_ws(folder: Path, name: str, rounds: int, sessions: int) -> Pair:
 
 
 def over_ws(folder: Path, rounds: int, sessions: int) -> Pair:
-    """Steps of a tool that does nothing, over sockets to a server in a process of its own."""
+    """Measure steps of a tool that does nothing, over sockets to a server in a process of its own."""
     play = [_frame("reset", {}), *[_call("add", {"by": 1})] * STEPS]
     return _over_ws(WORLD, folder, rounds, [play], sessions)
 
@@ -206,7 +205,7 @@ def _show(name: str, pair: Pair) -> dict[str, Any]:
 
 
 def quartiles(values: list[float]) -> tuple[float, float]:
-    """Between which the middle half of them lies."""
+    """Return the quartiles."""
     ordered = sorted(values)
     return ordered[len(ordered) // 4], ordered[-1 - len(ordered) // 4]
 

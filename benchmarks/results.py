@@ -1,4 +1,4 @@
-"""What a run gave, and on what machine: kept as JSON."""
+"""The results of a run and the description of its machine, stored as JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MEASURED_WITH = ("mcpenv", "fastmcp", "mcp", "starlette", "uvicorn", "uvloop", "
 
 @dataclass(slots=True)
 class Results:
-    """A run.
+    """The results of a run.
 
     Attributes:
         effort: how much was measured: "full", "quick" or "smoke".
@@ -45,14 +45,14 @@ class Results:
 
     @classmethod
     def of_now(cls, effort: str) -> Results:
-        """A run that begins, here."""
+        """Return an empty result for a run that begins on this machine."""
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         return cls(
             effort, today, machine(), round(os.getloadavg()[0], 2), {name: version(name) for name in MEASURED_WITH}
         )
 
     def unlike(self, other: Results) -> list[str]:
-        """What rows this run has not that the other has, and the other way round, in words; loads may differ."""
+        """Return in words the rows that only one of two runs has. Loads may differ."""
         ours, theirs = self._measured(), other._measured()
         return [
             *(f"{name} has no row {row}" for name, row in theirs if (name, row) not in ours),
@@ -68,7 +68,7 @@ class Results:
         return [(name, f"{path!r} with {', '.join(sides)}") for (name, path), sides in found.items()]
 
     def write(self, path: Path) -> None:
-        """Keep it."""
+        """Write the results to a file."""
         data = {
             "effort": self.effort,
             "date": self.date,
@@ -82,7 +82,7 @@ class Results:
 
     @classmethod
     def read(cls, path: Path) -> Results:
-        """What was kept."""
+        """Return the results in a file."""
         return cls.from_json(json.loads(path.read_text(encoding="utf-8")))
 
     @classmethod
@@ -92,7 +92,7 @@ class Results:
 
 
 def machine() -> str:
-    """This machine in a line: processors, memory, kernel, Python."""
+    """Return a description of this machine in a line: processors, memory, kernel, Python."""
     processor = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     name = processor[1].strip() if processor else platform.machine()

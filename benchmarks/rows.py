@@ -1,4 +1,4 @@
-"""Rows: one way of doing something under one load, and every side that does it, measured in turns."""
+"""The rows: one way of doing something under one load, and every side that does it, measured in alternation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ server; in rows without one that of the process, in rows of clients that of the 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What was seen over the rounds: the median, and the quartiles."""
+    """The spread of a figure over the rounds: the median, and the quartiles."""
 
     low: float
     middle: float
@@ -33,7 +33,7 @@ class Spread:
 
 @dataclass(slots=True)
 class Row:
-    """One line for each side.
+    """The figures of all sides for one path under one load.
 
     Attributes:
         path: what is done.
@@ -60,20 +60,20 @@ class Row:
 
 
 class Player(Protocol):
-    """One of those that are compared."""
+    """The interface of a side that is compared."""
 
     async def play(self, seconds: float) -> Round:
-        """One round."""
+        """Play one round."""
         ...
 
     def resident_kib(self) -> int:
-        """Resident memory now."""
+        """Return the present resident memory in KiB."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A server, and clients that call it.
+    """The side of a server and clients that call it.
 
     Attributes:
         clients: what each client does.
@@ -86,18 +86,18 @@ class Side:
     before: Callable[[], Awaitable[None]] | None = None
 
     async def play(self, seconds: float) -> Round:
-        """One round."""
+        """Play one round."""
         if self.before is not None:
             await self.before()
         return await one_round(self.clients, seconds, self.server.cpu_s)
 
     def resident_kib(self) -> int:
-        """The server's memory."""
+        """Return the server's memory in KiB."""
         return self.server.resident_kib()
 
 
 class Rounds:
-    """A player whose rounds are kept.
+    """The player whose rounds are kept.
 
     Args:
         seconds: the least that a round takes.
@@ -112,18 +112,18 @@ class Rounds:
         self.played: list[Round] = []
 
     async def play(self, seconds: float) -> Round:
-        """One round."""
+        """Play one round."""
         played = await self._player.play(max(seconds, self._seconds))
         self.played.append(played)
         return played
 
     def resident_kib(self) -> int:
-        """The server's memory."""
+        """Return the server's memory in KiB."""
         return self._player.resident_kib()
 
 
 async def compare(path: str, load: str, sides: Mapping[str, Player], effort: Effort) -> Row:
-    """Measure all sides, in turns: every round has each side once, and each side is first as often as the others."""
+    """Measure all sides in alternation. Each round has each side once, and each side is first equally often."""
     rounds: dict[str, list[Round]] = {name: [] for name in sides}
     names = list(sides)
     for number in range(-1, effort.rounds):
@@ -156,7 +156,7 @@ async def compare(path: str, load: str, sides: Mapping[str, Player], effort: Eff
 
 
 def add_ratios(row: Row, *names: str) -> None:
-    """Ratios of what was not measured round by round."""
+    """Add ratios of figures that were not measured round by round."""
     for side, figures in row.sides.items():
         if side != OURS:
             shared = [name for name in names if name in figures and figures[name] > 0]
@@ -164,7 +164,7 @@ def add_ratios(row: Row, *names: str) -> None:
 
 
 def figures_of(calls: int, wall_s: float, cpu_s: float, latencies: list[float]) -> dict[str, float]:
-    """The figures of calls that were made once, without rounds."""
+    """Return the figures of calls that were made once, without rounds."""
     measured = Round(calls, wall_s, cpu_s, latencies)
     return {
         CALLS: measured.calls_per_s,

@@ -1,4 +1,4 @@
-"""Servers that are measured, each a process of its own: started, watched, ended."""
+"""The servers that are measured, each a process of its own: started, observed, ended."""
 
 from __future__ import annotations
 
@@ -43,25 +43,25 @@ class Server:
         return self.base.replace("http", "ws") + "/ws"
 
     def cpu_s(self) -> float:
-        """Seconds of processor time so far, to the nanosecond, threads that ended included."""
+        """Return the seconds of processor time so far, to the nanosecond, including threads that ended."""
         return sum(process_cpu_s(pid) for pid in tree(self.pid))
 
     def resident_kib(self) -> int:
-        """Resident memory, its largest processes and their children together."""
+        """Return the resident memory in KiB, its largest processes and their children together."""
         return sum(status_of(pid, "VmRSS") for pid in tree(self.pid))
 
     def threads(self) -> int:
-        """Threads now."""
+        """Return the present number of threads."""
         return sum(status_of(pid, "Threads") for pid in tree(self.pid))
 
 
 def process_cpu_s(pid: int) -> float:
-    """Processor time of a process: its CPU clock, as ``clock_getcpuclockid(3)`` makes its number on Linux."""
+    """Return the processor time of a process: its CPU clock, numbered as by Linux's ``clock_getcpuclockid(3)``."""
     return time.clock_gettime((~pid) << 3 | 2)
 
 
 def tree(pid: int) -> list[int]:
-    """A process and all that descend from it."""
+    """Return a process and all of its descendants."""
     found = [pid]
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:
@@ -74,7 +74,7 @@ def tree(pid: int) -> list[int]:
 
 
 def status_of(pid: int, name: str) -> int:
-    """A figure from ``/proc/PID/status``; memory is in KiB."""
+    """Return a figure from ``/proc/PID/status``. Memory is in KiB."""
     found = re.search(rf"^{name}:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     assert found is not None, name
     return int(found[1])
@@ -82,7 +82,7 @@ def status_of(pid: int, name: str) -> int:
 
 @contextlib.contextmanager
 def serve(command: Sequence[str | Path], **variables: str) -> Iterator[Server]:
-    """A server, from when it says its URL until the block ends.
+    """Start a server. The block runs once the server has printed its URL, and the server ends with it.
 
     Args:
         command: a program that prints its URL, and serves until SIGTERM.
@@ -131,7 +131,7 @@ def together(
 
 
 def mcpenv(target: Path, *options: str, under: Sequence[str] = ()) -> contextlib.AbstractContextManager[Server]:
-    """``mcpenv run TARGET``, everything on.
+    """Start ``mcpenv run TARGET`` with all features.
 
     Args:
         under: a command that runs it, which comes before.
@@ -142,5 +142,5 @@ def mcpenv(target: Path, *options: str, under: Sequence[str] = ()) -> contextlib
 
 
 def floor(*options: str, under: Sequence[str] = ()) -> contextlib.AbstractContextManager[Server]:
-    """Starlette under uvicorn, which does no work; ``under``: as in `mcpenv`."""
+    """Start Starlette under uvicorn, which does no work; ``under``: as in `mcpenv`."""
     return serve([*under, sys.executable, SIDES / "floor.py", *options])

@@ -1,4 +1,4 @@
-"""Idle sessions, long ones, and many one after the other: what they take of memory, and whether steps become slower."""
+"""The memory and the step time of idle sessions, of long ones, and of many in sequence."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ Start = Callable[[], AbstractContextManager[Server]]
 
 
 def ours(*options: str, under: Sequence[str] = ()) -> AbstractContextManager[Server]:
-    """Mcpenv's server, with room for all."""
+    """Start mcpenv's server with room for all sessions."""
     return mcpenv(SIDES / "mcpenv_tools.py", "--max-sessions", str(ROOM), *options, under=under)
 
 
 def run(effort: Effort) -> list[Row]:
-    """Idle sessions, a long episode, churn."""
+    """Measure idle sessions, a long episode, and churn."""
     return [_idle(effort), *_long(effort), _churn(effort)]
 
 
 def address(server: Server, side: str) -> str:
-    """Where that side's sockets are opened."""
+    """Return the address of that side's sockets."""
     return f"{server.ws}?bytes=300" if side == FLOOR else server.ws
 
 
 async def opened(url: str, count: int, reset: bool = True) -> list[WebSocketConnection]:
-    """So many sockets, each in an episode."""
+    """Return so many sockets, each in an episode."""
     places = asyncio.Semaphore(AT_ONCE)
 
     async def one() -> WebSocketConnection:

@@ -1,4 +1,4 @@
-"""What snapshots cost: 100 episodes of a SQLite environment held at once, over the wire; and what replaying would cost.
+"""The cost of snapshots: 100 episodes of a SQLite environment held at once over the wire, and of replaying instead.
 
 ``python -m benchmarks snapshots [--quick]``
 """
@@ -51,7 +51,7 @@ class Shop(MCPEnvironment):
         self.db.commit()
 
     def sell(self, product: int) -> int:
-        """Sell one; gives what is left."""
+        """Sell one, and return the remaining number."""
         with self.db:
             self.db.execute("UPDATE products SET stock = stock - 1 WHERE id = ?", (product,))
         self.notes.append(f"sold {product}")
@@ -64,7 +64,7 @@ class Shop(MCPEnvironment):
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Print the table and give its figures: medians in milliseconds, sizes in KiB each."""
+    """Print the table and return its figures: medians in milliseconds, sizes in KiB each."""
     episodes = 10 if quick else 100
     # As many slots again, for the forks.
     config = ServerConfig(max_concurrent_envs=2 * episodes + 1)
@@ -111,7 +111,7 @@ def play(env: Any, seed: int) -> None:
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:
-    """What it gave, and the seconds that it took."""
+    """Return the result, and the seconds that it took."""
     began = time.perf_counter()
     return work(), time.perf_counter() - began
 
@@ -121,6 +121,6 @@ def median_ms(of: list[tuple[Any, float]]) -> float:
 
 
 def resident_bytes() -> int:
-    """Memory of this process, the server's with the client's."""
+    """Return the memory of this process in bytes, the server's with the client's."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

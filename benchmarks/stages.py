@@ -1,7 +1,7 @@
-"""Where a step over ``/ws`` goes, by stage, in microseconds of the server's processor time; and what frames could save.
+"""The stages of a step over ``/ws``, in microseconds of the server's processor time, and the saving by fewer frames.
 
-py-spy looks at a server under load some thousand times a second and notes which function it is in; the shares are
-multiplied by the processor time that a step takes while nobody looks.
+py-spy samples the functions of a server under load some thousand times a second. The shares are multiplied by the
+processor time that a step takes without sampling.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _seen(stacks: str) -> Counter[str]:
 
 
 def stage_of(stack: str) -> str:
-    """The stage of the innermost function."""
+    """Return the stage of the innermost function."""
     innermost = stack.rpartition(";")[2]
     match = re.fullmatch(r"(?P<name>.+) \((?:.*/)?(?P<file>[^/:]+\.py)(?::\d+)?\)", innermost)
     if match is None:

@@ -1,4 +1,4 @@
-"""Until something runs: imports, and servers from their start to their first answer."""
+"""The time of imports, and of servers from their start to their first answer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Took = tuple[float, float]
 
 
 def run(effort: Effort) -> list[Row]:
-    """Imports of the client and of the server, and starts of servers."""
+    """Measure imports of the client and of the server, and starts of servers."""
     here = Path(sys.executable)
     imports = {
         "import of the client": {
@@ -68,7 +68,7 @@ def run(effort: Effort) -> list[Row]:
 
 
 def imported(python: Path, code: str) -> Took:
-    """What an import takes in a process of its own, less what the process takes without it."""
+    """Return the cost of an import in a process of its own, less that of the process without it."""
     taken = [_ran(python, line) for line in ("pass", code)]
     return taken[1][0] - taken[0][0], taken[1][1] - taken[0][1]
 
@@ -87,7 +87,7 @@ def _ran(python: Path, code: str) -> Took:
 
 
 def started(server: Callable[[], contextlib.AbstractContextManager[Server]]) -> Took:
-    """What a server's start takes."""
+    """Return the cost of a server's start."""
     with server() as running:
         return running.start_s * 1e3, running.cpu_s() * 1e3
 

@@ -1,4 +1,4 @@
-"""Steps over ``/ws``: scored tool calls of each kind, beside Starlette that does nothing and beside OpenEnv."""
+"""The steps over ``/ws``: scored tool calls of each kind, beside a Starlette without work and beside OpenEnv."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROOM = 1024
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of tool: how it is called, and what every answer to that has in it, whosever it is."""
+    """The kind of a tool: the arguments of calls, and a text that every right answer contains on every side."""
 
     name: str
     tool: str
@@ -52,7 +52,7 @@ KINDS = (
 
 
 def run(effort: Effort) -> list[Row]:
-    """Every kind under every load; then the first once more on a server that records and asks for a token."""
+    """Measure every kind under every load, then the first kind on a server that records and requires a token."""
     with ExitStack() as stack:
         record = stack.enter_context(tempfile.TemporaryDirectory())
         tools, room = SIDES / "mcpenv_tools.py", ("--max-sessions", str(ROOM))
@@ -71,17 +71,17 @@ def run(effort: Effort) -> list[Row]:
 
 
 def openenv(*options: str) -> AbstractContextManager[Server]:
-    """OpenEnv's server of the same tools."""
+    """Start OpenEnv's server of the same tools."""
     return serve([python_of("openenv-0.10.0"), SIDES / "openenv_tools.py", *options])
 
 
 async def rows_of(
     servers: Mapping[str, Server], effort: Effort, kinds: Sequence[Kind] = KINDS, headers: str = ""
 ) -> list[Row]:
-    """Every kind under every load, with these sides.
+    """Measure every kind under every load, with these sides.
 
     Args:
-        headers: what clients present, each line with its end.
+        headers: the credentials of clients, each line with its end.
     """
     rows = []
     for kind in kinds:
@@ -99,7 +99,7 @@ async def rows_of(
 
 
 def stepping(server: Server, sockets: Sequence[WebSocketConnection], kind: Kind, mark: bytes) -> Side:
-    """Clients that step, each in an episode that begins anew with each round."""
+    """Return clients that step, each in an episode that begins anew with each round."""
 
     async def reset() -> None:
         await asyncio.gather(*(socket.ask(RESET) for socket in sockets))
@@ -122,5 +122,5 @@ async def _answer_of(server: Server, kind: Kind, headers: str) -> bytes:
 
 
 def clients(load: int) -> str:
-    """A load in words."""
+    """Return a load in words."""
     return "1 client" if load == 1 else f"{load:,} clients"

@@ -1,4 +1,4 @@
-"""Tables of rows: for a terminal, and for a page."""
+"""The tables of rows, for a terminal and for a page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .rows import Row, Spread
 
 
 def tables(rows: Sequence[Row]) -> list[list[list[str]]]:
-    """The rows as tables: those beside each other that have the same figures stand in one."""
+    """Return the rows as tables. Neighbours with the same figures share one."""
     return [cells(list(same)) for _, same in groupby(rows, key=lambda row: sorted(_names(row)))]
 
 
@@ -18,7 +18,7 @@ def _names(row: Row) -> set[str]:
 
 
 def cells(rows: Sequence[Row]) -> list[list[str]]:
-    """A heading, and a line for each side of each row: its figures, and the ratios of mcpenv's to them."""
+    """Return a heading, and a line for each side of each row: its figures, and the ratios of mcpenv's to them."""
     names = list(dict.fromkeys(name for row in rows for side in row.sides.values() for name in side))
     compared = list(dict.fromkeys(name for row in rows for side in row.ratios.values() for name in side))
     lines = [["path", "load", "side", *names, *(f"ratio, {name}" for name in compared)]]
@@ -38,7 +38,7 @@ def cells(rows: Sequence[Row]) -> list[list[str]]:
 
 
 def text(lines: Sequence[Sequence[str]]) -> str:
-    """For a terminal."""
+    """Return the tables for a terminal."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(
@@ -50,21 +50,21 @@ def text(lines: Sequence[Sequence[str]]) -> str:
 
 
 def markdown(lines: Sequence[Sequence[str]]) -> str:
-    """For a page."""
+    """Return the tables for a page."""
     heading, *rest = lines
     rule = ["---" if number < 3 else "---:" for number in range(len(heading))]
     return "\n".join(f"| {' | '.join(line)} |" for line in (heading, rule, *rest))
 
 
 def number_of(value: float) -> str:
-    """Three significant digits, or all before the point."""
+    """Return three significant digits, or all before the point."""
     if value >= 100 or value == int(value):
         return f"{value:,.0f}"
     return f"{value:.3g}"
 
 
 def spread_of(spread: Spread) -> str:
-    """The median, and the quartiles where they say something else."""
+    """Return the median, with the quartiles where they differ."""
     if number_of(spread.low) == number_of(spread.high):
         return number_of(spread.middle)
     return f"{number_of(spread.middle)} ({number_of(spread.low)}-{number_of(spread.high)})"

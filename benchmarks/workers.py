@@ -1,4 +1,4 @@
-"""What several workers bring: a tool that computes, on one worker and on two, by the server's processor time."""
+"""The gain by several workers: a tool that computes, on one worker and on two, by the server's processor time."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Server:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Measure, print, and give the figures."""
+    """Measure, print, and return the figures."""
     rounds, calls = (3, 320) if quick else (9, 960)
     print(f"Workers: {SESSIONS} sessions over /ws, a tool that computes for 5 ms of processor time,")
     print(f"{rounds} rounds of {calls} calls on each server in turns, medians, of one worker (1) and of two (2).\n")
@@ -71,7 +71,7 @@ def run(quick: bool) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def served(workers: int) -> Iterator[Server]:
-    """A server of so many workers."""
+    """Start a server of so many workers."""
     command = [sys.executable, "-m", "mcpenv", "run", str(WORLD), "--port", "0", "--log-level", "error"]
     with subprocess.Popen([*command, "--workers", str(workers)], stdout=subprocess.PIPE, text=True) as process:
         try:

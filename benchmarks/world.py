@@ -1,4 +1,4 @@
-"""The world that benchmarks step: one cheap tool, a reward with parts, episodes of twenty steps."""
+"""The world that benchmarks step: one cheap tool, a reward with components, episodes of twenty steps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Counter(MCPEnvironment):
 
         @self.tool
         def add_sync(by: int = 1) -> int:
-            """The same, sync."""
+            """Add to the counter, in a sync tool."""
             self.count += by
             return self.count
 
