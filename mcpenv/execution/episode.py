@@ -352,5 +352,5 @@ def _plain(observation: Observation) -> dict[str, Any] | None:
     try:
         plain: dict[str, Any] = to_plain(observation, "observation", exclude={"info"})
     except NotSerializable:
-        return None  # the sender adds the address
+        return None  # the caller that encodes the observation reports the error
     return plain
