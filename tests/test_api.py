@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import mcpenv
-from mcpenv import api
+from mcpenv import api, server
 
 LOADS_FASTMCP = "import sys; from {} import *; print('fastmcp' in sys.modules)"
 
@@ -73,7 +73,19 @@ def test_threads_may_load_it_at_once() -> None:
     assert run(script) == "[]"
 
 
-@pytest.mark.parametrize("module", ["mcpenv.cli", "mcpenv.cli.trajectories", "mcpenv.trajectories", "mcpenv.tasks"])
+def test_the_names_to_embed_a_server_are_those_of_its_package() -> None:
+    assert run("from mcpenv.server import *; print(create_app.__module__, EnvServer, serving, AgentTokens)")
+    assert run("from mcpenv.server import ServerConfig as C, config; print(C is config.ServerConfig)") == "True"
+    for name in server.__all__:
+        assert getattr(server, name).__module__.startswith("mcpenv.server.")
+    with pytest.raises(AttributeError, match=r"module 'mcpenv\.server' has no attribute 'nonsense'"):
+        getattr(server, "nonsense")  # noqa: B009
+
+
+NO_SERVER = ["mcpenv.cli", "mcpenv.cli.trajectories", "mcpenv.trajectories", "mcpenv.tasks", "mcpenv.server.config"]
+
+
+@pytest.mark.parametrize("module", NO_SERVER)
 def test_what_needs_no_server_loads_no_fastmcp(module: str) -> None:
     assert run(LOADS_FASTMCP.format(module)) == "False"
     assert run(LOADS_FASTMCP.format("mcpenv.environment")) == "True"

@@ -268,7 +268,7 @@ class EnvServer:
             self.agent_server,
             handles=self.pool.handles,
             on_session_end=lambda session_id: self.pool.close_soon(connection_key(session_id)),
-            session_timeout_s=config.session_timeout_s,
+            session_timeout_s=config.concurrency.session_timeout,
             max_body_bytes=config.max_message_bytes,
         )
         self.pool.on_connection_end = lambda session_id: self._mcp.end_connection(connection_of(session_id))

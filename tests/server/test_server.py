@@ -24,7 +24,7 @@ from worlds import Ledger, World
 
 from mcpenv import ConfigurationError, MCPEnvironment, Mode, Observation, StartupError
 from mcpenv.server.app import EnvServer, create_app
-from mcpenv.server.config import ServerConfig
+from mcpenv.server.config import ConcurrencyConfig, ServerConfig
 from mcpenv.server.serve import serve_http, serving
 from mcpenv.server.uvicorn_server import KEEP_ALIVE_S
 from mcpenv_client import (
@@ -335,6 +335,49 @@ def test_one_slot_refuses_the_second_orchestrator_and_takes_it_when_free() -> No
         response = post(url, "/reset")
         assert response.status_code == 503
         assert response.headers["retry-after"]
+
+
+def test_limits_given_beside_the_settings_are_in_force() -> None:
+    class Many(Counted):
+        SUPPORTS_CONCURRENT_SESSIONS = True
+
+    limits = ConcurrencyConfig(max_concurrent_envs=2, queue_timeout_s=0.05)
+    with serving(Many, ServerConfig(step_timeout_s=5), concurrency=limits) as url:
+        clients = [EnvClient[Any, Any, Any](url).sync() for _ in range(3)]
+        for client in clients[:2]:
+            client.reset()
+        with pytest.raises(CapacityReached) as refused:
+            clients[2].reset()
+        assert refused.value.data["max_sessions"] == 2
+        assert clients[0].capacity().is_at_capacity
+        for client in clients:
+            client.close()
+
+
+def test_an_app_takes_its_number_of_sessions_as_openenv_does() -> None:
+    class Many(Counted):
+        SUPPORTS_CONCURRENT_SESSIONS = True
+
+    with TestClient(create_app(Many, max_concurrent_envs=4), base_url="http://127.0.0.1") as client:
+        assert client.get("/capacity").json()["max_sessions"] == 4
+    assert EnvServer(Many, max_concurrent_envs=3).config.max_concurrent_envs == 3
+    config = ServerConfig(max_concurrent_envs=4)
+    with pytest.raises(ConfigurationError, match="max_concurrent_envs is given twice, as 4 and as 2"):
+        create_app(Many, config=config, max_concurrent_envs=2)
+    with pytest.raises(ConfigurationError, match="max_concurrent_envs"):
+        create_app(Many, max_concurrent_envs=0)
+
+
+def test_sessions_may_never_time_out() -> None:
+    from fastmcp import Client
+
+    async def main(url: str) -> None:
+        async with Client(f"{url}/mcp") as agent:
+            assert (await agent.call_tool("ping")).data == "pong"
+
+    limits = ConcurrencyConfig.model_validate({"session_timeout": None})
+    with serving(Counted, concurrency=limits) as url:
+        asyncio.run(asyncio.wait_for(main(url), 30))
 
 
 def test_with_one_slot_an_idle_agent_gives_way_to_an_orchestrator() -> None:

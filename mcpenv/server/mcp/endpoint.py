@@ -46,7 +46,7 @@ class MCPEndpoint:
         server: the agent plane.
         handles: the episodes' addresses. The scope of a request to one contains the handle.
         on_session_end: called with the ``Mcp-Session-Id`` that a client has ended with DELETE.
-        session_timeout_s: idle seconds after which a handshake session's transport ends.
+        session_timeout_s: idle seconds after which a handshake session's transport ends; None: never.
         max_body_bytes: maximum size of a request.
     """
 
@@ -56,7 +56,7 @@ class MCPEndpoint:
         *,
         handles: Handles,
         on_session_end: Callable[[str], None],
-        session_timeout_s: float,
+        session_timeout_s: float | None,
         max_body_bytes: int,
     ) -> None:
         self._streaming = server.http_app(

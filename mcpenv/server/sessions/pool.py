@@ -64,8 +64,6 @@ class SessionPool:
         """
         cls = self._source.environment_class
         assert cls is not None
-        if self.slots.limit < 1:
-            raise ConfigurationError(f"max sessions is {self.slots.limit}; at least 1 is needed")
         if self.slots.limit > 1 and not cls.SUPPORTS_CONCURRENT_SESSIONS:
             raise ConfigurationError(
                 f"{self.slots.limit} sessions asked for, but {cls.__name__} allows one; "
