@@ -97,6 +97,8 @@ class RecordedEpisode:
         A value without a JSON form (NaN, an object that a program in the same process passed as an option) is written
         as null, and `NOT_RECORDED` has its path, so that one such value does not lose the episode.
         """
+        if not _numbers_are_finite(self.trajectory):
+            return _what_can_be_written(self) + b"\n"
         try:
             text = _serializer().to_json(self, fallback=plain)
         except (PydanticSerializationError, TypeError, ValueError, OverflowError, RecursionError):
@@ -141,6 +143,15 @@ def _serializer() -> SchemaSerializer:
 
 
 # -- values without a JSON form
+
+
+def _numbers_are_finite(trajectory: Trajectory) -> bool:
+    """Return True if all fields that are numbers are finite. The serializer would write others as null."""
+    numbers = [trajectory.total_reward, trajectory.started_at, trajectory.ended_at]
+    for step in trajectory.steps:
+        numbers += [step.started_at, step.outcome.duration_s]
+        numbers += [number for entry in step.logs for number in (entry.progress, entry.total)]
+    return all(number is None or math.isfinite(number) for number in numbers)
 
 
 def _what_can_be_written(episode: RecordedEpisode) -> bytes:

@@ -300,6 +300,14 @@ def test_an_odd_value_is_noted_and_the_rest_of_the_episode_is_recorded(
     assert after.id == "next" and "not_recorded" not in after.extra
 
 
+@pytest.mark.parametrize(("total", "kept"), [(math.inf, sys.float_info.max), (-math.inf, -sys.float_info.max)])
+def test_an_infinite_return_is_recorded_as_the_largest_number(recorder: Recorder, total: float, kept: float) -> None:
+    recorder.write(episode("rich", total_reward=total))
+    recorder.flush()
+    (rich,) = read_episodes(recorder.directory)
+    assert rich.trajectory.total_reward == kept
+
+
 @pytest.mark.parametrize("value", ["NaN", "to Infinity", deep(195)], ids=["nan", "infinity", "deep"])
 def test_what_only_looks_odd_is_recorded_as_it_is(recorder: Recorder, value: Any) -> None:
     recorder.write(episode("fine", options={"value": value}))
