@@ -54,6 +54,7 @@ def export(episodes: Episodes, form: Format, out: Path | None, *, arguments: Arg
             return _lines(episodes, lambda episode, tools: openai_row(episode, tools, arguments), out)
         if form is Format.CHAT_ANTHROPIC:
             return _lines(episodes, anthropic_row, out)
+        assert form is Format.ATIF
         return _atif(episodes, out)
     except OSError as error:
         if isinstance(error, BrokenPipeError):

@@ -397,7 +397,7 @@ def result_data(result: ToolResult) -> dict[str, Any]:
 
 
 def encode_reply(kind: str, data: dict[str, Any], request_id: str | None = None) -> str:
-    """Return the text of a server's frame: ``observation``, ``state`` or ``error``. ``data`` is plain.
+    """Return the text of a server's frame: ``observation``, ``state``, ``error`` and others. ``data`` is plain.
 
     Raises:
         NotSerializable: naming the field.
