@@ -28,7 +28,7 @@ from .execution import observations
 from .execution.execution import Execution
 from .execution.lifespan import IN_PROCESS, UNSET, being_made
 from .execution.mcp_server import AgentServer, OnlyExecution
-from .execution.mounted_server import HandedIn
+from .execution.mounted_server import MountedServer
 from .execution.overrides import NOTHING, around_close, around_reset, around_state, no_options
 from .execution.snapshots import Snapshot
 from .execution.snapshots.state import default_state, load_default_state
@@ -135,7 +135,7 @@ class MCPEnvironment:
 
     def __init__(self, mcp: FastMCP | None = None) -> None:
         if mcp is not None:
-            self._execution.handed_in = HandedIn(mcp)
+            self._execution.mounted = MountedServer(mcp)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

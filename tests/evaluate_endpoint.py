@@ -72,7 +72,7 @@ class Endpoint:
         conversations: how many were begun, by prompt.
         asked: every request's body, in the order in which they came.
         keys: the Authorization header of each.
-        hold_after: conversations that may begin; later ones wait until `let_go`.
+        hold_after: conversations that may begin; later ones wait until `release`.
     """
 
     def __init__(self) -> None:
@@ -110,13 +110,13 @@ class Endpoint:
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
         self._thread.start()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Let conversations that wait begin, and all that come."""
         self.hold_after = None
         self._let_go.set()
 
     def close(self) -> None:
-        self.let_go()
+        self.release()
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()

@@ -12,7 +12,7 @@ from mcpenv_client.errors import SessionLost
 
 from .concurrency.event_loop import NoLoop
 from .episode import Episode
-from .mounted_server import HandedIn
+from .mounted_server import MountedServer
 from .scoring import Scoring
 from .step import current
 from .user_code import UserCode, UserEnvironment
@@ -25,7 +25,7 @@ class Instance(Protocol):
     user_code: UserCode
     tools: Toolbox
     episode: Episode
-    handed_in: HandedIn | None
+    mounted: MountedServer | None
     scoring: Scoring | None
 
     def hand_over(self, reason: str | None = None) -> None:
@@ -62,8 +62,8 @@ async def _close_now(instance: Instance) -> None:
         if env._own_close:
             await user_code.stage("close", lambda: user_code.call(env._author_close()))
     finally:
-        if instance.handed_in is not None:
-            await instance.handed_in.leave()
+        if instance.mounted is not None:
+            await instance.mounted.leave()
         _forget(instance)
 
 
@@ -76,8 +76,8 @@ def _close_late(instance: Instance, loop: asyncio.AbstractEventLoop | None) -> N
     close = instance.env._author_close()
     if loop is not None and loop.is_closed():
         loop = None  # the server has ended
-    if loop is not None and instance.handed_in is not None:
-        asyncio.run_coroutine_threadsafe(instance.handed_in.leave(), loop)
+    if loop is not None and instance.mounted is not None:
+        asyncio.run_coroutine_threadsafe(instance.mounted.leave(), loop)
     if loop is not None and inspect.iscoroutinefunction(close):
         asyncio.run_coroutine_threadsafe(_close_on_loop(instance, close), loop)
         return

@@ -19,7 +19,7 @@ from mcp_types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 
 from mcpenv_client.types.records import LogEntry
 
-from .notifications import Changes
+from .notifications import Subscribers
 from .step import Step
 
 _OFFLINE = FastMCP("mcpenv")
@@ -29,7 +29,7 @@ _OFFLINE = FastMCP("mcpenv")
 class RecordSession(ServerSession):
     """A session without a client: messages go to the step's record, requests to the client are refused."""
 
-    def __init__(self, session_id: str, logs: list[LogEntry], changes: Changes) -> None:
+    def __init__(self, session_id: str, logs: list[LogEntry], changes: Subscribers) -> None:
         # ServerSession's constructor needs a connection. The methods below override all of its uses.
         self._fastmcp_state_prefix = session_id
         self._logs = logs
@@ -98,14 +98,14 @@ class RecordSession(ServerSession):
 class AnnouncingSession(ServerSession):
     """An MCP client's session that also notifies subscribers of changes that user code announces on it."""
 
-    def __init__(self, session: ServerSession, changes: Changes) -> None:
+    def __init__(self, session: ServerSession, changes: Subscribers) -> None:
         vars(self).update(vars(session))  # shares all state with the wrapped session
         self._changes = changes
 
     async def send_notification(
         self, notification: ServerNotification, related_request_id: RequestId | None = None
     ) -> None:
-        """Send a notification. Changes go to subscribers, and since 2026-07-28 only to them."""
+        """Send a notification. Subscribers go to subscribers, and since 2026-07-28 only to them."""
         if self._changes.announce(notification) and self.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return
         await super().send_notification(notification, related_request_id)
@@ -127,10 +127,10 @@ class EnvironmentContext(Context):
         """The MCP client's session; without a client, a session that writes to the step's record."""
         request = self.request_context
         if request is None:
-            return RecordSession(self.session_id, self._mcpenv_step.logs, self._mcpenv_step.owner.changes)
+            return RecordSession(self.session_id, self._mcpenv_step.logs, self._mcpenv_step.owner.subscribers)
         if isinstance(request.session, RecordSession | AnnouncingSession):
             return request.session
-        return AnnouncingSession(request.session, self._mcpenv_step.owner.changes)
+        return AnnouncingSession(request.session, self._mcpenv_step.owner.subscribers)
 
     @property
     def session_id(self) -> str:

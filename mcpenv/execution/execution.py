@@ -45,8 +45,8 @@ from .concurrency.cancellation import InFlight, score_regardless
 from .concurrency.event_loop import Home
 from .concurrency.lock import Lock
 from .episode import Episode
-from .mounted_server import HandedIn
-from .notifications import Changes, Ending
+from .mounted_server import MountedServer
+from .notifications import Ending, Subscribers
 from .pipeline import Pipeline, Run, run_action
 from .restore import refuse_without_episodes, restore, take_snapshot
 from .scoring import Scoring
@@ -56,7 +56,7 @@ from .step import Step, current, inside
 from .tool_call import InputRequired, run_tool, visible
 from .user_code import UserCode, UserEnvironment
 
-STUCK = "state could not be stopped"
+STATE_ABANDONED = "state could not be stopped"
 """The reason of an episode that was truncated because reading `state` could not be stopped."""
 
 
@@ -68,13 +68,13 @@ class Execution:
         environment_type: the name of its class.
         mode: the mode that decides which tools are visible.
         tools: the environment's own tools.
-        handed_in: the mounted FastMCP server, if any.
+        mounted: the mounted FastMCP server, if any.
         user_code: runs the environment's code.
         episode: the running or last episode.
         scoring: its scoring; None before the first reset, and where there are no episodes.
         session_id: names this instance for tools that keep state.
         home: the event loop of blocking calls.
-        changes: the subscribers to changes of tools, prompts and resources.
+        subscribers: the subscribers to changes of tools, prompts and resources.
         in_flight: the operations that hold the lock.
         sink: receives episodes that are over; None: no recording.
         max_calls: maximum number of calls that run or wait; None: no limit.
@@ -85,19 +85,19 @@ class Execution:
         "__weakref__",
         "_lock",
         "_told_version",
-        "changes",
         "env",
         "environment_type",
         "episode",
-        "handed_in",
         "home",
         "in_flight",
         "last_active",
         "max_calls",
         "mode",
+        "mounted",
         "scoring",
         "session_id",
         "sink",
+        "subscribers",
         "tools",
         "user_code",
     )
@@ -107,13 +107,13 @@ class Execution:
         self.environment_type = type(env).__name__
         self.mode = Mode.SIMULATION
         self.tools = Toolbox()
-        self.handed_in: HandedIn | None = None
+        self.mounted: MountedServer | None = None
         self.user_code = UserCode(self, env.THREAD_AFFINE)
         self.episode = Episode()
         self.scoring: Scoring | None = None
         self.session_id = secrets.token_hex(8)
         self.home = Home()
-        self.changes = Changes()
+        self.subscribers = Subscribers()
         self.in_flight = InFlight()
         self.sink: EpisodeSink | None = None
         self.max_calls: int | None = None
@@ -124,7 +124,7 @@ class Execution:
     @property
     def server(self) -> FastMCP | None:
         """The mounted server."""
-        return None if self.handed_in is None else self.handed_in.server
+        return None if self.mounted is None else self.mounted.server
 
     @property
     def closed(self) -> bool:
@@ -149,8 +149,8 @@ class Execution:
 
     async def listing(self) -> Listing:
         """Return the tools that this mode sees, and the checks of the agents that may use them."""
-        if self.handed_in is not None:
-            return await self.handed_in.listing(visible(self))
+        if self.mounted is not None:
+            return await self.mounted.listing(visible(self))
         return self.tools.listing(self.mode)
 
     # -- steps
@@ -297,7 +297,7 @@ class Execution:
             OperationTimeout: it passed its deadline.
         """
         refuse_without_episodes(self)
-        async with self._operation(Event.SNAPSHOT, if_stuck="a snapshot could not be stopped"):
+        async with self._operation(Event.SNAPSHOT, if_abandoned="a snapshot could not be stopped"):
             return await take_snapshot(self, timeout_s)
 
     async def restore(self, snapshot: Snapshot, *, timeout_s: float | None = None) -> None:
@@ -311,7 +311,7 @@ class Execution:
         """
         refuse_without_episodes(self)
         snapshot.check_class(type(self.env), self.env.VERSION)
-        async with self._operation(Event.RESET, if_stuck="a restore could not be stopped"):
+        async with self._operation(Event.RESET, if_abandoned="a restore could not be stopped"):
             await restore(self, snapshot, timeout_s)
 
     async def wait(self, timeout_s: float | None = None, *, episode_id: str | None = None) -> bool:
@@ -344,7 +344,7 @@ class Execution:
             ExecutionError: the user's property raised.
             OperationTimeout: it passed its deadline.
         """
-        async with self._operation(if_stuck=STUCK):
+        async with self._operation(if_abandoned=STATE_ABANDONED):
             if self.closed:
                 next_state(self.episode.state, Event.STEP)
             state = await self.user_code.stage("state", lambda: self.user_code.call(lambda: self.env.state), timeout_s)
@@ -370,9 +370,9 @@ class Execution:
         if self.closed:
             return
         self._refuse_inside()
-        if not self.user_code.stuck:
+        if not self.user_code.abandoned:
             async with self._lock.held():
-                if not self.closed and not self.user_code.stuck:
+                if not self.closed and not self.user_code.abandoned:
                     await closing.close(self, reason)
                     self.last_active = time.monotonic()
         if not self.closed:
@@ -477,14 +477,14 @@ class Execution:
 
     @asynccontextmanager
     async def _operation(
-        self, event: Event = Event.STEP, *, shared: bool = False, if_stuck: str | None = None
+        self, event: Event = Event.STEP, *, shared: bool = False, if_abandoned: str | None = None
     ) -> AsyncIterator[None]:
         """Hold the lock for one operation, which `stop` can cancel.
 
         Args:
             event: of the episode's state table.
             shared: other shared operations may run at the same time.
-            if_stuck: the reason why the episode is truncated if the operation's code cannot be stopped.
+            if_abandoned: the reason why the episode is truncated if the operation's code cannot be stopped.
 
         Raises:
             Misuse: the caller is code of this environment.
@@ -499,8 +499,8 @@ class Execution:
                 with self.in_flight.call():
                     yield
             finally:
-                if if_stuck is not None and self.user_code.stuck:
-                    self.episode.cut_short(if_stuck)
+                if if_abandoned is not None and self.user_code.abandoned:
+                    self.episode.cut_short(if_abandoned)
                 self._after_operation()
 
     def _after_operation(self) -> None:
@@ -510,7 +510,7 @@ class Execution:
             self.hand_over()
         if self.tools.version != self._told_version:
             self._told_version = self.tools.version
-            self.changes.tell(ToolsListChanged())
+            self.subscribers.tell(ToolsListChanged())
 
     def _refuse_inside(self) -> None:
         if inside(self):
@@ -522,7 +522,7 @@ class Execution:
     def _refuse_stopped(self, event: Event) -> None:
         if self.in_flight.stopped:
             raise SessionLost("the session was closed")
-        if self.user_code.stuck:
+        if self.user_code.abandoned:
             if self.episode.state is not EpisodeState.NEW:
                 next_state(self.episode.state, event)
             raise ExecutionError("code that could not be stopped still runs in this environment; begin with a new one")
@@ -564,7 +564,7 @@ class Execution:
         scoring, trajectory = self.scoring, self.episode.trajectory
         assert trajectory is not None
         reward: Reward | None = None
-        if scoring is not None and scoring.owes_end and not self.user_code.stuck:
+        if scoring is not None and scoring.owes_end and not self.user_code.abandoned:
             ended = self.episode.as_ended(truncated, reason)
             try:
                 reward = await scoring.of_end(ended)

@@ -52,7 +52,7 @@ from mcpenv_client.types.tools import Tool, ToolErrorType
 from mcpenv_client.types.values import refuse_unrecordable
 
 from .execution import Execution, InputRequired
-from .mounted_server import HandedIn
+from .mounted_server import MountedServer
 from .subscriptions import Subscriptions
 
 OVER = "The episode is over."
@@ -64,7 +64,7 @@ T = TypeVar("T")
 class Lister(Protocol):
     """The object that answers listings: an execution, or a stand-in for executions that do not exist yet."""
 
-    handed_in: HandedIn | None
+    mounted: MountedServer | None
 
     async def listing(self) -> Listing:
         """Return the tools, and the checks of the agents that may use them."""
@@ -238,29 +238,29 @@ class _Environments(Provider):
         return next((tool for tool in await self._list_tools() if tool.name == name), None)
 
     async def _list_resources(self) -> Sequence[Resource]:
-        return await self._ask(lambda handed_in: handed_in.provider.list_resources(), [])
+        return await self._ask(lambda mounted: mounted.provider.list_resources(), [])
 
     async def _get_resource(self, uri: str, version: VersionSpec | None = None) -> Resource | None:
-        return await self._ask(lambda handed_in: handed_in.provider.get_resource(uri, version), None)
+        return await self._ask(lambda mounted: mounted.provider.get_resource(uri, version), None)
 
     async def _list_resource_templates(self) -> Sequence[ResourceTemplate]:
-        return await self._ask(lambda handed_in: handed_in.provider.list_resource_templates(), [])
+        return await self._ask(lambda mounted: mounted.provider.list_resource_templates(), [])
 
     async def _get_resource_template(self, uri: str, version: VersionSpec | None = None) -> ResourceTemplate | None:
-        return await self._ask(lambda handed_in: handed_in.provider.get_resource_template(uri, version), None)
+        return await self._ask(lambda mounted: mounted.provider.get_resource_template(uri, version), None)
 
     async def _list_prompts(self) -> Sequence[Prompt]:
-        return await self._ask(lambda handed_in: handed_in.provider.list_prompts(), [])
+        return await self._ask(lambda mounted: mounted.provider.list_prompts(), [])
 
     async def _get_prompt(self, name: str, version: VersionSpec | None = None) -> Prompt | None:
-        return await self._ask(lambda handed_in: handed_in.provider.get_prompt(name, version), None)
+        return await self._ask(lambda mounted: mounted.provider.get_prompt(name, version), None)
 
     async def complete(
         self, ref: CompletionReference, argument: CompletionArgument, context: CompletionContext | None
     ) -> CompletionValues:
         """Return the environment's suggestions for an argument of a prompt or a resource template."""
         try:
-            return await self._ask(lambda handed_in: handed_in.complete(ref, argument, context), None)
+            return await self._ask(lambda mounted: mounted.complete(ref, argument, context), None)
         except ExecutionError as error:
             raise MCPError(code=INTERNAL_ERROR, message=error.message) from error
 
@@ -277,12 +277,12 @@ class _Environments(Provider):
         self._subscriptions.follow(lister)
         return lister
 
-    async def _ask(self, question: Callable[[HandedIn], Awaitable[T]], nothing: T) -> T:
-        handed_in = (await self._lister()).handed_in
-        if handed_in is None:
+    async def _ask(self, question: Callable[[MountedServer], Awaitable[T]], nothing: T) -> T:
+        mounted = (await self._lister()).mounted
+        if mounted is None:
             return nothing
-        await handed_in.enter()
-        return await question(handed_in)
+        await mounted.enter()
+        return await question(mounted)
 
 
 def _for_agent(error: WireError) -> str:

@@ -44,7 +44,7 @@ from mcpenv_client.wire.protocol import describe_faults
 from .concurrency.event_loop import NoLoop
 from .concurrency.threads import THREADS
 from .context import AnnouncingSession, RecordSession
-from .notifications import Changes
+from .notifications import Subscribers
 
 logger = logging.getLogger("mcpenv")
 
@@ -60,13 +60,13 @@ class Visible:
         toolbox: the tools of the instance.
         mode: the mode.
         session_id: identifies the instance and its episode for tools that keep state.
-        changes: notifies subscribers of changes by these tools.
+        subscribers: notifies subscribers of changes by these tools.
     """
 
     toolbox: Toolbox
     mode: Mode
     session_id: str
-    changes: Changes
+    subscribers: Subscribers
 
     def get(self, name: str) -> BoundTool | None:
         """Return the tool of that name, or None."""
@@ -98,7 +98,7 @@ class Call(Protocol):
 _call: ContextVar[Call | None] = ContextVar("mcpenv_handed_in_call", default=None)
 
 
-class HandedIn:
+class MountedServer:
     """The use of a mounted server by one environment. Several environments may share the server.
 
     Attributes:
@@ -253,14 +253,14 @@ class HandedIn:
                 # A 2026-07-28 connection is new for every call; state belongs to the environment.
                 connection.state["_fastmcp_state_prefix"] = own.session_id
             token = fastmcp_request_ctx.set(
-                dataclasses.replace(request, session=AnnouncingSession(request.session, own.changes))
+                dataclasses.replace(request, session=AnnouncingSession(request.session, own.subscribers))
             )
             try:
                 yield
             finally:
                 fastmcp_request_ctx.reset(token)
             return
-        session = RecordSession(own.session_id, logs, own.changes)
+        session = RecordSession(own.session_id, logs, own.subscribers)
         request_id = f"step-{number}"
         stand_in: Any = FastMCPRequestContext(
             session=session,

@@ -56,7 +56,7 @@ class Watchers:
                 loop.call_soon_threadsafe(_settle, future, ending)
 
 
-class Changes:
+class Subscribers:
     """The subscribers of one instance; an `mcp` ``SubscriptionBus``. `tell` may be called in any thread.
 
     Events are not kept: an event says "list or read it again", and a later subscriber does so anyway.

@@ -109,7 +109,7 @@ class Pipeline:
         self._record = record
         if record.done and scoring is not None and scoring.owes_end:
             step.settled = True
-            if self._at.user_code.stuck:
+            if self._at.user_code.abandoned:
                 record.fault = ErrorCode.TIMEOUT.value  # the code that still runs may change the world
             else:
                 record.reward = await self._with_end(scoring, record)
@@ -120,7 +120,7 @@ class Pipeline:
             return await self._run(self._step)
         except TimedOut as late:
             # A score would run beside the tool that could not be stopped.
-            self._step.score = None if self._at.user_code.stuck else NOT_SCORED
+            self._step.score = None if self._at.user_code.abandoned else NOT_SCORED
             return self._failure(ToolErrorType.TIMEOUT, str(late))
 
     async def _with_end(self, scoring: Scoring, record: StepRecord) -> Reward | None:
@@ -162,7 +162,7 @@ class Pipeline:
 
     def _cut_short(self, outcome: ToolOutcome) -> str | None:
         """Return the reason why the world cannot continue after the step; None if it can."""
-        if self._at.user_code.stuck:
+        if self._at.user_code.abandoned:
             return "a tool could not be stopped"
         timed_out = outcome.error is not None and outcome.error.error_type is ToolErrorType.TIMEOUT
         return "timeout" if timed_out and not self._env.SURVIVES_TIMEOUT else None

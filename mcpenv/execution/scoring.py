@@ -103,7 +103,7 @@ class Scoring:
             raise step.fault
         of_rubric = None
         # Nothing may run beside a tool that could not be stopped.
-        if self._rubric is not None and self._rubric.scores_steps and not self._user_code.stuck:
+        if self._rubric is not None and self._rubric.scores_steps and not self._user_code.abandoned:
             of_rubric = await self._ask_rubric(self._rubric.of_step, step.call, outcome)
         own, finish = outcome.observation, step.finish
         try:

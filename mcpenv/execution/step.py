@@ -11,7 +11,7 @@ from mcpenv.rewards.reward import Finish
 from mcpenv_client.errors import WireError
 from mcpenv_client.types.records import LogEntry, ToolCall
 
-from .notifications import Changes
+from .notifications import Subscribers
 
 
 class Place(Protocol):
@@ -19,11 +19,11 @@ class Place(Protocol):
 
     Attributes:
         session_id: names the instance for tools that keep state.
-        changes: the subscribers to changes of its tools.
+        subscribers: the subscribers to changes of its tools.
     """
 
     session_id: str
-    changes: Changes
+    subscribers: Subscribers
 
     @property
     def server(self) -> FastMCP | None:

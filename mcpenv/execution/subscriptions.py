@@ -78,7 +78,7 @@ class Subscriptions:
             MCPError: if the episode is over, or there are too many subscriptions.
         """
         watched = await self._watched(request)
-        changes = watched.execution.changes
+        changes = watched.execution.subscribers
         if changes.full:
             raise MCPError(INTERNAL_ERROR, "there are too many subscriptions")
         handler = ListenHandler(changes)
@@ -159,7 +159,7 @@ class _Follower:
         if self._followed != execution.session_id:
             self._leave()
             # Keep an id instead of the instance, because connections outlive instances.
-            self._followed, self._leave = execution.session_id, execution.changes.subscribe(self._tell)
+            self._followed, self._leave = execution.session_id, execution.subscribers.subscribe(self._tell)
 
     def _tell(self, event: ServerEvent) -> None:
         if event not in self._sending and (not isinstance(event, ResourceUpdated) or event.uri in self.uris):

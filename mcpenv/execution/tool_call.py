@@ -26,7 +26,7 @@ from mcpenv_client.wire.protocol import describe_faults
 from .concurrency.cancellation import Deadline
 from .context import AmbientContext, EnvironmentContext
 from .episode import Episode
-from .mounted_server import HandedIn, Visible
+from .mounted_server import MountedServer, Visible
 from .step import Place, Step
 from .user_code import UserCode, UserEnvironment
 
@@ -54,7 +54,7 @@ class Site(Place, Protocol):
     mode: Mode
     tools: Toolbox
     episode: Episode
-    handed_in: HandedIn | None
+    mounted: MountedServer | None
 
 
 async def run_tool(site: Site, tool: BoundTool | None, step: Step) -> ToolOutcome:
@@ -66,8 +66,8 @@ async def run_tool(site: Site, tool: BoundTool | None, step: Step) -> ToolOutcom
         TimedOut: the deadline passed.
         InputRequired, MCPError: the MCP client must be asked; the call is not a step.
     """
-    if site.handed_in is not None:
-        return await _run_through(site, site.handed_in, step)
+    if site.mounted is not None:
+        return await _run_through(site, site.mounted, step)
     if tool is None:
         message = f"Unknown tool: {step.call.name!r}"
         return ToolOutcome(error=ToolFailure(error_type=ToolErrorType.TOOL_NOT_FOUND, message=message))
@@ -196,7 +196,7 @@ class _ToolRun:
         return ToolOutcome(error=failure, duration_s=time.perf_counter() - self._clock)
 
 
-async def _run_through(site: Site, server: HandedIn, step: Step) -> ToolOutcome:
+async def _run_through(site: Site, server: MountedServer, step: Step) -> ToolOutcome:
     """Run a call through the mounted server and its middleware."""
     clock, limit = time.perf_counter(), site.user_code.limit(step.timeout_s)
     own = _OwnCall(site, step)
@@ -258,7 +258,7 @@ class _OwnCall:
 
 def visible(site: Site) -> Visible:
     """Return the own tools that the mounted server shows."""
-    return Visible(site.tools, site.mode, f"{site.session_id}-{site.episode.number}", site.changes)
+    return Visible(site.tools, site.mode, f"{site.session_id}-{site.episode.number}", site.subscribers)
 
 
 def _asked_for_input(step: Step, asked: InputRequiredResult) -> ToolOutcome:

@@ -82,22 +82,23 @@ class UserCode:
     Attributes:
         runner: runs sync code.
         deadline_s: maximum seconds of one call; None for no limit.
-        stuck: True if sync code was abandoned in its thread. From then on only `close` may run here, and not beside it.
-        on_stuck: called when code gets stuck. That thread calls the function that it returns once the code has
+        abandoned: True if sync code was abandoned in its thread. From then on only `close` may run here, and not
+            beside it.
+        on_abandoned: called when code is abandoned. That thread calls the function that it returns once the code has
             returned.
     """
 
-    __slots__ = ("_after", "_left", "_mutex", "_owner", "affine", "deadline_s", "on_stuck", "runner", "stuck")
+    __slots__ = ("_after", "_left", "_mutex", "_owner", "abandoned", "affine", "deadline_s", "on_abandoned", "runner")
 
     def __init__(self, owner: object, affine: bool) -> None:
         self._owner: object | None = owner
         self.affine = affine
         self.runner: Runner = INLINE
         self.deadline_s: float | None = None
-        self.stuck = False
-        self.on_stuck: Callable[[], Callable[[], None]] | None = None
+        self.abandoned = False
+        self.on_abandoned: Callable[[], Callable[[], None]] | None = None
         self._mutex = threading.Lock()
-        self._left = 0  # the number of abandoned calls that still run; several concurrent tools may get stuck
+        self._left = 0  # the number of abandoned calls that still run; several concurrent tools may be abandoned
         self._after: list[Callable[[], None]] = []
 
     def forget_owner(self) -> None:
@@ -156,11 +157,11 @@ class UserCode:
         try:
             return await runner.run(fn, *args)
         except Abandoned as abandoned:
-            self.stuck = True
+            self.abandoned = True
             with self._mutex:
                 self._left += 1
-                if self._left == 1 and self.on_stuck is not None:
-                    self._after.append(self.on_stuck())
+                if self._left == 1 and self.on_abandoned is not None:
+                    self._after.append(self.on_abandoned())
             abandoned.when_finished(self._returned)
             raise
 
@@ -169,12 +170,12 @@ class UserCode:
         try:
             return await (INLINE if self.runner.inline else THREADS).run(fn, *args)
         except Abandoned as abandoned:
-            if self.on_stuck is not None:
-                abandoned.when_finished(self.on_stuck())
+            if self.on_abandoned is not None:
+                abandoned.when_finished(self.on_abandoned())
             raise
 
     def when_returned(self, callback: Callable[[], None]) -> bool:
-        """Call ``callback`` in the stuck thread once its code returns. Return False if it already has."""
+        """Call ``callback`` in the abandoned thread once its code returns. Return False if it already has."""
         with self._mutex:
             if self._left:
                 self._after.append(callback)

@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 
 from mcpenv.environment import MCPEnvironment
-from mcpenv.execution.mounted_server import HandedIn
+from mcpenv.execution.mounted_server import MountedServer
 from mcpenv.tools.definition import RESERVED_NAMES
 from mcpenv.tools.signatures import docstring_of
 from mcpenv_client.errors import EpisodeDone, ExecutionError, McpenvError, NotSerializable, SessionLost, WireError
@@ -177,9 +177,9 @@ class Contract:
         """Check that no tool has a reserved name, including tools that a mounted server mounts or proxies."""
         with self._subject.instance() as env:
             execution = env._execution
-            if execution.handed_in is None:
+            if execution.mounted is None:
                 return  # registration refuses reserved names
-            taken = sorted(RESERVED_NAMES & execution.home.drive(_names_of(execution.handed_in)))
+            taken = sorted(RESERVED_NAMES & execution.home.drive(_names_of(execution.mounted)))
         if taken:
             raise ContractViolation(
                 f"the mounted FastMCP server has tools named {', '.join(map(repr, taken))}. These names are reserved "
@@ -399,9 +399,9 @@ def _expect_plain(value: Any, what: str) -> None:
         ) from error
 
 
-async def _names_of(handed_in: HandedIn) -> set[str]:
-    await handed_in.enter()
-    return {tool.name for tool in await handed_in.server.list_tools()}
+async def _names_of(mounted: MountedServer) -> set[str]:
+    await mounted.enter()
+    return {tool.name for tool in await mounted.server.list_tools()}
 
 
 async def _expect_failure(served: Served, name: str, arguments: dict[str, Any], wanted: ToolErrorType) -> None:

@@ -85,7 +85,7 @@ class Recorder:
         """Record the episodes of an environment that is used in this process, from its next reset on."""
         execution = env._execution
         tools: Tools = OwnTools(execution.tools, execution.mode)
-        if execution.handed_in is not None:
+        if execution.mounted is not None:
             listed = env.list_tools()
             tools = lambda: listed  # noqa: E731
         execution.sink = self.sink_for(env.exposed_name(), env.VERSION, tools, waits=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.execution.episode import TIME_LIMIT
-from mcpenv.execution.execution import STUCK, Execution
+from mcpenv.execution.execution import STATE_ABANDONED, Execution
 from mcpenv.tasks.assignment import Assignment
 from mcpenv_client.errors import EpisodeDone, ErrorCode, McpenvError, WireError
 from mcpenv_client.types.records import StepRecord, Trajectory
@@ -185,7 +185,7 @@ class _Replay:
 
     async def _end(self) -> None:
         recorded = self._recorded
-        if recorded.reason == STUCK:
+        if recorded.reason == STATE_ABANDONED:
             raise _Stops("the episode was cut short by code that could not be stopped")
         if recorded.done and not self._now.done:
             # No call ended the episode, so the orchestrator did.

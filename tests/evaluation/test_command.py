@@ -284,7 +284,7 @@ def test_ctrl_c_in_the_middle_loses_nothing_and_the_same_command_goes_on(endpoin
         before = {result.episode_id for result in read_results(tmp_path)}
         check_whole(tmp_path, 10)
 
-        endpoint.let_go()
+        endpoint.release()
         with running(*given) as second:
             done = second.end()
     assert done.status == 0, done.err
@@ -308,7 +308,7 @@ def test_kill_9_in_the_middle_loses_nothing_doubles_nothing_and_leaves_no_server
     before = {result.episode_id for result in read_results(tmp_path)}
     check_whole(tmp_path, 10)
 
-    endpoint.let_go()
+    endpoint.release()
     with running(*given) as second:
         done = second.end()
     assert done.status == 0, done.err

@@ -117,7 +117,7 @@ def test_a_server_that_is_gone_ends_the_evaluation_and_fails_no_episode(endpoint
             )
             await asyncio.to_thread(endpoint.holding.acquire)
         # The server is gone while the third episode waits for its model.
-        endpoint.let_go()
+        endpoint.release()
         with pytest.raises(ConnectionFailed):
             await running
 
@@ -222,7 +222,7 @@ def test_two_evaluations_do_not_write_to_one_folder(endpoint: Endpoint, tmp_path
         await asyncio.to_thread(endpoint.holding.acquire)
         with pytest.raises(ConfigurationError, match="another evaluation is using this folder"):
             await evaluate_async(Counting, model(endpoint), out=tmp_path, n=1)
-        endpoint.let_go()
+        endpoint.release()
         assert (await first).summary.passed == 1
 
     asyncio.run(both())
@@ -243,7 +243,7 @@ def test_a_cancelled_evaluation_finishes_nothing_half_and_goes_on(endpoint: Endp
     asyncio.run(cancel())
     before = read_results(tmp_path)
     assert len(before) == 5
-    endpoint.let_go()
+    endpoint.release()
     done = evaluate(Counting, agent, out=tmp_path, split="many")
     assert {r.episode_id for r in before} < {r.episode_id for r in done.results}
     assert len(done.results) == len(recorded(done)) == 12

@@ -231,7 +231,7 @@ def test_a_call_that_its_client_cancels_stops_the_tool(era: str) -> None:
 
 
 def test_the_private_names_of_fastmcp_are_where_they_were() -> None:
-    """`handed_in` gives plain contexts a session through these; when they move, this fails first."""
+    """`mounted` gives plain contexts a session through these; when they move, this fails first."""
     from fastmcp.server.context import Context as Plain
     from fastmcp.server.dependencies import FastMCPRequestContext
 

@@ -37,7 +37,7 @@ from mcp_types import (
 )
 
 from mcpenv import Context, MCPEnvironment
-from mcpenv.execution.notifications import MAX_STREAMS, Changes
+from mcpenv.execution.notifications import MAX_STREAMS, Subscribers
 from mcpenv.server.app import create_app
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
@@ -423,7 +423,7 @@ def test_a_call_has_nothing_to_do_with_subscriptions_and_kept_events() -> None:
 
 def test_changes_are_told_from_any_thread_in_order() -> None:
     async def main() -> None:
-        changes, heard = Changes(), []
+        changes, heard = Subscribers(), []
         done = asyncio.Event()
 
         def listener(event: ServerEvent) -> None:

@@ -266,7 +266,7 @@ def test_invariant_5_a_rubric_that_fails_is_an_error_with_an_incident_everywhere
 
 @pytest.mark.planes(without=NO_REWARDS)
 def test_a_rubric_scores_the_tools_of_a_handed_in_server(open_plane: Callable[..., Plane]) -> None:
-    plane = open_plane(Judged, handed_in=True)
+    plane = open_plane(Judged, mounted=True)
     assert plane.call("upper", {"text": "a"}).reward == 2.0
     assert plane.call("say", {"word": "abc"}).reward == 3.0
 

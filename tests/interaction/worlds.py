@@ -323,8 +323,8 @@ class Judged(MCPEnvironment):
         {"letters": 0.5, "new": 1.0, "end": 10.0, "broken": 1.0},
     )
 
-    def __init__(self, sync_only: bool = False, handed_in: bool = False) -> None:
-        super().__init__(HANDED_IN if handed_in else None)
+    def __init__(self, sync_only: bool = False, mounted: bool = False) -> None:
+        super().__init__(HANDED_IN if mounted else None)
         self.count = 0
         if sync_only:
             self.rubric = WeightedSum({"letters": Letters(), "end": Verdict(), "broken": Broken()})

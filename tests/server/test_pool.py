@@ -43,9 +43,9 @@ def test_a_client_that_comes_back_at_any_moment_keeps_its_session(comes_back: st
             if comes_back == "before it is known that it was lost":
                 session.attach(new)
                 assert lost.evicted
-                assert not session.let_go(lost)
+                assert not session.detach(lost)
             else:
-                assert session.let_go(lost)
+                assert session.detach(lost)
                 releasing = asyncio.ensure_future(pool.release(session, lost=True))
                 if comes_back == "then":
                     await releasing
@@ -56,6 +56,6 @@ def test_a_client_that_comes_back_at_any_moment_keeps_its_session(comes_back: st
             assert session.held
             assert session.grace is None
             assert not new.evicted
-            assert session.let_go(new)
+            assert session.detach(new)
 
     asyncio.run(asyncio.wait_for(main(), 20))

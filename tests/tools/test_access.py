@@ -63,7 +63,7 @@ class Ledger(MCPEnvironment):
         return len(self.lines) < 2
 
 
-class HandedIn(Ledger):
+class MountedServer(Ledger):
     """The same beside the tools of a server."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ def refusing(context: AuthContext) -> bool:
     raise AuthorizationError("nobody")
 
 
-@pytest.fixture(scope="module", params=[Ledger, HandedIn])
+@pytest.fixture(scope="module", params=[Ledger, MountedServer])
 def world(request: pytest.FixtureRequest) -> type[Ledger]:
     """The environment."""
     chosen: type[Ledger] = request.param
@@ -106,11 +106,11 @@ def url(request: pytest.FixtureRequest, world: type[Ledger]) -> Iterator[str]:
 
 
 def for_all(world: type[Ledger]) -> set[str]:
-    return {"read", "count"} if world is HandedIn else {"read"}
+    return {"read", "count"} if world is MountedServer else {"read"}
 
 
 def for_writers(world: type[Ledger]) -> set[str]:
-    return for_all(world) | {"write", "write_twice"} | ({"burn"} if world is HandedIn else set())
+    return for_all(world) | {"write", "write_twice"} | ({"burn"} if world is MountedServer else set())
 
 
 def for_orchestrators(world: type[Ledger]) -> set[str]:

@@ -34,7 +34,7 @@ T = TypeVar("T")
 MAX_BACKLOG = 256
 """Maximum frames in the queue. Above it, the socket is not read."""
 
-MAX_REASON = 120
+MAX_CLOSE_REASON = 120
 """Maximum characters of a close reason. The protocol allows 123 bytes (RFC 6455, section 5.5)."""
 
 NORMAL, FAILED, RESTART, TRY_AGAIN, UNAUTHORIZED, EVICTED = 1000, 1011, 1012, 1013, 4401, 4409
@@ -158,7 +158,7 @@ class Connection:
             self._reader = None  # its traceback refers to this connection: a cycle until the garbage collector runs
 
     async def _release(self, session: Session) -> None:
-        if session.let_go(self):
+        if session.detach(self):
             # It begins at once in this task. Once begun, cancelling this task does not stop it.
             await self._pool.release(session, lost=self._left and not self._closed)
 
@@ -300,7 +300,7 @@ class Connection:
 
     async def _close(self, code: int, reason: str = "") -> None:
         try:
-            await self._send({"type": "websocket.close", "code": code, "reason": reason[:MAX_REASON]})
+            await self._send({"type": "websocket.close", "code": code, "reason": reason[:MAX_CLOSE_REASON]})
         except (OSError, RuntimeError) as error:
             raise Gone from error
 

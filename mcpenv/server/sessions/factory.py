@@ -15,7 +15,7 @@ from mcpenv.errors import InvalidTasks, StartupError
 from mcpenv.execution.concurrency.threads import THREADS, OwnThread, Runner
 from mcpenv.execution.execution import Execution
 from mcpenv.execution.lifespan import UNSET, being_made, lifespan_of
-from mcpenv.execution.mounted_server import HandedIn
+from mcpenv.execution.mounted_server import MountedServer
 from mcpenv.failures import factory_failure, is_no_failure
 from mcpenv.server.config import ServerConfig
 from mcpenv.tasks import TaskSet
@@ -98,15 +98,15 @@ class EnvironmentSource:
                 if error is not failure:
                     logger.exception("leaving the lifespan of %s failed", self.name)
 
-    def make(self, *, orchestrated: bool, on_stuck: Callable[[], Callable[[], None]]) -> Making:
+    def make(self, *, orchestrated: bool, on_abandoned: Callable[[], Callable[[], None]]) -> Making:
         """Begin to make a new instance, whose sync code runs in worker threads.
 
         Args:
             orchestrated: True if an orchestrator will reset and step it. Otherwise it is reset here, once.
-            on_stuck: called when the constructor is still running after its deadline. The function that it returns is
-                called once the resulting instance has been closed.
+            on_abandoned: called when the constructor is still running after its deadline. The function that it
+                returns is called once the resulting instance has been closed.
         """
-        return Making(self._make(orchestrated), self._config.step_timeout_s, on_stuck)
+        return Making(self._make(orchestrated), self._config.step_timeout_s, on_abandoned)
 
     @property
     def tasks(self) -> TaskSet | None:
@@ -178,7 +178,7 @@ class EnvironmentSource:
             raise StartupError(f"the tasks of {self.name} raised {type(error).__name__}: {error}") from error
 
     def _tools_of(self, execution: Execution) -> Tools:
-        if execution.handed_in is None:
+        if execution.mounted is None:
             return OwnTools(execution.tools, execution.mode)
         # Listing a mounted server needs the event loop. The prototype's listing is the same.
         listed = None if self.prototype is None else self.prototype.tools
@@ -215,9 +215,9 @@ class EnvironmentSource:
             for mode in Mode:
                 execution.mode = mode
                 listings[mode] = await execution.listing()
-            if execution.handed_in is not None:
-                await _refuse_reserved(execution.handed_in)
-            return Prototype(listings, self._config.mode, execution.handed_in)
+            if execution.mounted is not None:
+                await _refuse_reserved(execution.mounted)
+            return Prototype(listings, self._config.mode, execution.mounted)
         except McpenvError as error:
             raise StartupError(f"{self.name}: {error}") from error
         finally:
@@ -245,12 +245,12 @@ class Making:
     __slots__ = ("_limit_s", "_on_stuck", "_task", "_until")
 
     def __init__(
-        self, work: Coroutine[Any, Any, Execution], limit_s: float, on_stuck: Callable[[], Callable[[], None]]
+        self, work: Coroutine[Any, Any, Execution], limit_s: float, on_abandoned: Callable[[], Callable[[], None]]
     ) -> None:
         self._task = asyncio.ensure_future(work)
         self._limit_s = limit_s
         self._until = time.monotonic() + limit_s
-        self._on_stuck = on_stuck
+        self._on_stuck = on_abandoned
 
     async def result(self) -> Execution:
         """Return the instance. Cancelling does not stop its construction.
@@ -274,14 +274,14 @@ class Prototype:
     Attributes:
         tools: those of the server's mode.
         tools_by_mode: those of each mode.
-        handed_in: the author's mounted FastMCP server, for resources and prompts.
+        mounted: the author's mounted FastMCP server, for resources and prompts.
     """
 
-    def __init__(self, listings: Mapping[Mode, Listing], mode: Mode, handed_in: HandedIn | None) -> None:
+    def __init__(self, listings: Mapping[Mode, Listing], mode: Mode, mounted: MountedServer | None) -> None:
         self._listing = listings[mode]
         self.tools = self._listing.tools
         self.tools_by_mode = {each: listing.tools for each, listing in listings.items()}
-        self.handed_in = handed_in
+        self.mounted = mounted
 
     async def listing(self) -> Listing:
         """Return the tools of the server's mode."""
@@ -299,8 +299,8 @@ def _class_of(factory: Any) -> type[MCPEnvironment] | None:
     return None
 
 
-async def _refuse_reserved(handed_in: HandedIn) -> None:
-    taken = sorted({tool.name for tool in await handed_in.server.list_tools()} & RESERVED_NAMES)
+async def _refuse_reserved(mounted: MountedServer) -> None:
+    taken = sorted({tool.name for tool in await mounted.server.list_tools()} & RESERVED_NAMES)
     if taken:
         raise StartupError(f"tool names reserved for the orchestrator: {', '.join(taken)}")
 

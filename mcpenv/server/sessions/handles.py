@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mcpenv.execution.execution import Execution
-from mcpenv.execution.mounted_server import HandedIn
+from mcpenv.execution.mounted_server import MountedServer
 from mcpenv.tools.access import Listing
 
 GRACE_S = 60.0
@@ -42,7 +42,7 @@ class Handle:
     left: Listing = field(default_factory=Listing)
     used: bool = False
 
-    handed_in: HandedIn | None = None
+    mounted: MountedServer | None = None
 
     @property
     def current(self) -> Execution | None:

@@ -53,14 +53,14 @@ class Membership(Protocol):
         ...
 
     async def reserve(self, session_id: str) -> bool:
-        """Reserve an id that a client chose, until `let_go`. Return True if it was free."""
+        """Reserve an id that a client chose, until `release_id`. Return True if it was free."""
         ...
 
     def hold(self, session_id: str) -> None:
-        """Route requests that name this id, which a client chose, to this worker, until `let_go`."""
+        """Route requests that name this id, which a client chose, to this worker, until `release_id`."""
         ...
 
-    def let_go(self, session_id: str) -> None:
+    def release_id(self, session_id: str) -> None:
         """Release what `reserve` or `hold` claimed."""
         ...
 
@@ -99,5 +99,5 @@ class Alone:
     def hold(self, session_id: str) -> None:
         """Nobody else needs to know."""
 
-    def let_go(self, session_id: str) -> None:
+    def release_id(self, session_id: str) -> None:
         """Nobody else needs to know."""

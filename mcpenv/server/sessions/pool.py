@@ -99,11 +99,11 @@ class SessionPool:
             # An agent may act in a session whose socket is idle.
             session.dismiss(at_once=not session.execution.busy)
         for execution in [session.execution for session in self._sessions.values()]:
-            if execution.busy and not execution.user_code.stuck:
+            if execution.busy and not execution.user_code.abandoned:
                 await execution.wait_idle()
         for session in self.sessions():
             session.dismiss(at_once=True)
-            session.execution.changes.end()
+            session.execution.subscribers.end()
 
     def get(self, session_id: str) -> Session:
         """Return the session of that id.
@@ -147,7 +147,7 @@ class SessionPool:
         session = self._sessions.get(session_id)
         if session is None:
             return None
-        if session.execution.user_code.stuck and not session.origin.orchestrated:
+        if session.execution.user_code.abandoned and not session.origin.orchestrated:
             # No reset will come, and its client could do nothing about an error. The next call begins a new session.
             self._begin_close(session)
             return None
@@ -218,7 +218,7 @@ class SessionPool:
         finally:
             self._ending.discard(session)
             if session.credential is not None:
-                self._membership.let_go(session.id)
+                self._membership.release_id(session.id)
             self.slots.free()
 
     async def open_socket(self, credential: Credential | None, *, resume: bool) -> Session:
@@ -305,7 +305,7 @@ class SessionPool:
         try:
             return await self._open(session_id, Origin.SOCKET, credential)
         finally:
-            self._membership.let_go(session_id)  # the session, if there is one, holds the slot
+            self._membership.release_id(session_id)  # the session, if there is one, holds the slot
 
     def _end_unjoined(self, parent: Session) -> None:
         """End the forks of ``parent`` that no socket has joined. Only its client knew their ids."""
@@ -347,17 +347,17 @@ class SessionPool:
         if session is not None:
             self._begin_close(session, reason)
 
-    def refuse_stuck_code(self) -> None:
-        """Refuse to run more code that may get stuck, if too much code is stuck already.
+    def refuse_abandoned_code(self) -> None:
+        """Refuse to run more user code if too much abandoned code still runs.
 
         Raises:
-            CapacityReached: too much code is stuck.
+            CapacityReached: too much abandoned code still runs.
         """
         if self.slots.overrun:
             raise self.slots.refusal("too much code is stuck that cannot be stopped")
 
     async def replace(self, session: Session) -> None:
-        """Return a new instance for a session whose own is stuck. The old one is left to its thread.
+        """Return a new instance for a session whose own runs abandoned code. The old one is left to its thread.
 
         Cancelling does not stop this. A later caller waits for the same instance.
 
@@ -409,11 +409,11 @@ class SessionPool:
             self.slots.free()
 
     def _make(self, origin: Origin) -> Making:
-        return self._source.make(orchestrated=origin.orchestrated, on_stuck=self.slots.quarantine)
+        return self._source.make(orchestrated=origin.orchestrated, on_abandoned=self.slots.quarantine)
 
     async def _made(self, making: Making) -> Execution:
         execution = await making.result()
-        execution.user_code.on_stuck = self.slots.quarantine
+        execution.user_code.on_abandoned = self.slots.quarantine
         return execution
 
     async def make_room(self, orchestrated: bool) -> None:

@@ -75,7 +75,7 @@ class Pool(Protocol):
         """Give the session a new instance, because code of its own cannot be stopped."""
         ...
 
-    def refuse_stuck_code(self) -> None:
+    def refuse_abandoned_code(self) -> None:
         """Refuse to run more user code if too many instances are quarantined."""
         ...
 
@@ -170,7 +170,7 @@ class Session:
         if before is not None:
             before.evict("another socket has come for this session")
 
-    def let_go(self, socket: Socket) -> bool:
+    def detach(self, socket: Socket) -> bool:
         """Release the session if this socket holds it; return True if it did."""
         if self._socket is not socket:
             return False
@@ -244,10 +244,10 @@ class Session:
         async with self._resetting:  # the next one would begin its episode before this one's has its handle
             before = self.execution.episode.id
             if asked.wanted.any:
-                # What makes tasks belongs to no instance: each try that gets stuck leaves one thread more.
-                self._pool.refuse_stuck_code()
+                # What makes tasks belongs to no instance: each try that is abandoned leaves one thread more.
+                self._pool.refuse_abandoned_code()
             assigned = await self.execution.assign(asked.seed, asked.wanted, asked.timeout_s)
-            if self.execution.user_code.stuck:
+            if self.execution.user_code.abandoned:
                 await self._pool.replace(self)
             beginning = self.execution.begin(assigned, asked.episode_id, timeout_s=asked.timeout_s)
             return await self._begun(beginning, before)
@@ -266,7 +266,7 @@ class Session:
             WireError: refused, or the author's code failed.
         """
         async with self._resetting:  # the next one would begin its episode before this one's has its handle
-            if self.execution.user_code.stuck:
+            if self.execution.user_code.abandoned:
                 await self._pool.replace(self)
             return await self._begun(
                 observations.restore(self.execution, snapshot, timeout_s), self.execution.episode.id
@@ -345,5 +345,5 @@ class Session:
 
     async def _renew(self) -> None:
         """After a reset that could not be stopped there is no episode yet: what comes next is for a new instance."""
-        if self.execution.user_code.stuck and self.execution.episode.state is EpisodeState.NEW:
+        if self.execution.user_code.abandoned and self.execution.episode.state is EpisodeState.NEW:
             await self._pool.replace(self)

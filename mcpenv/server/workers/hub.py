@@ -281,7 +281,7 @@ class Hub:
     def claim(self, worker: Worker, session_id: str) -> Worker:
         """Return the worker of an id that a client chose; assign a free id to the asking worker.
 
-        If it is the asking worker's, its claims are counted up. Release each claim with `let_go`.
+        If it is the asking worker's, its claims are counted up. Release each claim with `release_id`.
         """
         holding = self._chosen.get(session_id)
         if holding is None:
@@ -297,7 +297,7 @@ class Hub:
         self._chosen[session_id] = _Holding(worker, 1)
         return True
 
-    def let_go(self, worker: Worker, session_id: str) -> None:
+    def release_id(self, worker: Worker, session_id: str) -> None:
         """Release one claim of the worker on the id."""
         holding = self._chosen.get(session_id)
         if holding is not None and holding.worker is worker:
@@ -396,7 +396,7 @@ class _Desk:
             "claim": lambda session_id: hub.claim(worker, session_id).tag,
             "reserve": of_worker(hub.reserve),
             "hold": lambda session_id: hub.claim(worker, session_id) and None,
-            "let_go": of_worker(hub.let_go),
+            "release_id": of_worker(hub.release_id),
             "place": lambda: hub.least_loaded(expects=True).tag,
             "sessions": of_worker(hub.sessions),
             "recorded": of_worker(hub.recorded),

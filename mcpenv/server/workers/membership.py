@@ -57,6 +57,6 @@ class Member:
         """Claim an id for a session of this worker, so that requests with it are routed here."""
         self._channel.tell("hold", session_id)
 
-    def let_go(self, session_id: str) -> None:
+    def release_id(self, session_id: str) -> None:
         """Release a claim of `reserve` or `hold`."""
-        self._channel.tell("let_go", session_id)
+        self._channel.tell("release_id", session_id)

@@ -107,16 +107,16 @@ class Tunnels:
     def _keep(self, idle: _Idle) -> None:
         self._idle.append(idle)
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._let_go)
+            self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._close_idle)
 
-    def _let_go(self) -> None:
+    def _close_idle(self) -> None:
         """Close idle tunnels whose time is over."""
         self._timer = None
         now = time.monotonic()
         while self._idle and self._idle[0].until <= now:
             self._idle.popleft().writer.close()
         if self._idle:
-            self._timer = asyncio.get_running_loop().call_later(self._idle[0].until - now, self._let_go)
+            self._timer = asyncio.get_running_loop().call_later(self._idle[0].until - now, self._close_idle)
 
     async def _tunnel(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         while self._idle:
