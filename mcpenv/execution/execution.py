@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -47,7 +46,7 @@ from .concurrency.lock import Lock
 from .episode import Episode
 from .mounted_server import MountedServer
 from .notifications import Ending, Subscribers
-from .pipeline import Pipeline, Run, run_action
+from .pipeline import Pipeline, run_action
 from .restore import refuse_without_episodes, restore, take_snapshot
 from .scoring import Scoring
 from .sink import EpisodeSink
@@ -186,20 +185,17 @@ class Execution:
             InputRequired: the tool asks its client for input.
         """
         tool = self.tools.get(self.mode, name)
-        take = partial(
-            self._step,
-            name,
-            arguments,
-            partial(run_tool, self, tool),
-            plane=plane,
-            principal=principal,
-            timeout_s=timeout_s,
-            episode_id=episode_id,
-            shared=self._may_share(tool),
-            terminal=tool is not None and tool.kind.terminal,
-        )
+
+        async def take(on_ran: Callable[[], None] | None = None) -> StepRecord:
+            async with _Operation(self, Event.STEP, shared=self._may_share(tool)):
+                await self._ready_to_step(episode_id)
+                step = self._begin_step(name, arguments, plane, principal, timeout_s)
+                terminal = tool is not None and tool.kind.terminal
+                return await Pipeline(self, step, partial(run_tool, self, tool), terminal, on_ran).take()
+
+        self._refuse_above_limit()
         if plane is Plane.AGENT and self.episode.orchestrated:
-            return await score_regardless(lambda on_ran: take(on_ran=on_ran))
+            return await score_regardless(take)
         return await take()
 
     async def act(
@@ -221,10 +217,11 @@ class Execution:
         arguments = {name: value for name, value in to_plain(action, "action").items() if name != "type"}
         if not arguments["metadata"]:
             del arguments["metadata"]
-        run = partial(run_action, self, action)
-        record = await self._step(
-            action_type(type(action)), arguments, run, plane=plane, principal=principal, timeout_s=timeout_s
-        )
+        self._refuse_above_limit()
+        async with _Operation(self, Event.STEP):
+            await self._ready_to_step()
+            step = self._begin_step(action_type(type(action)), arguments, plane, principal, timeout_s)
+            record = await Pipeline(self, step, partial(run_action, self, action)).take()
         observation = record.outcome.value
         assert isinstance(observation, Observation)
         return record, observation
@@ -272,7 +269,7 @@ class Execution:
         Raises:
             as `reset`.
         """
-        async with self._operation(Event.RESET):
+        async with _Operation(self, Event.RESET):
             return await self._reset(assigned, episode_id, timeout_s, implicit=False)
 
     async def end(self, *, truncated: bool = False, reason: str | None = None) -> None:
@@ -284,7 +281,7 @@ class Execution:
         """
         if self.episode.state is EpisodeState.DONE:
             return
-        async with self._operation(Event.END):
+        async with _Operation(self, Event.END):
             await self._end(truncated, reason)
 
     async def snapshot(self, *, timeout_s: float | None = None) -> Snapshot:
@@ -297,7 +294,7 @@ class Execution:
             OperationTimeout: it passed its deadline.
         """
         refuse_without_episodes(self)
-        async with self._operation(Event.SNAPSHOT, if_abandoned="a snapshot could not be stopped"):
+        async with _Operation(self, Event.SNAPSHOT, if_abandoned="a snapshot could not be stopped"):
             return await take_snapshot(self, timeout_s)
 
     async def restore(self, snapshot: Snapshot, *, timeout_s: float | None = None) -> None:
@@ -311,7 +308,7 @@ class Execution:
         """
         refuse_without_episodes(self)
         snapshot.check_class(type(self.env), self.env.VERSION)
-        async with self._operation(Event.RESET, if_abandoned="a restore could not be stopped"):
+        async with _Operation(self, Event.RESET, if_abandoned="a restore could not be stopped"):
             await restore(self, snapshot, timeout_s)
 
     async def wait(self, timeout_s: float | None = None, *, episode_id: str | None = None) -> bool:
@@ -344,7 +341,7 @@ class Execution:
             ExecutionError: the user's property raised.
             OperationTimeout: it passed its deadline.
         """
-        async with self._operation(if_abandoned=STATE_ABANDONED):
+        async with _Operation(self, if_abandoned=STATE_ABANDONED):
             if self.closed:
                 next_state(self.episode.state, Event.STEP)
             state = await self.user_code.stage("state", lambda: self.user_code.call(lambda: self.env.state), timeout_s)
@@ -446,62 +443,22 @@ class Execution:
 
     # -- inside
 
-    async def _step(
-        self,
-        name: str,
-        arguments: dict[str, Any],
-        run: Run,
-        *,
-        plane: Plane,
-        principal: str | None,
-        timeout_s: float | None,
-        episode_id: str | None = None,
-        shared: bool = False,
-        terminal: bool = False,
-        on_ran: Callable[[], None] | None = None,
-    ) -> StepRecord:
+    def _begin_step(
+        self, name: str, arguments: dict[str, Any], plane: Plane, principal: str | None, timeout_s: float | None
+    ) -> Step:
+        self.episode.count_step()
+        call = ToolCall(name, arguments, self.episode.step_count, plane, principal)
+        return Step(self, call, self.episode.kept, timeout_s)
+
+    def _refuse_above_limit(self) -> None:
         if self.max_calls is not None and len(self._lock) >= self.max_calls:
             raise RateLimited(f"{self.max_calls} calls are under way or wait their turn; no more are taken")
-        async with self._operation(Event.STEP, shared=shared):
-            await self._ready_to_step(episode_id)
-            self.episode.count_step()
-            call = ToolCall(name, arguments, self.episode.step_count, plane, principal)
-            step = Step(self, call, self.episode.kept, timeout_s)
-            return await Pipeline(self, step, run, terminal=terminal, on_ran=on_ran).take()
 
     def _may_share(self, tool: BoundTool | None) -> bool:
         """Return True if the tool may run beside others: it is concurrent, or its class is, without episodes."""
         if tool is not None and tool.kind.concurrent:
             return True
         return not self.episode.orchestrated and self.env.CONCURRENT_CALLS
-
-    @asynccontextmanager
-    async def _operation(
-        self, event: Event = Event.STEP, *, shared: bool = False, if_abandoned: str | None = None
-    ) -> AsyncIterator[None]:
-        """Hold the lock for one operation, which `stop` can cancel.
-
-        Args:
-            event: of the episode's state table.
-            shared: other shared operations may run at the same time.
-            if_abandoned: the reason why the episode is truncated if the operation's code cannot be stopped.
-
-        Raises:
-            Misuse: the caller is code of this environment.
-            SessionLost: the session ends.
-            ExecutionError: code that could not be stopped still runs here.
-        """
-        self._refuse_inside()
-        self._refuse_stopped(event)
-        async with self._lock.held(shared=shared):
-            self._refuse_stopped(event)
-            try:
-                with self.in_flight.call():
-                    yield
-            finally:
-                if if_abandoned is not None and self.user_code.abandoned:
-                    self.episode.cut_short(if_abandoned)
-                self._after_operation()
 
     def _after_operation(self) -> None:
         self.last_active = time.monotonic()
@@ -527,7 +484,7 @@ class Execution:
                 next_state(self.episode.state, event)
             raise ExecutionError("code that could not be stopped still runs in this environment; begin with a new one")
 
-    async def _ready_to_step(self, episode_id: str | None) -> None:
+    async def _ready_to_step(self, episode_id: str | None = None) -> None:
         """Reset an environment that is NEW with defaults. Refuse a step after the end.
 
         Raises:
@@ -574,6 +531,64 @@ class Execution:
                 raise
             trajectory.verified = ended.verified
         self.episode.end(reward, truncated, reason)
+
+
+class _Operation:
+    """The context of one operation: holds the lock, and can be cancelled by `Execution.stop`.
+
+    Args:
+        event: of the episode's state table.
+        shared: other shared operations may run at the same time.
+        if_abandoned: the reason why the episode is truncated if the operation's code cannot be stopped.
+
+    Raises:
+        Misuse: the caller is code of this environment.
+        SessionLost: the session ends.
+        ExecutionError: code that could not be stopped still runs here.
+    """
+
+    __slots__ = ("_call", "_event", "_execution", "_if_abandoned", "_shared")
+
+    def __init__(
+        self,
+        execution: Execution,
+        event: Event = Event.STEP,
+        *,
+        shared: bool = False,
+        if_abandoned: str | None = None,
+    ) -> None:
+        self._execution = execution
+        self._event = event
+        self._shared = shared
+        self._if_abandoned = if_abandoned
+        self._call = execution.in_flight.call()
+
+    async def __aenter__(self) -> None:
+        execution = self._execution
+        execution._refuse_inside()
+        execution._refuse_stopped(self._event)
+        await execution._lock.acquire(shared=self._shared)
+        try:
+            execution._refuse_stopped(self._event)
+            self._call.__enter__()
+        except BaseException:
+            execution._lock.release(shared=self._shared)
+            raise
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        try:
+            self._call.__exit__(kind, error, trace)
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        execution = self._execution
+        if self._if_abandoned is not None and execution.user_code.abandoned:
+            execution.episode.cut_short(self._if_abandoned)
+        try:
+            execution._after_operation()
+        finally:
+            execution._lock.release(shared=self._shared)
 
 
 __all__ = ["Execution", "InputRequired"]

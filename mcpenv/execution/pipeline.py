@@ -60,7 +60,7 @@ class Pipeline:
     """
 
     def __init__(
-        self, at: Instance, step: Step, run: Run, *, terminal: bool = False, on_ran: Callable[[], None] | None = None
+        self, at: Instance, step: Step, run: Run, terminal: bool = False, on_ran: Callable[[], None] | None = None
     ) -> None:
         self._env, self._scoring = at.env, at.scoring
         self._at = at

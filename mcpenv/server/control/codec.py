@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from mcpenv.server.sessions.operations import Cancelled, Dropped, Forked, Result, SnapshotTaken
+from mcpenv.server.sessions.operations import Cancelled, Dropped, Forked, Result, SnapshotTaken, ToolCalled
 from mcpenv_client.errors import WireError
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import Trajectory
 from mcpenv_client.types.state import State
 from mcpenv_client.types.values import to_plain
-from mcpenv_client.wire.protocol import encode_reply, observation_data
+from mcpenv_client.wire.protocol import encode_reply, observation_data, step_data
 
 _KINDS: dict[type[Result], str] = {
     Trajectory: "trajectory",
@@ -29,6 +29,8 @@ def data_of(result: Result) -> dict[str, Any]:
         NotSerializable: naming the field.
     """
     match result:
+        case ToolCalled():
+            return step_data(result.record, result.info)
         case Observation():
             return observation_data(result)
         case State():
@@ -46,7 +48,7 @@ def result_text(result: Result, request_id: str | None) -> str:
         NotSerializable: naming the field.
     """
     match result:
-        case Observation():
+        case ToolCalled() | Observation():
             kind = "observation"
         case State():
             kind = "state"

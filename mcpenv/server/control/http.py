@@ -16,7 +16,7 @@ from mcpenv.server.http.body import read_body
 from mcpenv.server.sessions.factory import EnvironmentSource
 from mcpenv.server.sessions.idempotency import Answer, Replies, is_final
 from mcpenv.server.sessions.membership import Membership
-from mcpenv.server.sessions.operations import End, ReadState, Reset, Step
+from mcpenv.server.sessions.operations import End, ReadState, Reset, decode_step
 from mcpenv.server.sessions.pool import SessionPool
 from mcpenv.server.sessions.session import Origin, Session
 from mcpenv_client.errors import (
@@ -273,7 +273,7 @@ async def _reset_in(session: Session, body: dict[str, Any], timeout_s: float | N
 
 
 async def _step_in(session: Session, action: dict[str, Any], timeout_s: float | None) -> dict[str, Any]:
-    return data_of(await session.step(Step.from_wire(action, session.accepted, timeout_s)))
+    return data_of(await session.run(decode_step(action, session.accepted, timeout_s)))
 
 
 def _refuse_more(body: dict[str, Any]) -> None:

@@ -24,15 +24,12 @@ from mcpenv.failures import new_incident
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.http.body import Replay, read_body
 from mcpenv.server.sessions.factory import EnvironmentSource
-from mcpenv.server.sessions.operations import Step
+from mcpenv.server.sessions.operations import CallTool
 from mcpenv.server.sessions.pool import SessionPool
 from mcpenv.server.sessions.session import Origin, Session
 from mcpenv_client.errors import ErrorCode, ExecutionError, InvalidMessage, McpenvError, WireError
-from mcpenv_client.types.actions import CallToolAction
-from mcpenv_client.types.observations import CallToolObservation
 from mcpenv_client.types.tools import Tool, ToolErrorType
 from mcpenv_client.types.values import decode, encode
-from mcpenv_client.wire.protocol import result_data
 
 from .http import TooLarge, plain_json, refusal
 from .public_url import base_url_of
@@ -178,14 +175,15 @@ async def run_in(session: Session, call: Call, timeout_s: float | None = None) -
         raise InvalidMessage("tools/call needs params.name")
     if not isinstance(arguments, dict | None):
         raise InvalidMessage("params.arguments of tools/call is a JSON object")
-    observation = await session.step(Step(CallToolAction(tool_name=name, arguments=arguments or {}), timeout_s))
-    assert isinstance(observation, CallToolObservation)
-    failure = observation.error
+    called = await session.call_tool(CallTool(name, arguments or {}, timeout_s))
+    outcome = called.record.outcome
+    failure = outcome.error
     if failure is not None:
         kind = failure.error_type
         raise _Refused(_FAILURES.get(kind, INTERNAL_ERROR), failure.message, {"error_type": kind.value})
-    assert observation.result is not None
-    return result_data(observation.result)
+    result = outcome.result_data()
+    assert result is not None
+    return result
 
 
 async def answer(message: bytes | dict[str, Any], run: Callable[[Call], Awaitable[dict[str, Any]]]) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from mcpenv.tasks import TaskSet
 from mcpenv.tasks.assignment import Wanted
 from mcpenv.tasks.reset_options import ResetOptions
 from mcpenv_client.errors import InvalidMessage
-from mcpenv_client.types.actions import Action
+from mcpenv_client.types.actions import Action, CallToolAction
 from mcpenv_client.types.observations import Observation
-from mcpenv_client.types.records import Trajectory
+from mcpenv_client.types.records import StepRecord, Trajectory
 from mcpenv_client.types.state import State
 from mcpenv_client.wire.protocol import ActionTypes, FrameType, ending_of, timeout_of
 
@@ -59,16 +59,35 @@ class Reset:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """Call a tool, list the tools, or take an action of the environment's own."""
+class CallTool:
+    """Call a tool, which is one step."""
+
+    name: str
+    arguments: dict[str, Any]
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """List the tools, or take an action of the environment's own."""
 
     action: Action
     timeout_s: float | None = None
 
-    @classmethod
-    def from_wire(cls, data: Mapping[str, Any], accepted: Accepted, timeout_s: float | None = None) -> Step:
-        """Decode a step."""
-        return cls(accepted.actions.decode(dict(data)), timeout_s)
+
+def decode_step(data: Mapping[str, Any], accepted: Accepted, timeout_s: float | None = None) -> CallTool | Act:
+    """Return the operation for the ``data`` of a step.
+
+    Raises:
+        InvalidMessage: with locations in ``errors``.
+    """
+    call = accepted.actions.decode_call(data)
+    if call is None:
+        action = accepted.actions.decode(dict(data))
+        if not isinstance(action, CallToolAction):
+            return Act(action, timeout_s)
+        call = action.tool_name, action.arguments
+    return CallTool(*call, timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +221,32 @@ class ReadTrajectory:
 
 
 Operation = (
-    Reset | Step | End | ReadState | TakeSnapshot | Restore | Fork | DropSnapshot | Wait | Cancel | ReadTrajectory
+    CallTool
+    | Act
+    | Reset
+    | End
+    | ReadState
+    | TakeSnapshot
+    | Restore
+    | Fork
+    | DropSnapshot
+    | Wait
+    | Cancel
+    | ReadTrajectory
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCalled:
+    """The result of `CallTool`.
+
+    Attributes:
+        record: the step.
+        info: the framework's part of its observation, plain JSON data.
+    """
+
+    record: StepRecord
+    info: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +287,7 @@ class Cancelled:
     cancelled: bool
 
 
-Result = Observation | State | Trajectory | SnapshotTaken | Forked | Dropped | Cancelled
+Result = ToolCalled | Observation | State | Trajectory | SnapshotTaken | Forked | Dropped | Cancelled
 
 
 def decode(kind: FrameType, data: Mapping[str, Any], accepted: Accepted, timeout_s: float | None = None) -> Operation:
@@ -257,7 +300,7 @@ def decode(kind: FrameType, data: Mapping[str, Any], accepted: Accepted, timeout
         case FrameType.RESET:
             return Reset.from_wire(data, accepted, timeout_s)
         case FrameType.STEP:
-            return Step.from_wire(data, accepted, timeout_s)
+            return decode_step(data, accepted, timeout_s)
         case FrameType.END:
             return End.from_wire(data)
         case FrameType.STATE:

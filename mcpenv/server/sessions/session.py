@@ -215,8 +215,10 @@ class Session:
             WireError: the operation is refused, or user code failed. The same in all operations.
         """
         match operation:
-            case operations.Step():
-                return await self.step(operation)
+            case operations.CallTool():
+                return await self.call_tool(operation)
+            case operations.Act():
+                return await self.act(operation)
             case operations.Reset():
                 return await self.reset(operation)
             case operations.End():
@@ -287,8 +289,15 @@ class Session:
         """The URL at which an agent acts on the episode; None before the first reset."""
         return None if self.handle is None else f"{self.base_url}/episodes/{self.handle.value}/mcp"
 
-    async def step(self, asked: operations.Step) -> Observation:
-        """Take a step."""
+    async def call_tool(self, asked: operations.CallTool) -> operations.ToolCalled:
+        """Call a tool, which is one step."""
+        await self._renew()
+        execution = self.execution
+        record = await execution.call_tool(asked.name, asked.arguments, plane=Plane.CONTROL, timeout_s=asked.timeout_s)
+        return operations.ToolCalled(record, execution.episode.info(record))
+
+    async def act(self, asked: operations.Act) -> Observation:
+        """List the tools, or take an action of the environment's own."""
         await self._renew()
         return await observations.step(self.execution, asked.action, plane=Plane.CONTROL, timeout_s=asked.timeout_s)
 

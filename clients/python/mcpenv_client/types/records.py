@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from .observations import CallToolObservation, Observation
 from .tasks import Task
-from .tools import ToolFailure, ToolResult
+from .tools import ToolFailure, ToolResult, wrapped_data
 from .values import encode, to_plain
 
 if TYPE_CHECKING:
@@ -125,11 +125,22 @@ class ToolOutcome:
                 return ToolResult.wrapping(self.value)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+    def result_data(self) -> dict[str, Any] | None:
+        """Return the ``result`` as plain JSON data. Faster than reading ``result``, because no model is built."""
+        try:
+            result: ToolResult | None = _RESULT.__get__(self)
+        except AttributeError:  # made by `returned`
+            return wrapped_data(self.value)
+        return None if result is None else result.to_plain()
+
     @property
     def observation(self) -> Observation | None:
         """The value if it is an observation, else None."""
         return self.value if isinstance(self.value, Observation) else None
 
+
+_RESULT: Any = vars(ToolOutcome)["result"]
+"""The descriptor of the attribute. Reading by it raises AttributeError, and builds nothing."""
 
 PLAIN_TYPES = frozenset({str, int, float, bool, type(None), list, dict})
 """The types of the values that most tools return. No observation has one of them."""

@@ -102,18 +102,27 @@ class ToolResult(Model):
     @classmethod
     def wrapping(cls, value: str | int | bool) -> ToolResult:
         """Return the result of a tool that returned a plain value, which MCP wraps."""
-        return cls.model_construct(
-            content=[{"type": "text", "text": value if isinstance(value, str) else to_json(value).decode()}],
-            structured_content={"result": value},
-            data=value,
-            is_error=False,
-            meta={"fastmcp": {"wrap_result": True}},
-        )
+        return cls.model_construct(**wrapped_data(value))
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the result as plain JSON data."""
+        return dict(vars(self))
 
     @property
     def text(self) -> str:
         """The text of the result, for a ``tool`` chat message. Other blocks are shown as ``[image]`` and similar."""
         return "\n".join(_text_of(block) for block in self.content)
+
+
+def wrapped_data(value: str | int | bool) -> dict[str, Any]:
+    """Return `ToolResult.wrapping` of a plain value as plain JSON data."""
+    return {
+        "content": [{"type": "text", "text": value if isinstance(value, str) else to_json(value).decode()}],
+        "structured_content": {"result": value},
+        "data": value,
+        "is_error": False,
+        "meta": {"fastmcp": {"wrap_result": True}},
+    }
 
 
 def _text_of(block: dict[str, Any]) -> str:

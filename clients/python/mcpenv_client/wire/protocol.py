@@ -28,7 +28,8 @@ from mcpenv_client.errors import (
 )
 from mcpenv_client.types.actions import Action, CallToolAction, ListToolsAction
 from mcpenv_client.types.observations import CallToolObservation, Observation
-from mcpenv_client.types.tools import ToolResult
+from mcpenv_client.types.records import StepRecord
+from mcpenv_client.types.tools import ToolFailure
 from mcpenv_client.types.values import decode, encode_plain, revive, to_plain, without_computed
 
 PROTOCOL_VERSION = "1.0"
@@ -261,6 +262,9 @@ def encode_frame(
     return encode_plain(frame, kind.value).decode()
 
 
+_CALL_KEYS = frozenset({"type", "tool_name", "arguments", "metadata"})
+
+
 class ActionTypes:
     """The actions that an environment takes: the two of MCP and its own, distinguished by ``type``.
 
@@ -281,6 +285,15 @@ class ActionTypes:
 
     def __iter__(self) -> Iterator[type[Action]]:
         return iter(dict.fromkeys(self._by_type.values()))
+
+    def decode_call(self, data: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | None:
+        """Return tool name and arguments of a well-formed tool call; None for all other data, which `decode` reads."""
+        if data.get("type") != "call_tool" or not data.keys() <= _CALL_KEYS:
+            return None
+        name, arguments = data.get("tool_name"), data.get("arguments", {})
+        if isinstance(name, str) and isinstance(arguments, dict) and isinstance(data.get("metadata", {}), dict):
+            return name, arguments
+        return None
 
     def decode(self, data: dict[str, Any]) -> Action:
         """Return the action for the ``data`` of a step frame.
@@ -361,39 +374,48 @@ def observation_data(observation: Observation) -> dict[str, Any]:
         NotSerializable: naming the field.
     """
     if type(observation) is CallToolObservation:  # a subclass may have more fields
-        body = _call_data(observation)
+        result = None if observation.result is None else observation.result.to_plain()
+        body = _call_body(observation.tool_name, result, observation.error)
+        body["metadata"] = to_plain(observation.metadata, "observation.metadata")
     else:
         body = to_plain(observation, "observation", exclude=_BESIDE_THE_BODY)
-    data: dict[str, Any] = {
-        "observation": body,
-        "reward": observation.reward,
-        "done": observation.terminated or observation.truncated,
-    }
-    if observation.terminated:
+    info = to_plain(observation.info, "info") if observation.info else {}
+    return _reply_data(body, observation.reward, observation.terminated, observation.truncated, info)
+
+
+def step_data(record: StepRecord, info: dict[str, Any]) -> dict[str, Any]:
+    """Return `observation_data` of the step of a tool call, whose result is plain data already.
+
+    Args:
+        info: the framework's part of the observation, plain JSON data.
+    """
+    body = _call_body(record.call.name, record.outcome.result_data(), record.outcome.error)
+    reward = None if record.reward is None else record.reward.value
+    return _reply_data(body, reward, record.terminated, record.truncated, info)
+
+
+def _reply_data(
+    body: dict[str, Any], reward: float | None, terminated: bool, truncated: bool, info: dict[str, Any]
+) -> dict[str, Any]:
+    data: dict[str, Any] = {"observation": body, "reward": reward, "done": terminated or truncated}
+    if terminated:
         data["terminated"] = True
-    if observation.truncated:
+    if truncated:
         data["truncated"] = True
-    if observation.info:
-        data["info"] = to_plain(observation.info, "info")
+    if info:
+        data["info"] = info
     if body.get("metadata"):
         data["metadata"] = body["metadata"]
     return data
 
 
-def _call_data(observation: CallToolObservation) -> dict[str, Any]:
-    """Return the body of a tool call's observation, whose result is plain data already."""
-    result, error = observation.result, observation.error
+def _call_body(name: str, result: dict[str, Any] | None, error: ToolFailure | None) -> dict[str, Any]:
     return {
-        "metadata": to_plain(observation.metadata, "observation.metadata"),
-        "tool_name": observation.tool_name,
-        "result": None if result is None else result_data(result),
+        "metadata": {},
+        "tool_name": name,
+        "result": result,
         "error": None if error is None else {"error_type": error.error_type.value, "message": error.message},
     }
-
-
-def result_data(result: ToolResult) -> dict[str, Any]:
-    """Return a tool's result as plain JSON data."""
-    return dict(vars(result))
 
 
 def encode_reply(kind: str, data: dict[str, Any], request_id: str | None = None) -> str:
@@ -530,6 +552,6 @@ __all__ = [
     "observation_data",
     "parse_observation",
     "request_id_of",
-    "result_data",
+    "step_data",
     "timeout_of",
 ]
