@@ -139,7 +139,8 @@ class _ToolRun:
             if outcome is not None:
                 return outcome  # type: ignore[no-any-return]
         try:
-            value = await _awaited(tool.fn(*args, **kwargs) if tool.kind.is_async else awaitable)
+            value: Any = tool.fn(*args, **kwargs) if tool.kind.is_async else awaitable
+            value = [item async for item in value] if inspect.isasyncgen(value) else await value
         except BaseException as error:  # the tool's boundary: SystemExit of a tool ends no server
             if self._site.user_code.lets_through(error):
                 raise
@@ -271,7 +272,3 @@ def _asked_for_input(step: Step, asked: InputRequiredResult) -> ToolOutcome:
         raise InputRequired(asked)
     message = "The tool asks its MCP client for input, but this call did not come from one."
     return ToolOutcome(error=ToolFailure(error_type=ToolErrorType.EXECUTION_ERROR, message=message))
-
-
-async def _awaited(value: Any) -> Any:
-    return [item async for item in value] if inspect.isasyncgen(value) else await value

@@ -43,11 +43,12 @@ NORMAL, FAILED, RESTART, TRY_AGAIN, UNAUTHORIZED, EVICTED = 1000, 1011, 1012, 10
 class Connection:
     """The socket of a client, from open to close; an async context manager that reads frames while it is entered.
 
-    One task reads frames into a queue, and serves those that do not wait. The task that calls `serve` answers the
-    queued frames in order.
+    The task that calls `serve` reads a frame and answers it. While it waits for something else than a frame, a second
+    task reads: it serves the frames that do not wait, and queues all others.
 
     Attributes:
         protocol: the version to send with the first reply; None if the client did not ask for it.
+        receiving: True while a task waits for a frame: the reading task or else the serving one.
     """
 
     def __init__(self, pool: SessionPool, receive: Receive, send: Send, max_message_bytes: int) -> None:
@@ -58,6 +59,7 @@ class Connection:
         self._session: Session | None = None
         self._task: asyncio.Task[Any] | None = None
         self._reader: asyncio.Task[None] | None = None
+        self.receiving = False
         self._arrived: asyncio.Queue[Arrival | None] = asyncio.Queue(MAX_BACKLOG)  # None wakes `serve`
         self._answers: deque[Arrival] = deque()  # without a request_id, in the order in which they are sent
         self._sending = asyncio.Lock()
@@ -72,13 +74,12 @@ class Connection:
 
     async def __aenter__(self) -> Connection:
         self._task = asyncio.current_task()
-        self._reader = asyncio.create_task(self._read())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop_reading()
+        self.stop_reading()
 
     async def unless_gone(self, opening: Coroutine[Any, Any, T]) -> T:
         """Await ``opening``, and cancel it if the client disconnects.
@@ -88,7 +89,8 @@ class Connection:
         """
         self._working = True
         try:
-            return await opening
+            with _ReadingMeanwhile(self):
+                return await opening
         except asyncio.CancelledError:
             self._gone_or_raise()
             raise
@@ -115,7 +117,7 @@ class Connection:
             except asyncio.CancelledError:
                 if not (self._evicted or self._left) or self._task is None or self._task.uncancel() > 0:
                     raise
-            self._stop_reading()  # otherwise the close frame sent here would look like the client's
+            self.stop_reading()  # otherwise the close frame sent here would look like the client's
             if self._left:
                 return
             if session.execution.sink is not None:
@@ -130,7 +132,7 @@ class Connection:
         except Gone:
             return
         finally:
-            self._stop_reading()
+            self.stop_reading()
             self._urgent.cancel()
             await self._release(session)
 
@@ -149,10 +151,14 @@ class Connection:
             self._wake()
 
     def _wake(self) -> None:
-        if self._arrived.empty():
+        if self._reader is None and self.receiving:
+            assert self._task is not None
+            self._task.cancel()
+        elif self._arrived.empty():
             self._arrived.put_nowait(None)
 
-    def _stop_reading(self) -> None:
+    def stop_reading(self) -> None:
+        """Stop the reading task, if there is one."""
         if self._reader is not None:
             self._reader.cancel()
             self._reader = None  # its traceback refers to this connection: a cycle until the garbage collector runs
@@ -180,13 +186,56 @@ class Connection:
 
     # -- frames in
 
+    async def _next(self) -> Arrival | None:
+        """Return the next frame; None if `_wake` was called or the client has disconnected."""
+        if self._reader is not None or not self._arrived.empty():
+            return await self._arrived.get()
+        try:
+            return await self._receive_frame()
+        except asyncio.CancelledError:
+            assert self._task is not None
+            if self._dismissed and not self._evicted and self._task.uncancel() == 0:
+                return None
+            raise
+        except Exception:
+            logger.exception("frames of a connection could not be read")
+            self._left = True
+            return None
+
+    async def _receive_frame(self) -> Arrival | None:
+        """Read one frame; return None if the client has disconnected."""
+        self.receiving = True
+        try:
+            message = await self._receive()
+        finally:
+            self.receiving = False
+        if message["type"] == "websocket.disconnect":
+            self._left = True
+            return None
+        arrival = self._decoded(message.get("text"))
+        if arrival.request_id is None:
+            self._answers.append(arrival)
+        if arrival.frame is not None and arrival.frame.type is FrameType.CLOSE:
+            self._closed = True
+        return arrival
+
+    def start_reading(self) -> None:
+        """Read in a task of its own from now on."""
+        if self._reader is None and not self._left:
+            self._reader = asyncio.create_task(self._read())
+
     async def _read(self) -> None:
         """Read frames until the client disconnects, then release its work."""
         try:
-            await self._read_frames()
+            while (arrival := await self._receive_frame()) is not None:
+                if self._session is not None and arrival.frame is not None and arrival.frame.type.urgent:
+                    self._urgent.serve(self._session, arrival)
+                    await self._urgent.room()
+                else:
+                    await self._arrived.put(arrival)
         except Exception:
             logger.exception("frames of a connection could not be read")
-        self._left = True
+            self._left = True
         if not self._working:
             self._wake()
         elif not self._stays:
@@ -194,20 +243,6 @@ class Connection:
             self._task.cancel()
         elif self._session is not None:
             self._aside(self._release(self._session))
-
-    async def _read_frames(self) -> None:
-        while (message := await self._receive())["type"] != "websocket.disconnect":
-            arrival = self._decoded(message.get("text"))
-            frame = arrival.frame
-            if arrival.request_id is None:
-                self._answers.append(arrival)
-            if frame is not None and frame.type is FrameType.CLOSE:
-                self._closed = True
-            if self._session is not None and frame is not None and frame.type.urgent:
-                self._urgent.serve(self._session, arrival)
-                await self._urgent.room()
-            else:
-                await self._arrived.put(arrival)
 
     def _decoded(self, text: str | None) -> Arrival:
         try:
@@ -225,20 +260,23 @@ class Connection:
 
     async def _serve_in_order(self, session: Session) -> None:
         while not (self._left or self._evicted or self._dismissed):
-            arrival = await self._arrived.get()
+            arrival = await self._next()
             if arrival is None:
                 continue
             frame = arrival.frame
             if frame is None:
                 assert arrival.error is not None
-                await self._reply(arrival, error_text(arrival.error, arrival.request_id))
+                with _ReadingMeanwhile(self):
+                    await self._reply(arrival, error_text(arrival.error, arrival.request_id))
             elif frame.type is FrameType.CLOSE:
                 return
-            elif frame.type.urgent:  # it arrived before there was a session
+            elif frame.type.urgent:
                 self._urgent.serve(session, arrival)
-                await self._urgent.room()
+                if self._urgent.crowded:
+                    await self._urgent.room()
             else:
-                await self._serve_one(session, frame, arrival)
+                with _ReadingMeanwhile(self):
+                    await self._serve_one(session, frame, arrival)
 
     async def _serve_one(self, session: Session, frame: Frame, arrival: Arrival) -> None:
         self._working = True
@@ -303,6 +341,23 @@ class Connection:
             await self._send({"type": "websocket.close", "code": code, "reason": reason[:MAX_CLOSE_REASON]})
         except (OSError, RuntimeError) as error:
             raise Gone from error
+
+
+class _ReadingMeanwhile:
+    """The context of work on a frame: a second task reads while it is suspended. Work that never is costs no task."""
+
+    __slots__ = ("_connection", "_starting")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        self._starting = asyncio.get_running_loop().call_soon(self._connection.start_reading)
+
+    def __exit__(self, *exc: object) -> None:
+        self._starting.cancel()
+        if self._connection.receiving:
+            self._connection.stop_reading()  # what it has read is in the queue
 
 
 _ASIDE: set[asyncio.Task[None]] = set()
