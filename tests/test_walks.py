@@ -2,7 +2,7 @@
 
     pytest tests/test_walks.py -s        prints them
 
-A return is an entry into a file that the walk has been in before and left.
+A return is an entry into a file that the walk has been in before and left. A coroutine that is resumed is not entered.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from mcpenv import CallToolAction, MCPEnvironment, ToolCall, ToolOutcome
 from mcpenv.server.app import create_app
 
 ROOTS = [Path(str(package.__file__)).parents[0] for package in (mcpenv, mcpenv_client)]
+BEGINNING = 0
+"""The argument of the instruction RESUME at the beginning of a function; elsewhere it is larger (module `dis`)."""
 COMPREHENSIONS = {"<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>", "<lambda>"}
 THE_CORE = {f"mcpenv/execution/{name}.py" for name in ("execution", "pipeline", "tool_call", "episode")}
 
@@ -39,6 +41,8 @@ class Walk:
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
         if event != "call" or frame.f_code.co_name in COMPREHENSIONS:
+            return
+        if frame.f_code.co_code[frame.f_lasti + 1] != BEGINNING:
             return
         path = Path(frame.f_code.co_filename)
         for root in ROOTS:

@@ -12,7 +12,7 @@ from mcpenv.server.sessions import operations
 from mcpenv.server.sessions.credential import Credential
 from mcpenv.server.sessions.operations import Accepted, decode
 from mcpenv_client.errors import InvalidMessage
-from mcpenv_client.types.actions import CallToolAction, ListToolsAction
+from mcpenv_client.types.actions import ListToolsAction
 from mcpenv_client.wire.protocol import ActionTypes, FrameType
 
 
@@ -40,10 +40,10 @@ SECRET = {"session_id": "a" * 16, "session_token": "b" * 16}
         (
             "step",
             {"type": "call_tool", "tool_name": "t", "arguments": {"a": [1, 2**70, 1e30]}},
-            operations.Step(CallToolAction(tool_name="t", arguments={"a": [1, 2**70, 1e30]}), 3.0),
+            operations.CallTool("t", {"a": [1, 2**70, 1e30]}, 3.0),
         ),
-        ("step", {"type": "list_tools"}, operations.Step(ListToolsAction(), 3.0)),
-        ("step", {"by": 2}, operations.Step(Move(by=2), 3.0)),
+        ("step", {"type": "list_tools"}, operations.Act(ListToolsAction(), 3.0)),
+        ("step", {"by": 2}, operations.Act(Move(by=2), 3.0)),
         ("end", {}, operations.End(False, None)),
         ("end", {"truncated": True, "reason": "late"}, operations.End(True, "late")),
         ("state", {"ignored": 1}, operations.ReadState(3.0)),
