@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -40,7 +39,7 @@ from mcpenv_client.types.values import to_plain
 from mcpenv_client.wire.protocol import EpisodeState, Event, action_type, next_state
 
 from . import closing
-from .concurrency.cancellation import InFlight, score_regardless
+from .concurrency.cancellation import AgentCall, InFlight
 from .concurrency.event_loop import Home
 from .concurrency.lock import Lock
 from .episode import Episode
@@ -174,9 +173,9 @@ class Execution:
             timeout_s: seconds that the tool may take.
             episode_id: the only episode that the call is meant for; a reset may come before it has the lock.
 
-        Cancelling stops an async tool. A sync one cannot be stopped: the episode is truncated, and the instance does
-        nothing more. If an agent's call in an orchestrated episode is cancelled after its tool has returned, the step
-        is scored and recorded all the same.
+        Cancelling stops an async tool. A sync one cannot be stopped. The call of an agent (``plane``) then runs to its
+        end, and is scored and recorded. For any other caller, the episode is truncated, and the instance does nothing
+        more.
 
         Raises:
             EpisodeDone: the episode is over.
@@ -186,16 +185,18 @@ class Execution:
         """
         tool = self.tools.get(self.mode, name)
 
-        async def take(on_ran: Callable[[], None] | None = None) -> StepRecord:
+        async def take(client: AgentCall | None = None) -> StepRecord:
             async with _Operation(self, Event.STEP, shared=self._may_share(tool)):
                 await self._ready_to_step(episode_id)
                 step = self._begin_step(name, arguments, plane, principal, timeout_s)
+                step.client = client
                 terminal = tool is not None and tool.kind.terminal
-                return await Pipeline(self, step, partial(run_tool, self, tool), terminal, on_ran).take()
+                return await Pipeline(self, step, partial(run_tool, self, tool), terminal).take()
 
         self._refuse_above_limit()
-        if plane is Plane.AGENT and self.episode.orchestrated:
-            return await score_regardless(take)
+        if plane is Plane.AGENT:
+            client = AgentCall()
+            return await client.result(take(client))
         return await take()
 
     async def act(
@@ -482,7 +483,12 @@ class Execution:
         if self.user_code.abandoned:
             if self.episode.state is not EpisodeState.NEW:
                 next_state(self.episode.state, event)
-            raise ExecutionError("code that could not be stopped still runs in this environment; begin with a new one")
+            incident = self.user_code.incident
+            raise ExecutionError(
+                f"code that could not be stopped still runs in this environment (incident {incident}); "
+                "begin with a new one",
+                incident=incident,
+            )
 
     async def _ready_to_step(self, episode_id: str | None = None) -> None:
         """Reset an environment that is NEW with defaults. Refuse a step after the end.

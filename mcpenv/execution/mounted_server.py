@@ -10,7 +10,7 @@ import contextvars
 import dataclasses
 import inspect
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
@@ -44,6 +44,7 @@ from mcpenv_client.wire.protocol import describe_faults
 from .concurrency.event_loop import NoLoop
 from .concurrency.threads import THREADS
 from .context import AnnouncingSession, RecordSession
+from .mounted_threads import ThreadsOfEnvironment, run_sync
 from .notifications import Subscribers
 
 logger = logging.getLogger("mcpenv")
@@ -94,6 +95,10 @@ class Call(Protocol):
         """Run the environment's own tool of that name."""
         ...
 
+    async def run_sync(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run a sync function of the server where the environment's sync code runs."""
+        ...
+
 
 _call: ContextVar[Call | None] = ContextVar("mcpenv_handed_in_call", default=None)
 
@@ -117,6 +122,7 @@ class MountedServer:
         server.middleware[:] = [each for each in server.middleware if type(each) is not DereferenceRefsMiddleware]
         if not any(isinstance(provider, _OwnTools) for provider in server.providers):
             server.add_provider(_OwnTools())
+            server.add_transform(ThreadsOfEnvironment())
 
     async def listing(self, own: Visible) -> Listing:
         """Return the server's tools and the environment's own, as its middleware lists them.
@@ -237,9 +243,11 @@ class MountedServer:
     @contextmanager
     def _serve(self, own: Visible, call: Call | None) -> Iterator[None]:
         serving, calling = _serving.set(own), _call.set(call)
+        running = run_sync.set(None if call is None else call.run_sync)
         try:
             yield
         finally:
+            run_sync.reset(running)
             _call.reset(calling)
             _serving.reset(serving)
 

@@ -56,18 +56,14 @@ class Pipeline:
         at: the instance. `close` may empty it while a tool that could not be stopped still runs.
         run: runs the tool or the action.
         terminal: True if the tool is declared to end the episode.
-        on_ran: called after the tool or action has run, before scoring.
     """
 
-    def __init__(
-        self, at: Instance, step: Step, run: Run, terminal: bool = False, on_ran: Callable[[], None] | None = None
-    ) -> None:
+    def __init__(self, at: Instance, step: Step, run: Run, terminal: bool = False) -> None:
         self._env, self._scoring = at.env, at.scoring
         self._at = at
         self._step = step
         self._run = run
         self._terminal = terminal
-        self._on_ran = on_ran
         self._started_at, self._clock = time.time(), time.perf_counter()
         self._record: StepRecord | None = None  # set once the end of the episode is decided
 
@@ -97,8 +93,8 @@ class Pipeline:
     async def _run_and_score(self) -> StepRecord:
         step, scoring = self._step, self._scoring
         outcome = await self._outcome()
-        if self._on_ran is not None:
-            self._on_ran()
+        if step.client is not None:
+            step.client.stoppable = False
         reward = None
         if scoring is not None:
             reward = await scoring.of_step(step, outcome)

@@ -11,6 +11,7 @@ from mcpenv.rewards.reward import Finish
 from mcpenv_client.errors import WireError
 from mcpenv_client.types.records import LogEntry, ToolCall
 
+from .concurrency.cancellation import AgentCall
 from .notifications import Subscribers
 
 
@@ -44,6 +45,7 @@ class Step:
         finish: the arguments of the first ``finish(...)``.
         fault: an error of the environment, with which the step fails: ``score`` raised in the tool's thread, or the
             reward of ``finish(...)`` was not finite.
+        client: the call of the agent, which may leave; None for all other callers.
         settled: True if the episode ends with this step, and its end is being scored.
     """
 
@@ -56,6 +58,7 @@ class Step:
         self.own_kept: dict[str, Any] | None = None
         self.finish: Finish | None = None
         self.fault: WireError | None = None
+        self.client: AgentCall | None = None
         self.settled = False
         self.score = NOT_SCORED
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from fastmcp.exceptions import ToolError
@@ -42,8 +44,8 @@ class InputRequired(Exception):
 class TimedOut(Exception):
     """The exception for a tool that passed its deadline."""
 
-    def __init__(self, name: str, limit_s: float | None) -> None:
-        super().__init__(f"{name}: no result within {limit_s:g} s")
+    def __init__(self, name: str, limit_s: float | None, incident: str | None = None) -> None:
+        super().__init__(f"{name}: no result within {limit_s:g} s" + (f" (incident {incident})" if incident else ""))
 
 
 class Site(Place, Protocol):
@@ -109,7 +111,7 @@ class _ToolRun:
                 return await (self._call_injected(args, kwargs) if kind.injected else self._call(args, kwargs))
         except TimeoutError:
             self._cancelled = True
-            raise TimedOut(kind.name, self._limit) from None
+            raise TimedOut(kind.name, self._limit, self._site.user_code.incident) from None
         except asyncio.CancelledError:
             self._cancelled = True
             raise
@@ -135,7 +137,9 @@ class _ToolRun:
     async def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ToolOutcome:
         tool, awaitable = self._tool, None
         if not tool.kind.is_async:
+            _set_stoppable(self._step, False)
             outcome, awaitable = await self._site.user_code.hand_over(self._limit, self._call_sync, args, kwargs)
+            _set_stoppable(self._step, True)
             if outcome is not None:
                 return outcome  # type: ignore[no-any-return]
         try:
@@ -211,7 +215,7 @@ async def _run_through(site: Site, server: MountedServer, step: Step) -> ToolOut
                     raise
                 outcome = execution_failure(step.call.name, error, site.mode)
     except TimeoutError:
-        raise TimedOut(step.call.name, limit) from None
+        raise TimedOut(step.call.name, limit, site.user_code.incident) from None
     duration_s = time.perf_counter() - clock
     if isinstance(outcome, InputRequiredResult):
         return _asked_for_input(step, outcome)
@@ -240,6 +244,14 @@ class _OwnCall:
         self.ran = False
         self.value: Any = None
 
+    async def run_sync(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run a sync function of the server where the environment's sync code runs."""
+        limit = self._site.user_code.limit(self._step.timeout_s)
+        _set_stoppable(self._step, False)
+        value = await self._site.user_code.hand_over(limit, partial(fn, *args, **kwargs))
+        _set_stoppable(self._step, True)
+        return value
+
     async def run(self, name: str, arguments: dict[str, Any]) -> ToolResult | ToolFailure | InputRequiredResult:
         """Run the own tool of that name."""
         tool = self.tools.get(name)
@@ -255,6 +267,12 @@ class _OwnCall:
         answer = outcome.error or outcome.result
         assert answer is not None
         return answer
+
+
+def _set_stoppable(step: Step, stoppable: bool) -> None:
+    """Set whether the step ends if its client leaves."""
+    if step.client is not None:
+        step.client.stoppable = stoppable
 
 
 def visible(site: Site) -> Visible:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar, Protocol
 
-from mcpenv.failures import environment_failure, is_no_failure
+from mcpenv.failures import environment_failure, is_no_failure, new_incident
 from mcpenv.rewards.rubrics import Rubric
 from mcpenv.rewards.verifiers import Evidence
 from mcpenv.tasks import TaskSet
@@ -84,11 +84,23 @@ class UserCode:
         deadline_s: maximum seconds of one call; None for no limit.
         abandoned: True if sync code was abandoned in its thread. From then on only `close` may run here, and not
             beside it.
+        incident: the id of the log entry about the abandoned code; None without such code.
         on_abandoned: called when code is abandoned. That thread calls the function that it returns once the code has
             returned.
     """
 
-    __slots__ = ("_after", "_left", "_mutex", "_owner", "abandoned", "affine", "deadline_s", "on_abandoned", "runner")
+    __slots__ = (
+        "_after",
+        "_left",
+        "_mutex",
+        "_owner",
+        "abandoned",
+        "affine",
+        "deadline_s",
+        "incident",
+        "on_abandoned",
+        "runner",
+    )
 
     def __init__(self, owner: object, affine: bool) -> None:
         self._owner: object | None = owner
@@ -96,6 +108,7 @@ class UserCode:
         self.runner: Runner = INLINE
         self.deadline_s: float | None = None
         self.abandoned = False
+        self.incident: str | None = None
         self.on_abandoned: Callable[[], Callable[[], None]] | None = None
         self._mutex = threading.Lock()
         self._left = 0  # the number of abandoned calls that still run; several concurrent tools may be abandoned
@@ -158,6 +171,13 @@ class UserCode:
             return await runner.run(fn, *args)
         except Abandoned as abandoned:
             self.abandoned = True
+            if self.incident is None:
+                self.incident = new_incident()
+            logger.error(
+                "incident %s: %s could not be stopped; its instance takes no more calls",
+                self.incident,
+                getattr(fn, "__qualname__", type(fn).__name__),
+            )
             with self._mutex:
                 self._left += 1
                 if self._left == 1 and self.on_abandoned is not None:

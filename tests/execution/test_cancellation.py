@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
 
 import pytest
 
-from mcpenv.execution.concurrency.cancellation import Deadline, InFlight, score_regardless
+from mcpenv.execution.concurrency.cancellation import AgentCall, Deadline, InFlight
 from mcpenv_client import SessionLost
 
 
@@ -151,25 +150,26 @@ def test_alone_returns_when_the_other_calls_have_ended() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("returned", [False, True], ids=["while the tool runs", "while the step is scored"])
-def test_a_client_that_leaves_cancels_the_tool_and_not_its_score(returned: bool) -> None:
+@pytest.mark.parametrize(
+    "stoppable", [True, False], ids=["an async tool runs", "a sync tool runs, or the step is scored"]
+)
+def test_a_client_that_leaves_cancels_its_call_only_if_that_can_be_stopped(stoppable: bool) -> None:
     async def main() -> None:
         scored, go_on = asyncio.Event(), asyncio.Event()
+        call = AgentCall()
 
-        async def step(on_returned: Callable[[], None]) -> None:
-            if not returned:
-                await asyncio.Event().wait()
-            on_returned()
+        async def step() -> None:
+            call.stoppable = stoppable
             await go_on.wait()
             scored.set()
 
-        task = asyncio.create_task(score_regardless(step))
+        task = asyncio.create_task(call.result(step()))
         await settle()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         go_on.set()
         await settle()
-        assert scored.is_set() == returned
+        assert scored.is_set() != stoppable
 
     asyncio.run(main())
