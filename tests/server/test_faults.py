@@ -437,6 +437,7 @@ def test_a_tool_that_blocks_for_ever_is_quarantined_until_it_returns(base: type[
                     await bench.inside()
                     calling.cancel()
                     await asyncio.wait({calling})
+                # The call runs on without its client, until the server's deadline.
                 done = await orchestrator.ask("wait", {"timeout_s": PATIENCE_S})
                 assert done["data"]["truncated"] is True
             assert (await bench.capacity())["quarantined"] == 1
@@ -449,7 +450,7 @@ def test_a_tool_that_blocks_for_ever_is_quarantined_until_it_returns(base: type[
         await bench.nothing_left(quarantined=1)
         bench.gate.open()
 
-    beside_a_witness(Own, fault)
+    beside_a_witness(Own, fault, ServerConfig(step_timeout_s=1.0))
 
 
 async def blocked_and_returned(bench: Bench, orchestrator: Control) -> None:
