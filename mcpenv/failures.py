@@ -13,7 +13,17 @@ import secrets
 
 from fastmcp.exceptions import ToolError
 
-from mcpenv_client.errors import ExecutionError, FactoryError, McpenvError, NotSerializable, WireError
+from mcpenv.errors import JudgeFailed, VerifierFailed
+from mcpenv_client.errors import (
+    ExecutionError,
+    FactoryError,
+    McpenvError,
+    NotSerializable,
+    OperationTimeout,
+    WireError,
+)
+from mcpenv_client.types.records import status_of_failure
+from mcpenv_client.types.status import TOOL_RAISED, Stage, Status, StatusCode
 from mcpenv_client.types.tools import Mode, ToolErrorType, ToolFailure
 
 logger = logging.getLogger("mcpenv")
@@ -62,6 +72,42 @@ class SortedFailure(ToolError):
         self.failure = failure
 
 
+class UnexpectedFailure(ToolFailure):
+    """The failure of a tool whose own code failed, not the agent's call. The same on the wire."""
+
+
+def step_status(failure: ToolFailure) -> Status:
+    """Return the status of a step whose tool failed."""
+    return TOOL_RAISED if isinstance(failure, UnexpectedFailure) else status_of_failure(failure)
+
+
+_STAGES = {
+    "reset": Stage.RESET,
+    "tasks": Stage.RESET,
+    "load_state": Stage.RESET,
+    "act": Stage.TOOL,
+    "score": Stage.SCORE,
+    "finish": Stage.SCORE,
+    "rubric": Stage.SCORE,
+    "verify": Stage.VERIFY,
+    "close": Stage.CLOSE,
+}
+"""The stages of a status, by the name of the user code that failed. The others (`state`) have none."""
+
+_JUDGES = frozenset({"rubric", "verify"})
+
+
+def stage_status(name: str, error: BaseException | None = None, limit: str | None = None) -> Status:
+    """Return the status of a step or operation that failed in the user code of this name.
+
+    Args:
+        error: the exception that the code raised. That of a judge is the judge's failure, wherever it is raised.
+        limit: the limit that the code passed.
+    """
+    judged = name in _JUDGES or isinstance(error, JudgeFailed | VerifierFailed)
+    return Status(StatusCode.JUDGE_ERROR if judged else StatusCode.ENV_ERROR, _STAGES.get(name), True, limit)
+
+
 def execution_failure(name: str, error: BaseException, mode: Mode) -> ToolFailure:
     """Return the failure of a tool that raised ``error``; log the traceback unless it is a `ToolError`."""
     if isinstance(error, SortedFailure):
@@ -71,13 +117,13 @@ def execution_failure(name: str, error: BaseException, mode: Mode) -> ToolFailur
     incident = new_incident()
     logger.error("incident %s: tool %r raised %s", incident, name, type(error).__name__, exc_info=error)
     said = "The tool failed" if mode is Mode.PRODUCTION else own_words(error)
-    return ToolFailure(error_type=ToolErrorType.EXECUTION_ERROR, message=f"{said} (incident {incident})")
+    return UnexpectedFailure(error_type=ToolErrorType.EXECUTION_ERROR, message=f"{said} (incident {incident})")
 
 
 def unusable_result(name: str, reason: str) -> ToolFailure:
     """Log and return the failure of a tool whose return value has no JSON form."""
     logger.error("tool %r returned a value without a JSON form: %s", name, reason)
-    return ToolFailure(
+    return UnexpectedFailure(
         error_type=ToolErrorType.EXECUTION_ERROR, message=f"The tool returned a value that has no JSON form: {reason}"
     )
 
@@ -92,8 +138,17 @@ def environment_failure(stage: str, error: BaseException) -> WireError:
     incident = new_incident()
     logger.error("incident %s: %s raised %s", incident, stage, type(error).__name__, exc_info=error)
     return ExecutionError(
-        f"the environment's {stage} raised {type(error).__name__} (incident {incident})", incident=incident, stage=stage
+        f"the environment's {stage} raised {type(error).__name__} (incident {incident})",
+        incident=incident,
+        stage=stage,
+        status=stage_status(stage, error).to_plain(),
     )
+
+
+def stage_timeout(stage: str, limit_s: float | None) -> OperationTimeout:
+    """Return the wire error for user code that passed its deadline."""
+    status = stage_status(stage, limit="timeout")
+    return OperationTimeout(f"the environment's {stage} took longer than {limit_s:g} s", status=status.to_plain())
 
 
 def factory_failure(name: str, error: BaseException) -> WireError:

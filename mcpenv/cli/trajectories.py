@@ -21,6 +21,7 @@ from mcpenv.trajectories.selection import Selection
 from mcpenv.trajectories.statistics import statistics_of
 from mcpenv.trajectories.summary import fault_of, return_of, summary_of
 from mcpenv_client.types.records import Reward, StepRecord
+from mcpenv_client.types.status import Status, StatusCode
 from mcpenv_client.types.tools import Tool
 
 from .output import Page, note, note_torn, number_of, print_json, print_table, printable
@@ -122,7 +123,7 @@ def stats(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> int:
-    """Show statistics of episodes: endings, returns, steps, tools and tasks.
+    """Show statistics of episodes: endings, statuses, returns, steps, tools and tasks.
 
     Args:
         record: Folder that was given as --record, or one of its files.
@@ -190,7 +191,7 @@ def _only(record: Path, beginning: str) -> RecordedEpisode:
 
 # -- output
 
-_HEADINGS = ("id", "task", "environment", "steps", "return", "ending", "when")
+_HEADINGS = ("id", "task", "environment", "steps", "return", "ending", "status", "when")
 
 
 def _row(episode: RecordedEpisode) -> tuple[str, ...]:
@@ -203,6 +204,7 @@ def _row(episode: RecordedEpisode) -> tuple[str, ...]:
         str(seen["n_steps"]),
         "" if seen["return"] is None else f"{seen['return']:g}",
         printable(seen["ending"]),
+        seen["status"] or "",
         time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seen["ended_at"] or seen["started_at"])),
     )
 
@@ -238,6 +240,8 @@ def _show(page: Page, episode: RecordedEpisode) -> None:
     if fault is not None:
         total += f", but incomplete: scoring failed ({fault})"
     page.line((f"{printable(episode.ending)}{reason}, {total}", "bold"))
+    if trajectory.status is not None:
+        page.line("status: ", _said(trajectory.status))
 
 
 def _show_step(page: Page, episode: RecordedEpisode, step: StepRecord) -> None:
@@ -253,6 +257,14 @@ def _show_step(page: Page, episode: RecordedEpisode, step: StepRecord) -> None:
         page.line(("reward ", "green"), _rewarded(step.reward), indent=3)
     if step.fault is not None:
         page.line((f"the environment failed: {step.fault}", "red"), indent=3)
+    if step.status.code is not StatusCode.COMPLETED:
+        page.line(("status ", "dim"), _said(step.status), indent=3)
+
+
+def _said(status: Status) -> str:
+    limit = "" if status.limit is None else f" ({printable(status.limit)})"
+    stage = "" if status.stage is None else f", stage {status.stage.value}"
+    return f"{status.code.value}{limit}{stage}{', a retry may help' if status.retryable else ''}"
 
 
 def _rewarded(reward: Reward) -> str:
@@ -274,6 +286,9 @@ def _show_figures(page: Page, figures: dict[str, Any]) -> None:
     rows: list[tuple[str, ...]]
     rows = [(printable(name), str(number), f"{number / count:.1%}") for name, number in figures["endings"].items()]
     print_table(page, ("ending", "episodes", "share"), rows, right=("episodes", "share"))
+    page.line()
+    rows = [(name, str(number), f"{number / count:.1%}") for name, number in figures["statuses"].items()]
+    print_table(page, ("status", "episodes", "share"), rows, right=("episodes", "share"))
     page.line()
     spreads = [(name, figures[name]) for name in ("return", "steps") if figures[name] is not None]
     names = tuple(spreads[0][1])

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mcpenv_client.client import EnvClient
+from mcpenv_client.errors import WireError
+from mcpenv_client.types.status import Status
 from mcpenv_client.types.tools import Tool
 
 from .results import Failure
@@ -54,6 +56,7 @@ class Acted:
         malformed_calls: number of calls that could not be parsed.
         messages: the conversation in the format of chat completions, if there was one.
         prompt_tokens, completion_tokens: as counted by the endpoint.
+        status: the status of an error of the environment, with which it failed.
     """
 
     failure: Failure | None = None
@@ -63,11 +66,17 @@ class Acted:
     messages: list[dict[str, Any]] | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    status: Status | None = None
 
     def fail(self, failure: Failure, detail: str | None = None) -> Acted:
         """Set the failure and return this object."""
         self.failure, self.detail = failure, detail
         return self
+
+    def fail_with(self, error: WireError) -> Acted:
+        """Set the failure for an error of the environment, and return this object."""
+        self.status = error.status
+        return self.fail(Failure.ENVIRONMENT_ERROR, f"{error.code.value}: {error.message}")
 
 
 class Agent(Protocol):

@@ -17,11 +17,12 @@ from mcpenv_client.client import EnvClient
 from mcpenv_client.errors import Unauthorized, WireError
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import StepResult, Trajectory
+from mcpenv_client.types.status import Status, StatusCode
 from mcpenv_client.types.tools import Tool
 
 from .agent import Acted, Agent, Play
 from .plan import Key, Planned
-from .results import EpisodeResult, Failure
+from .results import EpisodeResult, Failure, status_of
 from .server import Server
 
 _FRAMEWORKS = {"reward", "done", "terminated", "truncated", "info", "metadata"}
@@ -71,12 +72,12 @@ async def play(planned: Planned, server: Server, agent: Agent, *, timeout_s: flo
             try:
                 acted = await _acted(env, planned.key, server, agent, timeout_s, output, played)
             except WireError as error:
-                acted = Acted().fail(Failure.ENVIRONMENT_ERROR, f"{error.code.value}: {error.message}")
+                acted = Acted().fail_with(error)
             played.trajectory = await _trajectory(env)
     except Unauthorized as error:
         raise ConfigurationError(f"{server.shown}: {error.message}") from error
     except WireError as error:
-        acted = Acted().fail(Failure.ENVIRONMENT_ERROR, f"{error.code.value}: {error.message}")
+        acted = Acted().fail_with(error)
     if acted.failure is Failure.ENVIRONMENT_ERROR:
         # If the server is lost too, this raises: the episode has not failed, and is played again in the next run.
         await server.check()
@@ -113,7 +114,7 @@ async def _acted(
         try:
             await env.end(truncated=failed, reason=acted.failure.value if acted.failure is not None else None)
         except WireError as error:
-            acted.fail(Failure.ENVIRONMENT_ERROR, f"{error.code.value}: {error.message}")
+            acted.fail_with(error)
     return acted
 
 
@@ -153,7 +154,9 @@ def _result(result: EpisodeResult, acted: Acted, trajectory: Trajectory | None, 
         completion_tokens=acted.completion_tokens,
     )
     if trajectory is None:
-        return result if result.unscored else replace(result, failure=Failure.ENVIRONMENT_ERROR, detail="no record")
+        if not result.unscored:
+            result = replace(result, failure=Failure.ENVIRONMENT_ERROR, detail="no record")
+        return replace(result, status=acted.status or status_of(result.failure))
     fault = fault_of(trajectory)
     if fault is not None and not result.unscored:
         result = replace(result, failure=Failure.ENVIRONMENT_ERROR, detail=f"{fault} in the environment's own code")
@@ -170,4 +173,14 @@ def _result(result: EpisodeResult, acted: Acted, trajectory: Trajectory | None, 
         terminated=trajectory.terminated,
         truncated=trajectory.truncated,
         reason=trajectory.reason,
+        status=_status(result.failure, acted.status, trajectory.status),
     )
+
+
+def _status(failure: Failure | None, of_error: Status | None, of_episode: Status | None) -> Status:
+    """Return what became of the episode: the environment's own answer, unless the agent or its model failed."""
+    if of_episode is None or (failure is Failure.ENVIRONMENT_ERROR and of_episode.usable):
+        return of_error or status_of(failure)
+    of_agent = status_of(failure)
+    ended_by_agent = of_episode.usable and of_agent.code in (StatusCode.AGENT_ERROR, StatusCode.TRANSPORT_LOST)
+    return of_agent if ended_by_agent else of_episode

@@ -132,7 +132,7 @@ class ModelAgent:
             try:
                 over = await _make(calls, play, tools, chat)
             except WireError as error:
-                return chat.acted.fail(Failure.ENVIRONMENT_ERROR, f"{error.code.value}: {error.message}")
+                return chat.acted.fail_with(error)
             if play.left_s == 0.0:
                 return chat.acted.fail(Failure.TIMEOUT)
             if over:

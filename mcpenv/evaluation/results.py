@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from mcpenv.errors import ConfigurationError
+from mcpenv_client.types.status import COMPLETED, Status, StatusCode
 from mcpenv_client.wire.protocol import describe_faults
 
 from .plan import Key
@@ -53,6 +54,30 @@ UNSCORED = frozenset({Failure.MODEL_ERROR, Failure.ENVIRONMENT_ERROR})
 """Failures not caused by the agent. Such episodes have no score and may be played again."""
 
 
+_AGENTS = frozenset(
+    {
+        Failure.AGENT_CRASHED,
+        Failure.MALFORMED_TOOL_CALL,
+        Failure.MODEL_REFUSED,
+        Failure.CONVERSATION_REJECTED,
+    }
+)
+_LIMITS = frozenset({Failure.CUT_SHORT, Failure.OUT_OF_TURNS, Failure.TIMEOUT, Failure.TRUNCATED})
+
+
+def status_of(failure: Failure | None) -> Status:
+    """Return the status of an episode with this failure, where the environment's own is not known."""
+    if failure is None:
+        return COMPLETED
+    if failure in _LIMITS:
+        return Status(StatusCode.TRUNCATED, limit=failure.value)
+    if failure in _AGENTS:
+        return Status(StatusCode.AGENT_ERROR)
+    if failure is Failure.MODEL_ERROR:
+        return Status(StatusCode.TRANSPORT_LOST, retryable=True)
+    return Status(StatusCode.ENV_ERROR, retryable=True)
+
+
 @dataclass(frozen=True)
 class EpisodeResult:
     """The result of one episode.
@@ -67,6 +92,8 @@ class EpisodeResult:
         turns: number of answers of the model; None for a program.
         malformed_calls: number of calls that could not be parsed. They are answered with an error and are not steps.
         detail: the failure's details, in one line.
+        status: what became of the episode: the environment's answer, unless the agent failed. If it is not given, as in
+            results of older versions, it is derived from the failure.
         started_at: seconds since the epoch, UTC.
         duration_s: seconds from the reset to the end.
         prompt_tokens, completion_tokens: as counted by the endpoint; None for a program.
@@ -94,6 +121,12 @@ class EpisodeResult:
     duration_s: float = 0.0
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    status: Status = None  # type: ignore[assignment]  # `__post_init__` derives it
+
+    def __post_init__(self) -> None:
+        """Derive the status if it is not given."""
+        if self.status is None:
+            object.__setattr__(self, "status", status_of(self.failure))
 
     @property
     def key(self) -> Key:
@@ -120,6 +153,7 @@ class EpisodeResult:
     def to_plain(self) -> dict[str, Any]:
         """Return the result as plain JSON data, as in the file."""
         plain = asdict(self)
+        plain["status"] = self.status.to_plain()
         return {"return" if name == "score" else name: value for name, value in plain.items()}
 
     @classmethod

@@ -67,6 +67,8 @@ class Summary:
         mean_turns: mean number of answers of a model; None for other agents.
         malformed_calls: total of all finished episodes.
         failures: number of finished episodes by kind of failure, most frequent first.
+        statuses: number of finished episodes by `StatusCode`, most frequent first. Those that are not usable
+            (`Status.usable`) have no score.
         not_passed: number of episodes that did not pass but have no failure.
         prompt_tokens, completion_tokens: totals of all finished episodes; None if not counted.
         tasks: in the order of the plan.
@@ -91,6 +93,7 @@ class Summary:
     prompt_tokens: int | None
     completion_tokens: int | None
     pass_threshold: float | None
+    statuses: dict[str, int] = field(default_factory=dict)
     tasks: list[TaskSummary] = field(default_factory=list)
 
     @property
@@ -148,6 +151,7 @@ def summarize(results: Iterable[EpisodeResult], planned: int, pass_threshold: fl
         prompt_tokens=_sum(result.prompt_tokens for result in results),
         completion_tokens=_sum(result.completion_tokens for result in results),
         pass_threshold=pass_threshold,
+        statuses=dict(Counter(result.status.code.value for result in results).most_common()),
         tasks=[_task(unit, pass_threshold) for unit in units.values()],
     )
 

@@ -13,6 +13,7 @@ from mcpenv.tasks.assignment import Assignment, copied
 from mcpenv_client.errors import NotSerializable
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import Fork, Reward, StepRecord, Trajectory
+from mcpenv_client.types.status import Status
 from mcpenv_client.types.values import to_plain
 from mcpenv_client.wire.protocol import EpisodeState, Event, next_state
 
@@ -129,6 +130,7 @@ class Episode:
             observation = observation.model_copy(update=update)
             if observation.done:
                 self._end(observation.terminated, observation.truncated, said.reason if said else None)
+                self.add_status(observation.info)
         else:
             observation = observation.model_copy(update=update)
         if self.orchestrated and observation.reward is not None:
@@ -227,15 +229,24 @@ class Episode:
             reason=reason,
         )
 
-    def end(self, reward: Reward | None, truncated: bool, reason: str | None, fault: str | None = None) -> None:
+    def end(
+        self,
+        reward: Reward | None,
+        truncated: bool,
+        reason: str | None,
+        fault: str | None = None,
+        status: Status | None = None,
+    ) -> None:
         """End the episode at the orchestrator's request.
 
         Args:
             fault: the wire code of the error with which scoring the end failed.
+            status: what became of the episode, if scoring the end failed.
         """
         trajectory = self.trajectory
         assert trajectory is not None
         trajectory.end_reward, trajectory.fault = reward, fault
+        trajectory.status = trajectory.status or status
         if reward is not None:
             trajectory.total_reward += reward.value
             self.scored = True
@@ -252,6 +263,7 @@ class Episode:
             reward=None if reward is None else reward.value, terminated=not truncated, truncated=truncated, info=info
         )
         self._end(not truncated, truncated, reason)
+        self.add_status(self.last.info)
 
     def add(self, record: StepRecord, keep: int) -> Sequence[StepRecord]:
         """Add a scored step to the trajectory. The episode ends with it if it is marked so.
@@ -270,6 +282,8 @@ class Episode:
         if record.reward is not None:
             trajectory.total_reward += record.reward.value
             self.scored = True
+        if record.fault is not None and (trajectory.status is None or trajectory.status.usable):
+            trajectory.status = record.status  # the return is unknown from here on
         steps = trajectory.steps
         steps.append(record)
         over = len(steps) - keep
@@ -302,7 +316,9 @@ class Episode:
         if not self.orchestrated or trajectory is None:
             return {}
         info: dict[str, Any] = {"episode_id": trajectory.episode_id}
+        self.add_status(info)
         if record is not None:
+            info["status"] = record.status.to_plain()
             if record.fault is not None and record.done:
                 info["fault"] = record.fault  # the worth is unknown
             else:
@@ -314,6 +330,11 @@ class Episode:
             if trajectory.implicit_reset and record.call.step == 1:
                 info["reset"] = "implicit"
         return info
+
+    def add_status(self, info: dict[str, Any]) -> None:
+        """Add what became of the episode to an observation's info, if the episode is over."""
+        if self.state is EpisodeState.DONE and self.trajectory is not None and self.trajectory.status is not None:
+            info["episode_status"] = self.trajectory.status.to_plain()
 
     def _limit_reached(self, max_steps: int | None) -> str | None:
         """Return the limit that the running step has reached, or None."""
@@ -340,6 +361,8 @@ class Episode:
         if self.trajectory is not None and self.trajectory.ended_at is None:
             self.trajectory.ended_at = time.time()
             self.trajectory.reason = reason
+            if self.trajectory.status is None:
+                self.trajectory.status = self.trajectory.ending_status()
 
 
 def _renamed(observation: Observation, episode_id: str) -> Observation:

@@ -29,11 +29,13 @@ from mcpenv_client.errors import (
     RateLimited,
     SessionLost,
     WireError,
+    status_of_code,
 )
 from mcpenv_client.types.actions import Action
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import Plane, Reward, StepRecord, ToolCall
 from mcpenv_client.types.state import State
+from mcpenv_client.types.status import Stage, Status, StatusCode
 from mcpenv_client.types.tools import Mode, Tool
 from mcpenv_client.types.values import to_plain
 from mcpenv_client.wire.protocol import EpisodeState, Event, action_type, next_state
@@ -532,8 +534,10 @@ class Execution:
             try:
                 reward = await scoring.of_end(ended)
             except BaseException as error:
-                code = error.code if isinstance(error, WireError) else ErrorCode.CANCELLED
-                self.episode.end(None, truncated, reason, code.value)
+                code, status = ErrorCode.CANCELLED, Status(StatusCode.CANCELLED, Stage.SCORE, True)
+                if isinstance(error, WireError):
+                    code, status = error.code, error.status or status_of_code(error.code.value)
+                self.episode.end(None, truncated, reason, code.value, status)
                 raise
             trajectory.verified = ended.verified
         self.episode.end(reward, truncated, reason)

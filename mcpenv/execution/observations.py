@@ -50,8 +50,12 @@ def latest(execution: Execution) -> Observation:
         observation: Observation = observation_of(execution, trajectory.steps[-1])
     else:
         observation = first if first is not None else Observation(info=execution.episode.info(None))
+    info = dict(observation.info)
+    execution.episode.add_status(info)
     # Another step than the last may have ended the episode (tools may run together), or none.
-    return observation.model_copy(update={"terminated": trajectory.terminated, "truncated": trajectory.truncated})
+    return observation.model_copy(
+        update={"terminated": trajectory.terminated, "truncated": trajectory.truncated, "info": info}
+    )
 
 
 def observation_of(execution: Execution, record: StepRecord) -> Observation:

@@ -9,11 +9,12 @@ from typing import Protocol
 
 from mcp.shared.exceptions import MCPError
 
-from mcpenv.failures import environment_failure
+from mcpenv.failures import environment_failure, step_status
 from mcpenv_client.errors import ErrorCode, WireError
 from mcpenv_client.types.actions import Action
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import Reward, StepRecord, ToolOutcome
+from mcpenv_client.types.status import TOOL_RAISED, Stage, Status, StatusCode
 from mcpenv_client.types.tools import ToolErrorType, ToolFailure
 
 from .concurrency.cancellation import InFlight
@@ -65,6 +66,7 @@ class Pipeline:
         self._run = run
         self._terminal = terminal
         self._started_at, self._clock = time.time(), time.perf_counter()
+        self._ran = False
         self._record: StepRecord | None = None  # set once the end of the episode is decided
 
     async def take(self) -> StepRecord:
@@ -93,6 +95,9 @@ class Pipeline:
     async def _run_and_score(self) -> StepRecord:
         step, scoring = self._step, self._scoring
         outcome = await self._outcome()
+        self._ran = True
+        if outcome.error is not None:
+            step.status = step_status(outcome.error)
         if step.client is not None:
             step.client.stoppable = False
         reward = None
@@ -107,6 +112,8 @@ class Pipeline:
             step.settled = True
             if self._at.user_code.abandoned:
                 record.fault = ErrorCode.TIMEOUT.value  # the code that still runs may change the world
+                if record.status.code is not StatusCode.ENV_ERROR:
+                    record.status = Status(StatusCode.ENV_ERROR, Stage.SCORE, True, "timeout")
             else:
                 record.reward = await self._with_end(scoring, record)
         return record
@@ -133,6 +140,10 @@ class Pipeline:
         """Return the record of a step that an error of the environment or a cancellation cut short."""
         kind = ToolErrorType.EXECUTION_ERROR if isinstance(error, WireError) else ToolErrorType.TRANSPORT_ERROR
         outcome = self._failure(kind, str(error) or "The call was cancelled.")
+        if isinstance(error, WireError):
+            self._step.status = error.status or TOOL_RAISED
+        else:
+            self._step.status = Status(StatusCode.CANCELLED, Stage.SCORE if self._ran else Stage.TOOL, True)
         cut = self._new_record(outcome)
         if isinstance(error, WireError):
             cut.fault = error.code.value
@@ -149,7 +160,8 @@ class Pipeline:
         return cut
 
     def _new_record(self, outcome: ToolOutcome, reward: Reward | None = None) -> StepRecord:
-        return StepRecord(self._step.call, outcome, reward, started_at=self._started_at, logs=self._step.logs)
+        step = self._step
+        return StepRecord(step.call, outcome, reward, started_at=self._started_at, logs=step.logs, status=step.status)
 
     def _judge(self, record: StepRecord) -> None:
         """Decide whether the episode ends with the step."""

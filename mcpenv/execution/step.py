@@ -10,6 +10,7 @@ from fastmcp import FastMCP
 from mcpenv.rewards.reward import Finish
 from mcpenv_client.errors import WireError
 from mcpenv_client.types.records import LogEntry, ToolCall
+from mcpenv_client.types.status import COMPLETED
 
 from .concurrency.cancellation import AgentCall
 from .notifications import Subscribers
@@ -47,6 +48,7 @@ class Step:
             reward of ``finish(...)`` was not finite.
         client: the call of the agent, which may leave; None for all other callers.
         settled: True if the episode ends with this step, and its end is being scored.
+        status: what became of the step.
     """
 
     def __init__(self, owner: Place, call: ToolCall, kept: dict[str, Any], timeout_s: float | None) -> None:
@@ -60,6 +62,7 @@ class Step:
         self.fault: WireError | None = None
         self.client: AgentCall | None = None
         self.settled = False
+        self.status = COMPLETED
         self.score = NOT_SCORED
 
 

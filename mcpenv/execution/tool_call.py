@@ -13,15 +13,17 @@ from fastmcp.exceptions import ToolError
 from fastmcp.server.context import _current_context as around
 from fastmcp.server.context import set_context
 from fastmcp.server.dependencies import resolve_dependencies
+from fastmcp.tools.base import ToolResult as FastMCPResult
 from mcp.shared.exceptions import MCPError
 from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY, InputRequiredResult
 from pydantic import ValidationError
 
-from mcpenv.failures import environment_failure, execution_failure, unusable_result
+from mcpenv.failures import UnexpectedFailure, environment_failure, execution_failure, unusable_result
 from mcpenv.tools.registry import BoundTool, Toolbox
 from mcpenv.tools.results import outcome_of
 from mcpenv_client.errors import NotSerializable, WireError
 from mcpenv_client.types.records import LogEntry, Plane, ToolOutcome
+from mcpenv_client.types.status import COMPLETED, REFUSED_CALL
 from mcpenv_client.types.tools import Mode, ToolErrorType, ToolFailure, ToolResult
 from mcpenv_client.wire.protocol import describe_faults
 
@@ -182,6 +184,8 @@ class _ToolRun:
         kind, duration_s = self._tool.kind, time.perf_counter() - self._clock
         if isinstance(value, InputRequiredResult):
             return _asked_for_input(self._step, value)
+        if isinstance(value, FastMCPResult) and value.is_error:
+            self._step.status = REFUSED_CALL
         try:
             return outcome_of(kind, value, duration_s)
         except NotSerializable as error:
@@ -189,7 +193,9 @@ class _ToolRun:
         except BaseException as error:  # serializers are user code too
             if self._site.user_code.runner.inline and isinstance(error, KeyboardInterrupt | GeneratorExit):
                 raise
-            failure = execution_failure(kind.name, error, self._site.mode)
+            raised = execution_failure(kind.name, error, self._site.mode)
+            # Also a `ToolError`, which FastMCP raises for a value that does not fit the tool's output schema.
+            failure = UnexpectedFailure(error_type=raised.error_type, message=raised.message)
         return ToolOutcome(error=failure, duration_s=duration_s)
 
     def _failed(self, error: BaseException) -> ToolOutcome:
@@ -221,6 +227,7 @@ async def _run_through(site: Site, server: MountedServer, step: Step) -> ToolOut
         return _asked_for_input(step, outcome)
     if isinstance(outcome, ToolFailure):
         return ToolOutcome(error=outcome, duration_s=duration_s)
+    step.status = REFUSED_CALL if outcome.is_error else COMPLETED  # middleware may have answered for the tool
     return ToolOutcome(outcome, None, own.value if own.ran else outcome.data, duration_s)
 
 

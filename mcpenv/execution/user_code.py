@@ -8,13 +8,12 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar, Protocol
 
-from mcpenv.failures import environment_failure, is_no_failure, new_incident
+from mcpenv.failures import environment_failure, is_no_failure, new_incident, stage_timeout
 from mcpenv.rewards.rubrics import Rubric
 from mcpenv.rewards.verifiers import Evidence
 from mcpenv.tasks import TaskSet
 from mcpenv.tasks.reset_options import ResetOptions
 from mcpenv.worlds import Worlds
-from mcpenv_client.errors import OperationTimeout
 from mcpenv_client.types.actions import Action
 from mcpenv_client.types.records import ToolCall, ToolOutcome
 from mcpenv_client.types.state import State
@@ -146,7 +145,7 @@ class UserCode:
                         raise
                     raise environment_failure(name, error) from error
         except TimeoutError:
-            raise OperationTimeout(f"the environment's {name} took longer than {limit:g} s") from None
+            raise stage_timeout(name, limit) from None
         finally:
             if token is not None:
                 current.reset(token)

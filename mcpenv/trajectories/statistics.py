@@ -1,4 +1,4 @@
-"""The statistics of a record: endings, returns, steps, tools and tasks."""
+"""The statistics of a record: endings, statuses, returns, steps, tools and tasks."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ PERCENTILES = (5, 25, 50, 75, 95)
 def statistics_of(episodes: Iterable[RecordedEpisode]) -> dict[str, Any]:
     """Return the statistics of a record, as plain data. Episodes are read once and not kept."""
     endings: Counter[str] = Counter()
+    statuses: Counter[str] = Counter()
     returns: list[float] = []
     steps: list[float] = []
     tools: dict[str, Counter[str]] = {}
@@ -25,6 +26,7 @@ def statistics_of(episodes: Iterable[RecordedEpisode]) -> dict[str, Any]:
         trajectory = episode.trajectory
         count += 1
         endings[episode.ending] += 1
+        statuses["unfinished" if trajectory.status is None else trajectory.status.code.value] += 1
         earned = return_of(trajectory)
         if earned is not None:
             returns.append(earned)
@@ -42,6 +44,7 @@ def statistics_of(episodes: Iterable[RecordedEpisode]) -> dict[str, Any]:
     return {
         "episodes": count,
         "endings": dict(endings.most_common()),
+        "statuses": dict(statuses.most_common()),
         "return": spread(returns),
         "steps": spread(steps),
         "tools": {name: _tool(counts) for name, counts in sorted(tools.items())},

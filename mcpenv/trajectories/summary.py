@@ -13,10 +13,11 @@ def summary_of(episode: RecordedEpisode) -> dict[str, Any]:
     """Return an episode in a few plain values.
 
     ``return`` is None if nothing was scored. ``fault`` is the code of the first error with which scoring or verifying
-    it failed. With a fault the episode's worth is unknown, and ``return`` is the sum of the known rewards.
+    it failed. With a fault the episode's worth is unknown, and ``return`` is the sum of the known rewards. ``status``
+    is the `StatusCode`; it and the three fields after it are None for an unfinished episode.
     """
     trajectory = episode.trajectory
-    task = trajectory.task
+    task, status = trajectory.task, trajectory.status
     return {
         "id": trajectory.episode_id,
         "task_id": None if task is None else task.id,
@@ -26,6 +27,10 @@ def summary_of(episode: RecordedEpisode) -> dict[str, Any]:
         "seed": trajectory.seed,
         "return": return_of(trajectory),
         "fault": fault_of(trajectory),
+        "status": None if status is None else status.code.value,
+        "status_stage": None if status is None or status.stage is None else status.stage.value,
+        "status_retryable": None if status is None else status.retryable,
+        "status_limit": None if status is None else status.limit,
         "terminated": trajectory.terminated,
         "truncated": trajectory.truncated,
         "reason": trajectory.reason,

@@ -41,6 +41,7 @@ from .types.records import Fork, LogEntry, Plane, Reward, StepRecord, StepResult
 from .types.server import ServerCapacityStatus, SessionInfo
 from .types.snapshots import SnapshotRef
 from .types.state import State
+from .types.status import Stage, Status, StatusCode
 from .types.tasks import OracleCall, Task, TaskLimits
 from .types.tools import Mode, ServerMode, Tool, ToolErrorType, ToolFailure, ToolResult
 from .wire.protocol import PROTOCOL_VERSION, EpisodeState
@@ -89,6 +90,9 @@ __all__ = [
     "Trajectory",
     "Fork",
     "LogEntry",
+    "Status",
+    "StatusCode",
+    "Stage",
     "EpisodeState",
     # Errors
     "McpenvError",

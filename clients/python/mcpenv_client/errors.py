@@ -29,6 +29,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, ClassVar
 
+from .types.status import Stage, Status, StatusCode, read_status
+
 
 class ErrorCode(str, Enum):
     """The ``code`` of an error frame, and of the body of a refused HTTP request."""
@@ -61,20 +63,29 @@ class WireError(McpenvError):
     Attributes:
         code: the name of the cause on the wire.
         message: one line for people.
-        data: further fields of the error frame (``errors``, ``incident``, ``retry_after_s``, ...).
+        data: further fields of the error frame (``errors``, ``incident``, ``retry_after_s``, ``status``, ...).
     """
 
     code: ErrorCode = ErrorCode.SESSION_ERROR
     http_status: ClassVar[int] = 500
+    usual_status: ClassVar[Status | None] = None
 
     def __init__(self, message: str, /, **data: Any) -> None:
         super().__init__(message)
         self.message = message
         self.data: dict[str, Any] = {name: value for name, value in data.items() if value is not None}
 
+    @property
+    def status(self) -> Status | None:
+        """What became of the step or episode; None for a refusal, after which nothing has changed."""
+        return read_status(self.data.get("status")) or self.usual_status
+
     def to_wire(self) -> dict[str, Any]:
         """Return the ``data`` object of the error frame."""
-        return {"message": self.message, "code": self.code.value, **self.data}
+        data = {"message": self.message, "code": self.code.value, **self.data}
+        if self.usual_status is not None:
+            data.setdefault("status", self.usual_status.to_plain())
+        return data
 
 
 class InvalidJSON(WireError):
@@ -112,6 +123,7 @@ class ExecutionError(WireError):
     """
 
     code = ErrorCode.EXECUTION_ERROR
+    usual_status = Status(StatusCode.ENV_ERROR, None, True)
 
     @property
     def incident(self) -> str | None:
@@ -149,6 +161,7 @@ class FactoryError(WireError):
     """The environment's constructor or factory raised."""
 
     code = ErrorCode.FACTORY_ERROR
+    usual_status = Status(StatusCode.ENV_ERROR, Stage.RESET, True)
 
     @property
     def incident(self) -> str | None:
@@ -173,6 +186,7 @@ class OperationTimeout(WireError):
     """A reset, a state or an own action passed its deadline. (A tool's timeout is data: ``error.error_type``.)"""
 
     code = ErrorCode.TIMEOUT
+    usual_status = Status(StatusCode.ENV_ERROR, None, True, "timeout")
     http_status = 504
 
 
@@ -180,6 +194,7 @@ class OperationCancelled(WireError):
     """The step was cancelled by its orchestrator."""
 
     code = ErrorCode.CANCELLED
+    usual_status = Status(StatusCode.CANCELLED, None, True)
     http_status = 409
 
 
@@ -187,6 +202,7 @@ class SessionLost(WireError):
     """The session is gone, or the outcome of the last message is unknown. A new episode never begins unasked."""
 
     code = ErrorCode.SESSION_LOST
+    usual_status = Status(StatusCode.TRANSPORT_LOST, None, True)
     http_status = 404
 
 
@@ -201,6 +217,7 @@ class ReplyGone(WireError):
     """A request of that id ran exactly once, and the server has dropped its answer."""
 
     code = ErrorCode.REPLY_GONE
+    usual_status = Status(StatusCode.TRANSPORT_LOST, None, True)
     http_status = 410
 
 
@@ -220,6 +237,8 @@ class UnsupportedVersion(WireError):
 
 class ConnectionFailed(McpenvError):
     """No connection to the server could be made. ``__cause__`` is the reason."""
+
+    status: ClassVar[Status] = Status(StatusCode.TRANSPORT_LOST, None, True)
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(url, reason)
@@ -289,9 +308,20 @@ _BY_CODE: dict[str, type[WireError]] = {
 }
 
 
+def status_of_code(code: str) -> Status:
+    """Return the status of a step or an end that failed with this wire code, where nothing more is known."""
+    cls = _BY_CODE.get(code)
+    usual = None if cls is None else cls.usual_status
+    return Status(StatusCode.ENV_ERROR, None, True) if usual is None else usual
+
+
 def from_wire(data: dict[str, Any]) -> WireError:
     """Return the exception for the ``data`` of an error frame. An unknown code becomes a plain `WireError`."""
     rest = {name: value for name, value in data.items() if name not in ("message", "code")}
     code, message = str(data.get("code", "no code")), str(data.get("message", ""))
     cls = _BY_CODE.get(code)
-    return WireError(f"{message} ({code})", **rest) if cls is None else cls(message, **rest)
+    if cls is None:
+        return WireError(f"{message} ({code})", **rest)
+    if cls.usual_status is not None and rest.get("status") == cls.usual_status.to_plain():
+        del rest["status"]
+    return cls(message, **rest)

@@ -12,6 +12,7 @@ from mcpenv.server.sessions.idempotency import Answer, is_final
 from mcpenv.server.sessions.operations import Cancelled, Result, Wait, decode
 from mcpenv.server.sessions.session import Session
 from mcpenv_client.errors import OperationCancelled, WireError
+from mcpenv_client.types.status import Stage, Status, StatusCode
 from mcpenv_client.wire.protocol import Frame, FrameType, encode_reply
 
 from .codec import error_text, result_text
@@ -20,6 +21,8 @@ from .openenv import answer_on_socket
 logger = logging.getLogger("mcpenv")
 
 _A_FRAME = "a frame"
+
+_CANCELLED_AT = {FrameType.RESET: Stage.RESET, FrameType.STEP: Stage.TOOL, FrameType.END: Stage.SCORE}
 
 
 Text = str | Callable[[], str]
@@ -78,7 +81,9 @@ async def answer_at_once(session: Session, frame: Frame, execution: Execution, e
 
 def cancelled_answer(frame: Frame) -> Answer:
     """Return the answer to a frame that a ``cancel`` ended."""
-    return Answer(error_text(OperationCancelled(f"the {frame.type.value} was cancelled"), frame.request_id))
+    status = Status(StatusCode.CANCELLED, _CANCELLED_AT.get(frame.type), True).to_plain()
+    refused = OperationCancelled(f"the {frame.type.value} was cancelled", status=status)
+    return Answer(error_text(refused, frame.request_id))
 
 
 def _text_or_refusal(result: Result, request_id: str | None) -> str:

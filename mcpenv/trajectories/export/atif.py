@@ -96,6 +96,7 @@ def _result(answer: Message, step: StepRecord | None) -> dict[str, Any]:
                 "reward": None if reward is None else reward.value,
                 "reward_components": None if reward is None else reward.components or None,
                 "error_type": None if error is None else error.error_type.value,
+                "status": step.status.to_plain(),
                 "is_error": True if step.outcome.result is not None and step.outcome.result.is_error else None,
                 "duration_s": step.outcome.duration_s,
             }

@@ -13,9 +13,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from mcpenv_client.errors import status_of_code
+
 from .observations import CallToolObservation, Observation
+from .status import (
+    CANCELLED_CALL,
+    COMPLETED,
+    REFUSED_CALL,
+    TIMED_OUT,
+    Stage,
+    Status,
+    StatusCode,
+    read_status,
+)
 from .tasks import Task
-from .tools import ToolFailure, ToolResult, wrapped_data
+from .tools import ToolErrorType, ToolFailure, ToolResult, wrapped_data
 from .values import encode, to_plain
 
 if TYPE_CHECKING:
@@ -202,6 +214,8 @@ class StepRecord(_Stored):
         fault: the wire code of the error with which the environment's own code, such as scoring, failed the step; None
             without such an error. With a fault, a reward of None means that the reward is unknown.
         logs: the messages and progress reports of the tool.
+        status: what became of the step. If it is not given, as in records of older versions, it is derived from the
+            outcome and the fault. A tool that raised then counts as one that refused the call.
     """
 
     call: ToolCall
@@ -213,11 +227,39 @@ class StepRecord(_Stored):
     started_at: float = 0.0
     logs: list[LogEntry] = field(default_factory=list)
     fault: str | None = None
+    status: Status = None  # type: ignore[assignment]  # `__post_init__` derives it
+
+    def __post_init__(self) -> None:
+        """Derive the status if it is not given."""
+        if self.status is None:
+            self.status = _status_of_step(self.outcome, self.fault)
 
     @property
     def done(self) -> bool:
         """True if the episode ended with this step."""
         return self.terminated or self.truncated
+
+
+_BY_ERROR_TYPE = {
+    ToolErrorType.EXECUTION_ERROR: REFUSED_CALL,
+    ToolErrorType.INVALID_ARGS: REFUSED_CALL,
+    ToolErrorType.TOOL_NOT_FOUND: REFUSED_CALL,
+    ToolErrorType.TIMEOUT: TIMED_OUT,
+    ToolErrorType.TRANSPORT_ERROR: CANCELLED_CALL,
+}
+
+
+def status_of_failure(failure: ToolFailure) -> Status:
+    """Return the status of a step with this failure, as far as its ``error_type`` says."""
+    return _BY_ERROR_TYPE[failure.error_type]
+
+
+def _status_of_step(outcome: ToolOutcome, fault: str | None) -> Status:
+    if fault is not None:
+        return status_of_code(fault)
+    if outcome.error is not None:
+        return status_of_failure(outcome.error)
+    return REFUSED_CALL if outcome.result is not None and outcome.result.is_error else COMPLETED
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +295,8 @@ class Trajectory(_Stored):
         verified: the reward that verification gave at the end; None before the end, and if nothing verifies it.
         fault: the wire code of the error with which scoring or verifying such an end failed.
         forked_from: the episode that this one continues. The steps up to that point are copies of its steps.
+        status: what became of the episode; None while it runs, unless a step was not scored. If it is not given, as in
+            records of older versions, it is derived from the other fields.
     """
 
     episode_id: str
@@ -273,11 +317,51 @@ class Trajectory(_Stored):
     verified: Reward | None = None
     fault: str | None = None
     forked_from: Fork | None = None
+    status: Status | None = None
+
+    def __post_init__(self) -> None:
+        """Derive the status if it is not given."""
+        if self.status is None:
+            self.status = self.ending_status()
 
     @property
     def done(self) -> bool:
         """True if the episode has ended."""
         return self.terminated or self.truncated
+
+    def ending_status(self) -> Status | None:
+        """Return the status that follows from the other fields; None while the episode runs.
+
+        An episode of which a step or the end was not scored has the status of that failure, because its return is
+        unknown.
+        """
+        failed = next((step.status for step in self.steps if step.fault is not None), None)
+        if failed is not None:
+            return failed
+        if self.fault is not None:
+            return status_of_code(self.fault)
+        if self.terminated:
+            return COMPLETED
+        if self.truncated:
+            stage, retryable = _CUT_SHORT.get(self.reason, (None, False))
+            return Status(StatusCode.TRUNCATED, stage, retryable, self.reason)
+        if self.ended_at is None:
+            return None
+        lost = self.reason is None or self.reason in _LOST
+        return Status(StatusCode.TRANSPORT_LOST if lost else StatusCode.CANCELLED, None, True)
+
+
+_CUT_SHORT: Mapping[str | None, tuple[Stage | None, bool]] = {
+    "timeout": (Stage.TOOL, True),
+    "a tool could not be stopped": (Stage.TOOL, True),
+    "state could not be stopped": (None, True),
+    "a snapshot could not be stopped": (None, True),
+    "a restore could not be stopped": (None, True),
+}
+"""The reasons of truncated episodes whose world could not continue, with their stage and whether a retry may help."""
+
+_LOST = frozenset({"disconnected", "idle", "shutdown"})
+"""The reasons of episodes that lost their orchestrator or their server."""
 
 
 @dataclass(slots=True)
@@ -299,6 +383,16 @@ class StepResult(Generic[ObsT]):
             self.done = True
         elif self.done:
             self.terminated = True
+
+    @property
+    def status(self) -> Status | None:
+        """What became of the step: ``info["status"]``. None after a reset, and from other servers."""
+        return read_status(self.info.get("status"))
+
+    @property
+    def episode_status(self) -> Status | None:
+        """What became of the episode: ``info["episode_status"]``. None before its end, and from other servers."""
+        return read_status(self.info.get("episode_status"))
 
     @property
     def text(self) -> str:
