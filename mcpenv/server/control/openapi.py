@@ -8,6 +8,7 @@ from typing import Any
 
 from mcpenv.tools.json_schema import embedded
 from mcpenv_client.errors import ErrorCode
+from mcpenv_client.types.status import Stage, StatusCode
 from mcpenv_client.types.tools import Mode
 from mcpenv_client.wire.protocol import MAX_REASON, MAX_TIMEOUT_S, PROTOCOL_VERSION
 
@@ -21,7 +22,22 @@ _TIMEOUT = {
     "exclusiveMaximum": MAX_TIMEOUT_S,
     "description": "Seconds that this may take",
 }
-_INFO = {"type": "object", "description": "The framework's: episode_id, return, reward components"}
+_STATUS = {
+    "type": "object",
+    "description": "What became of it, beside the reward",
+    "properties": {
+        "code": {"type": "string", "enum": [code.value for code in StatusCode]},
+        "stage": {"type": "string", "enum": [stage.value for stage in Stage]},
+        "retryable": {"type": "boolean", "description": "A new attempt at the episode may end otherwise"},
+        "limit": {"type": "string", "description": "The limit that was passed"},
+    },
+    "required": ["code", "retryable"],
+}
+_INFO = {
+    "type": "object",
+    "description": "The framework's: episode_id, return, reward components",
+    "properties": {"status": _STATUS, "episode_status": _STATUS},
+}
 
 
 def document(description: Description, mode: Mode, *, guarded: bool) -> dict[str, Any]:
@@ -241,6 +257,7 @@ def _error() -> dict[str, Any]:
             "code": {"type": "string", "enum": [code.value for code in ErrorCode]},
             "errors": {"type": "array", "items": {"type": "object"}},
             "incident": {"type": "string"},
+            "status": _STATUS,
         },
         "required": ["message", "code"],
     }
