@@ -239,9 +239,9 @@ def _show(page: Page, episode: RecordedEpisode) -> None:
     fault = fault_of(trajectory)
     if fault is not None:
         total += f", but incomplete: scoring failed ({fault})"
-    page.line((f"{printable(episode.ending)}{reason}, {total}", "bold"))
     if trajectory.status is not None:
         page.line("status: ", _said(trajectory.status))
+    page.line((f"{printable(episode.ending)}{reason}, {total}", "bold"))
 
 
 def _show_step(page: Page, episode: RecordedEpisode, step: StepRecord) -> None:

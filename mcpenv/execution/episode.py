@@ -316,7 +316,8 @@ class Episode:
         if not self.orchestrated or trajectory is None:
             return {}
         info: dict[str, Any] = {"episode_id": trajectory.episode_id}
-        self.add_status(info)
+        if self.state is EpisodeState.DONE:
+            self.add_status(info)
         if record is not None:
             info["status"] = record.status.to_plain()
             if record.fault is not None and record.done:

@@ -195,11 +195,11 @@ def test_the_same_conditions_choose_episodes_for_every_command(
 def test_a_list_is_a_table(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert execute(["trajectories", "list", str(folder)]) == 0
     heading, *lines = capfd.readouterr().out.splitlines()
-    assert heading.split() == ["id", "task", "environment", "steps", "return", "ending", "when"]
-    assert [line.split()[:6] for line in lines] == [
-        ["bare", "test/low-1", "Dice", "4", "1", "terminated"],
-        ["model", "test/low-1", "Dice", "2", "-0.5", "terminated"],
-        ["played", "test/low-1", "Dice", "2", "-0.5", "terminated"],
+    assert heading.split() == ["id", "task", "environment", "steps", "return", "ending", "status", "when"]
+    assert [line.split()[:7] for line in lines] == [
+        ["bare", "test/low-1", "Dice", "4", "1", "terminated", "completed"],
+        ["model", "test/low-1", "Dice", "2", "-0.5", "terminated", "completed"],
+        ["played", "test/low-1", "Dice", "2", "-0.5", "terminated", "completed"],
     ]
 
 

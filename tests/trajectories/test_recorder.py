@@ -41,6 +41,7 @@ from mcpenv.trajectories.writer import Job, Writer
 from mcpenv_client import EnvClient, Plane, ToolErrorType
 from mcpenv_client.errors import NotSerializable
 from mcpenv_client.types.records import Fork, LogEntry, Reward, StepRecord, ToolCall, ToolOutcome
+from mcpenv_client.types.status import StatusCode
 from mcpenv_client.types.tasks import OracleCall, Task, TaskLimits
 from mcpenv_client.types.tools import ToolFailure, ToolResult
 from mcpenv_client.types.values import to_plain
@@ -445,14 +446,34 @@ def test_what_a_program_keeps_beside_an_episode_is_recorded_in_its_json_form(odd
 # -- records of earlier versions
 
 
+def without_status(line: bytes) -> Any:
+    """The content of an episode's line without the statuses, which earlier versions did not write."""
+    content = json.loads(line)
+    for each in (content["trajectory"], *content["trajectory"]["steps"]):
+        del each["status"]
+    return content
+
+
 @pytest.mark.parametrize("name", ["in_process", "served", "odd"])
 def test_a_record_of_an_earlier_version_is_read_and_written_with_the_same_content(name: str) -> None:
     (segment,) = segments(RECORDS / name)
     lines = gzip.decompress(segment.read_bytes()).splitlines()
-    assert [json.loads(each.line()) for each in read_episodes(RECORDS / name)] == [json.loads(line) for line in lines]
+    assert [without_status(each.line()) for each in read_episodes(RECORDS / name)] == list(map(json.loads, lines))
     for each in read_episodes(RECORDS / name):
         tools = ToolLists(RECORDS / name).read(each.tools)
         assert [tool.name for tool in tools] == ["roll", "say", "picture", "refuse", "crash"]
+
+
+@pytest.mark.parametrize("name", ["in_process", "served", "odd"])
+def test_the_statuses_of_a_record_of_an_earlier_version_follow_from_what_it_says(name: str) -> None:
+    for episode in read_episodes(RECORDS / name):
+        trajectory = episode.trajectory
+        expected = {"terminated": StatusCode.COMPLETED, "truncated": StatusCode.TRUNCATED}
+        assert trajectory.status is not None
+        assert trajectory.status.code is expected.get(episode.ending, StatusCode.CANCELLED)
+        for step in trajectory.steps:
+            failed = step.outcome.error is not None
+            assert step.status.code is (StatusCode.AGENT_ERROR if failed else StatusCode.COMPLETED)
 
 
 def test_what_was_odd_in_a_record_of_an_earlier_version_is_as_it_was() -> None:
