@@ -17,8 +17,9 @@ import pytest
 from evaluate_endpoint import Endpoint, called, refused, scripted_endpoint
 from evaluate_world import Counting
 
-from mcpenv import ConfigurationError
+from mcpenv import ConfigurationError, Stage, Status, StatusCode
 from mcpenv.evaluation import Evaluated, ModelAgent, ProgramAgent, evaluate
+from mcpenv.evaluation.report import report_of
 from mcpenv.evaluation.results import EpisodeResult, Failure, read_results
 from mcpenv.trajectories import RecordedEpisode, read_episodes
 
@@ -87,6 +88,48 @@ def test_how_a_model_played_is_sorted_by_what_happened(
 ) -> None:
     result = by_task(played[0])[task]
     assert (result.failure, result.score, result.steps) == (failure, score, steps), result.detail
+
+
+STATUSES = {
+    "solve": Status(StatusCode.COMPLETED),
+    "loop": Status(StatusCode.TRUNCATED, limit="out_of_turns"),
+    "scrawl": Status(StatusCode.AGENT_ERROR),
+    "refuse": Status(StatusCode.AGENT_ERROR),
+    "long": Status(StatusCode.TRUNCATED, limit="cut_short"),
+    "down": Status(StatusCode.TRANSPORT_LOST, retryable=True),
+    "too_long": Status(StatusCode.AGENT_ERROR),
+    "break_reset": Status(StatusCode.ENV_ERROR, Stage.RESET, True),
+    "break_verify": Status(StatusCode.JUDGE_ERROR, Stage.VERIFY, True),
+    "cut": Status(StatusCode.TRUNCATED, limit="max_steps"),
+}
+
+
+def test_a_result_has_the_status_of_what_happened(played: tuple[Evaluated, Endpoint]) -> None:
+    done = played[0]
+    results = by_task(done)
+    assert {task: results[task].status for task in STATUSES} == STATUSES
+    assert done.summary.statuses == {
+        "completed": 5,
+        "truncated": 3,
+        "agent_error": 3,
+        "transport_lost": 1,
+        "env_error": 1,
+        "judge_error": 1,
+    }
+    assert all(result.score is None for result in done.results if not result.status.usable)
+    assert done.to_plain()["statuses"] == done.summary.statuses
+    assert "episodes with this status" in report_of(done)
+    assert {str(each.task): each.status for each in read_results(done.directory)} == {
+        task: result.status for task, result in results.items()
+    }
+
+
+def test_a_result_of_an_earlier_version_has_the_status_of_its_failure(played: tuple[Evaluated, Endpoint]) -> None:
+    for result in played[0].results:
+        plain = result.to_plain()
+        del plain["status"]
+        derived = EpisodeResult.from_plain(plain).status
+        assert derived.usable == result.status.usable
 
 
 def test_every_script_is_tried(played: tuple[Evaluated, Endpoint]) -> None:

@@ -9,16 +9,20 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import httpx
 import pytest
+from fastmcp import FastMCP
 from fastmcp.tools.base import ToolResult as FastMCPResult
+from pydantic import AfterValidator
 from websockets.asyncio.client import connect
 
 from mcpenv import (
+    Action,
     Evidence,
     Judge,
+    JudgeFailed,
     MCPEnvironment,
     Observation,
     Recorder,
@@ -42,7 +46,15 @@ from mcpenv.trajectories.export.atif import atif_document
 from mcpenv.trajectories.export.openai import openai_row
 from mcpenv.trajectories.export.parquet import row_of
 from mcpenv.trajectories.statistics import statistics_of
-from mcpenv_client import CallToolAction, ConnectionFailed, EnvClient, ExecutionError, SessionLost, WireError
+from mcpenv_client import (
+    CallToolAction,
+    ConnectionFailed,
+    EnvClient,
+    ExecutionError,
+    OperationTimeout,
+    SessionLost,
+    WireError,
+)
 from mcpenv_client.errors import from_wire
 from mcpenv_client.types.status import read_status
 
@@ -57,6 +69,10 @@ PLANES = ("process", "ws", "http")
 
 def truncated(limit: str | None, stage: Stage | None = None) -> Status:
     return Status(StatusCode.TRUNCATED, stage, stage is not None, limit)
+
+
+def _crash(number: int) -> int:
+    raise RuntimeError("no validator")
 
 
 class Several(MCPEnvironment):
@@ -95,6 +111,15 @@ class Several(MCPEnvironment):
             await asyncio.Event().wait()
             return "never"
 
+        @self.tool(timeout_s=0.05)
+        def sticks() -> str:
+            time.sleep(0.3)
+            return "late"
+
+        @self.tool
+        def checked(number: Annotated[int, AfterValidator(_crash)]) -> int:
+            return number
+
         @self.tool
         async def naps() -> str:
             await asyncio.sleep(0.06)
@@ -119,6 +144,10 @@ class Several(MCPEnvironment):
         def unscored() -> str:
             return "not to be scored"
 
+        @self.tool
+        def judged() -> str:
+            return "to be judged"
+
     def reset(self, seed: int | None = None, episode_id: str | None = None, how: str = "well") -> Observation:
         if how == "raises":
             raise RuntimeError("no database")
@@ -129,6 +158,8 @@ class Several(MCPEnvironment):
     def score(self, call: ToolCall, outcome: ToolOutcome) -> float:
         if call.name == "unscored":
             raise RuntimeError("no ruler")
+        if call.name == "judged":
+            raise JudgeFailed("no opinion")
         return 0.5
 
 
@@ -166,6 +197,66 @@ class WithVerifier(Several):
         raise RuntimeError("the evidence is gone")
 
 
+SERVER = FastMCP("mounted")
+
+
+@SERVER.tool
+def mounted_fine() -> str:
+    return "fine"
+
+
+@SERVER.tool
+def mounted_refuses() -> str:
+    raise ToolError("the door is locked")
+
+
+@SERVER.tool
+def mounted_crashes() -> str:
+    raise ValueError("the database is gone")
+
+
+@SERVER.tool
+def mounted_flagged() -> FastMCPResult:
+    return FastMCPResult(content="the door is locked", is_error=True)
+
+
+class WithServer(MCPEnvironment):
+    """Tools of a FastMCP server, and a tool of its own behind that server's middleware."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self) -> None:
+        super().__init__(SERVER)
+
+        @self.tool
+        def crashes(number: int = 1) -> str:
+            raise ValueError("the database is gone")
+
+        @self.tool(timeout_s=0.05)
+        async def late() -> str:
+            await asyncio.Event().wait()
+            return "never"
+
+
+class Move(Action):
+    type: Literal["move"] = "move"
+    to: str = "north"
+
+
+class Walk(MCPEnvironment):
+    """Has an action of its own."""
+
+    action_types = (Move,)
+
+    async def act(self, action: Action) -> Observation:
+        assert isinstance(action, Move)
+        if action.to == "nowhere":
+            await asyncio.Event().wait()
+        if action.to != "north":
+            raise ValueError("no such way")
+        return Observation()
+
+
 @dataclass(frozen=True)
 class Case:
     """An episode, and the status of its last step and of itself."""
@@ -183,6 +274,11 @@ def calls(*names: str) -> list[tuple[str, dict[str, Any]]]:
     return [(name, {}) for name in names]
 
 
+VERIFIED = Task(
+    id="verified",
+    prompt="Win.",
+    verifier={"kind": "python", "code": "def verify(task, before, after, changes):\n    return 1 / 0\n"},
+)
 SLOW = Task(id="slow", prompt="Nap.", limits=TaskLimits(timeout_s=0.05))
 CASES = {
     "it went well": Case(calls("fine", "wins"), COMPLETED, COMPLETED),
@@ -252,6 +348,34 @@ CASES = {
         end={},
         refused=True,
     ),
+    "the task's verifier fails": Case(
+        calls("wins"),
+        Status(StatusCode.JUDGE_ERROR, Stage.VERIFY, True),
+        Status(StatusCode.JUDGE_ERROR, Stage.VERIFY, True),
+        options={"task": VERIFIED},
+        refused=True,
+    ),
+    "score finds that a judge failed": Case(
+        calls("judged"),
+        Status(StatusCode.JUDGE_ERROR, Stage.SCORE, True),
+        Status(StatusCode.JUDGE_ERROR, Stage.SCORE, True),
+        refused=True,
+    ),
+    "a tool that cannot be stopped": Case(calls("sticks"), LATE, truncated("a tool could not be stopped", Stage.TOOL)),
+    "a tool that cannot be stopped, so that the end is not scored": Case(calls("sticks"), LATE, LATE, WithEndRubric),
+    "a validator of the author's that raises": Case([("checked", {"number": 1})], CRASHED, COMPLETED, end={}),
+    "a mounted tool": Case(calls("mounted_fine"), COMPLETED, COMPLETED, WithServer, end={}),
+    "a mounted tool's ToolError": Case(calls("mounted_refuses"), REFUSED, COMPLETED, WithServer, end={}),
+    "a mounted tool's error result": Case(calls("mounted_flagged"), REFUSED, COMPLETED, WithServer, end={}),
+    "a mounted tool that raises": Case(calls("mounted_crashes"), CRASHED, COMPLETED, WithServer, end={}),
+    "an own tool behind a mounted server raises": Case(calls("crashes"), CRASHED, COMPLETED, WithServer, end={}),
+    "an own tool behind a mounted server is late": Case(
+        calls("late"), LATE, truncated("timeout", Stage.TOOL), WithServer
+    ),
+    "invalid arguments behind a mounted server": Case(
+        [("crashes", {"number": "many"})], REFUSED, COMPLETED, WithServer, end={}
+    ),
+    "an unknown tool of a mounted server": Case(calls("shout"), REFUSED, COMPLETED, WithServer, end={}),
     "the orchestrator closes it before its end": Case(calls("fine"), COMPLETED, ABANDONED),
 }
 
@@ -508,6 +632,21 @@ def test_a_close_that_raises_is_an_error_of_the_environment() -> None:
     with pytest.raises(ExecutionError) as raised:
         env.close()
     assert raised.value.status == Status(StatusCode.ENV_ERROR, Stage.CLOSE, True)
+
+
+def test_an_own_action_has_a_status() -> None:
+    env = Walk()
+    env.reset()
+    assert env.step(Move()).info["status"] == COMPLETED.to_plain()
+    with pytest.raises(ExecutionError) as raised:
+        env.step(Move(to="south"))
+    assert raised.value.status == CRASHED
+    with pytest.raises(OperationTimeout) as late:
+        env.step(Move(to="nowhere"), timeout_s=0.05)
+    assert late.value.status == LATE
+    trajectory = env.trajectory
+    assert trajectory is not None and [step.status for step in trajectory.steps] == [COMPLETED, CRASHED, LATE]
+    env.close()
 
 
 def test_an_episode_that_a_reset_replaces_is_cancelled(tmp_path: Path) -> None:
