@@ -289,6 +289,9 @@ CASES = {
     "a limit of the orchestrator's": Case(
         calls("fine"), COMPLETED, truncated("tokens"), end={"truncated": True, "reason": "tokens"}
     ),
+    "an agent that the orchestrator found too slow": Case(
+        calls("fine"), COMPLETED, truncated("timeout"), end={"truncated": True, "reason": "timeout"}
+    ),
     "a tool's timeout": Case(calls("late"), LATE, truncated("timeout", Stage.TOOL)),
     "a timeout that the world survives": Case(calls("late", "fine"), COMPLETED, ABANDONED, Survivor),
     "a ToolError": Case(calls("refuses"), REFUSED, COMPLETED, end={}),

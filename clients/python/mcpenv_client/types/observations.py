@@ -44,7 +44,7 @@ class Observation(Model):
         metadata: the author's own, part of the observation; after a reset that began a task, with its ``prompt``.
         info: the framework's: ``episode_id``, ``mcp_url``, ``reward`` (its components), ``return`` (the sum
             of rewards so far), ``reset`` ("implicit" where a first step reset the environment), ``task`` (id, split
-            and version, after a reset).
+            and version, after a reset), ``status`` and ``episode_status`` (`Status`, as plain data).
 
     ``done`` is derived (either of the two); ``done=True`` alone means terminated.
 

@@ -343,22 +343,26 @@ class Trajectory(_Stored):
         if self.terminated:
             return COMPLETED
         if self.truncated:
-            stage, retryable = _CUT_SHORT.get(self.reason, (None, False))
-            return Status(StatusCode.TRUNCATED, stage, retryable, self.reason)
+            return self._truncated_status()
         if self.ended_at is None:
             return None
         lost = self.reason is None or self.reason in _LOST
         return Status(StatusCode.TRANSPORT_LOST if lost else StatusCode.CANCELLED, None, True)
 
+    def _truncated_status(self) -> Status:
+        if self.reason in _CUT_BY_TOOL:
+            # An author or an orchestrator may give the same reason for a limit of its own.
+            ending = next((step for step in reversed(self.steps) if step.truncated), None)
+            if ending is not None and not ending.status.usable:
+                return Status(StatusCode.TRUNCATED, Stage.TOOL, True, self.reason)
+        return Status(StatusCode.TRUNCATED, None, self.reason in _CUT_BESIDE, self.reason)
 
-_CUT_SHORT: Mapping[str | None, tuple[Stage | None, bool]] = {
-    "timeout": (Stage.TOOL, True),
-    "a tool could not be stopped": (Stage.TOOL, True),
-    "state could not be stopped": (None, True),
-    "a snapshot could not be stopped": (None, True),
-    "a restore could not be stopped": (None, True),
-}
-"""The reasons of truncated episodes whose world could not continue, with their stage and whether a retry may help."""
+
+_CUT_BY_TOOL = frozenset({"timeout", "a tool could not be stopped"})
+_CUT_BESIDE = frozenset(
+    {"state could not be stopped", "a snapshot could not be stopped", "a restore could not be stopped"}
+)
+"""The reasons of truncated episodes whose world could not continue, after a step and without one."""
 
 _LOST = frozenset({"disconnected", "idle", "shutdown"})
 """The reasons of episodes that lost their orchestrator or their server."""
