@@ -13,7 +13,7 @@ from mcpenv.tasks.assignment import Assignment, copied
 from mcpenv_client.errors import NotSerializable
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import Fork, Reward, StepRecord, Trajectory
-from mcpenv_client.types.status import Status
+from mcpenv_client.types.status import COMPLETED, COMPLETED_DATA, Status
 from mcpenv_client.types.values import to_plain
 from mcpenv_client.wire.protocol import EpisodeState, Event, next_state
 
@@ -319,7 +319,7 @@ class Episode:
         if self.state is EpisodeState.DONE:
             self.add_status(info)
         if record is not None:
-            info["status"] = record.status.to_plain()
+            info["status"] = {**COMPLETED_DATA} if record.status is COMPLETED else record.status.to_plain()
             if record.fault is not None and record.done:
                 info["fault"] = record.fault  # the worth is unknown
             else:

@@ -69,8 +69,6 @@ class Status:
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain JSON data: ``code``, ``retryable``, and ``stage`` and ``limit`` where there is one."""
-        if self is COMPLETED:
-            return _COMPLETED_PLAIN.copy()
         plain: dict[str, Any] = {"code": self.code.value, "retryable": self.retryable}
         if self.stage is not None:
             plain["stage"] = self.stage.value
@@ -97,7 +95,8 @@ class Status:
 COMPLETED = Status(StatusCode.COMPLETED)
 """The status of everything that came to its end."""
 
-_COMPLETED_PLAIN = {"code": COMPLETED.code.value, "retryable": COMPLETED.retryable}
+COMPLETED_DATA = COMPLETED.to_plain()
+"""The same as plain data. Copy it."""
 
 REFUSED_CALL = Status(StatusCode.AGENT_ERROR, Stage.TOOL)
 """The status of a step whose call the tool refused, or could not take."""
