@@ -64,6 +64,7 @@ class WireError(McpenvError):
         code: the name of the cause on the wire.
         message: one line for people.
         data: further fields of the error frame (``errors``, ``incident``, ``retry_after_s``, ``status``, ...).
+        usual_status: the `status` of an error whose data has none.
     """
 
     code: ErrorCode = ErrorCode.SESSION_ERROR

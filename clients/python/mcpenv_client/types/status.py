@@ -83,12 +83,12 @@ class Status:
         Raises:
             ValueError: the code or the stage is unknown, or there is no code.
         """
-        stage = data.get("stage")
+        stage, limit = data.get("stage"), data.get("limit")
         return cls(
             StatusCode(data.get("code")),
             None if stage is None else Stage(stage),
             bool(data.get("retryable", False)),
-            data.get("limit"),
+            None if limit is None else str(limit),
         )
 
 
