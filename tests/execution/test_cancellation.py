@@ -150,9 +150,7 @@ def test_alone_returns_when_the_other_calls_have_ended() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(
-    "stoppable", [True, False], ids=["async tool", "sync tool, or scoring"]
-)
+@pytest.mark.parametrize("stoppable", [True, False], ids=["async tool", "sync tool, or scoring"])
 def test_a_client_that_leaves_cancels_its_call_only_if_that_can_be_stopped(stoppable: bool) -> None:
     async def main() -> None:
         scored, go_on = asyncio.Event(), asyncio.Event()
