@@ -20,7 +20,7 @@ from mcpenv_client.types.state import State
 
 from .concurrency.cancellation import Deadline
 from .concurrency.threads import INLINE, THREADS, Abandoned, Runner
-from .step import current, inside
+from .step import Step, current, inside
 
 logger = logging.getLogger("mcpenv")
 
@@ -175,7 +175,7 @@ class UserCode:
             logger.error(
                 "incident %s: %s could not be stopped; its instance takes no more calls",
                 self.incident,
-                getattr(fn, "__qualname__", type(fn).__name__),
+                _what_runs(),
             )
             with self._mutex:
                 self._left += 1
@@ -208,6 +208,12 @@ class UserCode:
             after, self._after = self._after, []
         for callback in after:
             _run_late(callback)
+
+
+def _what_runs() -> str:
+    """Return the name of the running tool, for the log; "code" outside a step."""
+    now = current.get()
+    return f"tool {now.call.name!r}" if isinstance(now, Step) else "code"
 
 
 def _run_late(callback: Callable[[], None]) -> None:

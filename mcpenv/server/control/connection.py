@@ -44,11 +44,11 @@ class Connection:
     """The socket of a client, from open to close; an async context manager that reads frames while it is entered.
 
     The task that calls `serve` reads a frame and answers it. While it waits for something else than a frame, a second
-    task reads: it serves the frames that do not wait, and queues all others.
+    task reads: it serves the frames that do not wait, and queues all others. It ends with the first frame that the
+    serving task waits for. A receive is never cancelled to resume it elsewhere, because it might have its message.
 
     Attributes:
         protocol: the version to send with the first reply; None if the client did not ask for it.
-        receiving: True while a task waits for a frame: the reading task or else the serving one.
     """
 
     def __init__(self, pool: SessionPool, receive: Receive, send: Send, max_message_bytes: int) -> None:
@@ -59,7 +59,7 @@ class Connection:
         self._session: Session | None = None
         self._task: asyncio.Task[Any] | None = None
         self._reader: asyncio.Task[None] | None = None
-        self.receiving = False
+        self._idle = False  # the serving task waits for a frame
         self._arrived: asyncio.Queue[Arrival | None] = asyncio.Queue(MAX_BACKLOG)  # None wakes `serve`
         self._answers: deque[Arrival] = deque()  # without a request_id, in the order in which they are sent
         self._sending = asyncio.Lock()
@@ -151,9 +151,10 @@ class Connection:
             self._wake()
 
     def _wake(self) -> None:
-        if self._reader is None and self.receiving:
+        if self._reader is None and self._idle:
             assert self._task is not None
-            self._task.cancel()
+            if not self._task.cancelling():
+                self._task.cancel()
         elif self._arrived.empty():
             self._arrived.put_nowait(None)
 
@@ -188,9 +189,10 @@ class Connection:
 
     async def _next(self) -> Arrival | None:
         """Return the next frame; None if `_wake` was called or the client has disconnected."""
-        if self._reader is not None or not self._arrived.empty():
-            return await self._arrived.get()
+        self._idle = True
         try:
+            if self._reader is not None or not self._arrived.empty():
+                return await self._arrived.get()
             return await self._receive_frame()
         except asyncio.CancelledError:
             assert self._task is not None
@@ -201,14 +203,12 @@ class Connection:
             logger.exception("frames of a connection could not be read")
             self._left = True
             return None
+        finally:
+            self._idle = False
 
     async def _receive_frame(self) -> Arrival | None:
         """Read one frame; return None if the client has disconnected."""
-        self.receiving = True
-        try:
-            message = await self._receive()
-        finally:
-            self.receiving = False
+        message = await self._receive()
         if message["type"] == "websocket.disconnect":
             self._left = True
             return None
@@ -225,14 +225,17 @@ class Connection:
             self._reader = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
-        """Read frames until the client disconnects, then release its work."""
+        """Read frames until the serving task waits for one, or the client disconnects; then release its work."""
         try:
             while (arrival := await self._receive_frame()) is not None:
                 if self._session is not None and arrival.frame is not None and arrival.frame.type.urgent:
                     self._urgent.serve(self._session, arrival)
                     await self._urgent.room()
-                else:
-                    await self._arrived.put(arrival)
+                    continue
+                await self._arrived.put(arrival)
+                if self._idle:
+                    self._reader = None
+                    return
         except Exception:
             logger.exception("frames of a connection could not be read")
             self._left = True
@@ -356,8 +359,6 @@ class _ReadingMeanwhile:
 
     def __exit__(self, *exc: object) -> None:
         self._starting.cancel()
-        if self._connection.receiving:
-            self._connection.stop_reading()  # what it has read is in the queue
 
 
 _ASIDE: set[asyncio.Task[None]] = set()
