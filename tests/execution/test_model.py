@@ -928,7 +928,13 @@ class Machine(RuleBasedStateMachine):
         session.used = session.claimed = True
         self.inside()
         self.note(f"{event} in the middle of an agent's call: {call.tool}")
-        if event == "leave":
+        if event == "leave" and call is HOLD_SYNC:
+            request.leave()
+            with self.gate_open():  # what cannot be stopped runs to its end
+                assert self.model.step(session, call, AGENT) is None
+                expected = self.expected()
+                eventually(lambda: self.account() == expected, self.account)
+        elif event == "leave":
             request.leave()
             self.model.step(session, cancelled(call), AGENT)
         elif event == "delete":
