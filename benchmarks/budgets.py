@@ -41,7 +41,7 @@ class Budget:
     unit: str = ""
 
     def judged(self, results: Results) -> tuple[float | None, str]:
-        """Return the figure, and met, not met or not measured."""
+        """Return the figure, and "met", "not met" or "not measured"."""
         row = next(
             (row for row in results.rows.get(self.benchmark, []) if (row.path, row.load) == (self.path, self.load)),
             None,
@@ -58,7 +58,7 @@ class Budget:
 
     @property
     def limit(self) -> str:
-        """The limits in words."""
+        """Return the limits in words."""
         both = [
             *([] if self.at_least is None else [f">= {number_of(self.at_least)}{self.unit}"]),
             *([] if self.at_most is None else [f"<= {number_of(self.at_most)}{self.unit}"]),

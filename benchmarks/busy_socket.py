@@ -29,7 +29,7 @@ _MOST = 1 << 16
 
 
 class BusyWebSocket:
-    """Opened by its constructor.
+    """The WebSocket that its constructor opens.
 
     Raises:
         WrongAnswer: the server refuses it.
@@ -97,7 +97,7 @@ class BusyWebSocket:
             raise ConnectionError("the server does not read")
 
     def _text(self) -> bytes | None:
-        """The next text of what has come."""
+        """Return the next text that has arrived."""
         while self._came:
             data = self._came
             start, end = payload_of(data)

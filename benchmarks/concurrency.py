@@ -75,7 +75,7 @@ async def _at_once(server: Server, count: int) -> dict[str, float]:
 
 
 async def _session(server: Server, seen: Seen) -> None:
-    """One session; it counts if every answer was right, and in time."""
+    """Open a session and step it. Count it if every answer is right and in time."""
     moments = [time.perf_counter()]
     socket: WebSocketConnection | None = None
     try:

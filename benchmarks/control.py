@@ -63,7 +63,7 @@ async def _rows(servers: dict[str, Server], effort: Effort) -> list[Row]:
 
 
 async def _in_sessions(servers: dict[str, Server], load: int, effort: Effort) -> Row:
-    """Each client has a session: mcpenv's and openreward's. OpenEnv has none over HTTP."""
+    """Measure steps in a session of each client's: mcpenv's and openreward's. OpenEnv has none over HTTP."""
     async with AsyncExitStack() as stack:
         ours, floor_side, theirs = [
             await _connections(stack, servers[name], load) for name in (OURS, FLOOR, OPENREWARD)

@@ -60,9 +60,9 @@ def run(effort: Effort) -> list[Row]:
 
 
 def _rows(effort: Effort) -> list[Row]:
-    """Of a side, each number of sessions has a server of its own, and they take turns.
+    """Measure each number of sessions of a side, on a server of its own, in alternation.
 
-    Each side by itself, because a process has not sockets for two of the largest.
+    Sides are measured one after the other, because a process has not sockets for two of the largest.
     """
     loads = {MANY: GROWING, MANY_IN_TURN: GROWING_IN_TURN}
     rows = {(path, count): Row(path, f"{count:,} sessions") for path in loads for count in effort.sessions}
@@ -86,7 +86,7 @@ def _rows(effort: Effort) -> list[Row]:
 
 
 async def _at_once(name: str, servers: Mapping[int, Server], effort: Effort) -> tuple[Figures, Figures]:
-    """Every session steps as often as it can."""
+    """Measure sessions that all step as often as they can."""
     held: dict[int, list[WebSocketConnection]] = {
         count: await opened(address(server, name), count, reset=name != FLOOR) for count, server in servers.items()
     }
@@ -100,7 +100,7 @@ async def _at_once(name: str, servers: Mapping[int, Server], effort: Effort) -> 
 
 
 async def _in_turn(name: str, servers: Mapping[int, Server], effort: Effort) -> tuple[Figures, Figures]:
-    """One step is under way at any time."""
+    """Measure sessions of which one at a time steps."""
     with ExitStack() as stack:
         held: dict[int, list[BusyWebSocket]] = {}
         for count, server in servers.items():
@@ -124,7 +124,7 @@ def _mark(name: str) -> bytes:
 
 
 class _InTurn:
-    """A client that steps one session after the other, and after the last the first again."""
+    """The client that steps one session after the other, and after the last the first again."""
 
     def __init__(self, server: Server, sockets: Sequence[BusyWebSocket], mark: bytes) -> None:
         self._server = server
@@ -133,7 +133,7 @@ class _InTurn:
         self._mark = mark
 
     async def play(self, seconds: float) -> Round:
-        """One round; nothing else runs in this event loop meanwhile."""
+        """Play one round, in which nothing else runs in this event loop."""
         latencies: list[float] = []
         step, mark, turns = frame(ASYNC.step), self._mark, self._turns
         with no_collection():
@@ -149,14 +149,14 @@ class _InTurn:
         return Round(len(latencies), now - began, cpu_s, latencies)
 
     def resident_kib(self) -> int:
-        """The server's memory."""
+        """Return the server's memory in KiB."""
         return self._server.resident_kib()
 
 
 async def _growing(
     path: str, name: str, sides: Mapping[int, Rounds], effort: Effort, compared: Compared
 ) -> tuple[Figures, Figures]:
-    """The figures, and how they compare with those of the fewest sessions, round by round."""
+    """Return the figures, and their ratios to those of the fewest sessions, round by round."""
     row = await compare(path, name, {str(count): side for count, side in sides.items()}, effort)
     fewest = next(iter(sides.values())).played[1:]  # without the round that is thrown away
     ratios = {
@@ -170,7 +170,7 @@ async def _growing(
 
 
 def _counted(effort: Effort) -> list[Row]:
-    """Instructions are the same however busy the machine is, and whatever is in the processor's caches."""
+    """Count instructions, which depend neither on the machine's load nor on the processor's caches."""
     sides: dict[str, Start] = {
         OURS: partial(ours, "--ping-interval-s", UNPINGED),
         FLOOR: partial(floor, "websockets-sansio", UNPINGED),
@@ -189,14 +189,14 @@ def _counted(effort: Effort) -> list[Row]:
 
 
 def with_tools(count: int) -> Start:
-    """Mcpenv's server of an environment with so many tools."""
+    """Start mcpenv's server of an environment with so many tools."""
     return partial(
         mcpenv, SIDES / "mcpenv_mcp.py", "--set", f"tools={count}", "--set", "sync=false", "--ping-interval-s", UNPINGED
     )
 
 
 def _beside_the_least(path: str, load: str, seen: Mapping[str, Mapping[int, float]]) -> list[Row]:
-    """By side and number: the row of each number."""
+    """Return a row for each number of sessions, from the figures by side and number."""
     rows = []
     for count in seen[OURS]:
         row = Row(path, load.format(count))

@@ -64,7 +64,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class ProgramSide:
-    """One work of a program."""
+    """The side of one work of a program."""
 
     program: Program
     work: str
@@ -79,7 +79,7 @@ class ProgramSide:
 
 
 class Many:
-    """One work of a program of many clients.
+    """The side of one work of a program of many clients.
 
     Attributes:
         busy: for each round, how much of a core the server took, in percent.
@@ -143,7 +143,7 @@ def run(effort: Effort) -> list[Row]:
 
 
 def _clients(effort: Effort) -> list[Row]:
-    """All of them step the same server of mcpenv's."""
+    """Measure clients that step the same server of mcpenv's."""
     with ExitStack() as stack:
         server = stack.enter_context(mcpenv(SIDES / "mcpenv_tools.py"))
         ours = stack.enter_context(program(sys.executable, "clients_mcpenv.py", server.base))
@@ -169,7 +169,10 @@ def _clients(effort: Effort) -> list[Row]:
 
 
 def _many_clients(effort: Effort) -> list[Row]:
-    """Do they keep the server busy, if its tool does nothing and if it computes? Both have one core, more or less."""
+    """Measure how busy many clients keep the server, with a tool that does nothing and with one that computes.
+
+    Clients and server have about one core each.
+    """
     in_loop, in_threads = effort.many_clients
     with ExitStack() as stack:
         server = stack.enter_context(mcpenv(SIDES / "mcpenv_computing.py", "--max-sessions", "4096"))

@@ -57,7 +57,7 @@ def counted(start: Start, side: str, sessions: int, before: int = STEPS) -> floa
 
 
 async def _steps(server: Server, side: str, sessions: int, before: int) -> None:
-    """What is counted, with a dump for each count."""
+    """Take the steps that are counted, with a dump for each count."""
     sockets = await opened(address(server, side), sessions, reset=side != FLOOR)
     step, mark, turns = frame(ASYNC.step), b"" if side == FLOOR else ASYNC.mark, itertools.cycle(sockets)
     async with closing(sockets):

@@ -34,7 +34,7 @@ class WrongAnswer(Exception):
 
 @dataclass(slots=True)
 class Round:
-    """One round of one side.
+    """The result of one round of one side.
 
     Attributes:
         calls: how many were answered.
@@ -54,7 +54,7 @@ class Round:
 
     @property
     def cpu_us(self) -> float:
-        """The microseconds of the server's processor time for a call."""
+        """Return the microseconds of the server's processor time for a call."""
         return self.cpu_s / self.calls * 1e6
 
     def percentile_ms(self, percent: float) -> float:
@@ -172,7 +172,7 @@ class Connection(asyncio.Protocol):
 
 
 class HTTPConnection(Connection):
-    """HTTP/1.1, kept alive. An answer is a body, whatever its framing; a stream of events counts when it has ended."""
+    """The HTTP/1.1 connection that is kept alive. A body of any framing is an answer, an event stream at its end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -371,10 +371,10 @@ def no_collection() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _awake() -> Iterator[None]:
-    """Without the loop's sleep: to wake a process costs whoever writes to it more than the write does.
+    """Keep the event loop from sleeping: waking a process costs the writer more than the write does.
 
-    A slow server would pay that for each answer, and a quick one, whose answers come while the generator is still at
-    the last, never.
+    Only a slow server would pay that for each answer. The answers of a fast one come while the generator still reads
+    the last.
     """
     loop = asyncio.get_running_loop()
     awake = True

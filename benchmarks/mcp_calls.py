@@ -87,7 +87,7 @@ def run(effort: Effort) -> list[Row]:
 
 
 def _beside(effort: Effort, tools: int, kind: str, wanted: list[tuple[str, Request, int]]) -> list[Row]:
-    """Rows of servers that have so many tools, of which the called one is async or sync."""
+    """Return rows of servers that have so many tools, of which the called one is async or sync."""
     with ExitStack() as stack:
         servers = {
             OURS: _ours(tools, kind),
@@ -166,7 +166,7 @@ def _rpc(method: str, params: dict[str, Any]) -> bytes:
 
 
 def _with_agents(effort: Effort, loads: tuple[int, ...]) -> list[Row]:
-    """An orchestrator resets and waits; an agent makes all calls of the episode at its address."""
+    """Measure episodes: an orchestrator resets and waits, and an agent makes all calls at the episode's address."""
     settings = ["--max-sessions", str(ROOM), "--set", f"max_steps={EPISODE_CALLS}"]
     with ExitStack() as stack:
         ours = stack.enter_context(mcpenv(SIDES / "mcpenv_tools.py", *settings))
@@ -215,7 +215,7 @@ async def _unattended(stack: AsyncExitStack, server: Server) -> Work:
 
 
 def _again(once: Callable[[], Awaitable[None]]) -> Work:
-    """Do it until the moment has come."""
+    """Repeat a request until that time."""
 
     async def work(until: float, latencies: list[float]) -> None:
         while True:

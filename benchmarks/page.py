@@ -1,4 +1,4 @@
-"""Tables of the pages: they stand between markers, and a run writes them.
+"""The tables on pages, which a run writes between markers.
 
 ``docs/performance.md`` has the answers that users ask for, ``docs/reference/benchmarks.md`` every figure.
 """
@@ -45,12 +45,12 @@ def write(page: Path, results: Results) -> None:
 
 
 def names_on(page: Path) -> list[str]:
-    """What the markers of a page name."""
+    """Return the names in the markers of a page."""
     return [marker["name"] for marker in _MARKED.finditer(page.read_text(encoding="utf-8"))]
 
 
 def sections(results: Results) -> dict[str, str]:
-    """Markdown by name."""
+    """Return Markdown by name."""
     whole = {"run": _about(results), "budgets": markdown(budgets.cells(results))}
     for name, rows in results.rows.items():
         whole[name] = "\n\n".join(markdown(table) for table in tables(rows))
@@ -114,7 +114,7 @@ def _memory(results: Results) -> list[list[str]]:
 
 
 def _others(row: Row, figure: str, unit: str) -> str:
-    """A figure of the other sides, in one cell."""
+    """Return a figure of the other sides, as the text of one cell."""
     return ", ".join(f"{side}: {number_of(of[figure])}{unit}" for side, of in row.sides.items() if side != OURS)
 
 
@@ -152,7 +152,7 @@ def _waiting(results: Results) -> list[list[str]]:
 
 
 def _plain(figures: Mapping[str, Any]) -> list[list[str]]:
-    """Figures without rows."""
+    """Return figures without rows."""
     return [["figure", "measured"], *_lines("", figures)]
 
 

@@ -45,7 +45,7 @@ def take_turns(sides: tuple[Side, Side], rounds: int) -> Pair:
 
 
 class Clock:
-    """Measures one round.
+    """The clock that measures one round.
 
     Args:
         cpu: reads the processor time, in seconds, of what is measured.

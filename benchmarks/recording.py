@@ -145,7 +145,7 @@ def _over_ws(target: Path, folder: Path, rounds: int, plays: Sequence[Play], ses
 
 
 def _in_round(number: int, plays: Sequence[T], count: int) -> list[T]:
-    """The next ones, and after the last the first again."""
+    """Return the next ones, and after the last the first again."""
     return [plays[(number * count + each) % len(plays)] for each in range(count)]
 
 

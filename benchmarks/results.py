@@ -60,7 +60,7 @@ class Results:
         ]
 
     def _measured(self) -> list[tuple[str, str]]:
-        """Benchmarks and their rows: each path once, with every side that it has under some load."""
+        """Return benchmarks and their rows: each path once, with every side that it has under some load."""
         found: dict[tuple[str, str], dict[str, None]] = {}
         for name, rows in self.rows.items():
             for row in rows:

@@ -26,7 +26,7 @@ _SAYS_URL = re.compile(r"(?:ws|http)://127\.0\.0\.1:\d+")
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running server.
+    """The server that runs in a process of its own.
 
     Attributes:
         base: ``http://127.0.0.1:PORT``.

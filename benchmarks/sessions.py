@@ -68,7 +68,7 @@ STARTS: dict[str, Start] = {OURS: ours, FLOOR: floor, OPENENV: openenv}
 
 
 def _idle(effort: Effort) -> Row:
-    """Memory of sessions that were reset, stepped once, and do nothing. Servers are fresh."""
+    """Measure the memory of sessions that were reset, stepped once, and do nothing. Servers are fresh."""
     count = min(effort.sessions[-1], 1_000)
     row = Row("an idle session: its memory", f"{count:,} sessions")
     with ExitStack() as stack:
@@ -99,9 +99,9 @@ async def _held(server: Server, url: str, count: int, resets: bool) -> dict[str,
 
 
 def _long(effort: Effort) -> list[Row]:
-    """One session takes steps up to the last number; what a step takes is measured on the way.
+    """Step one session up to the last number, and measure the cost of a step on the way.
 
-    In turns with a session beside it whose episode has just begun.
+    A session whose episode has just begun is measured in alternation.
     """
     # The rounds are steps too, and the next mark is beyond them.
     marks = [*(mark for mark in (100_000,) if mark < effort.steps), effort.steps]
@@ -134,7 +134,7 @@ NEW = "an episode that has just begun"
 
 
 def _churn(effort: Effort) -> Row:
-    """Episodes opened, stepped once and closed; whether memory stays."""
+    """Open, step once and close episodes, and measure the memory that stays."""
     with ours() as server:
         first = drive(_open_and_close(server, effort.episodes // 10))
         then = drive(_open_and_close(server, effort.episodes - effort.episodes // 10))

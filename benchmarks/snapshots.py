@@ -27,7 +27,7 @@ STEPS = 20
 
 
 class Shop(MCPEnvironment):
-    """A table of a thousand products in memory, some 60 KiB, and a notebook in Python."""
+    """The table of a thousand products in memory, some 60 KiB, and a notebook in Python."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
     THREAD_AFFINE = True

@@ -73,7 +73,7 @@ def run(quick: bool) -> dict[str, object]:
 
 
 async def _stages(server: Server, seconds: float) -> dict[str, float]:
-    """Microseconds of each stage."""
+    """Return the microseconds of each stage."""
     async with AsyncExitStack() as stack:
         sockets = [await open_websocket(server.ws) for _ in range(CLIENTS)]
         await stack.enter_async_context(closing(sockets))
@@ -99,7 +99,7 @@ async def _stages(server: Server, seconds: float) -> dict[str, float]:
 
 
 def _seen(stacks: str) -> Counter[str]:
-    """How often each stage was seen, from lines ``FRAME;FRAME;... COUNT``, where a frame is ``NAME (FILE:LINE)``."""
+    """Count each stage in lines ``FRAME;FRAME;... COUNT``, where a frame is ``NAME (FILE:LINE)``."""
     found: Counter[str] = Counter()
     for line in stacks.splitlines():
         stack, _, count = line.rpartition(" ")
@@ -119,7 +119,7 @@ def stage_of(stack: str) -> str:
 
 
 async def _ahead(server: Server, rounds: int) -> dict[str, float]:
-    """The server's microseconds for a step of one client that sends so many frames before it waits for an answer."""
+    """Return the server's microseconds for a step of one client that sends so many frames ahead of the answer."""
     socket = await open_websocket(server.ws)
     taken: dict[int, list[float]] = {count: [] for count in AHEAD}
     async with closing([socket]):

@@ -117,7 +117,7 @@ def _one_by_one(sides: Mapping[str, Callable[[], Took]], times: int) -> dict[str
 
 
 def _side_by_side(sides: Mapping[str, Callable[[], Took]]) -> dict[str, list[Took]]:
-    """Two at a time: quicker, and in each other's way."""
+    """Start two at a time, which is faster and less exact."""
     with ThreadPoolExecutor(2) as threads:
         begun = {name: threads.submit(side) for name, side in sides.items()}
         return {name: [side.result()] for name, side in begun.items()}

@@ -114,7 +114,7 @@ async def _repeat(socket: WebSocketConnection, step: bytes, mark: bytes, until: 
 
 
 async def _answer_of(server: Server, kind: Kind, headers: str) -> bytes:
-    """What mcpenv answers to a step of that kind: the floor gives as many bytes."""
+    """Return mcpenv's answer to a step of that kind, for the floor to give as many bytes."""
     socket = await open_websocket(server.ws, headers)
     async with closing([socket]):
         await socket.ask(RESET, b'"observation"')

@@ -28,7 +28,7 @@ SHARE, FASTER, PER_CPU = 0.45, 1.6, 0.95
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round on one server.
+    """The figures of one round on one server.
 
     Attributes:
         per_s: calls a second, on the clock: whatever else runs on the machine takes its part.
@@ -45,7 +45,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running server.
+    """The server that runs in processes of its own.
 
     Attributes:
         processes: all of its own.
@@ -85,7 +85,7 @@ def served(workers: int) -> Iterator[Server]:
 
 
 def _children(pid: int) -> list[int]:
-    """The processes that a process has started (Linux)."""
+    """Return the processes that a process has started (Linux)."""
     files = Path(f"/proc/{pid}/task").glob("*/children")
     return [int(child) for file in files for child in file.read_text().split()]
 

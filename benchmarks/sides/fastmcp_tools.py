@@ -33,7 +33,7 @@ async def again(text: str, times: int = 1) -> str:
 
 
 def schema_of(name: str) -> None:
-    """No tool has arguments that are mirrored in headers; without this, `mcp` lists the tools to find out."""
+    """Return None: no argument is mirrored in headers. Otherwise `mcp` would list the tools for each call."""
 
 
 def main() -> None:

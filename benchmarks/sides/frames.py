@@ -1,4 +1,4 @@
-"""What frames cost to read and to write: JSON by the libraries of mcpenv's server beside msgpack. JSON on stdout."""
+"""The cost of reading and writing frames: JSON by the libraries of mcpenv's server beside msgpack. JSON on stdout."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def main() -> None:
 
 
 def reply_of(text: str) -> dict[str, Any]:
-    """An observation as a step's reply has it."""
+    """Return an observation in the form of a step's reply."""
     result = {"content": [{"type": "text", "text": text}], "structured_content": {"result": text}, "data": text}
     info = {"episode_id": "0" * 32, "return": 1.0, "reward": {"progress": 1.0}}
     observation = {"metadata": {}, "info": info, "tool_name": "add", "result": result, "error": None}
@@ -30,7 +30,7 @@ def reply_of(text: str) -> dict[str, Any]:
 
 
 def of_frames(step: dict[str, Any], reply: dict[str, Any]) -> dict[str, float]:
-    """Microseconds for one, and bytes."""
+    """Return microseconds for one, and bytes."""
     as_text, as_bytes = json.dumps(step), msgpack.packb(step)
     return {
         "read, JSON µs": best(lambda: from_json(as_text)),

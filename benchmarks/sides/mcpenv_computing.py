@@ -1,4 +1,4 @@
-"""What many clients step at once: a tool that does nothing, and one that computes."""
+"""The environment that many clients step at once: a tool that does nothing, and one that computes."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ class Tools(MCPEnvironment):
         self.count = 0
 
     def score(self, call: ToolCall, outcome: ToolOutcome) -> Reward:
-        """One for each call."""
+        """Return 1 for each call."""
         return Reward(1.0, {"progress": 1.0})

@@ -1,4 +1,4 @@
-"""What agents call over ``/mcp``: one tool, and as many more as are asked for."""
+"""The environment that agents call over ``/mcp``: one tool, and as many more as requested."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ class Tools(MCPEnvironment):
         self.count = 0
 
     def score(self, call: ToolCall, outcome: ToolOutcome) -> Reward:
-        """One for each call."""
+        """Return 1 for each call."""
         return Reward(1.0, {"progress": 1.0})

@@ -1,4 +1,4 @@
-"""What is stepped over ``/ws``, HTTP and ``/mcp``: tools of each kind, each call scored."""
+"""The environment that is stepped over ``/ws``, HTTP and ``/mcp``: tools of each kind, each call scored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PICTURE = base64.b64decode(
 
 
 class Order(BaseModel):
-    """What somebody wants."""
+    """The order of an item."""
 
     item: str
     quantity: int

@@ -23,7 +23,7 @@ PICTURE = base64.b64decode(
 
 
 class Order(BaseModel):
-    """What somebody wants."""
+    """The order of an item."""
 
     item: str
     quantity: int
@@ -31,7 +31,7 @@ class Order(BaseModel):
 
 
 class One(Rubric):  # type: ignore[misc]
-    """One for each step."""
+    """The rubric that gives 1 for each step."""
 
     def forward(self, action: Any, observation: Any) -> float:
         return 1.0

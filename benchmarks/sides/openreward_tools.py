@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 
 class By(BaseModel):
-    """How much to add."""
+    """The arguments of the tool."""
 
     by: int = 1
 
@@ -26,16 +26,16 @@ class Tools(Environment):  # type: ignore[misc]
 
     @classmethod
     def list_splits(cls) -> list[Any]:
-        """One."""
+        """Return a single one."""
         return ["train"]
 
     @classmethod
     def list_tasks(cls, split: str) -> list[Any]:
-        """One."""
+        """Return a single one."""
         return [{"target": 1}]
 
     def get_prompt(self) -> list[Any]:
-        """Of no concern."""
+        """Return the prompt, which is not used."""
         return [TextBlock(text="Count.")]
 
     @tool  # type: ignore[untyped-decorator]

@@ -1,4 +1,4 @@
-"""How a program of a side is told to play rounds: a line ``NAME SECONDS`` on stdin, a line of JSON on stdout.
+"""The loop of a side's program: a line ``NAME SECONDS`` on stdin plays a round, a line of JSON on stdout reports it.
 
 It has no other imports than Python's own: every side's virtual environment runs it.
 """
@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 
 def play(works: dict[str, Callable[[], object]], in_thread: Collection[str] = ()) -> None:
-    """Play what is asked for until stdin ends; a work is one call.
+    """Play the requested works until stdin ends. A work is one call.
 
     Args:
         works: by name.

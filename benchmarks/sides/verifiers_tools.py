@@ -28,7 +28,7 @@ def add_sync(self: Any, by: int = 1) -> int:
 
 
 def another(number: int) -> Callable[..., Any]:
-    """One that nobody calls."""
+    """Return a tool that is listed and never called."""
 
     async def again(self: Any, text: str, times: int = 1) -> str:
         """Give a text back several times."""
@@ -45,7 +45,7 @@ class Tools(vf.Toolset[vf.ToolsetConfig]):  # type: ignore[misc]
 
 
 class SayingServer(uvicorn.Server):
-    """Prints its URL when it answers, which verifiers keeps to itself."""
+    """The server that prints its URL when it answers. The one of verifiers prints none."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept."""
