@@ -124,8 +124,8 @@ class ChatEndpoint:
                     asked_for_s = _seconds(response.headers.get("Retry-After"))
                 else:
                     status = response.status_code
-                    said = _said(response.content, key)
-                    raise EndpointFailed(f"the endpoint refused with status {status}", said, status)
+                    message = _error_message(response.content, key)
+                    raise EndpointFailed(f"the endpoint refused with status {status}", message, status)
             logger.info("a try of a request to a model failed: %s", problem)
             if attempt + 1 < self.tries:
                 await asyncio.sleep(delay_s(attempt, self.backoff_s, asked_for_s))
@@ -199,7 +199,7 @@ def _seconds(header: str | None) -> float | None:
     return float(header) if header is not None and header.isascii() and header.isdigit() else None
 
 
-def _said(content: bytes, key: str | None) -> str | None:
+def _error_message(content: bytes, key: str | None) -> str | None:
     """Return the endpoint's own error message as one line, with the key removed: endpoints quote a refused key."""
     try:
         error = json_object(content, "the refusal").get("error")

@@ -103,8 +103,10 @@ class MCPEnvironment:
     max_steps: int | None = None
     """Steps after which an episode is truncated; None for no limit. May be set per instance."""
     max_kept_steps: int = 10_000
-    """Maximum step records in a trajectory. The oldest are dropped and counted. They are dropped in batches, so that a
-    trajectory may exceed the maximum by one 64th, at most 256 records."""
+    """The maximum number of step records that an episode keeps in memory. May be set per instance.
+
+    Above the maximum the oldest records are dropped and counted in ``trajectory.dropped``. They are dropped in batches
+    of a 64th of the maximum, at most 256 records, so that so many more may be kept. A record on disk has every step."""
 
     if TYPE_CHECKING:
         task: Task | None
@@ -330,7 +332,7 @@ class MCPEnvironment:
             mode: the mode in which the tool is visible; None: both. A name may have one function per mode.
             name: the tool's name; None: the function's.
             description: the tool's description; None: the docstring.
-            timeout_s: maximum seconds of a call.
+            timeout_s: maximum seconds of a call. None sets no limit of the tool's own.
             terminal: True if a call that returns ends the episode.
             concurrent: True if calls of this tool may run at the same time.
             title, version, icons, tags, annotations, output_schema, meta: as FastMCP's.

@@ -21,13 +21,13 @@ from mcpenv_client.errors import McpenvError
 
 
 class StartupError(McpenvError):
-    """The command or server is refused before it starts. The text is one line for the operator."""
+    """Raised if a command or server is refused before it starts. The text is one line for the operator."""
 
     exit_status = 2
 
 
 class TargetError(StartupError):
-    """The target names no environment, or its code does not load (``__cause__`` has the traceback)."""
+    """Raised if the target names no environment, or its code does not load (``__cause__`` has the traceback)."""
 
     def __init__(self, target: str, reason: str) -> None:
         super().__init__(target, reason)
@@ -39,11 +39,11 @@ class TargetError(StartupError):
 
 
 class ConfigurationError(StartupError):
-    """A setting cannot be used."""
+    """Raised if a setting cannot be used."""
 
 
 class InvalidTool(McpenvError, ValueError):
-    """A tool cannot be registered."""
+    """Raised if a tool cannot be registered."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(name, reason)
@@ -55,7 +55,7 @@ class InvalidTool(McpenvError, ValueError):
 
 
 class InvalidTasks(McpenvError, ValueError):
-    """A task set cannot be read.
+    """Raised if a task set cannot be read.
 
     Attributes:
         place: the file and its line or row.
@@ -73,7 +73,7 @@ class InvalidTasks(McpenvError, ValueError):
 
 
 class InvalidRubric(McpenvError, ValueError):
-    """A saved rubric cannot be restored; ``path`` names the place in its configuration."""
+    """Raised if a saved rubric cannot be restored; ``path`` names the place in its configuration."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)
@@ -85,7 +85,7 @@ class InvalidRubric(McpenvError, ValueError):
 
 
 class DamagedRecord(McpenvError, ValueError):
-    """A record of episodes cannot be read; ``place`` names the file and the place in it, if known."""
+    """Raised if a record of episodes cannot be read; ``place`` names the file and the place in it, if known."""
 
     def __init__(self, reason: str, place: str | None = None) -> None:
         super().__init__(reason, place)
@@ -97,30 +97,30 @@ class DamagedRecord(McpenvError, ValueError):
 
 
 class EndpointFailed(McpenvError, RuntimeError):
-    """A chat completions endpoint refused, or gave no answer that can be used.
+    """Raised if a chat completions endpoint refused, or gave no answer that can be used.
 
     Attributes:
         reason: the cause, without text of the endpoint.
-        said: the endpoint's own error message, if it gave one.
+        message: the endpoint's own error message, if it gave one.
         status: the HTTP status of the refusal; None if the endpoint did not refuse.
     """
 
-    def __init__(self, reason: str, said: str | None = None, status: int | None = None) -> None:
-        super().__init__(reason, said, status)
+    def __init__(self, reason: str, message: str | None = None, status: int | None = None) -> None:
+        super().__init__(reason, message, status)
         self.reason = reason
-        self.said = said
+        self.message = message
         self.status = status
 
     def __str__(self) -> str:
-        return self.reason if self.said is None else f"{self.reason}: {self.said}"
+        return self.reason if self.message is None else f"{self.reason}: {self.message}"
 
 
 class JudgeFailed(McpenvError, RuntimeError):
-    """A judge gave no well-formed answer, or its budget is used up. There is no score."""
+    """Raised if a judge gave no well-formed answer, or its budget is used up. There is no score."""
 
 
 class InvalidVerifier(McpenvError, ValueError):
-    """A verifier of a task cannot be used; ``path`` names the place in it."""
+    """Raised if a verifier of a task cannot be used; ``path`` names the place in it."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)
@@ -132,8 +132,8 @@ class InvalidVerifier(McpenvError, ValueError):
 
 
 class VerifierFailed(McpenvError, RuntimeError):
-    """A verifier gave no result: it exceeded a limit, crashed, or did not return a number. There is no score."""
+    """Raised if a verifier gave no result: it exceeded a limit, crashed, or returned no number. There is no score."""
 
 
 class Misuse(McpenvError, RuntimeError):
-    """A method was called where it has no meaning; the text says what to do instead."""
+    """Raised if a method was called where it has no meaning; the text says what to do instead."""

@@ -116,8 +116,8 @@ def execution_failure(name: str, error: BaseException, mode: Mode) -> ToolFailur
         return ToolFailure(error_type=ToolErrorType.EXECUTION_ERROR, message=_text_of(error) or "The tool failed.")
     incident = new_incident()
     logger.error("incident %s: tool %r raised %s", incident, name, type(error).__name__, exc_info=error)
-    said = "The tool failed" if mode is Mode.PRODUCTION else own_words(error)
-    return UnexpectedFailure(error_type=ToolErrorType.EXECUTION_ERROR, message=f"{said} (incident {incident})")
+    message = "The tool failed" if mode is Mode.PRODUCTION else own_words(error)
+    return UnexpectedFailure(error_type=ToolErrorType.EXECUTION_ERROR, message=f"{message} (incident {incident})")
 
 
 def unusable_result(name: str, reason: str) -> ToolFailure:
@@ -184,8 +184,8 @@ def own_words(error: BaseException) -> str:
     """Return the type and the text of an exception, without file paths."""
     # The text of an OSError names the file; strerror does not.
     text = error.strerror or "" if isinstance(error, OSError) else _text_of(error)
-    said = _PATH.sub("<path>", " ".join(text.split()))[:MAX_MESSAGE]
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    message = _PATH.sub("<path>", " ".join(text.split()))[:MAX_MESSAGE]
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def _text_of(error: BaseException) -> str:

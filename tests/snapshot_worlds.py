@@ -1,4 +1,4 @@
-"""Environments whose state can be held, and some whose cannot."""
+"""Environments whose state can be saved, and some whose cannot."""
 
 from __future__ import annotations
 

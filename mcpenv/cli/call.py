@@ -62,11 +62,11 @@ def call(
     if is_url(target):
         if mode is not None or settings:
             raise ConfigurationError("--mode and --set are for an environment's code; a running server has its own")
-        return _tell(asyncio.run(_call_server(target, Bearer(token), tool, given, timeout_s)), as_json)
+        return _print_result(asyncio.run(_call_server(target, Bearer(token), tool, given, timeout_s)), as_json)
     with author_output():
         loaded = load_target(target, settings or ())
         observation = _call_target(loaded, mode_from(mode), tool, given, timeout_s)
-    return _tell(observation, as_json)
+    return _print_result(observation, as_json)
 
 
 # -- arguments
@@ -193,7 +193,7 @@ def _result(result: CallToolResult) -> ToolResult:
 # -- output
 
 
-def _tell(observation: CallToolObservation, as_json: bool) -> int:
+def _print_result(observation: CallToolObservation, as_json: bool) -> int:
     """Print the outcome of the call and return the exit status."""
     result, failure = observation.result, observation.error
     if as_json:

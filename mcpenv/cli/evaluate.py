@@ -197,7 +197,7 @@ def evaluate_command(
             pass_threshold=results.pass_threshold,
             fresh=results.fresh,
             retry_errors=results.retry_errors,
-            on_progress=shown.tell,
+            on_progress=shown.show,
         )
     if results.as_json:
         print_json(done.to_plain())
@@ -263,7 +263,7 @@ class _Shown:
         where = shlex.quote(str(self._last.directory))
         note(f"{there}; the same command with --out {where} continues.")
 
-    def tell(self, progress: Progress) -> None:
+    def show(self, progress: Progress) -> None:
         """Update the bar with the progress; called after each episode."""
         if self._last is None and progress.finished:
             note(f"{progress.finished} of {progress.planned} episodes are finished already.")

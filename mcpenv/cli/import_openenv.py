@@ -85,8 +85,8 @@ def _fault_of(target: Path) -> str | None:
     )
     if ended.returncode == 0:
         return None
-    said = [line for line in ended.stderr.splitlines() if line.strip()]
-    return f"the new environment cannot be made: {said[-1] if said else f'exit status {ended.returncode}'}"
+    lines = [line for line in ended.stderr.splitlines() if line.strip()]
+    return f"the new environment cannot be made: {lines[-1] if lines else f'exit status {ended.returncode}'}"
 
 
 def _show(page: Page, made: Port, target: Path) -> None:

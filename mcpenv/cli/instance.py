@@ -35,7 +35,7 @@ def instance(target: Target, mode: Mode) -> Iterator[MCPEnvironment]:
     except ExecutionError as error:
         if error.__cause__ is None:
             raise
-        said = f"the environment's {error.data.get('stage', 'code')} raised {describe(error.__cause__, target.folder)}"
-        raise ExecutionError(said) from error.__cause__
+        stage, cause = error.data.get("stage", "code"), describe(error.__cause__, target.folder)
+        raise ExecutionError(f"the environment's {stage} raised {cause}") from error.__cause__
     finally:
         IN_PROCESS.leave()

@@ -69,8 +69,8 @@ class Bearer(httpx2.Auth):
     def refusal(self, url: str) -> ConfigurationError:
         """Return the error for a server at ``url`` that answered 401."""
         another = "" if self._token is None else ", and refuses this one"
-        said = f"it requires an agent's token{another} (--agent-token-file, or {AGENT_TOKEN})"
-        return ConfigurationError(f"{without_password(url)}: {said}")
+        problem = f"it requires an agent's token{another} (--agent-token-file, or {AGENT_TOKEN})"
+        return ConfigurationError(f"{without_password(url)}: {problem}")
 
 
 def _transport(address: str) -> StreamableHttpTransport | SSETransport:

@@ -73,13 +73,13 @@ def replay(
 
 
 def _replayed(target: Target, episodes: Iterator[RecordedEpisode]) -> Iterator[Replayed]:
-    told: set[tuple[str, str | None]] = set()
+    warned: set[tuple[str, str | None]] = set()
     for episode in episodes:
         env = target.make()
         try:
             recorded = (episode.environment.name, episode.environment.version)
-            if recorded != (env.exposed_name(), env.VERSION) and recorded not in told:
-                told.add(recorded)
+            if recorded != (env.exposed_name(), env.VERSION) and recorded not in warned:
+                warned.add(recorded)
                 note(f"recorded with {_named(*recorded)}, replayed with {_named(env.exposed_name(), env.VERSION)}")
             yield replay_episode(env, episode)
         finally:
@@ -125,13 +125,13 @@ def _show(page: Page, replayed: list[Replayed]) -> None:
         page.line((f"{which}: the recorded rewards are the rubric's, not the environment's", "yellow"))
     counts = Counter(each.verdict for each in replayed)
     steps = sum(each.steps for each in replayed)
-    said = {
+    words = {
         Verdict.AGREES: "agree",
         Verdict.PARTLY: "agree as far as they can be replayed",
         Verdict.NOT_REPLAYABLE: "cannot be replayed",
         Verdict.DIFFERS: "differ",
     }
-    parts = [f"{counts[verdict]} {said[verdict]}" for verdict in Verdict if counts[verdict]]
+    parts = [f"{counts[verdict]} {words[verdict]}" for verdict in Verdict if counts[verdict]]
     page.line((f"{number_of(len(replayed), 'episode')}, {number_of(steps, 'step')}: {', '.join(parts)}", "bold"))
 
 

@@ -91,8 +91,8 @@ class _Rescoring:
         try:
             new = runner.run(rescore_trajectory(old, rubric))
         except Exception as error:  # noqa: BLE001 - the rubric's boundary: user code may raise anything
-            said = str(error) if isinstance(error, McpenvError) else own_words(error)
-            self.failures.append((episode.id, "; ".join([said, *getattr(error, "__notes__", ())])))
+            message = str(error) if isinstance(error, McpenvError) else own_words(error)
+            self.failures.append((episode.id, "; ".join([message, *getattr(error, "__notes__", ())])))
             return
         tools = None if episode.tools is None else recorder.tools.keep(self._lists.read(episode.tools))
         extra = {**episode.extra, RESCORED: {"rubric": self._rubric, "before": _rewards(old)}}
@@ -121,8 +121,8 @@ class _Rescoring:
         page.line((f"{self.count - len(self.failures)} of {self.count} episodes rescored to {out}", "bold"))
         for when, returns in (("before", self._old), ("after", self._new)):
             figures = spread(returns)
-            said = "none scored" if figures is None else f"mean {figures['mean']:g} of {len(returns)} scored"
-            page.line(f"return {when}: {said}", indent=2)
+            summary = "none scored" if figures is None else f"mean {figures['mean']:g} of {len(returns)} scored"
+            page.line(f"return {when}: {summary}", indent=2)
 
 
 def _rewards(trajectory: Trajectory) -> dict[str, Any]:

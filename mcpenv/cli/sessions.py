@@ -172,11 +172,11 @@ class ControlPlane:
         raise self._refused(reply, body, path)
 
     def _refused(self, reply: httpx.Response, body: Any, path: str) -> ConfigurationError:
-        said = body.get("message") if isinstance(body, dict) else None
+        message = body.get("message") if isinstance(body, dict) else None
         if reply.status_code == httpx.codes.UNAUTHORIZED:
             why = "it requires its control token (--control-token-file, or MCPENV_CONTROL_TOKEN)"
-        elif said is not None:
-            why = str(said)
+        elif message is not None:
+            why = str(message)
         elif reply.status_code == httpx.codes.NOT_FOUND:
             why = f"it has no {path}: it is not in simulation mode, or its control plane has another URL"
         else:

@@ -70,9 +70,9 @@ def validate(
         found, size = _tasks_of(loaded, split)
         chosen = itertools.islice(found, number)
         try:
-            with _progress(size if number is None else min(number, size)) as told:
+            with _progress(size if number is None else min(number, size)) as on_report:
                 report = validate_tasks(
-                    loaded.make, chosen, random_seeds=random_seeds, max_steps=max_steps, on_report=told
+                    loaded.make, chosen, random_seeds=random_seeds, max_steps=max_steps, on_report=on_report
                 )
         finally:
             IN_PROCESS.leave()
@@ -163,8 +163,8 @@ def _show_problems(page: Page, of_task: TaskReport) -> None:
 def _summary(report: Report) -> str:
     unsound = sum(bool(of_task.problems) for of_task in report.tasks)
     without = sum(not of_task.has_oracle for of_task in report.tasks)
-    said = f"{number_of(len(report.tasks), 'task')}, " + (f"{unsound} of them unsound" if unsound else "all sound")
-    return f"{said}; {without} without an oracle, so not known to be solvable" if without else said
+    summary = f"{number_of(len(report.tasks), 'task')}, " + (f"{unsound} of them unsound" if unsound else "all sound")
+    return f"{summary}; {without} without an oracle, so not known to be solvable" if without else summary
 
 
 def _score(score: float | None) -> str:

@@ -161,8 +161,8 @@ class MountedServer:
             return failed.failure
         except (FastMCPValidationError, ValidationError) as error:
             cause = error.__cause__ if isinstance(error.__cause__, ValidationError) else error
-            said = describe_faults(cause) if isinstance(cause, ValidationError) else str(error)
-            return ToolFailure(error_type=ToolErrorType.INVALID_ARGS, message=f"{name}: invalid arguments: {said}")
+            problem = describe_faults(cause) if isinstance(cause, ValidationError) else str(error)
+            return ToolFailure(error_type=ToolErrorType.INVALID_ARGS, message=f"{name}: invalid arguments: {problem}")
         except ToolError as error:
             if error.__cause__ is not None and _made_by_fastmcp(error):
                 return execution_failure(name, error.__cause__, own.mode)

@@ -59,7 +59,7 @@ def refuse_without_episodes(instance: Instance) -> None:
     if instance.mode is Mode.PRODUCTION:
         raise NotSupported("snapshots are for simulation, and this environment is used in production mode")
     if not instance.episode.orchestrated:
-        raise NotSupported("snapshots are of episodes, and there are none here: nobody resets this environment")
+        raise NotSupported("snapshots are of episodes, and this environment has none: it is never reset")
 
 
 async def take_snapshot(instance: Instance, timeout_s: float | None) -> Snapshot:
@@ -73,13 +73,13 @@ async def take_snapshot(instance: Instance, timeout_s: float | None) -> Snapshot
     """
     env, user_code, episode, scoring = instance.env, instance.user_code, instance.episode, instance.scoring
     if episode.state is EpisodeState.NEW:
-        raise InvalidMessage("there is no episode to hold yet; reset first")
+        raise InvalidMessage("there is no episode to save yet; reset first")
     next_state(episode.state, Event.SNAPSHOT)
     assert episode.trajectory is not None and episode.first is not None and scoring is not None
     if instance.server is not None and not env._own_state:
         raise NotSupported(
-            f"{type(env).__name__} cannot be held: nobody knows what the FastMCP server that was handed in keeps; "
-            "define save_state and load_state"
+            f"{type(env).__name__} cannot be saved: the state of its mounted FastMCP server is unknown. "
+            "Define save_state and load_state"
         )
     save: Callable[[], Any] = env.save_state
     if inspect.iscoroutinefunction(save):

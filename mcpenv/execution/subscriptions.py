@@ -159,9 +159,9 @@ class _Follower:
         if self._followed != execution.session_id:
             self._leave()
             # Keep an id instead of the instance, because connections outlive instances.
-            self._followed, self._leave = execution.session_id, execution.subscribers.subscribe(self._tell)
+            self._followed, self._leave = execution.session_id, execution.subscribers.subscribe(self._notify)
 
-    def _tell(self, event: ServerEvent) -> None:
+    def _notify(self, event: ServerEvent) -> None:
         if event not in self._sending and (not isinstance(event, ResourceUpdated) or event.uri in self.uris):
             self._sending[event] = asyncio.ensure_future(self._send(event))
 

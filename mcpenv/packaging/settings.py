@@ -36,8 +36,8 @@ def bind(target: str, made: Any, settings: Iterable[str]) -> dict[str, Any]:
         try:
             bound[name] = _value(Any if annotation is inspect.Parameter.empty else annotation, text)
         except ValidationError as error:
-            said = "; ".join(dict.fromkeys(_fault(fault) for fault in faults(error)))
-            raise TargetError(target, f"--set {setting}: {said}") from error
+            problems = "; ".join(dict.fromkeys(_fault(fault) for fault in faults(error)))
+            raise TargetError(target, f"--set {setting}: {problems}") from error
     missing = [name for name, p in parameters.items() if p.default is p.empty and name not in bound]
     if missing:
         raise TargetError(target, f"needs {' '.join(f'--set {name}=VALUE' for name in missing)}")

@@ -205,8 +205,8 @@ def watched_path(target: str) -> Path:
 def describe(error: BaseException, folder: Path | None) -> str:
     """Return an exception of user code as one line: its type, its text, and its place in files below ``folder``."""
     text = error.msg if isinstance(error, SyntaxError) else str(error)
-    said = " ".join(text.split())
-    line = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    message = " ".join(text.split())
+    line = f"{type(error).__name__}: {message}" if message else type(error).__name__
     where = _where(error, folder)
     return f"{line} ({where})" if where else line
 

@@ -95,14 +95,14 @@ class ServerConfig:
         session_timeout_s: idle time after which a session without an open socket ends.
         queue_timeout_s: how long a client waits its turn when every slot is taken.
         resume_grace_s: how long a session whose socket was lost waits for its client to come back; 0: not at all.
-        control_token: what orchestrators present; None: nothing. In production it brings ``/ws``.
-        session_scope: what an authenticated agent's session is: one per "principal", or one per "connection".
+        control_token: the token that orchestrators present; None: no token. In production it brings ``/ws``.
+        session_scope: the session of an authenticated agent: one per "principal", or one per "connection".
         require_handle: MCP clients need the handle of an episode; plain ``/mcp`` says how to get one.
-        public_url: the server's base URL for others, where it is not what they connect to.
+        public_url: the server's base URL for others, if they connect to another address.
         trusted_proxies: addresses or networks (10.0.0.0/8) of proxies whose ``X-Forwarded-*`` are believed.
-        max_calls_in_flight: calls under way or waiting in one session, above which more are refused.
+        max_calls_in_flight: running and waiting calls of one session, above which more are refused.
         max_requests_per_s: listings and calls of one agent a second, in the long run; None: no limit. An agent is who
-            its token says, or whoever has the handle, or else everybody without either.
+            its token says, or the client that has the handle; without either, all are one client.
         max_message_bytes: largest frame or request body.
         ping_interval_s: time between keep-alive pings on ``/ws``.
         allowed_hosts: further ``Host`` names to answer to, beside loopback ones.
@@ -110,7 +110,7 @@ class ServerConfig:
         max_quarantined: instances with code that cannot be stopped, above which no new sessions are taken.
         max_snapshots: snapshots that one session holds.
         max_snapshot_bytes: how large they may be together.
-        shutdown_timeout_s: how long steps under way may take to finish at shutdown.
+        shutdown_timeout_s: how long running steps may take to finish at shutdown.
         record: the folder to which every episode is written; None: none is.
 
     Raises:

@@ -49,7 +49,7 @@ def serve_http(
     insecure: bool = False,
     on_started: Callable[[int, int], None] = lambda port, control_port: None,
 ) -> None:
-    """Serve until a signal comes; then steps under way finish, environments are closed, and this returns.
+    """Serve until a signal comes; then running steps finish, environments are closed, and this returns.
 
     Args:
         port: 0 for any free one.
@@ -66,7 +66,7 @@ def serve_http(
     listening.check(config, agents_need_token=auth is not None)
     configure_logging(log_level)
     with listening.doors() as doors:
-        server = EnvServer(env_factory, config=listening.told(config, doors), readme=readme, auth=auth)
+        server = EnvServer(env_factory, config=listening.with_address(config, doors), readme=readme, auth=auth)
         with asyncio.Runner(loop_factory=loop_factory()) as runner, tuned_gc():
             runner.run(_serve(server, doors[0], doors[-1], lambda _: on_started(_port(doors[0]), _port(doors[-1]))))
 
@@ -96,7 +96,7 @@ def serve_workers(
     with listening.doors() as doors:
         serve_in_processes(
             functools.partial(_loaded, load, log_level),
-            listening.told(config, doors),
+            listening.with_address(config, doors),
             workers,
             doors,
             anonymous=not agents_need_token,
@@ -157,7 +157,7 @@ class Listening:
                 doors.append(stack.enter_context(listen(self.control_host, self.control_port)))
             yield doors
 
-    def told(self, config: ServerConfig, doors: list[socket.socket]) -> ServerConfig:
+    def with_address(self, config: ServerConfig, doors: list[socket.socket]) -> ServerConfig:
         """Return the settings with the address at which agents connect."""
         if len(doors) == 1 or config.public_url is not None:
             return config
@@ -257,7 +257,7 @@ def serving(
         try:
             with asyncio.Runner(loop_factory=loop_factory()) as runner:
                 runner.run(_serve(server, listening, listening, started.set_result))
-        except BaseException as error:  # handed to whoever waits for the start
+        except BaseException as error:  # passed to the caller that waits for the start
             if not started.done():
                 started.set_exception(error)
             else:

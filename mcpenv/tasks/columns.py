@@ -138,10 +138,10 @@ class Columns:
     def _fault(self, row: Row, error: ValidationError) -> InvalidTasks:
         first = faults(error)[0]
         field = ".".join(map(str, first["loc"]))
-        said = str(first["msg"])
+        message = str(first["msg"])
         if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
-            said = "a task has no such field. Put your own fields into metadata (from a file, with columns=)"
-        return InvalidTasks(row.place, said, field=field)
+            message = "a task has no such field. Put your own fields into metadata (from a file, with columns=)"
+        return InvalidTasks(row.place, message, field=field)
 
 
 def _text(row: Row, data: Any) -> bytes:

@@ -66,8 +66,8 @@ class ParquetRows:
         return Row(f"{self._file.name}, row {number}", data, index=number)
 
     def _unreadable(self, error: Exception) -> InvalidTasks:
-        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        return InvalidTasks(str(self._file), f"the tasks cannot be read: {' '.join(said.split())}")
+        message = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return InvalidTasks(str(self._file), f"the tasks cannot be read: {' '.join(message.split())}")
 
 
 __all__ = ["ParquetRows"]

@@ -93,9 +93,9 @@ class ResetOptions:
                 "seed is an integer", errors=[{"loc": ["seed"], "msg": "not an integer", "type": "int_type"}]
             )
         if episode_id is not None and not (isinstance(episode_id, str) and 0 < len(episode_id) <= _MAX_EPISODE_ID):
-            said = f"not a string of 1 to {_MAX_EPISODE_ID} characters"
+            problem = f"not a string of 1 to {_MAX_EPISODE_ID} characters"
             raise InvalidMessage(
-                f"episode_id is {said}", errors=[{"loc": ["episode_id"], "msg": said, "type": "string_type"}]
+                f"episode_id is {problem}", errors=[{"loc": ["episode_id"], "msg": problem, "type": "string_type"}]
             )
         return seed, episode_id, {name: value for name, value in data.items() if name not in _FRAMEWORK}
 

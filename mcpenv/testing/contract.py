@@ -24,7 +24,7 @@ from mcpenv_client.wire.protocol import EpisodeState
 from .arguments import wrong_arguments
 from .findings import ContractViolation, ContractWarning, Finding, Verdict
 from .subject import Subject, run
-from .walk import Served, Trace, said
+from .walk import Served, Trace, error_text
 
 CHECKS = (
     "constructor",
@@ -74,7 +74,7 @@ class Contract:
         except unittest.SkipTest as skipped:
             return Finding(check, Verdict.SKIPPED, str(skipped))
         except McpenvError as error:  # from code that this check uses and another check covers
-            return Finding(check, Verdict.FAILED, said(error))
+            return Finding(check, Verdict.FAILED, error_text(error))
         return Finding(check, Verdict.OK)
 
     # -- the lifecycle of an instance, in process
@@ -96,7 +96,7 @@ class Contract:
                 try:
                     observation = self._subject.reset(env)
                 except WireError as error:
-                    raise ContractViolation(f"{which} reset failed: {said(error)}") from error
+                    raise ContractViolation(f"{which} reset failed: {error_text(error)}") from error
                 if not isinstance(observation, Observation):
                     raise ContractViolation(
                         f"reset returned a {type(observation).__name__}. Override only `reset`, and return an "
@@ -131,7 +131,8 @@ class Contract:
             self._subject.make().close()
         except WireError as error:
             raise ContractViolation(
-                f"close of an instance that was never reset failed: {said(error)}. Set what close uses in __init__"
+                f"close of an instance that was never reset failed: {error_text(error)}. "
+                "Set what close uses in __init__"
             ) from error
         env = self._subject.make()
         self._subject.reset(env)
@@ -140,7 +141,7 @@ class Contract:
                 env.close()
             except WireError as error:
                 raise ContractViolation(
-                    f"{which} failed: {said(error)}. Release only resources that exist, and raise nothing"
+                    f"{which} failed: {error_text(error)}. Release only resources that exist, and raise nothing"
                 ) from error
         try:
             env.step(CallToolAction(tool_name=_UNKNOWN_TOOL))
@@ -249,7 +250,7 @@ class Contract:
         advice = "Give a finite number, or None for 'not scored'"
         for trace in self._subject.walk:
             if trace.action is not None and isinstance(trace.error, ExecutionError):
-                raise ContractViolation(f"{trace.label}: {said(trace.error)}. {advice}")
+                raise ContractViolation(f"{trace.label}: {error_text(trace.error)}. {advice}")
             reward = None if trace.observation is None else trace.observation.reward
             if reward is not None and (type(reward) is not float or reward - reward != 0.0):
                 raise ContractViolation(f"{trace.label}: the reward is {reward!r}. {advice}")
@@ -281,8 +282,9 @@ class Contract:
             for one, changed in zip(alone, subject.walk_anew(mode, threads=3), strict=False):
                 if one.problem is None and changed.problem is not None:
                     raise ContractViolation(
-                        f"{changed.label} works in one thread and fails when threads change: {said(changed.problem)}. "
-                        "Set THREAD_AFFINE = True in the class, which runs all code of an instance in one thread"
+                        f"{changed.label} works in one thread and fails when threads change: "
+                        f"{error_text(changed.problem)}. Set THREAD_AFFINE = True in the class, "
+                        "which runs all code of an instance in one thread"
                     )
 
     def event_loop(self) -> None:
@@ -333,7 +335,7 @@ class Contract:
                 if given
                 else "Raise ToolError with a text for the agent, or give an example"
             )
-            raise ContractViolation(f"{name} with {how} failed: {said(problem)}. {advice}")
+            raise ContractViolation(f"{name} with {how} failed: {error_text(problem)}. {advice}")
         observation = trace.observation
         assert isinstance(observation, CallToolObservation) and observation.result is not None
         _expect_plain(observation, f"the result of {name}")
@@ -418,7 +420,7 @@ async def _expect_failure(served: Served, name: str, arguments: dict[str, Any], 
         if wanted is ToolErrorType.TOOL_NOT_FOUND
         else "Validators must raise only ValueError, and middleware must not catch pydantic's ValidationError"
     )
-    got = "a result" if trace.problem is None else said(trace.problem)
+    got = "a result" if trace.problem is None else error_text(trace.problem)
     call = f"{name}({json.dumps(arguments, default=str)})"
     raise ContractViolation(f"{call} gave {got} instead of {wanted.value}. {advice}")
 

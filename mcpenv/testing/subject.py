@@ -16,7 +16,7 @@ from mcpenv_client.types.tools import Mode, Tool
 
 from .arguments import arguments_for
 from .findings import ContractViolation
-from .walk import Served, Trace, said
+from .walk import Served, Trace, error_text
 
 T = TypeVar("T")
 
@@ -55,8 +55,8 @@ class Subject:
             env = self._factory()
         except Exception as error:
             raise ContractViolation(
-                f"{self.name}() failed: {said(error)}. Give every constructor argument a default, or pass a factory "
-                "that fills them in"
+                f"{self.name}() failed: {error_text(error)}. Give every constructor argument a default, "
+                "or pass a factory that fills them in"
             ) from error
         if not isinstance(env, MCPEnvironment):
             raise ContractViolation(f"{self.name}() returned a {type(env).__name__}, not an MCPEnvironment")

@@ -237,13 +237,13 @@ class _Watch:
             self._over.wait(self._limit_s / 10)
 
 
-def said(problem: BaseException | ToolFailure) -> str:
+def error_text(problem: BaseException | ToolFailure) -> str:
     """Describe an error and its place in the author's code, on one line."""
     if isinstance(problem, ToolFailure):
         return f"{problem.error_type.value}: {problem.message}"
     if isinstance(problem, WireError) and problem.__cause__ is not None:
         stage = problem.data.get("stage")
-        return f"{stage} raised {said(problem.__cause__)}" if stage else said(problem.__cause__)
+        return f"{stage} raised {error_text(problem.__cause__)}" if stage else error_text(problem.__cause__)
     text = f"{type(problem).__name__}: {problem}".removesuffix(": ")
     own = [summary for summary in traceback.extract_tb(problem.__traceback__) if _is_authors(summary.filename)]
     return f"{text} ({_spelled(own[-1].filename, own[-1].lineno or 0, own[-1].name)})" if own else text
@@ -269,4 +269,4 @@ def _is_authors(file: str) -> bool:
     return not ours and not file.startswith(_STANDARD_LIBRARY) and "site-packages" not in file
 
 
-__all__ = ["Served", "Trace", "said"]
+__all__ = ["Served", "Trace", "error_text"]

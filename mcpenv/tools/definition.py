@@ -36,7 +36,17 @@ def check_name(name: str) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ToolOptions:
-    """The arguments of ``@self.tool(...)`` except the mode; those of FastMCP are in ``fastmcp``."""
+    """The arguments of ``@self.tool(...)`` except the mode.
+
+    Attributes:
+        name: the tool's name; None for the function's name.
+        description: the description that agents read; None for the function's docstring.
+        timeout_s: maximum seconds of a call, if the caller sets no shorter limit. A call that takes longer is cancelled
+            and fails with a timeout. None, the default, sets no limit of the tool's own.
+        terminal: True if a successful call ends the episode. False by default.
+        concurrent: True if calls may run at the same time as other concurrent calls. False by default.
+        fastmcp: the further arguments for FastMCP's ``FunctionTool``, passed on unchanged.
+    """
 
     name: str | None = None
     description: str | None = None

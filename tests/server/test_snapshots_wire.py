@@ -389,10 +389,10 @@ def test_the_fork_of_a_client_that_comes_back_comes_back_too() -> None:
         run(main(url))
 
 
-# -- what cannot be held, and what fails
+# -- what cannot be saved, and what fails
 
 
-def test_what_cannot_be_held_is_said_over_the_wire() -> None:
+def test_what_cannot_be_saved_is_named_over_the_wire() -> None:
     class Handed(MCPEnvironment):
         def __init__(self) -> None:
             super().__init__(FastMCP("handed in"))

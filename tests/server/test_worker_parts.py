@@ -144,7 +144,7 @@ def test_a_call_gives_what_the_other_end_returns_or_raises() -> None:
             with pytest.raises(Exception, match="internal error"):
                 await one.call("fail")
             for number in range(3):
-                one.tell("note", number)
+                one.notify("note", number)
             assert await one.call("noted") == [0, 1, 2]
 
     run(main())

@@ -61,8 +61,8 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
     """A client of one environment session, async first; `sync` gives the blocking form.
 
     One client is one session with its own environment instance. Calls from several tasks take turns, in the order in
-    which they came. A caller that is cancelled while it waits for its reply loses the session, because nobody can say
-    what became of the message.
+    which they came. A caller that is cancelled while it waits for its reply loses the session, because the outcome
+    of the message is unknown.
 
     Typing: subclass and override ``_step_payload``, ``_parse_result``, ``_parse_state``, or name the classes as
     ``EnvClient[MyAction, MyObservation, MyState](url)``. Without either, tool observations are `CallToolObservation`
@@ -75,7 +75,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         base_url: ``http(s)://`` or ``ws(s)://`` address of the server.
         connect_timeout_s: seconds to connect, and to close.
         message_timeout_s: seconds to wait for a reply; more than the server's step deadline (300 by default), so that
-            the server, which knows what happened, is the one to give up first.
+            the server, which knows the outcome, times out first.
         ping_interval_s, ping_timeout_s: seconds between keep-alive pings and to wait for their pongs; None: no pings.
         max_message_bytes: the largest frame to accept.
         headers: extra HTTP headers of the handshake, such as ``{"Authorization": "Bearer ..."}`` for a control token.
@@ -271,7 +271,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             timeout_s: deadline at the server, in seconds.
 
         Raises:
-            NotSupported: the environment cannot be held; the text says what its author can do.
+            NotSupported: the environment cannot be saved; the text says what its author can do.
             CapacityReached: the session holds as many snapshots as it may; `drop_snapshot` makes room.
         """
         reply = await self._ask(FrameType.SNAPSHOT, {}, "snapshot", timeout_s)
@@ -306,7 +306,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             timeout_s: deadline of the snapshot and of the restoring at the server, in seconds, each.
 
         Raises:
-            NotSupported: the environment cannot be held, or the server has one session at a time.
+            NotSupported: the environment cannot be saved, or the server has one session at a time.
             CapacityReached: every session of the server is taken; this one is not lost.
         """
         data: dict[str, Any] = {} if snapshot is None else {"snapshot_id": _id_of(snapshot)}

@@ -58,7 +58,7 @@ class McpenvError(Exception):
 
 
 class WireError(McpenvError):
-    """A refusal that has a wire code. It is raised alike in process and by a client.
+    """The refusal that has a wire code, raised alike in process and by a client.
 
     Attributes:
         code: the name of the cause on the wire.
@@ -90,21 +90,21 @@ class WireError(McpenvError):
 
 
 class InvalidJSON(WireError):
-    """The frame or body is not JSON text."""
+    """Raised if the frame or body is not JSON text."""
 
     code = ErrorCode.INVALID_JSON
     http_status = 400
 
 
 class UnknownType(WireError):
-    """A frame of a type that this protocol version does not have."""
+    """Raised if this protocol version has no frame of that type."""
 
     code = ErrorCode.UNKNOWN_TYPE
     http_status = 400
 
 
 class InvalidMessage(WireError):
-    """The frame, body, action or option does not fit its schema."""
+    """Raised if the frame, body, action or option does not fit its schema."""
 
     code = ErrorCode.VALIDATION_ERROR
     http_status = 422
@@ -117,7 +117,7 @@ class InvalidMessage(WireError):
 
 
 class ExecutionError(WireError):
-    """The author's ``reset``, ``score``, ``state``, ``close`` or own action raised.
+    """Raised if the author's ``reset``, ``score``, ``state``, ``close`` or own action raised.
 
     In process, ``__cause__`` is the exception that it raised. Over the wire only ``incident`` is sent, which identifies
     the traceback in the server's log.
@@ -133,7 +133,7 @@ class ExecutionError(WireError):
 
 
 class CapacityReached(WireError):
-    """All session slots are in use."""
+    """Raised if all session slots are in use."""
 
     code = ErrorCode.CAPACITY_REACHED
     http_status = 503
@@ -146,7 +146,7 @@ class CapacityReached(WireError):
 
 
 class RateLimited(WireError):
-    """The calls at once, or the requests per second, exceed the server's limit. The request was not run."""
+    """Raised if the calls at once, or the requests per second, exceed the server's limit. The request was not run."""
 
     code = ErrorCode.RATE_LIMITED
     http_status = 429
@@ -159,7 +159,7 @@ class RateLimited(WireError):
 
 
 class FactoryError(WireError):
-    """The environment's constructor or factory raised."""
+    """Raised if the environment's constructor or factory raised."""
 
     code = ErrorCode.FACTORY_ERROR
     usual_status = Status(StatusCode.ENV_ERROR, Stage.RESET, True)
@@ -171,20 +171,23 @@ class FactoryError(WireError):
 
 
 class SessionError(WireError):
-    """The session cannot continue."""
+    """Raised if the session cannot continue."""
 
     code = ErrorCode.SESSION_ERROR
 
 
 class EpisodeDone(WireError):
-    """A step after the episode's end. Only a reset begins another episode."""
+    """Raised if a step comes after the episode's end. Only a reset begins another episode."""
 
     code = ErrorCode.EPISODE_DONE
     http_status = 409
 
 
 class OperationTimeout(WireError):
-    """A reset, a state or an own action passed its deadline. (A tool's timeout is data: ``error.error_type``.)"""
+    """Raised if a reset, a state or an own action passed its deadline.
+
+    The timeout of a tool is data: ``error.error_type``.
+    """
 
     code = ErrorCode.TIMEOUT
     usual_status = Status(StatusCode.ENV_ERROR, None, True, "timeout")
@@ -192,7 +195,7 @@ class OperationTimeout(WireError):
 
 
 class OperationCancelled(WireError):
-    """The step was cancelled by its orchestrator."""
+    """Raised if the step was cancelled by its orchestrator."""
 
     code = ErrorCode.CANCELLED
     usual_status = Status(StatusCode.CANCELLED, None, True)
@@ -200,7 +203,10 @@ class OperationCancelled(WireError):
 
 
 class SessionLost(WireError):
-    """The session is gone, or the outcome of the last message is unknown. A new episode never begins unasked."""
+    """Raised if the session is gone, or the outcome of the last message is unknown.
+
+    A new episode begins only with a reset.
+    """
 
     code = ErrorCode.SESSION_LOST
     usual_status = Status(StatusCode.TRANSPORT_LOST, None, True)
@@ -208,14 +214,14 @@ class SessionLost(WireError):
 
 
 class Unauthorized(WireError):
-    """The credential is missing or wrong."""
+    """Raised if the credential is missing or wrong."""
 
     code = ErrorCode.UNAUTHORIZED
     http_status = 401
 
 
 class ReplyGone(WireError):
-    """A request of that id ran exactly once, and the server has dropped its answer."""
+    """Raised if a request of that id ran exactly once, and the server has dropped its answer."""
 
     code = ErrorCode.REPLY_GONE
     usual_status = Status(StatusCode.TRANSPORT_LOST, None, True)
@@ -223,21 +229,21 @@ class ReplyGone(WireError):
 
 
 class NotSupported(WireError):
-    """This environment or instance does not support the operation. The text has the reason and the remedy."""
+    """Raised if this environment or instance does not support the operation. The text has the reason and the remedy."""
 
     code = ErrorCode.NOT_SUPPORTED
     http_status = 501
 
 
 class UnsupportedVersion(WireError):
-    """The other end speaks another major version of the protocol."""
+    """Raised if the other end speaks another major version of the protocol."""
 
     code = ErrorCode.UNSUPPORTED_VERSION
     http_status = 400
 
 
 class ConnectionFailed(McpenvError):
-    """No connection to the server could be made. ``__cause__`` is the reason."""
+    """Raised if no connection to the server could be made. ``__cause__`` is the reason."""
 
     status: ClassVar[Status] = Status(StatusCode.TRANSPORT_LOST, None, True)
 
@@ -251,7 +257,7 @@ class ConnectionFailed(McpenvError):
 
 
 class NotSerializable(McpenvError):
-    """A value has no JSON form. ``path`` locates the field, as in ``arguments.scores[3]``."""
+    """Raised if a value has no JSON form. ``path`` locates the field, as in ``arguments.scores[3]``."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)
@@ -263,7 +269,7 @@ class NotSerializable(McpenvError):
 
 
 class ListingFailed(McpenvError):
-    """The request ``tools/list`` failed. An environment without tools gives an empty list instead."""
+    """Raised if the request ``tools/list`` failed. An environment without tools gives an empty list instead."""
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(url, reason)
@@ -275,7 +281,7 @@ class ListingFailed(McpenvError):
 
 
 class ToolCallFailed(McpenvError):
-    """A tool answered with an error."""
+    """Raised if a tool answered with an error."""
 
     def __init__(self, tool_name: str, message: str) -> None:
         super().__init__(tool_name, message)

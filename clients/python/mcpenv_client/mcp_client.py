@@ -384,7 +384,7 @@ class _Session:
             self._lost = self._lost or "the event loop is ending"
             ready.cancel()
             raise
-        except Exception as error:  # noqa: BLE001 - told to whoever opens the session, or to the next caller
+        except Exception as error:  # noqa: BLE001 - raised to the caller that opens the session, or to the next one
             cause = _innermost(error)
             if not ready.done():
                 ready.set_exception(cause)
@@ -429,15 +429,15 @@ class _Session:
 
 
 def _tool(listed: Any) -> Tool:
-    said = listed.model_dump(mode="json", by_alias=True, exclude_none=True)
+    fields = listed.model_dump(mode="json", by_alias=True, exclude_none=True)
     return Tool(
-        name=said["name"],
-        title=said.get("title"),
-        description=said.get("description", ""),
-        input_schema=said["inputSchema"],
-        output_schema=said.get("outputSchema"),
-        annotations=said.get("annotations"),
-        meta=_meta(said.get("_meta")),
+        name=fields["name"],
+        title=fields.get("title"),
+        description=fields.get("description", ""),
+        input_schema=fields["inputSchema"],
+        output_schema=fields.get("outputSchema"),
+        annotations=fields.get("annotations"),
+        meta=_meta(fields.get("_meta")),
     )
 
 

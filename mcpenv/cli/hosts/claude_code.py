@@ -34,8 +34,8 @@ def add(host: Host, server: Server, snippet: str, *, force: bool, token: str | N
     try:
         run_cli_command([claude, *host.command(server)[1:]])
     except subprocess.CalledProcessError as error:
-        said = (error.stderr or error.stdout or "").strip() or f"exit status {error.returncode}"
+        message = (error.stderr or error.stdout or "").strip() or f"exit status {error.returncode}"
         if token is not None:
-            said = said.replace(token, "...")
+            message = message.replace(token, "...")
         # `from None`: the error contains the whole command, and with it the token.
-        raise ConfigurationError(f"claude mcp add: {said}") from None
+        raise ConfigurationError(f"claude mcp add: {message}") from None

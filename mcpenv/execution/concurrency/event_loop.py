@@ -117,7 +117,7 @@ class _Loops:
             loop.close()
 
     def _take(self) -> PrivateLoop:
-        """Return a loop that nobody uses."""
+        """Return an unused loop."""
         if self._free_one():
             loop = self._free.pop()
         else:

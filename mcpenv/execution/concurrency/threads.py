@@ -81,7 +81,7 @@ class _Job:
         result, error = None, None
         try:
             result = self.context.run(self.fn, *self.args, **self.kwargs)
-        except BaseException as raised:  # noqa: BLE001 - handed to whoever awaits, SystemExit of a tool too
+        except BaseException as raised:  # noqa: BLE001 - passed to the awaiting task, SystemExit of a tool too
             error = raised
         with self._mutex:
             self._finished = True

@@ -314,13 +314,13 @@ class Instance:
             return failure("invalid_args", f"{name}: invalid arguments: {misfit}")
         action = CallToolAction(tool_name=name, arguments=arguments)
         observation = await self._step(action, {"timeout_s": NO_LIMIT_S})
-        said = {"reward": to_plain(observation.reward), "done": bool(observation.done)}
+        scored = {"reward": to_plain(observation.reward), "done": bool(observation.done)}
         error = getattr(observation, "error", None)
         if error is not None:
             # Classify by the arguments, not by the text of the message as OpenEnv does.
             kind = "timeout" if error.error_type.value == "timeout" else "execution_error"
-            return {**failure("invalid_args" if misfit is not None else kind, error.message), **said}
-        return {"result": result_data(observation), **said}
+            return {**failure("invalid_args" if misfit is not None else kind, error.message), **scored}
+        return {"result": result_data(observation), **scored}
 
     async def act(self, data: dict[str, Any], mode: str) -> dict[str, Any]:
         """Take one of the environment's own actions."""

@@ -383,8 +383,8 @@ class _Rewrite:
 
     def _line(self, node: ast.ImportFrom, text: str) -> None:
         # A block must not be empty.
-        said = text or ("pass" if node.col_offset else "")
-        line = f"{' ' * node.col_offset}{said}\n" if said else ""
+        code = text or ("pass" if node.col_offset else "")
+        line = f"{' ' * node.col_offset}{code}\n" if code else ""
         self._edits.append((node.lineno - 1, node.end_lineno or node.lineno, line))
 
     def _replace_in_line(self, name: ast.Name, new: str) -> None:

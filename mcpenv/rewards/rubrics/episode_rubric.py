@@ -79,9 +79,9 @@ class EpisodeRubric:
                 reward = await self._leaf(rubric, path, moment, invoke)
         except Exception as error:
             error.add_note(f"in the rubric {path or type(rubric).__name__!r}")
-            await self._tell(rubric, path, moment, None, error, clock, invoke)
+            await self._call_hooks(rubric, path, moment, None, error, clock, invoke)
             raise
-        await self._tell(rubric, path, moment, reward, None, clock, invoke)
+        await self._call_hooks(rubric, path, moment, reward, None, clock, invoke)
         return reward
 
     async def _leaf(self, rubric: Rubric, path: str, moment: Moment, invoke: Invoke) -> Reward | None:
@@ -111,7 +111,7 @@ class EpisodeRubric:
             return None
         return Reward(value, {path: value, **components} if path else components)
 
-    async def _tell(
+    async def _call_hooks(
         self,
         rubric: Rubric,
         path: str,
@@ -122,9 +122,9 @@ class EpisodeRubric:
         invoke: Invoke,
     ) -> None:
         if rubric._hooks:
-            said = Scored(path, moment.call, moment.trajectory, reward, error, time.perf_counter() - clock)
+            scored = Scored(path, moment.call, moment.trajectory, reward, error, time.perf_counter() - clock)
             for hook in rubric._hooks:
-                _plain(await invoke(hook, said), rubric, "hook")
+                _plain(await invoke(hook, scored), rubric, "hook")
 
 
 def refuse_silent(rubric: Rubric) -> None:
@@ -142,7 +142,7 @@ def _plain(value: Any, rubric: Rubric, what: str) -> Any:
     """Return the result of a function.
 
     Raises:
-        TypeError: an awaitable, from a function that is not declared async: nobody could tell where it runs.
+        TypeError: an awaitable, from a function that is not declared async, so that its thread is unknown.
     """
     if not inspect.isawaitable(value):
         return value

@@ -145,7 +145,7 @@ def parse(spec: Mapping[str, Any], where: str = "verifier") -> Spec:
     except ValidationError as error:
         first = error.errors()[0]
         path = [str(part) for part in first["loc"] if part != spec["kind"]]
-        raise InvalidVerifier(".".join([where, *path]), _said(first["msg"])) from error
+        raise InvalidVerifier(".".join([where, *path]), _problem(first["msg"])) from error
 
 
 def _defines(statement: ast.stmt, name: str) -> bool:
@@ -157,6 +157,6 @@ def _defines(statement: ast.stmt, name: str) -> bool:
     )
 
 
-def _said(message: str) -> str:
-    said = message.removeprefix("Value error, ")
-    return said[:1].lower() + said[1:]
+def _problem(message: str) -> str:
+    problem = message.removeprefix("Value error, ")
+    return problem[:1].lower() + problem[1:]

@@ -69,10 +69,10 @@ class ControlRoutes:
 
     async def metadata(self, request: Request) -> Response:
         """Answer the description of this server."""
-        said, recording = self._description.metadata(), self._description.recording()
+        metadata, recording = self._description.metadata(), self._description.recording()
         if recording is not None:
-            said["recording"] = await self._membership.recorded(recording)
-        return plain_json(said)
+            metadata["recording"] = await self._membership.recorded(recording)
+        return plain_json(metadata)
 
     async def schema(self, request: Request) -> Response:
         """Answer the JSON Schemas of actions, observations, state, tools and reset options."""
@@ -194,7 +194,7 @@ class ControlRoutes:
     def _claim(self, session_id: str) -> Session:
         session = self._pool.get(session_id)
         if session.origin is not Origin.HTTP:
-            # A session belongs to who opened it; that another kind of that id exists is nobody's business.
+            # Report ids of other kinds as unknown.
             return self._pool.get("")
         session.claimed = True
         return session

@@ -98,7 +98,7 @@ class Description:
 
 
 def _require_type(action: dict[str, Any], *classes: type[Action]) -> None:
-    """Without ``type`` it is the environment's own action, not one of these."""
+    """Require ``type`` in the schemas of these classes: an action without it is the environment's own."""
     names = {cls.__name__ for cls in classes}
     for schema in (*action["anyOf"], *action.get("$defs", {}).values()):
         if schema.get("title") in names:

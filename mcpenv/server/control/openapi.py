@@ -215,8 +215,8 @@ def _ask_tasks(summary: str, body: dict[str, Any], answer: dict[str, Any]) -> di
             "responses": {
                 "200": {"description": "The answer", "content": {"application/json": {"schema": gives}}},
                 **{
-                    status: {"description": said, "content": {"application/json": {"schema": detail}}}
-                    for status, said in refused.items()
+                    status: {"description": cause, "content": {"application/json": {"schema": detail}}}
+                    for status, cause in refused.items()
                 },
             },
         }
@@ -281,7 +281,7 @@ def _refusals() -> dict[str, Any]:
         "409": _refusal("The episode is over, or there is none yet"),
         "413": _refusal("The body is too large"),
         "422": _refusal("The body does not fit its schema"),
-        "429": _refusal("More calls are under way or wait than the session takes"),
+        "429": _refusal("The session has too many running and waiting calls"),
         "500": _refusal("The environment failed"),
         "503": _refusal("Every session slot is taken; see Retry-After"),
         "504": _refusal("The deadline passed"),

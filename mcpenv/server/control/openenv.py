@@ -271,7 +271,7 @@ def _speaks_mcp(scope: Scope) -> bool:
 
 
 def _initializes(body: bytes) -> bool:
-    """Return True if an MCP client begins with this body; one with a wrong ``Accept`` is to hear that from MCP."""
+    """Return True if an MCP client begins with this body; MCP also answers one with a wrong ``Accept``."""
     if b"initialize" not in body:
         return False
     try:

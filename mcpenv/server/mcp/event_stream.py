@@ -32,13 +32,13 @@ class LateStream:
     The transport sends its JSON answer by calling this object. Messages of the call before the answer use `send`.
     """
 
-    __slots__ = ("_begun", "_ended", "_lock", "_said", "_send")
+    __slots__ = ("_begun", "_ended", "_lock", "_send", "_written")
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self._begun = False
         self._ended = False
-        self._said = False
+        self._written = False
         self._lock = asyncio.Lock()  # pings and the call must not send at once
 
     async def __call__(self, message: Message) -> None:
@@ -54,7 +54,7 @@ class LateStream:
 
     async def send(self, event: bytes) -> None:
         """Send an event before the answer; drop it after the answer."""
-        self._said = True
+        self._written = True
         async with self._lock:
             if self._ended:
                 return
@@ -66,9 +66,9 @@ class LateStream:
     async def keep_alive(self) -> None:
         """Send a comment after each silence of `PING_S`, until cancelled."""
         while True:
-            if not self._said:
+            if not self._written:
                 await self.send(b": ping\r\n\r\n")
-            self._said = False
+            self._written = False
             await asyncio.sleep(PING_S)
 
 

@@ -81,7 +81,7 @@ class Slots:
         """Acquire a slot, or wait for one in a queue. Cancelling gives up the place, or the slot.
 
         Args:
-            make_room: called when all are taken and nobody waits.
+            make_room: called when all are taken and no caller waits.
             orchestrated: whether it is for a session that has an orchestrator; who gives way depends on it.
 
         Raises:
@@ -98,7 +98,7 @@ class Slots:
                 raise self.refusal("this server is about to end")
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append(turn)
-        self._give()  # what became free meanwhile, whoever freed it, went to those who waited then, or to nobody
+        self._give()  # slots released since then went to the callers that waited at that time
         try:
             async with asyncio.timeout(self._queue_timeout_s):
                 await turn

@@ -97,7 +97,7 @@ class Alone:
         return True
 
     def hold(self, session_id: str) -> None:
-        """Nobody else needs to know."""
+        """Do nothing: there is no other worker."""
 
     def release_id(self, session_id: str) -> None:
-        """Nobody else needs to know."""
+        """Do nothing: there is no other worker."""

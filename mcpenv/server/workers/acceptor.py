@@ -146,9 +146,9 @@ class Entrance:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             number = connection.fileno()
             self._silent[number] = connection
-            self._loop.add_reader(number, self._heard, number)
+            self._loop.add_reader(number, self._readable, number)
 
-    def _heard(self, number: int) -> None:
+    def _readable(self, number: int) -> None:
         """Pass on a connection that has sent its first bytes; close one that has disconnected."""
         connection = self._silent[number]
         try:

@@ -58,7 +58,7 @@ class SharedSlots(Slots):
 
     def free(self) -> None:
         """Release a slot."""
-        self._channel.tell("free")
+        self._channel.notify("free")
 
     def close(self) -> None:
         """Give no more slots, and refuse those that wait for one."""
@@ -69,7 +69,7 @@ class SharedSlots(Slots):
     def count_quarantined(self, many: int) -> None:
         """Add to the count of quarantined instances; ``many`` may be negative."""
         super().count_quarantined(many)
-        self._channel.tell("quarantined", many)
+        self._channel.notify("quarantined", many)
 
     async def _ask(self, orchestrated: bool) -> None:
         await self._channel.call("take", orchestrated, undo=lambda _: self.free())

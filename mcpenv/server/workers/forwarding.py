@@ -183,7 +183,7 @@ class Forwarding:
             await self._serve_at(worker, scope, receive, send)
         finally:
             if worker == self._peers.own:
-                self._channel.tell("release_id", session_id)
+                self._channel.notify("release_id", session_id)
 
     async def _worker_of(self, scope: Scope, belongs: Belonging) -> str:
         """Return the tag of the worker that serves the request; this worker's if any can."""

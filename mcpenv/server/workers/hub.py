@@ -143,7 +143,7 @@ class Hub:
     def end(self) -> None:
         """Ask all workers to shut down gracefully; called a second time, immediately."""
         for worker in self._workers:
-            worker.channel.tell("end")
+            worker.channel.notify("end")
 
     # -- workers
 
@@ -172,7 +172,7 @@ class Hub:
         worker.ready = True
         self._limit = limit
         self._tell_tags()
-        worker.channel.tell("slots", self._slots.taken, self._slots.quarantined)
+        worker.channel.notify("slots", self._slots.taken, self._slots.quarantined)
         if self.failure is None and sum(each.ready for each in self._workers) == self._count:
             self.started.set()
         if self.started.is_set() and self.failure is None:
@@ -224,12 +224,12 @@ class Hub:
         tags = [worker.tag for worker in self._workers if worker.ready]
         for worker in self._workers:
             if worker.ready:
-                worker.channel.tell("tags", tags)
+                worker.channel.notify("tags", tags)
 
     def _tell_slots(self) -> None:
         for worker in self._workers:
             if worker.ready:
-                worker.channel.tell("slots", self._slots.taken, self._slots.quarantined)
+                worker.channel.notify("slots", self._slots.taken, self._slots.quarantined)
 
     # -- connections and sessions
 

@@ -55,8 +55,8 @@ class Member:
 
     def hold(self, session_id: str) -> None:
         """Claim an id for a session of this worker, so that requests with it are routed here."""
-        self._channel.tell("hold", session_id)
+        self._channel.notify("hold", session_id)
 
     def release_id(self, session_id: str) -> None:
         """Release a claim of `reserve` or `hold`."""
-        self._channel.tell("release_id", session_id)
+        self._channel.notify("release_id", session_id)

@@ -67,7 +67,7 @@ class Channel:
         finally:
             self._waiting.pop(number, None)
 
-    def tell(self, name: str, *arguments: Any) -> None:
+    def notify(self, name: str, *arguments: Any) -> None:
         """Notify a sync handler of the other end, without a reply."""
         self._send((_NOTICE, name, arguments))
 
@@ -75,7 +75,7 @@ class Channel:
         """Serve messages of the other end until it disconnects. Calls that it has not answered then raise."""
         try:
             while True:
-                self._hear(await framing.receive(self._reader))
+                self._handle(await framing.receive(self._reader))
         except framing.Closed:
             return
         finally:
@@ -91,7 +91,7 @@ class Channel:
         for task in self._serving.values():
             task.cancel()
 
-    def _hear(self, message: tuple[Any, ...]) -> None:
+    def _handle(self, message: tuple[Any, ...]) -> None:
         kind = message[0]
         if kind == _NOTICE:
             self._handlers[message[1]](*message[2])

@@ -172,9 +172,9 @@ def _hub_in_thread(
         hub, over = Hub(folder, doors, config, count, anonymous=anonymous), asyncio.Event()
         async with hub.running():
             made.set_result((HubThread(asyncio.get_running_loop(), hub), over))
-            telling = asyncio.ensure_future(_tell(hub, on_started))
+            reporting = asyncio.ensure_future(_report_start(hub, on_started))
             await over.wait()
-            telling.cancel()
+            reporting.cancel()
 
     def run() -> None:
         try:
@@ -196,7 +196,7 @@ def _hub_in_thread(
         thread.join()
 
 
-async def _tell(hub: Hub, on_started: Callable[[], None]) -> None:
+async def _report_start(hub: Hub, on_started: Callable[[], None]) -> None:
     await hub.started.wait()
     if hub.failure is None:
         on_started()

@@ -33,7 +33,7 @@ _SCOPE_KEYS = (
 MAX_AHEAD = 8
 """Maximum messages of a client that are buffered before the application receives them."""
 
-_SAID, _OVER = "said", "over"
+_MESSAGE, _END = "message", "end"
 """Kinds of frames from the far end: an ASGI message, or the application's return with a flag for failure."""
 
 
@@ -137,7 +137,7 @@ async def _answers(reader: asyncio.StreamReader, send: Send) -> None:
             message = await framing.receive(reader)
         except framing.Closed as error:
             raise Gone(began) from error
-        if message[0] == _OVER:
+        if message[0] == _END:
             if message[1]:
                 raise RuntimeError("the worker to which a request belongs failed to answer it")  # see its log
             return
@@ -275,7 +275,7 @@ class _Exchange:
             raise OSError("the worker that forwarded the request has disconnected")
         if "headers" in message:
             message = {**message, "headers": [(bytes(name), bytes(value)) for name, value in message["headers"]]}
-        framing.send(self._writer, (_SAID, message))
+        framing.send(self._writer, (_MESSAGE, message))
         await self._writer.drain()
 
 
@@ -288,6 +288,6 @@ async def _one(app: ASGIApp, scope: Scope, incoming: _Incoming, writer: asyncio.
             return
         logger.exception("a request that came from another worker failed")
         failed = True
-    framing.send(writer, (_OVER, failed))
+    framing.send(writer, (_END, failed))
     with contextlib.suppress(OSError):  # the other worker has disconnected
         await writer.drain()

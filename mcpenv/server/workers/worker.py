@@ -99,7 +99,7 @@ class Worker:
                 hearing.add_done_callback(lambda _: self.end())
                 await self._serve(server, served.auth, peers, channel, on_started)
             except Exception as error:
-                channel.tell("failed", str(error) if isinstance(error, McpenvError) else repr(error))
+                channel.notify("failed", str(error) if isinstance(error, McpenvError) else repr(error))
                 await writer.drain()
                 raise
         finally:
@@ -133,7 +133,7 @@ class Worker:
             receiving = await stack.enter_async_context(_receiving(passage, servers))
 
             async def others() -> None:
-                channel.tell("left")
+                channel.notify("left")
                 for door in doors:
                     await door.idle()
                 await tunnels.idle()
@@ -142,7 +142,7 @@ class Worker:
 
             def started() -> None:
                 receiving()
-                channel.tell("ready", server.pool.slots.limit)
+                channel.notify("ready", server.pool.slots.limit)
                 on_started()
                 if self._ended_early:
                     self.end()
@@ -186,7 +186,7 @@ async def _receiving(path: Path, servers: list[HTTPServer]) -> AsyncIterator[Cal
     loop = asyncio.get_running_loop()
     taking: set[asyncio.Task[None]] = set()
 
-    def hear(passage: socket.socket) -> None:
+    def receive(passage: socket.socket) -> None:
         while True:
             try:
                 received = receive_connection(passage)
@@ -207,7 +207,7 @@ async def _receiving(path: Path, servers: list[HTTPServer]) -> AsyncIterator[Cal
             return
         passage.setblocking(False)
         passages.append(passage)
-        loop.add_reader(passage.fileno(), hear, passage)
+        loop.add_reader(passage.fileno(), receive, passage)
 
     listening.bind(str(path))
     listening.listen(1)

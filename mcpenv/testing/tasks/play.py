@@ -43,7 +43,7 @@ class Play:
     Attributes:
         score: the value that decides whether it is solved (`worth_of`); None if it was not scored.
         earned: the sum of its rewards; None if it was not scored.
-        said: the verifier's reasons for a lower value, as sentences.
+        reasons: the verifier's reasons for a lower value, as sentences.
         steps: the number of calls.
         seen: all observations, in order.
         world: the world after the reset, if the environment sets one.
@@ -53,7 +53,7 @@ class Play:
 
     score: float | None = None
     earned: float | None = None
-    said: list[str] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
     steps: int = 0
     seen: list[Seen] = field(default_factory=list)
     world: Tree | None = None
@@ -74,12 +74,12 @@ def play(env: MCPEnvironment, task: Task, player: Player | None = None) -> Play:
         if not observation.done:
             played.seen.append(Seen("the end", _plain(env.end())))
     except McpenvError as error:
-        played.error = said(error)
+        played.error = error_text(error)
         return played
     trajectory = env.trajectory
     assert trajectory is not None
     played.score, played.earned = worth_of(trajectory), score_of(trajectory)
-    played.said = env._execution.said_of_end
+    played.reasons = env._execution.said_of_end
     return played
 
 
@@ -112,7 +112,7 @@ def at_random(task: Task, seed: int, max_steps: int) -> Player:
     return calls
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return an error and its cause on one line."""
     cause = error.__cause__
     text = f"{error}" if cause is None or str(cause) in str(error) else f"{error}: {type(cause).__name__}: {cause}"

@@ -110,7 +110,7 @@ class _Trial:
     def _try_oracle(self) -> Play:
         played = self._first.play(self._task, oracle(self._task))
         self._report.oracle = played.score
-        why = "".join(f"; {reason}" for reason in (*played.failed[:3], *played.said[:3]))
+        why = "".join(f"; {reason}" for reason in (*played.failed[:3], *played.reasons[:3]))
         if played.error is not None:
             self._problem(f"the oracle cannot be played: {played.error}{why}")
         elif not _is(played.score, self._full):

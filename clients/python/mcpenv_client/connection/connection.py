@@ -213,10 +213,10 @@ class Connection:
         try:
             return await self._send_then_receive(text, waiting)
         except BaseException as error:
-            told = self._failed(waiting, error)
-            if told is error:
+            raised = self._failed(waiting, error)
+            if raised is error:
                 raise
-            raise told from error
+            raise raised from error
         finally:
             timer.cancel()
             self._waiting.remove(waiting)
@@ -287,9 +287,9 @@ class Connection:
             WireError: the server answered with an error, or the reply is not of the type ``answer``.
         """
         if reply.type not in (answer, "error"):
-            said = f"the server answered with a frame of type {reply.type[:60]!r}, not {answer!r}"
-            self._lose(said)
-            raise InvalidMessage(said)
+            problem = f"the server answered with a frame of type {reply.type[:60]!r}, not {answer!r}"
+            self._lose(problem)
+            raise InvalidMessage(problem)
         if reply.protocol is not None:
             self.protocol = reply.protocol
         if reply.type == "error":

@@ -98,8 +98,8 @@ class Sandbox:
         talk = _Talk(process)
         ready = talk.line(START_LIMIT_S)
         if ready is None:
-            said = talk.errors.decode(errors="replace").strip().splitlines()
-            raise VerifierFailed(f"the process sandbox did not start: {said[-1] if said else _end_of(process)}")
+            lines = talk.errors.decode(errors="replace").strip().splitlines()
+            raise VerifierFailed(f"the process sandbox did not start: {lines[-1] if lines else _end_of(process)}")
         if "refused" in ready:
             raise _refused(str(ready["refused"]))
         talk.send(payload)

@@ -63,14 +63,14 @@ def _verified() -> dict[str, Any]:
     except MemoryError:
         raise
     except BaseException as error:  # noqa: BLE001 - user code may raise anything
-        return {"failed": f"raised {_said(error)}"}
+        return {"failed": f"raised {_message_of(error)}"}
     try:
         return {"value": json.loads(json.dumps(value, allow_nan=False))}
     except (TypeError, ValueError, RecursionError):
         return {"failed": f"returned {type(value).__name__[:_MAX_TEXT]}, or a number that is not finite"}
 
 
-def _said(error: BaseException) -> str:
+def _message_of(error: BaseException) -> str:
     line = f" (line {error.lineno})" if isinstance(error, SyntaxError) else ""
     try:
         text = str(error)
