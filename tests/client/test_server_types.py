@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import httpx
+import jsonschema  # type: ignore[import-untyped]
 import pytest
 from client_servers import in_loop
 from pydantic import ValidationError
@@ -87,6 +88,35 @@ def test_the_json_has_the_names_of_the_wire(url: str) -> None:
         "quarantined": 0,
         "ready": True,
     }
+
+
+def test_the_openapi_document_describes_them_by_their_fields(url: str) -> None:
+    document = httpx.get(f"{url}/openapi.json").json()
+
+    def check(method: str, path: str, answered: httpx.Response) -> None:
+        response = document["paths"][path][method]["responses"][str(answered.status_code)]
+        schema = {**response["content"]["application/json"]["schema"], "components": document["components"]}
+        jsonschema.Draft202012Validator(schema).validate(answered.json())
+
+    with EnvClient(url).sync() as client:
+        client.reset()
+        client.call_tool("act")
+        check("get", "/sessions", httpx.get(f"{url}/sessions"))
+        check("get", "/capacity", httpx.get(f"{url}/capacity"))
+        opened = httpx.post(f"{url}/sessions")
+        check("post", "/sessions", opened)
+        one = f"{url}/sessions/{opened.json()['session_id']}"
+        check("get", "/sessions/{session_id}", httpx.get(one))
+        check("delete", "/sessions/{session_id}", httpx.delete(one))
+        check("get", "/sessions/{session_id}", httpx.get(one))
+    schemas = document["components"]["schemas"]
+    for cls in (SessionInfo, ServerCapacityStatus):
+        assert (
+            schemas[cls.__name__]["properties"].keys()
+            == cls.model_json_schema(mode="serialization")["properties"].keys()
+        )
+    sessions = document["paths"]["/sessions"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+    assert sessions["properties"]["sessions"]["items"] == {"$ref": "#/components/schemas/SessionInfo"}
 
 
 @in_loop

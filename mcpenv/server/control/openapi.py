@@ -6,8 +6,11 @@ import html
 import json
 from typing import Any
 
+from pydantic.json_schema import models_json_schema
+
 from mcpenv.tools.json_schema import embedded
 from mcpenv_client.errors import ErrorCode
+from mcpenv_client.types.server import ServerCapacityStatus, SessionInfo
 from mcpenv_client.types.status import Stage, StatusCode
 from mcpenv_client.types.tools import Mode
 from mcpenv_client.wire.protocol import MAX_REASON, MAX_TIMEOUT_S, PROTOCOL_VERSION
@@ -49,11 +52,11 @@ def document(description: Description, mode: Mode, *, guarded: bool) -> dict[str
     metadata = description.metadata()
     schemas = description.schema([])
     paths: dict[str, Any] = {
-        "/health": {"get": _get("The process answers", {"type": "object"})},
-        "/ready": {"get": _get("New sessions are taken", {"type": "object"}, {"503": _plain("Not ready")})},
-        "/metadata": {"get": _get("What this server is", {"type": "object"})},
+        "/health": {"get": _operation("The process answers", {"type": "object"})},
+        "/ready": {"get": _operation("New sessions are taken", {"type": "object"}, {"503": _plain("Not ready")})},
+        "/metadata": {"get": _operation("What this server is", {"type": "object"})},
         "/schema": {
-            "get": _get("JSON Schemas of actions, observations, state, tools, reset options", {"type": "object"})
+            "get": _operation("JSON Schemas of actions, observations, state, tools, reset options", {"type": "object"})
         },
     }
     if mode is Mode.SIMULATION:
@@ -73,7 +76,7 @@ def document(description: Description, mode: Mode, *, guarded: bool) -> dict[str
         },
         "paths": paths,
         "components": {
-            "schemas": {"Observation": _observation(), "Error": _error()},
+            "schemas": {"Observation": _observation(), "Error": _error(), **_server_types()},
             **({"securitySchemes": {"controlToken": {"type": "http", "scheme": "bearer"}}} if guarded else {}),
         },
     }
@@ -131,7 +134,7 @@ def _control(schemas: dict[str, Any]) -> dict[str, Any]:
         "required": ["action"],
         "additionalProperties": False,
     }
-    observation = {"$ref": "#/components/schemas/Observation"}
+    observation, session = _component("Observation"), _component("SessionInfo")
     return {
         "/reset": {
             "post": _post(
@@ -159,25 +162,23 @@ def _control(schemas: dict[str, Any]) -> dict[str, Any]:
             )
         },
         "/state": {
-            "get": _get("The state of the environment", embedded(schemas["state"]), _refusals())
+            "get": _operation("The state of the environment", embedded(schemas["state"]), _refusals())
             | {"parameters": [{"name": "session_id", "in": "query", "required": False, "schema": _SESSION_ID}]}
         },
         "/sessions": {
-            "get": _get("The sessions", {"type": "object"}),
-            "post": {
-                "summary": "Open a session without resetting it",
-                "responses": {"200": _plain("The session"), **_refusals()},
-            },
+            "get": _operation("The sessions", _object({"sessions": {"type": "array", "items": session}})),
+            "post": _operation("Open a session without resetting it", session, _refusals()),
         },
         "/sessions/{session_id}": {
             "parameters": [{"name": "session_id", "in": "path", "required": True, "schema": {"type": "string"}}],
-            "get": _get("One session", {"type": "object"}, {"404": _refusal("No such session")}),
-            "delete": {
-                "summary": "End a session",
-                "responses": {"200": _plain("It is closed"), "404": _refusal("No such session")},
-            },
+            "get": _operation("One session", session, {"404": _refusal("No such session")}),
+            "delete": _operation(
+                "End a session",
+                _object({"session_id": _SESSION_ID, "closed": {"type": "boolean"}}),
+                {"404": _refusal("No such session")},
+            ),
         },
-        "/capacity": {"get": _get("How many sessions there are and may be", {"type": "object"})},
+        "/capacity": {"get": _operation("How many sessions there are and may be", _component("ServerCapacityStatus"))},
     }
 
 
@@ -187,8 +188,8 @@ def _tasks(name: str) -> dict[str, Any]:
     maybe = {"type": ["integer", "null"], "minimum": 0}
     task, tasks = {"type": "object"}, {"type": "array", "items": {"type": "object"}}
     return {
-        "/list_environments": {"get": _get("The environment that is served", {"type": "array"})},
-        f"/{name}/splits": {"get": _get("The splits of its tasks", tasks)},
+        "/list_environments": {"get": _operation("The environment that is served", {"type": "array"})},
+        f"/{name}/splits": {"get": _operation("The splits of its tasks", tasks)},
         f"/{name}/num_tasks": _ask_tasks("How many tasks a split has", {"split": split}, {"num_tasks": place}),
         f"/{name}/task": _ask_tasks("A task", {"split": split, "index": place}, {"task": task}),
         f"/{name}/task_range": _ask_tasks(
@@ -201,8 +202,7 @@ def _tasks(name: str) -> dict[str, Any]:
 def _ask_tasks(summary: str, body: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
     needed = [name for name in body if name in ("split", "index")]
     takes = {"type": "object", "properties": body, "required": needed, "additionalProperties": False}
-    gives = {"type": "object", "properties": answer, "required": list(answer)}
-    detail = {"type": "object", "properties": {"detail": {"type": "string"}}, "required": ["detail"]}
+    gives, detail = _object(answer), _object({"detail": {"type": "string"}})
     refused = {
         "400": "No such split or task; or the body is not JSON",
         "413": "The body is too large",
@@ -230,6 +230,24 @@ def _guard(paths: dict[str, Any]) -> None:
             if name != "parameters":
                 operation["security"] = [{"controlToken": []}]
                 operation["responses"]["401"] = _refusal("The control token is missing or wrong")
+
+
+def _component(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def _server_types() -> dict[str, Any]:
+    """Return the schemas of the client's models of sessions and capacity, and of the types in them."""
+    _, schemas = models_json_schema(
+        [(SessionInfo, "serialization"), (ServerCapacityStatus, "serialization")],
+        ref_template="#/components/schemas/{model}",
+    )
+    definitions: dict[str, Any] = schemas["$defs"]
+    return definitions
 
 
 def _observation() -> dict[str, Any]:
@@ -270,7 +288,7 @@ def _plain(text: str) -> dict[str, Any]:
 def _refusal(text: str) -> dict[str, Any]:
     return {
         "description": text,
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+        "content": {"application/json": {"schema": _component("Error")}},
     }
 
 
@@ -288,7 +306,7 @@ def _refusals() -> dict[str, Any]:
     }
 
 
-def _get(summary: str, schema: dict[str, Any], more: dict[str, Any] | None = None) -> dict[str, Any]:
+def _operation(summary: str, schema: dict[str, Any], more: dict[str, Any] | None = None) -> dict[str, Any]:
     answer = {"description": summary, "content": {"application/json": {"schema": schema}}}
     return {"summary": summary, "responses": {"200": answer, **(more or {})}}
 
