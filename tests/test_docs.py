@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
+import pkgutil
 import re
 import subprocess
 import sys
@@ -112,13 +114,44 @@ def test_what_a_page_links_to_is_there(page: Path) -> None:
     assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
 
 
-def test_the_tests_that_the_conformance_page_names_are_there() -> None:
-    page = (ROOT / "docs" / "reference" / "conformance.md").read_text(encoding="utf-8")
-    files = [*(ROOT / "tests").rglob("test_*.py")]
-    there = {name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)}
-    named = set(re.findall(r"`(test_\w+)`", page))
-    assert len(named) > 8 and named <= there
-    assert set(re.findall(r"`(?:[\w/]*/)?(test_\w+\.py)`", page)) <= {file.name for file in files}
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_modules_and_tests_that_a_page_names_exist(page: Path) -> None:
+    code = " ".join(re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8")))
+    named = set(re.findall(r"[\w./-]+\.py\b", code)) - READERS_FILES
+    assert [name for name in named if not any(path.endswith(f"/{name}") for path in python_files())] == []
+    assert set(re.findall(r"\btest_\w+(?!\.py)\b", code)) <= all_tests() | {Path(name).stem for name in named}
+    modules = re.findall(r"(?<![\w/.])mcpenv(?:_client)?(?:\.\w+)+", code)
+    assert [name for name in modules if name not in NO_MODULES and not resolves(name)] == []
+
+
+NO_MODULES = {"mcpenv.environments", "mcpenv.token"}
+"""The group of entry points, and a subprotocol."""
+READERS_FILES = {"counter.py", "FILE.py"}
+"""The files that a reader makes."""
+
+
+@functools.cache
+def python_files() -> tuple[str, ...]:
+    """The Python files of the repository."""
+    folders = (".ci", "benchmarks", "clients", "envs", "examples", "mcpenv", "tests")
+    return tuple(
+        f"/{file.relative_to(ROOT).as_posix()}" for folder in folders for file in (ROOT / folder).rglob("*.py")
+    )
+
+
+@functools.cache
+def all_tests() -> set[str]:
+    """The tests of the repository."""
+    return defined_in((ROOT / "tests").rglob("test_*.py"))
+
+
+def resolves(name: str) -> bool:
+    """Whether a dotted name is a module or an attribute that can be imported."""
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 def flags_of(command: str) -> set[str]:
