@@ -817,22 +817,6 @@ async def test_close_twice_and_leaving_after_close() -> None:
 
 
 @in_loop
-async def test_close_ends_a_call_under_way() -> None:
-    asked = asyncio.Event()
-
-    async def ask_and_hang(socket: ServerConnection) -> None:
-        asked.set()
-        await hang(socket)
-
-    async with scripted(ask_and_hang) as (client, _):
-        call = asyncio.ensure_future(client.call_tool("t"))
-        await asked.wait()
-        await client.close()
-        with pytest.raises(SessionLost, match="closed"):
-            await call
-
-
-@in_loop
 async def test_connect_opens_one_session_for_all_who_ask_at_once() -> None:
     echo = Echo()
     async with server(echo) as url:
@@ -840,15 +824,6 @@ async def test_connect_opens_one_session_for_all_who_ask_at_once() -> None:
         await asyncio.gather(*(client.connect() for _ in range(10)))
         await client.connect()
         assert echo.connections == 1
-        await client.close()
-
-
-@in_loop
-async def test_the_first_call_connects() -> None:
-    echo = Echo()
-    async with server(echo) as url:
-        client = EnvClient(url)
-        assert (await client.call_tool("echo", {"word": "x"})).text == "x"
         await client.close()
 
 
@@ -862,21 +837,6 @@ async def test_steps_of_many_tasks_keep_their_order() -> None:
     words = [f"w{index}" for index in range(200)]
     assert [result.text for result in results] == words == echo.echoed
     assert [result.reward for result in results] == [float(index + 1) for index in range(200)]
-
-
-@in_loop
-async def test_a_hundred_clients_have_a_hundred_sessions() -> None:
-    echo = Echo()
-    async with server(echo) as url:
-
-        async def roll_out(index: int) -> list[str]:
-            async with EnvClient(url) as client:
-                await client.reset()
-                return [(await client.call_tool("echo", {"word": f"{index}-{turn}"})).text for turn in range(5)]
-
-        episodes = await asyncio.gather(*(roll_out(index) for index in range(100)))
-    assert episodes == [[f"{index}-{turn}" for turn in range(5)] for index in range(100)]
-    assert (echo.connections, echo.closed) == (100, 100)
 
 
 def test_a_client_outlives_its_event_loop_as_a_lost_session() -> None:

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gc
 import itertools
-import os
 import random
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from client_servers import LIMIT_S, Echo, Patient, server_in_thread, until
-from strict_python import STRICT_PYTHON
 
 from mcpenv_client import EnvClient, SessionLost
 
@@ -138,62 +132,6 @@ def _signal_once(held: threading.Event, number: int = signal.SIGALRM) -> None:
     signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 
-def test_an_interrupt_while_it_waits_costs_a_named_call_nothing_but_its_answer() -> None:
-    """Another thread's call under way on the same socket is answered all the same."""
-    server = Patient()
-    with server_in_thread(server) as url, EnvClient(url).sync() as env:
-        env.reset()
-        main, interrupted = threading.get_ident(), threading.Event()
-
-        def interrupt() -> None:
-            server.held.wait(LIMIT_S)
-            signal.pthread_kill(main, signal.SIGUSR1)
-
-        def raise_it(number: int, frame: Any) -> None:
-            interrupted.set()
-            raise RuntimeError("interrupted")
-
-        before = signal.signal(signal.SIGUSR1, raise_it)
-        thread = threading.Thread(target=interrupt)
-        thread.start()
-        try:
-            with pytest.raises(RuntimeError, match="interrupted"):
-                env.call_tool("hold", {"word": "a"}, request_id="mine")
-        finally:
-            signal.signal(signal.SIGUSR1, before)
-            thread.join(LIMIT_S)
-        assert interrupted.is_set()
-        server.release()  # an answer that nobody waits for
-        assert env.call_tool("echo", {"word": "b"}).text == "b"
-
-
-CLOSED_BY_A_HANDLER = """
-import signal, sys
-from mcpenv_client import EnvClient, SessionLost
-env = EnvClient(sys.argv[1]).sync()
-env.reset()
-signal.signal(signal.SIGTERM, lambda *_: env.close())
-try:
-    env.call_tool("hold", {"word": "x"})
-except SessionLost as lost:
-    print("lost", flush=True)
-"""
-
-
-def test_a_signals_handler_may_close_the_client_that_its_thread_waits_at() -> None:
-    server = Patient()
-    with server_in_thread(server) as url:
-        command = [*STRICT_PYTHON, "-c", CLOSED_BY_A_HANDLER, url]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            try:
-                assert server.held.wait(LIMIT_S)
-                process.send_signal(signal.SIGTERM)
-                out, err = process.communicate(timeout=LIMIT_S)
-            finally:
-                process.kill()
-        assert (out.split(), err, process.returncode) == (["lost"], "", 0)
-
-
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals of POSIX")
 def test_a_handler_may_close_it_at_any_moment_of_a_step(url: str) -> None:
     moments = random.Random(7)
@@ -285,66 +223,6 @@ def test_a_call_leaves_handlers_as_they_were(url: str) -> None:
     assert all(after == before for after in seen)
 
 
-def test_signals_without_end_disturb_no_call(url: str) -> None:
-    """Each is seen: as often as the same program sees it that only waits, more or less."""
-    came = []
-    with handling(signal.SIGALRM, lambda *_: came.append(threading.current_thread())), EnvClient(url).sync() as env:
-        env.reset()
-        signal.setitimer(signal.ITIMER_REAL, 0.0003, 0.0003)
-        for turn in range(1_000):
-            assert env.call_tool("echo", {"word": f"{turn}"}).text == f"{turn}"
-    assert len(came) > 100
-    assert set(came) == {threading.main_thread()}
-
-
-def test_a_handler_runs_while_the_call_waits_not_after() -> None:
-    """And as often as its signal came, on the thread on which it always runs."""
-    server = Patient()
-    came: list[str] = []
-
-    def look(*_: Any) -> None:
-        came.append(threading.current_thread().name)
-        if len(came) == 3:
-            server.release()
-
-    def signal_three_times() -> None:
-        server.held.wait(LIMIT_S)
-        for count in range(3):
-            os.kill(os.getpid(), signal.SIGUSR1)
-            until(lambda: len(came) > count)  # noqa: B023 - waited for within the loop
-
-    with handling(signal.SIGUSR1, look), server_in_thread(server) as url, EnvClient(url).sync() as env:
-        env.reset()
-        with ThreadPoolExecutor(1) as pool:
-            signals = pool.submit(signal_three_times)
-            assert env.call_tool("hold", {"word": "a"}).text == "held"
-            signals.result(LIMIT_S)
-        assert env.call_tool("echo", {"word": "b"}).text == "b"
-    assert came == [threading.main_thread().name] * 3
-
-
-def test_an_event_loops_own_signal_handler_is_called_once_for_a_signal_during_a_call() -> None:
-    """Such a handler is told by a byte that Python writes when the signal comes, whenever handlers run."""
-    server = Patient()
-    called: list[int] = []
-
-    async def main(url: str) -> None:
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGUSR1, called.append, 1)
-        with EnvClient(url).sync() as env:  # blocks the loop, as it says
-            env.reset()
-            threading.Thread(target=_signal_once, args=(server.held, signal.SIGUSR1)).start()
-            threading.Timer(0.2, server.release).start()
-            assert env.call_tool("hold", {"word": "a"}).text == "held"
-        for _ in range(10):
-            await asyncio.sleep(0)
-        loop.remove_signal_handler(signal.SIGUSR1)
-
-    with server_in_thread(server) as url:
-        asyncio.run(main(url))
-    assert called == [1]
-
-
 def test_a_finalizer_in_the_thread_of_the_loop_may_close_a_client(url: str, echo: Echo) -> None:
     """The collector runs finalizers in any thread."""
 
@@ -374,54 +252,3 @@ def test_a_finalizer_in_the_thread_of_the_loop_may_close_a_client(url: str, echo
         gc.enable()
     assert closed_in == ["mcpenv-client"]
     until(lambda: echo.closed == 2)
-
-
-FORKED = """
-import os, signal, sys, threading
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from mcpenv_client import EnvClient
-env = EnvClient(sys.argv[1]).sync()
-env.reset()
-child = None
-def fork():
-    global child
-    sys.stdin.readline()
-    child = os.fork()
-    if child:
-        return
-    try:
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        signal.raise_signal(signal.SIGINT)
-    except KeyboardInterrupt:
-        with EnvClient(sys.argv[1]).sync() as env:
-            os._exit(7 if env.call_tool("echo", {"word": "child"}).text == "child" else 8)
-    finally:
-        os._exit(9)
-thread = threading.Thread(target=fork)
-thread.start()
-print(env.call_tool("hold", {"word": "x"}).text, flush=True)
-thread.join()
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-env.close()
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_fork_by_another_thread_holds_nothing_back() -> None:
-    server = Patient()
-    with server_in_thread(server) as url:
-        command = [sys.executable, "-W", "ignore", "-c", FORKED, url]
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as process:
-            try:
-                assert server.held.wait(LIMIT_S)
-                assert process.stdin is not None
-                process.stdin.write("fork\n")
-                process.stdin.flush()
-                until(lambda: "child" in server.ran)
-                server.release()
-                out, err = process.communicate(timeout=LIMIT_S)
-            finally:
-                process.kill()
-    assert (out.split(), err, process.returncode) == (["held", "7"], "", 0)

@@ -28,7 +28,6 @@ from mcpenv_client import (
     EnvClient,
     EpisodeDone,
     GenericEnvClient,
-    SessionLost,
 )
 from mcpenv_client.portal import PORTAL, Portal
 
@@ -143,16 +142,6 @@ def test_256_clients_share_one_thread(url: str, echo: Echo) -> None:
     assert echo.connections == 257
 
 
-def test_many_threads_with_a_client_each(url: str) -> None:
-    def roll_out(index: int) -> list[str]:
-        with EnvClient(url).sync() as env:
-            env.reset()
-            return [env.call_tool("echo", {"word": f"{index}-{turn}"}).text for turn in range(10)]
-
-    with ThreadPoolExecutor(32) as pool:
-        assert list(pool.map(roll_out, range(64))) == [[f"{index}-{turn}" for turn in range(10)] for index in range(64)]
-
-
 def test_many_threads_with_one_client_take_turns(url: str, echo: Echo) -> None:
     with EnvClient(url).sync() as env, ThreadPoolExecutor(16) as pool:
         env.reset()
@@ -187,25 +176,6 @@ def test_the_generic_client_is_blocking_too(url: str) -> None:
 
 def test_copying_does_not_loop_for_ever(url: str) -> None:
     assert copy.copy(EnvClient(url).sync()).base_url == url
-
-
-def test_a_timeout_loses_the_session_and_reset_begins_another() -> None:
-    echo, first = Echo(), threading.Event()
-
-    async def first_hangs(socket: ServerConnection) -> None:
-        if first.is_set():
-            await echo(socket)
-        else:
-            first.set()
-            await socket.wait_closed()
-
-    with server_in_thread(first_hangs) as url, EnvClient(url, message_timeout_s=0.1).sync() as env:
-        with pytest.raises(SessionLost):
-            env.reset()
-        with pytest.raises(SessionLost):
-            env.call_tool("echo", {"word": "x"})
-        env.reset()
-        assert env.call_tool("echo", {"word": "x"}).text == "x"
 
 
 CTRL_C = """

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import datetime
 import ipaddress
 import os
-import socket
 import ssl
 import subprocess
 import threading
-import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,7 +21,6 @@ from client_servers import (
     Patient,
     named,
     observation,
-    refused,
     said,
     server_in_thread,
     until,
@@ -38,32 +33,9 @@ from cryptography.x509.oid import NameOID
 from strict_python import STRICT_PYTHON
 from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request, Response
-from websockets.protocol import State
-from websockets.server import ServerProtocol
 
-from mcpenv_client import CapacityReached, ConnectionFailed, EnvClient, SessionLost
+from mcpenv_client import ConnectionFailed, EnvClient, SessionLost
 from mcpenv_client.wire.protocol import FrameType
-
-
-def test_a_thread_that_asks_again_at_once_starves_no_other(url: str) -> None:
-    with EnvClient(url).sync() as env, ThreadPoolExecutor(4) as pool:
-        env.reset()
-        stop = threading.Event()
-
-        def hurry() -> None:
-            while not stop.is_set():
-                env.call_tool("echo", {"word": "hurry"})
-
-        hurrying = [pool.submit(hurry) for _ in range(3)]
-        try:
-            assert [env.call_tool("echo", {"word": f"{index}"}).text for index in range(20)] == [
-                f"{index}" for index in range(20)
-            ]
-        finally:
-            stop.set()
-        for each in hurrying:
-            each.result(LIMIT_S)
-
 
 # -- threads that share one client
 
@@ -131,29 +103,7 @@ def test_who_is_late_first_ends_the_session_for_all() -> None:
             patient.result(LIMIT_S)
 
 
-# -- what is large
-
-
-def test_large_messages_both_ways_at_once() -> None:
-    """A server that reads nothing until its answer was taken, and a client that sends more than a socket holds."""
-    large = "x" * 8_000_000
-
-    async def one_at_a_time(socket: ServerConnection) -> None:
-        async for frame in until_goodbye(socket):
-            give = frame.data["tool_name"] == "give"
-            answer = said(large if give else str(len(frame.data["arguments"]["text"])))
-            await socket.send(named(answer, frame.request_id))
-
-    with (
-        server_in_thread(one_at_a_time, max_size=None, write_limit=1024) as url,
-        EnvClient(url).sync() as env,
-        ThreadPoolExecutor(4) as pool,
-    ):
-        for _ in range(4):
-            reading = pool.submit(env.call_tool, "give", request_id="g")
-            sending = pool.submit(env.call_tool, "size", {"text": large}, request_id="s")
-            assert reading.result(LIMIT_S).text == large
-            assert int(sending.result(LIMIT_S).text) == len(large)
+# -- what is large, and what nobody waits for
 
 
 def test_a_server_that_reads_nothing_is_given_up_in_time() -> None:
@@ -169,65 +119,6 @@ def test_a_server_that_reads_nothing_is_given_up_in_time() -> None:
             env.call_tool("t", {"text": "x" * 30_000_000})
         env.close()
         gone.set()
-
-
-def test_messages_in_fragments_and_as_bytes() -> None:
-    whole = said("word " * 50)
-
-    async def in_pieces(socket: ServerConnection) -> None:
-        frames = until_goodbye(socket)
-        async for _ in frames:
-            await socket.send(whole[i : i + 7] for i in range(0, len(whole), 7))
-            async for _ in frames:
-                await socket.send(whole.encode())
-                break
-
-    with server_in_thread(in_pieces) as url, EnvClient(url).sync() as env:
-        assert env.call_tool("t").text == "word " * 50
-        assert env.call_tool("t").text == "word " * 50
-
-
-# -- pings
-
-
-def test_an_idle_client_answers_pings_and_a_busy_one_too() -> None:
-    idle, busy = threading.Event(), threading.Event()
-
-    async def pinging(socket: ServerConnection) -> None:
-        async for frame in until_goodbye(socket):
-            if frame.type is FrameType.RESET:
-                await socket.send(observation())
-                await (await socket.ping())  # while nobody reads
-                idle.set()
-            else:
-                for _ in range(3):
-                    await (await socket.ping())  # while its answer is waited for
-                busy.set()
-                await socket.send(said("done"))
-
-    with server_in_thread(pinging) as url, EnvClient(url).sync() as env:
-        env.reset()
-        assert idle.wait(LIMIT_S)
-        assert env.call_tool("t").text == "done"
-        assert busy.is_set()
-
-
-def test_an_idle_client_finds_that_its_server_is_gone() -> None:
-    release = threading.Event()
-
-    async def stuck(socket: ServerConnection) -> None:
-        await socket.recv()
-        await socket.send(observation())
-        release.wait(LIMIT_S)  # the server's whole loop
-
-    with server_in_thread(stuck, close_timeout=0.1) as url:
-        env = EnvClient(url, ping_interval_s=0.05, ping_timeout_s=0.05, connect_timeout_s=0.5).sync()
-        env.reset()
-        until(lambda: env._client._session.connection._socket.state is State.CLOSED)
-        with pytest.raises(SessionLost, match="keepalive"):
-            env.call_tool("t")
-        release.set()
-        env.close()
 
 
 def test_what_nobody_waits_for_is_not_kept_without_end() -> None:
@@ -339,100 +230,6 @@ def test_over_tls(certificate: tuple[Path, Path], echo: Echo) -> None:
 # -- the ends of a socket
 
 
-def test_a_client_has_no_thread_and_one_file(url: str) -> None:
-    with EnvClient(url).sync() as first:
-        first.reset()
-        threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
-        others = [EnvClient(url).sync() for _ in range(20)]
-        for env in others:
-            env.reset()
-        mine = len(os.listdir("/proc/self/fd")) - files
-        assert threading.active_count() == threads
-        assert mine == 2 * len(others)  # the server's ends are here, too
-        for env in others:
-            env.close()
-
-
-def test_a_socket_that_its_server_closed_is_closed_here_too() -> None:
-    """Also while nobody uses it."""
-
-    async def once(socket: ServerConnection) -> None:
-        await socket.recv()
-        await socket.send(observation())
-
-    with server_in_thread(once) as url:
-        clients = [EnvClient(url).sync() for _ in range(5)]
-        clients[0].connect()
-        clients[0].close()
-        files = len(os.listdir("/proc/self/fd"))
-        for env in clients:
-            env.reset()
-        until(lambda: len(os.listdir("/proc/self/fd")) <= files)
-        for env in clients:
-            env.reset()  # a session that ended before it was asked for anything is begun anew
-            env.close()
-
-
-def test_what_is_said_together_with_the_answer_to_the_handshake_is_heard() -> None:
-    """A refusal and a goodbye in the packet that opens the socket."""
-
-    async def at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        request = await reader.readuntil(b"\r\n\r\n")
-        server = ServerProtocol()
-        server.receive_data(request)
-        (asked,) = server.events_received()
-        assert isinstance(asked, Request)
-        server.send_response(server.accept(asked))
-        server.send_text(refused("CAPACITY_REACHED", "full").encode())
-        server.send_close(1013)
-        writer.write(b"".join(server.data_to_send()))
-        server.receive_data(await reader.read(1000))  # the client's goodbye
-        closed.append(server.close_rcvd)
-        writer.close()
-
-    closed: list[Any] = []
-
-    async def main() -> None:
-        async with await asyncio.start_server(at_once, "127.0.0.1", 0) as listening:
-            port = listening.sockets[0].getsockname()[1]
-            env = EnvClient(f"http://127.0.0.1:{port}").sync()
-            with pytest.raises(CapacityReached, match="full"):
-                await asyncio.to_thread(env.reset)
-            await asyncio.to_thread(env.close)
-            listening.close()
-
-    asyncio.run(asyncio.wait_for(main(), LIMIT_S))
-    assert [close.code for close in closed] == [1013]
-
-
-def test_all_addresses_of_a_host_share_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    with contextlib.ExitStack() as stack:
-        silent = []
-        for _ in range(3):
-            listening = stack.enter_context(socket.socket())
-            listening.bind(("127.0.0.1", 0))
-            listening.listen(0)
-            for _ in range(3):  # who asks now is not answered
-                full = stack.enter_context(socket.socket())
-                full.setblocking(False)
-                full.connect_ex(listening.getsockname())
-            silent.append((socket.AF_INET, socket.SOCK_STREAM, 6, "", listening.getsockname()))
-        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: silent)
-        began = time.monotonic()
-        with pytest.raises(ConnectionFailed, match=r"within 0\.5 s"):
-            EnvClient("http://localhost:9", connect_timeout_s=0.5).sync().reset()
-        assert time.monotonic() - began < 1.0
-
-
-def test_a_frame_of_text_that_is_none_ends_the_connection() -> None:
-    async def wrong(socket: ServerConnection) -> None:
-        async for _ in socket:
-            await socket.send(b"\xff\xfe", text=True)
-
-    with server_in_thread(wrong) as url, EnvClient(url).sync() as env, pytest.raises(SessionLost, match="1007"):
-        env.call_tool("t")
-
-
 def test_headers_of_the_caller_are_sent_once() -> None:
     seen: list[list[str]] = []
 
@@ -468,40 +265,6 @@ def test_many_large_messages_at_once_from_many_threads() -> None:
     ):
         calls = [pool.submit(env.call_tool, "echo", {"text": text + str(n)}, request_id=str(n)) for n in range(100)]
         assert [call.result(LIMIT_S).text for call in calls] == [text + str(n) for n in range(100)]
-
-
-@contextlib.contextmanager
-def pinging_for_ever() -> Iterator[str]:
-    """A server that answers a reset and then sends pings, as fast as they are taken."""
-    over = threading.Event()
-
-    async def flood(socket: ServerConnection) -> None:
-        async for frame in until_goodbye(socket):
-            await socket.send(named(observation(), frame.request_id))
-            pings = ServerProtocol()
-            pings.state = socket.protocol.state
-            pings.send_ping(b"x")
-            many = b"".join(pings.data_to_send()) * 10_000
-            with contextlib.suppress(ConnectionError):
-                while not over.is_set() and not socket.transport.is_closing():
-                    socket.transport.write(many)
-                    while socket.transport.get_write_buffer_size() and not over.is_set():
-                        await asyncio.sleep(0.001)
-
-    with server_in_thread(flood, close_timeout=0.1, ping_interval=None) as url:
-        try:
-            yield url
-        finally:
-            over.set()
-
-
-def test_a_flood_of_pings_costs_a_call_no_more_than_its_time() -> None:
-    with pinging_for_ever() as url:
-        env = EnvClient(url, message_timeout_s=0.3, connect_timeout_s=0.3).sync()
-        env.reset()
-        with pytest.raises(SessionLost, match=r"within 0\.3 s"):
-            env.call_tool("echo", {"word": "x"})
-        env.close()
 
 
 IN_CONTEXT: contextvars.ContextVar[str] = contextvars.ContextVar("IN_CONTEXT", default="none")
