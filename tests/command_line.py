@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -9,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,8 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+
+from mcpenv.cli import execute
 
 TIMEOUT_S = 60.0
 
@@ -29,6 +32,36 @@ class Done:
     status: int
     out: str
     err: str
+
+
+Cli = Callable[..., Done]
+"""Runs a command line in this process."""
+
+
+@contextmanager
+def command_lines(
+    folder: Path | None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Cli]:
+    """Run command lines in ``folder``, without mcpenv's variables. Restore modules, ``sys.path`` and loggers."""
+    if folder is not None:
+        monkeypatch.chdir(folder)
+    for name in ("MCPENV_MODE", "MCPENV_CONTROL_TOKEN", "MCPENV_AGENT_TOKEN", "MCPENV_AGENT_TOKENS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    modules = set(sys.modules)
+    loggers = [logging.getLogger(name) for name in ("mcpenv", "mcp", "fastmcp", "httpx", "httpx2", "asyncio")]
+    logs = [(logger, logger.handlers, logger.propagate, logger.level) for logger in loggers]
+
+    def run(*arguments: str) -> Done:
+        capfd.readouterr()
+        return Done(execute(arguments), *capfd.readouterr())
+
+    yield run
+    for logger, handlers, propagate, level in logs:
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
+    for name in {name for name in sys.modules if name.startswith("environment")} - modules:
+        del sys.modules[name]
 
 
 def write(folder: Path, name: str, text: str) -> str:

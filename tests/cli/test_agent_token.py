@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import stat
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 
 import pytest
 import uvicorn
-from command_line import TIMEOUT_S, Done, write
+from command_line import TIMEOUT_S, Cli, Done, command_lines, write
 from fastmcp import Client, FastMCP
 from fastmcp.client.transports import StreamableHttpTransport
 from fastmcp.utilities.tests import run_server_in_process
@@ -26,7 +25,6 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mcpenv import MCPEnvironment
-from mcpenv.cli import execute
 from mcpenv.cli.hosts.bearer import TOKEN
 from mcpenv.cli.hosts.hosts import HOSTS
 from mcpenv.cli.remote import Bearer
@@ -69,35 +67,22 @@ class World(MCPEnvironment):
             return self.count
 
 
-Cli = Callable[..., Done]
-
-
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Cli]:
     """Command lines in this process, with a working directory and a user's folder of their own; none tells a token."""
     (tmp_path / "work").mkdir()
     (tmp_path / "home").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    for name in ("CODEX_HOME", "XDG_CONFIG_HOME", "APPDATA", "MCPENV_MODE", VARIABLE):
+    for name in ("CODEX_HOME", "XDG_CONFIG_HOME", "APPDATA"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    modules = set(sys.modules)
-    loggers = [logging.getLogger(name) for name in ("mcpenv", "mcp", "fastmcp", "httpx", "httpx2", "asyncio")]
-    logs = [(logger, logger.handlers, logger.propagate, logger.level) for logger in loggers]
+    with command_lines(tmp_path / "work", monkeypatch, capfd) as run:
 
-    def run(*arguments: str) -> Done:
-        capfd.readouterr()
-        done = Done(execute(arguments), *capfd.readouterr())
-        assert not [secret for secret in SECRETS if secret in done.out + done.err]
-        return done
+        def telling_nothing(*arguments: str) -> Done:
+            done = run(*arguments)
+            assert not [secret for secret in SECRETS if secret in done.out + done.err]
+            return done
 
-    yield run
-    for logger, handlers, propagate, level in logs:
-        logger.handlers, logger.propagate = handlers, propagate
-        logger.setLevel(level)
-    for name in {name for name in sys.modules if name.startswith("environment")} - modules:
-        del sys.modules[name]
+        yield telling_nothing
 
 
 @pytest.fixture

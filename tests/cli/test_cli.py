@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import re
 import signal
@@ -12,21 +11,20 @@ import socket
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 from typing import Any, Literal
 
 import httpx
 import pytest
-from command_line import TIMEOUT_S, Done, free_port, started, write
+from command_line import TIMEOUT_S, Cli, Done, command_lines, free_port, started, write
 from fastmcp import Client, FastMCP
 from fastmcp.client.transports import StdioTransport
 from fastmcp.utilities.tests import run_server_in_process
 
 import mcpenv
 from mcpenv import Mode
-from mcpenv.cli import execute
 from mcpenv.cli.remote import base_url, mcp_url
 from mcpenv.packaging.target import load_target
 from mcpenv.server.config import ServerConfig
@@ -131,30 +129,11 @@ class World(MCPEnvironment):
 '''
 
 
-Cli = Callable[..., Done]
-
-
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Cli]:
     """Command lines in this process, in a working directory of their own."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("MCPENV_MODE", "MCPENV_AGENT_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    modules = set(sys.modules)
-    loggers = [logging.getLogger(name) for name in ("mcpenv", "mcp", "fastmcp", "httpx", "httpx2", "asyncio")]
-    logs = [(logger, logger.handlers, logger.propagate, logger.level) for logger in loggers]
-
-    def run(*arguments: str) -> Done:
-        capfd.readouterr()
-        return Done(execute(arguments), *capfd.readouterr())
-
-    yield run
-    for logger, handlers, propagate, level in logs:
-        logger.handlers, logger.propagate = handlers, propagate
-        logger.setLevel(level)
-    for name in {name for name in sys.modules if name.startswith("environment")} - modules:
-        del sys.modules[name]
+    with command_lines(tmp_path, monkeypatch, capfd) as run:
+        yield run
 
 
 @pytest.fixture

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import stat
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import Cli, command_lines
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mcpenv import ConfigurationError
-from mcpenv.cli import execute
 from mcpenv.cli.hosts.config_files import add_to_json, add_to_toml
 from mcpenv.cli.hosts.hosts import HOSTS, PASTED, Place, Server, compact_json
 
@@ -64,39 +63,14 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-@dataclass
-class Done:
-    """What a command line came to."""
-
-    status: int
-    out: str
-    err: str
-
-
-Connect = Callable[..., Done]
-
-
 @pytest.fixture
-def connect(folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Connect]:
+def connect(folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Cli]:
     """``mcpenv connect`` in the working directory, with a user's folder of its own."""
-    monkeypatch.chdir(folder)
     monkeypatch.setenv("HOME", str(folder.parent / "home"))
-    for name in ("CODEX_HOME", "XDG_CONFIG_HOME", "APPDATA", "MCPENV_MODE", "MCPENV_AGENT_TOKEN"):
+    for name in ("CODEX_HOME", "XDG_CONFIG_HOME", "APPDATA"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    modules = set(sys.modules)
-    loggers = [logging.getLogger(name) for name in ("mcpenv", "mcp", "fastmcp", "httpx", "httpx2", "asyncio")]
-    logs = [(logger, logger.handlers, logger.propagate, logger.level) for logger in loggers]
-
-    def run(*arguments: str) -> Done:
-        return Done(execute(["connect", *arguments]), *capfd.readouterr())
-
-    yield run
-    for logger, handlers, propagate, level in logs:
-        logger.handlers, logger.propagate = handlers, propagate
-        logger.setLevel(level)
-    for name in {name for name in sys.modules if name.startswith("environment")} - modules:
-        del sys.modules[name]
+    with command_lines(folder, monkeypatch, capfd) as run:
+        yield partial(run, "connect")
 
 
 # -- files
@@ -384,7 +358,7 @@ def test_a_folder_in_the_files_place_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", list(HOSTS))
-def test_a_target_is_printed_as_a_command_that_works_from_anywhere(key: str, folder: Path, connect: Connect) -> None:
+def test_a_target_is_printed_as_a_command_that_works_from_anywhere(key: str, folder: Path, connect: Cli) -> None:
     done = connect(key, "counter", "--set", "start=5", "--json")
     assert (done.status, done.err) == (0, "")
     document = json.loads(done.out)
@@ -398,7 +372,7 @@ def test_a_target_is_printed_as_a_command_that_works_from_anywhere(key: str, fol
     assert not list((folder.parent / "home").iterdir())
 
 
-def test_what_is_printed_can_be_pasted(folder: Path, connect: Connect) -> None:
+def test_what_is_printed_can_be_pasted(folder: Path, connect: Cli) -> None:
     done = connect("cursor", "counter")
     assert done.status == 0
     head, snippet, end = done.out.split("\n\n")
@@ -416,7 +390,7 @@ async def _started_by(entry: dict[str, Any], cwd: Path) -> tuple[list[str], Any]
 
 
 @pytest.mark.parametrize("key", ["claude-desktop", "vscode", "codex"])
-def test_what_is_installed_starts_the_environment(key: str, folder: Path, connect: Connect) -> None:
+def test_what_is_installed_starts_the_environment(key: str, folder: Path, connect: Cli) -> None:
     done = connect(key, "counter", "--set", "start=5", "--write", "--json")
     assert done.status == 0, done.err
     file = Path(json.loads(done.out)["file"])
@@ -427,7 +401,7 @@ def test_what_is_installed_starts_the_environment(key: str, folder: Path, connec
     assert asyncio.run(_started_by(entry, folder.parent)) == (["add"], 7)
 
 
-def test_a_url_is_installed_with_its_endpoint(folder: Path, connect: Connect) -> None:
+def test_a_url_is_installed_with_its_endpoint(folder: Path, connect: Cli) -> None:
     file = folder / "mcp.json"
     done = connect("cursor", "http://127.0.0.1:8000", "--write", "--config", str(file))
     assert (done.status, done.err) == (0, "")
@@ -464,7 +438,7 @@ def claude(tmp_path: Path) -> Path:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the stand-in for claude is a shell script")
 def test_claude_code_is_told_by_its_own_command(
-    folder: Path, claude: Path, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    folder: Path, claude: Path, connect: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", f"{claude.parent}{os.pathsep}{os.environ['PATH']}")
     done = connect("claude-code", "counter", "--write")
@@ -485,7 +459,7 @@ def test_claude_code_is_told_by_its_own_command(
 @pytest.mark.skipif(
     sys.platform == "win32" or Path("/usr/local/bin/claude").exists(), reason="claude is where it is looked for"
 )
-def test_without_claude_code_the_command_to_run_is_said(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_claude_code_the_command_to_run_is_said(connect: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", os.defpath)
     done = connect("claude-code", URL, "--write")
     assert done.status == 2
@@ -493,7 +467,7 @@ def test_without_claude_code_the_command_to_run_is_said(connect: Connect, monkey
     assert f"claude mcp add --transport http mcpenv {URL}" in done.err
 
 
-def test_a_project_file_of_claude_code_may_be_named(folder: Path, connect: Connect) -> None:
+def test_a_project_file_of_claude_code_may_be_named(folder: Path, connect: Cli) -> None:
     assert connect("claude-code", URL, "--config", ".mcp.json", "--write").status == 0
     text = (folder / ".mcp.json").read_text(encoding="utf-8")
     assert json.loads(text) == {"mcpServers": {"mcpenv": {"type": "http", "url": URL}}}
@@ -512,7 +486,7 @@ def test_a_project_file_of_claude_code_may_be_named(folder: Path, connect: Conne
         (("inspector", URL, "--config", "x.json"), "Inspector has no configuration file; run: npx -y"),
     ],
 )
-def test_what_cannot_be_connected_is_one_line(arguments: tuple[str, ...], said: str, connect: Connect) -> None:
+def test_what_cannot_be_connected_is_one_line(arguments: tuple[str, ...], said: str, connect: Cli) -> None:
     done = connect(*arguments)
     assert done.status == 2
     assert done.out == ""

@@ -580,16 +580,6 @@ def test_a_second_signal_does_not_wait_for_the_step(tmp_path: Path, world: str) 
         asyncio.run(step(server))
 
 
-def test_a_control_port_in_use_is_one_line(
-    world: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with served(tmp_path) as server:
-        port = server.url.rpartition(":")[2]
-        assert execute(("run", world, "--port", "0", "--control-port", port)) == 2
-    assert capfd.readouterr().err == f"error: cannot listen on 127.0.0.1:{port}: Address already in use\n"
-
-
 def test_only_episodes_are_served_when_a_handle_is_needed(tmp_path: Path, world: str) -> None:
     with served(tmp_path, "--require-handle") as server:
         assert f"  MCP      {server.url}/episodes/HANDLE/mcp\n" in server.said
@@ -598,17 +588,3 @@ def test_only_episodes_are_served_when_a_handle_is_needed(tmp_path: Path, world:
         assert asyncio.run(call(mcp_url, "add")) == 1
         with pytest.raises(Exception, match="only on an episode's own address"):
             asyncio.run(call(f"{server.url}/mcp", "add"))
-
-
-@pytest.mark.slow
-def test_a_connection_may_be_a_session(tmp_path: Path, world: str) -> None:
-    with served(tmp_path, "--session-scope", "connection", "--agent-token", f"ada={ADAS_TOKEN}") as server:
-        for _ in range(2):
-            assert asyncio.run(call(f"{server.url}/mcp", "add", ADAS_TOKEN, "legacy")) == 1
-
-
-@pytest.mark.slow
-def test_larger_messages_than_allowed_are_refused(tmp_path: Path, world: str) -> None:
-    with served(tmp_path, "--max-message-bytes", "1000") as server:
-        assert httpx.post(f"{server.url}/reset", content=b" " * 1000).status_code == 200
-        assert httpx.post(f"{server.url}/reset", content=b" " * 1001).status_code == 413

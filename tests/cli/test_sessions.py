@@ -13,7 +13,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fcntl import ioctl
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,11 +23,10 @@ from typing import Any
 
 import httpx
 import pytest
-from command_line import TIMEOUT_S, Done, free_port
+from command_line import TIMEOUT_S, Cli, Done, command_lines, free_port
 from fastmcp import Client
 
 from mcpenv import MCPEnvironment, Reward, ToolCall, ToolOutcome
-from mcpenv.cli import execute
 from mcpenv.cli.sessions import _duration
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.security.agent_auth import agent_auth_from
@@ -72,19 +71,11 @@ class Scored(MCPEnvironment):
         return Reward(0.5, {"right": 1, "cost": -0.5})
 
 
-Cli = Callable[..., Done]
-
-
 @pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Cli:
+def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Cli]:
     """Command lines in this process."""
-    monkeypatch.delenv("MCPENV_CONTROL_TOKEN", raising=False)
-
-    def run(*arguments: str) -> Done:
-        capfd.readouterr()
-        return Done(execute(arguments), *capfd.readouterr())
-
-    return run
+    with command_lines(None, monkeypatch, capfd) as run:
+        yield run
 
 
 @pytest.fixture

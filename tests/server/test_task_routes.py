@@ -6,16 +6,15 @@ import asyncio
 import json
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from command_line import Done, started
+from command_line import Cli, command_lines, started
 
 from mcpenv import MCPEnvironment, StartupError, TaskSet
-from mcpenv.cli import execute
 from mcpenv.packaging.target import load_target
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
@@ -288,19 +287,12 @@ def test_run_refuses_tasks_that_cannot_be_read(tmp_path: Path) -> None:
 
 # -- the command line
 
-Cli = Callable[..., Done]
-
 
 @pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Cli:
+def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Cli]:
     """Command lines in this process."""
-    monkeypatch.delenv("MCPENV_CONTROL_TOKEN", raising=False)
-
-    def run(*arguments: str) -> Done:
-        capfd.readouterr()
-        return Done(execute(arguments), *capfd.readouterr())
-
-    return run
+    with command_lines(None, monkeypatch, capfd) as run:
+        yield run
 
 
 @pytest.fixture
