@@ -3,22 +3,19 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
-import socket
 import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import anyio
 import pytest
 from environments import CounterEnvironment
 from strict_python import STRICT_PYTHON
 
 from mcpenv import CallToolAction, MCPEnvironment
-from mcpenv.execution.concurrency.event_loop import Home, NoLoop, PrivateLoop
+from mcpenv.execution.concurrency.event_loop import Home, NoLoop
 
 
 class Meeting(MCPEnvironment):
@@ -107,119 +104,6 @@ def test_a_coroutine_in_a_blocking_call_that_raises_leaves_the_loop_usable() -> 
         with pytest.raises(LookupError):
             home.drive(fail())
         assert home.drive(fine()) == 1
-
-
-def test_a_coroutine_that_never_waits_runs_in_a_task_of_a_running_loop() -> None:
-    private = PrivateLoop()
-
-    async def work() -> str:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None and task.get_loop() is loop and loop.is_running()
-        assert asyncio.all_tasks() == {task}
-        async with asyncio.timeout(10), asyncio.TaskGroup():
-            pass
-        assert anyio.get_current_task().id == id(task)
-        with pytest.raises(RuntimeError, match="already running"):
-            loop.run_until_complete(loop.create_future())
-        return "done"
-
-    async def outside() -> str:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        result = private.run(work())
-        assert asyncio.get_running_loop() is loop and asyncio.current_task() is task
-        return result
-
-    assert private.run(work()) == asyncio.run(outside()) == "done"
-    assert private.run(asyncio.sleep(0, "waited")) == "waited"
-    private.close()
-
-
-def test_a_task_left_running_by_one_call_goes_on_in_the_next() -> None:
-    private = PrivateLoop()
-    begun: list[object] = []
-
-    async def beside() -> None:
-        begun.append(asyncio.get_running_loop())
-        await asyncio.sleep(0)
-        begun.append("went on")
-
-    async def work() -> asyncio.Task[None]:
-        return asyncio.create_task(beside())
-
-    async def later() -> None:
-        await task
-
-    task = private.run(work())
-    assert len(begun) == 1
-    private.run(later())
-    assert begun[1:] == ["went on"]
-    private.close()
-
-
-def test_a_reader_added_in_one_call_is_served_in_the_next() -> None:
-    private = PrivateLoop()
-    ours, theirs = socket.socketpair()
-    came: list[bytes] = []
-
-    async def nothing() -> None:
-        return
-
-    async def read() -> None:
-        asyncio.get_running_loop().add_reader(ours, lambda: came.append(ours.recv(8)))
-
-    async def stop_reading() -> None:
-        asyncio.get_running_loop().remove_reader(ours)
-
-    with ours, theirs:
-        private.run(read())
-        theirs.send(b"word")
-        private.run(nothing())
-        assert came == [b"word"]
-        private.run(stop_reading())
-    private.close()
-
-
-@pytest.mark.parametrize("waits", [False, True])
-@pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError, KeyboardInterrupt, SystemExit])
-def test_what_a_coroutine_raises_comes_out_and_its_loop_goes_on(error: type[BaseException], waits: bool) -> None:
-    private, told = PrivateLoop(), []
-    loop: Any = private._loop
-    loop.set_exception_handler(lambda loop, context: told.append(context["message"]))
-    hooks = sys.get_asyncgen_hooks()
-
-    async def work() -> None:
-        if waits:
-            await asyncio.sleep(0)
-        raise error("why")
-
-    with pytest.raises(error, match="why" if error is not asyncio.CancelledError else None):
-        private.run(work())
-    assert not loop.is_running() and sys.get_asyncgen_hooks() == hooks
-    assert private.run(asyncio.sleep(0, "next")) == "next"
-    gc.collect()
-    assert told == []
-    private.close()
-
-
-def test_an_async_generator_that_is_left_is_closed_on_its_loop() -> None:
-    private, closed = PrivateLoop(), []
-
-    async def numbers() -> AsyncIterator[int]:
-        try:
-            yield 1
-        finally:
-            closed.append(asyncio.get_running_loop())
-
-    async def work() -> int:
-        async for number in numbers():
-            return number
-        return 0
-
-    assert private.run(work()) == 1
-    gc.collect()
-    private.run(asyncio.sleep(0))
-    assert closed == [private._loop]
-    private.close()
 
 
 def test_a_drive_inside_a_drive_uses_another_loop() -> None:

@@ -305,44 +305,6 @@ def test_invariant_6_a_stuck_sync_tool_delays_no_other_environment() -> None:
     assert order == ["quick", "slow", "quick"]
 
 
-def test_invariant_6_a_sync_tool_that_was_quick_until_now_delays_no_other_environment() -> None:
-    release, order = threading.Event(), list[str]()
-
-    class Notes(MCPEnvironment):
-        """Takes notes."""
-
-        def __init__(self) -> None:
-            @self.tool
-            def note(text: str, slowly: bool = False) -> str:
-                """Take a note."""
-                if slowly:
-                    release.wait(20)
-                order.append(text)
-                return text
-
-    async def main() -> None:
-        pool = Threads()
-        envs = [Notes() for _ in range(4)]
-        for env in envs:
-            env._execution.user_code.runner = pool
-
-        def note(env: MCPEnvironment, text: str, slowly: bool = False) -> Any:
-            return env.step_async(CallToolAction(tool_name="note", arguments={"text": text, "slowly": slowly}))
-
-        for _ in range(32):
-            await note(envs[0], "before")
-        order.clear()
-        slow = [asyncio.create_task(note(env, "slow", slowly=True)) for env in envs[:2]]
-        await asyncio.sleep(0)
-        await asyncio.gather(note(envs[2], "quick"), note(envs[3], "quick"))
-        assert order == ["quick", "quick"]
-        release.set()
-        await asyncio.gather(*slow)
-
-    asyncio.run(main())
-    assert order == ["quick", "quick", "slow", "slow"]
-
-
 def test_openenv_s_name_for_thread_affine_is_understood() -> None:
     class Env(MCPEnvironment):
         REQUIRES_SINGLE_THREAD_EXECUTOR = True

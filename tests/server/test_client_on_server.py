@@ -12,7 +12,7 @@ from worlds import World
 from mcpenv import MCPEnvironment
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
-from mcpenv_client import CapacityReached, EnvClient, FactoryError, OperationCancelled, SessionLost
+from mcpenv_client import EnvClient, FactoryError, OperationCancelled, SessionLost
 from mcpenv_client.types.records import Plane
 
 Client = EnvClient[Any, Any, Any]
@@ -112,13 +112,6 @@ def test_wait_gives_what_an_agent_ended() -> None:
         run(main(url))
 
 
-def test_the_sync_client_waits_too() -> None:
-    with serving(World) as url, Client(url).sync() as client:
-        client.reset()
-        assert client.wait(0.01).done is False
-        assert client.trajectory().steps == []
-
-
 def test_wait_ends_with_an_error_when_a_reset_comes() -> None:
     async def main(url: str) -> None:
         async with Client(url) as orchestrator:
@@ -184,50 +177,6 @@ def test_a_step_whose_fate_is_unknown_is_neither_done_nor_not_done(slow: type[Sl
             await client.close()
 
     with serving(slow, ServerConfig(resume_grace_s=0)) as url:
-        run(main(url))
-
-
-def test_without_resume_a_lost_socket_is_a_lost_session(slow: type[Slow]) -> None:
-    async def main(url: str) -> None:
-        proxy = Proxy(url)
-        async with proxy as through:
-            client = Client(through)
-            await client.reset()
-            step = asyncio.create_task(client.call_tool("slow"))
-            await until_began(slow)
-            proxy.cut()
-            with pytest.raises(SessionLost):
-                await step
-            await client.close()
-        assert proxy.connections == 1
-
-    with serving(slow, ServerConfig(resume_grace_s=30)) as url:
-        run(main(url))
-
-
-def test_a_refused_client_comes_again_when_told_to() -> None:
-    class One(MCPEnvironment):
-        """One at a time."""
-
-        def __init__(self) -> None:
-            @self.tool
-            async def ping() -> str:
-                """Ping."""
-                return "pong"
-
-    async def main(url: str) -> None:
-        first, second = Client(url), Client(url, capacity_timeout_s=60)
-        await first.reset()
-        with pytest.raises(CapacityReached):
-            await Client(url).reset()
-        waiting = asyncio.create_task(second.reset())
-        await asyncio.sleep(0)
-        await first.close()
-        await waiting
-        assert (await second.call_tool("ping")).text == "pong"
-        await second.close()
-
-    with serving(One, ServerConfig(queue_timeout_s=0.01)) as url:
         run(main(url))
 
 

@@ -48,16 +48,6 @@ def test_what_came_later_in_the_same_stream_is_sent_again() -> None:
     asyncio.run(main())
 
 
-def test_the_oldest_go_first_by_count() -> None:
-    async def main() -> None:
-        store = RecentEvents(max_events=3)
-        ids = [await store.store_event(f"stream {number}", None) for number in range(10)]
-        assert len(store) == 3
-        assert [(await replayed(store, event))[0] for event in ids[-4:]] == [None, "stream 7", "stream 8", "stream 9"]
-
-    asyncio.run(main())
-
-
 def test_the_oldest_go_first_by_size_but_the_last_stays() -> None:
     async def main() -> None:
         store = RecentEvents(max_size=1_000)

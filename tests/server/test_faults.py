@@ -1077,6 +1077,9 @@ def test_repeated_and_reordered_requests_run_once_each(world: type[Faulty]) -> N
             await orchestrator.ask("reset", request_id="r")
             assert (await orchestrator.ask("state"))["data"]["step_count"] == 20
             assert (await orchestrator.call("add", {"by": 99}, request_id="s1"))["data"]["code"] == "VALIDATION_ERROR"
+            # A step that comes again after another reset is still answered as the first time.
+            await orchestrator.ask("reset", request_id="r2")
+            assert json.dumps(await orchestrator.call("add", {"by": 1}, request_id="s1")) in answers["s1"]
 
     beside_a_witness(world, fault)
 
@@ -1122,6 +1125,9 @@ def test_http_requests_with_one_key_that_come_at_once_run_once(world: type[Fault
             steps[0] = asyncio.create_task(http.post("/step", json=body, headers={"Idempotency-Key": "s"}))
             bench.gate.open()
             assert {(await step).json()["observation"]["result"]["data"] for step in steps} == {1}
+            other = {**body, "action": {"type": "list_tools"}}
+            refused = await http.post("/step", json=other, headers={"Idempotency-Key": "s"})
+            assert refused.json()["code"] == "VALIDATION_ERROR"
             state = await http.get("/state", params={"session_id": body["session_id"]})
             assert state.json()["step_count"] == 1
             await http.delete(f"/sessions/{body['session_id']}")

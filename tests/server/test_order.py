@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future
 from typing import Any
 
 import httpx
@@ -73,55 +71,6 @@ def test_invariant_6_health_and_other_sessions_answer_before_slow_code_returns(w
         assert asyncio.run(asyncio.wait_for(main(url), 30)) == ["health", "other session", "slow"]
 
 
-@pytest.mark.parametrize("where", WHERE)
-def test_invariant_6_mcp_clients_are_answered_too(where: str, gated: type[Slow]) -> None:
-    from fastmcp import Client
-
-    async def main(url: str) -> list[str]:
-        order: list[str] = []
-        entered = asyncio.Event()
-        async with Client(f"{url}/mcp") as client:
-            assert (await client.call_tool("quick")).data == "quick"
-            slow = asyncio.create_task(blocked(gated, where, url, entered))
-            slow.add_done_callback(lambda task: order.append("slow"))
-            await entered.wait()
-            assert (await client.call_tool("quick")).data == "quick"
-            order.append("agent")
-            gated.block_in = ""
-            await slow
-        return order
-
-    with serving(gated) as url:
-        assert asyncio.run(asyncio.wait_for(main(url), 30)) == ["agent", "slow"]
-
-
-def test_calls_of_one_environment_take_turns_in_order_of_arrival() -> None:
-    from mcpenv import MCPEnvironment
-
-    class Log(MCPEnvironment):
-        def __init__(self) -> None:
-            self.inside = 0
-            self.order: list[int] = []
-
-            @self.tool
-            async def enter(n: int) -> int:
-                """Enter."""
-                assert self.inside == 0
-                self.inside += 1
-                await asyncio.sleep(0)
-                self.inside -= 1
-                self.order.append(n)
-                return n
-
-    async def main() -> list[int]:
-        env = Log()
-        await env.reset_async()
-        await asyncio.gather(*(env._execution.call_tool("enter", {"n": n}) for n in range(20)))
-        return list(env.order)
-
-    assert asyncio.run(main()) == list(range(20))
-
-
 def test_many_blocked_tools_do_not_stop_others(gated: type[Slow]) -> None:
     """anyio's pool has 40 places; here 60 tools block at once and a further session still steps."""
 
@@ -143,31 +92,3 @@ def test_many_blocked_tools_do_not_stop_others(gated: type[Slow]) -> None:
 
     with serving(gated) as url:
         asyncio.run(asyncio.wait_for(main(url), 60))
-
-
-def test_slow_code_ends_before_its_environment_is_closed(gated: type[Slow]) -> None:
-    """A server that ends waits for the step under way, and its client gets the answer."""
-    answered: Future[str] = Future()
-
-    class Closing(gated):  # type: ignore[misc,valid-type]
-        closed_at: list[str] = []
-        inside = threading.Event()
-
-        def close(self) -> None:
-            self.closed_at.append("closed")
-
-    def call(url: str) -> None:
-        with EnvClient[Any, Any, Any](url).sync() as client:
-            client.reset()
-            Closing.block_in = "tool"
-            answered.set_result(client.call_tool("wait").text)
-
-    with serving(Closing) as url:
-        caller = threading.Thread(target=call, args=(url,))
-        caller.start()
-        assert Closing.inside.wait(20)
-        opener = threading.Timer(0.2, lambda: setattr(Closing, "block_in", ""))
-        opener.start()
-    assert answered.result(20) == "through"
-    caller.join(20)
-    assert Closing.closed_at.count("closed") == 2  # the prototype's, and the session's

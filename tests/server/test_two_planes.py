@@ -96,109 +96,6 @@ def test_invariant_2_an_agent_acts_and_the_orchestrator_gets_the_reward(era: str
         run(main(url))
 
 
-@pytest.mark.parametrize("era", ERAS)
-def test_a_handle_is_of_one_episode(era: str) -> None:
-    async def main(url: str) -> None:
-        async with control(url) as orchestrator:
-            first = (await orchestrator.ask("reset"))["data"]["info"]["mcp_url"]
-            async with agent(first, era) as client:
-                assert (await client.call_tool("add")).data == 1
-                second = (await orchestrator.ask("reset"))["data"]["info"]["mcp_url"]
-                assert second != first
-                with pytest.raises(ToolError, match="over"):
-                    await client.call_tool("add")
-            async with agent(second, era) as client:
-                assert (await client.call_tool("add")).data == 1
-            state = await orchestrator.ask("state")
-            assert state["data"]["step_count"] == 1
-        async with agent(second, era) as client:
-            assert await client.list_tools()
-            with pytest.raises(ToolError, match="over"):
-                await client.call_tool("add")
-
-    with serving(World) as url:
-        run(main(url))
-
-
-def test_an_agents_call_that_waits_while_a_reset_comes_is_not_of_the_new_episode() -> None:
-    class Gated(MCPEnvironment):
-        SUPPORTS_CONCURRENT_SESSIONS = True
-        gate: asyncio.Event
-        inside: asyncio.Event
-        calls = 0
-
-        def __init__(self) -> None:
-            @self.tool
-            async def hold() -> str:
-                """Hold the turn."""
-                type(self).inside.set()
-                await type(self).gate.wait()
-                return "held"
-
-            @self.tool
-            async def count() -> int:
-                """Count."""
-                type(self).calls += 1
-                return self.calls
-
-    async def main() -> None:
-        from mcpenv.errors import Misuse
-        from mcpenv_client import EpisodeDone
-
-        del Misuse
-        Gated.gate, Gated.inside = asyncio.Event(), asyncio.Event()
-        env = Gated()
-        execution = env._execution
-        await env.reset_async()
-        episode = execution.episode.id
-        holding = asyncio.create_task(execution.call_tool("hold", {}, episode_id=episode))
-        await Gated.inside.wait()
-        resetting = asyncio.create_task(execution.reset())
-        await asyncio.sleep(0)
-        late = asyncio.create_task(execution.call_tool("count", {}, episode_id=episode))
-        await asyncio.sleep(0)
-        Gated.gate.set()
-        assert (await holding).outcome.error is None
-        await resetting
-        with pytest.raises(EpisodeDone):
-            await late
-        assert Gated.calls == 0
-
-    run(main())
-
-
-def test_unknown_handles_are_404_and_production_has_none() -> None:
-    async def main(url: str, status: int) -> None:
-        async with httpx.AsyncClient() as http:
-            body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-            for path in ("/episodes/guessed/mcp", "/episodes/../mcp/x", "/episodes//mcp", "/episodes/%2e%2e/mcp"):
-                response = await http.post(url + path, json=body)
-                assert response.status_code == status, path
-
-    with serving(World) as url:
-        run(main(url, 404))
-    with serving(World, mode="production") as url:
-        run(main(url, 404))
-
-
-def test_wait_times_out_is_superseded_and_holds_no_turn() -> None:
-    async def main(url: str) -> None:
-        async with control(url) as orchestrator:
-            await orchestrator.ask("reset")
-            early = await orchestrator.ask("wait", {"timeout_s": 0.01})
-            assert early["data"]["done"] is False
-            await orchestrator.send("wait", request_id="w")
-            assert (await orchestrator.call("add"))["data"]["reward"] == 0.5
-            await orchestrator.send("reset", request_id="r")
-            replies = {reply["request_id"]: reply for reply in [await orchestrator.hear(), await orchestrator.hear()]}
-            assert replies["w"]["data"]["code"] == "SESSION_LOST"
-            assert replies["r"]["type"] == "observation"
-            assert (await orchestrator.ask("wait", {"timeout_s": "x"}))["data"]["code"] == "VALIDATION_ERROR"
-
-    with serving(World) as url:
-        run(main(url))
-
-
 class Slow(MCPEnvironment):
     """Waits until it is told."""
 
@@ -265,62 +162,6 @@ def test_cancel_stops_a_step_under_way(slow: type[Slow]) -> None:
         run(main(url))
 
 
-def test_invariant_7_a_repeated_request_never_runs_twice(slow: type[Slow]) -> None:
-    async def main(url: str) -> None:
-        async with control(url) as orchestrator:
-            first = await orchestrator.ask("reset", request_id="r")
-            assert await orchestrator.ask("reset", request_id="r") == first
-            for _ in range(2):
-                await orchestrator.send(
-                    "step", {"type": "call_tool", "tool_name": "wait", "arguments": {"seconds": 0.05}}, request_id="s"
-                )
-            one, other = await orchestrator.hear(), await orchestrator.hear()
-            assert one == other
-            assert one["data"]["observation"]["result"]["data"] == 1
-            changed = await orchestrator.call("wait", {"seconds": 0.06}, request_id="s")
-            assert changed["data"]["code"] == "VALIDATION_ERROR"
-            await orchestrator.ask("reset", request_id="r2")
-            repeated = await orchestrator.call("wait", {"seconds": 0.05}, request_id="s")
-            assert repeated == one
-
-    with serving(slow) as url:
-        run(main(url))
-
-
-def test_a_lost_socket_cancels_its_step_and_closes_its_environment(slow: type[Slow]) -> None:
-    async def main(url: str) -> None:
-        async with control(url) as orchestrator:
-            await orchestrator.ask("reset")
-            await orchestrator.send("step", {"type": "call_tool", "tool_name": "wait"})
-            await until(slow.log, "began")
-            orchestrator.socket.transport.abort()
-        await until(slow.log, "stopped")
-        await until(slow.log, "closed", 2)  # the prototype's and this one's
-
-    with serving(slow) as url:
-        run(main(url))
-
-
-def test_a_lost_session_is_resumed_with_its_secret_and_the_step_was_done_once(slow: type[Slow]) -> None:
-    async def main(url: str) -> None:
-        async with control(url, additional_headers=SECRET) as orchestrator:
-            await orchestrator.ask("reset")
-            await orchestrator.send(
-                "step", {"type": "call_tool", "tool_name": "wait", "arguments": {"seconds": 0.2}}, request_id="s"
-            )
-            await until(slow.log, "began")
-            orchestrator.socket.transport.abort()
-        async with control(url, "?resume=1", additional_headers=SECRET) as orchestrator:
-            answer = await orchestrator.call("wait", {"seconds": 0.2}, request_id="s")
-            assert answer["data"]["observation"]["result"]["data"] == 1
-            assert (await orchestrator.call("count"))["data"]["observation"]["result"]["data"] == 1
-        assert slow.log.count("began") == 1
-        assert "stopped" not in slow.log
-
-    with serving(slow, ServerConfig(resume_grace_s=30)) as url:
-        run(main(url))
-
-
 def test_resuming_needs_the_secret_and_something_to_resume(slow: type[Slow]) -> None:
     async def refused(url: str, headers: dict[str, str], query: str = "?resume=1") -> str:
         async with control(url, query, additional_headers=headers) as orchestrator:
@@ -348,20 +189,6 @@ def test_resuming_needs_the_secret_and_something_to_resume(slow: type[Slow]) -> 
         run(main(url))
 
 
-def test_a_second_socket_evicts_the_first(slow: type[Slow]) -> None:
-    async def main(url: str) -> None:
-        async with control(url, additional_headers=SECRET) as first:
-            episode = (await first.ask("reset"))["data"]["info"]["episode_id"]
-            async with control(url, "?resume=1", additional_headers=SECRET) as second:
-                assert (await second.ask("state"))["data"]["episode_id"] == episode
-                with pytest.raises(ConnectionClosed):
-                    await first.hear()
-                assert (await second.ask("state"))["type"] == "state"
-
-    with serving(slow, ServerConfig(resume_grace_s=30)) as url:
-        run(main(url))
-
-
 def test_the_grace_ends(slow: type[Slow]) -> None:
     async def main(url: str) -> None:
         async with control(url, additional_headers=SECRET) as orchestrator:
@@ -376,20 +203,6 @@ def test_the_grace_ends(slow: type[Slow]) -> None:
 
     with serving(slow, ServerConfig(resume_grace_s=0.05)) as url:
         run(main(url))
-
-
-def test_idempotency_keys_over_http() -> None:
-    with serving(World) as url:
-        key = {"Idempotency-Key": "k"}
-        first = httpx.post(url + "/reset", headers=key).json()
-        assert httpx.post(url + "/reset", headers=key).json() == first
-        assert httpx.get(url + "/capacity").json()["active_sessions"] == 1
-        body = {"action": {"type": "call_tool", "tool_name": "add"}, "session_id": first["session_id"]}
-        step = httpx.post(url + "/step", headers=key, json=body).json()
-        assert httpx.post(url + "/step", headers=key, json=body).json() == step
-        assert step["observation"]["result"]["data"] == 1
-        other = {**body, "action": {"type": "list_tools"}}
-        assert httpx.post(url + "/step", headers=key, json=other).json()["code"] == "VALIDATION_ERROR"
 
 
 def test_sessions_and_capacity_say_what_runs() -> None:
@@ -441,15 +254,6 @@ def test_the_control_plane_needs_its_token() -> None:
         run(main(url))
 
 
-def test_in_production_the_socket_exists_only_with_the_token() -> None:
-    async def main(url: str) -> None:
-        async with control(url, additional_headers={"Authorization": "Bearer the-control-token"}) as orchestrator:
-            assert (await orchestrator.ask("state"))["type"] == "state"
-
-    with serving(World, ServerConfig(control_token="the-control-token"), mode="production") as url:
-        run(main(url))
-
-
 @pytest.mark.parametrize("era", ERAS)
 def test_agents_with_tokens_have_their_own_worlds_and_handles_check_both(era: str) -> None:
     tokens = AgentTokens({"ada": "ada-secret-token", "bob": "bob-secret-token"})
@@ -473,17 +277,6 @@ def test_agents_with_tokens_have_their_own_worlds_and_handles_check_both(era: st
             assert step["call"]["principal"] == "ada"
 
     with serving(World, auth=tokens) as url:
-        run(main(url))
-
-
-@pytest.mark.parametrize("era", ERAS)
-def test_require_handle_says_how_to_get_one(era: str) -> None:
-    async def main(url: str) -> None:
-        with pytest.raises((ToolError, MCPError), match="mcp_url"):
-            async with agent(f"{url}/mcp", era) as client:
-                await client.call_tool("add")
-
-    with serving(World, ServerConfig(require_handle=True)) as url:
         run(main(url))
 
 
@@ -560,40 +353,6 @@ def test_more_calls_at_once_than_a_session_takes_are_refused_and_are_no_steps() 
             assert (await orchestrator.ask("state"))["data"]["step_count"] == 2
 
     with serving(Slow, ServerConfig(max_calls_in_flight=2)) as url:
-        run(main(url))
-
-
-def test_who_waits_for_a_slot_gets_it_in_order() -> None:
-    class One(MCPEnvironment):
-        def __init__(self) -> None:
-            @self.tool
-            async def ping() -> str:
-                """Ping."""
-                return "pong"
-
-    async def main(url: str) -> None:
-        order: list[int] = []
-        taken = asyncio.Event()
-
-        async def client(number: int) -> None:
-            async with control(url) as orchestrator:
-                reply = await orchestrator.ask("reset")
-                assert reply["type"] == "observation"
-                order.append(number)
-
-        async with control(url) as first, httpx.AsyncClient(base_url=url) as http:
-            await first.ask("reset")
-            waiting = []
-            for number in range(5):
-                waiting.append(asyncio.create_task(client(number)))
-                while (await http.get("/capacity")).json()["waiting"] <= number:
-                    await asyncio.sleep(0)
-            assert (await http.get("/capacity")).json()["active_sessions"] == 1
-        taken.set()
-        await asyncio.gather(*waiting)
-        assert order == [0, 1, 2, 3, 4]
-
-    with serving(One) as url:
         run(main(url))
 
 
