@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import sys
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
@@ -332,17 +331,6 @@ def test_the_log_has_the_traceback_of_an_error_of_the_environment(caplog: pytest
     assert raised.value.data["stage"] == "score"
 
 
-def test_a_tool_that_ends_the_process_ends_only_its_call() -> None:
-    env = MCPEnvironment()
-
-    @env.tool
-    def leave() -> str:
-        """Leave."""
-        sys.exit("bye")
-
-    assert failure_of(env, "leave").message.startswith("SystemExit: bye (incident")
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -368,35 +356,3 @@ def test_what_is_no_path_of_this_machine_stays(text: str) -> None:
     from mcpenv.failures import own_words
 
     assert own_words(ValueError(text)) == f"ValueError: {text}"
-
-
-def test_a_score_does_not_run_for_a_step_that_was_given_up() -> None:
-    import threading
-
-    scored: list[str] = []
-    returned = threading.Event()
-
-    class Late(MCPEnvironment):
-        gate = threading.Event()
-
-        def __init__(self) -> None:
-            @self.tool
-            def late() -> str:
-                """Come too late."""
-                self.gate.wait(20)
-                return "late"
-
-        def score(self, call: Any, outcome: Any) -> float:
-            scored.append(call.name)
-            return 1.0
-
-        def close(self) -> None:
-            returned.set()
-
-    env = Late()
-    env.reset()
-    assert env.call_tool("late", timeout_s=0.05).reward is None
-    env.close()
-    Late.gate.set()
-    assert returned.wait(20)
-    assert scored == []

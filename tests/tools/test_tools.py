@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import functools
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from environments import EVERYTHING_CALLS, PIXEL, EverythingEnvironment, counted
+from environments import EVERYTHING_CALLS, EverythingEnvironment, counted
 from fastmcp import Client
 
 from mcpenv import (
@@ -212,63 +211,6 @@ def test_a_toolbox_forgets_its_tools() -> None:
 # -- modes
 
 
-def test_invariant_4_a_tool_of_one_mode_is_listed_and_callable_there_and_neither_elsewhere() -> None:
-    class Env(MCPEnvironment):
-        def __init__(self) -> None:
-            @self.tool(mode="simulation")
-            def hint() -> str:
-                """Give a hint."""
-                return "hint"
-
-            @self.tool(mode="production")
-            def ticket() -> str:
-                """Open a ticket."""
-                return "ticket"
-
-    for mode, here, there in ((Mode.SIMULATION, "hint", "ticket"), (Mode.PRODUCTION, "ticket", "hint")):
-        env = Env()
-        env._execution.mode = mode
-        assert [tool.name for tool in env.list_tools()] == [here]
-        assert called(env, here).data == here
-        assert failed(env, there) is ToolErrorType.TOOL_NOT_FOUND
-
-
-def test_one_name_may_have_one_body_per_mode() -> None:
-    texts = {}
-    for mode in Mode:
-        env = EverythingEnvironment()
-        env._execution.mode = mode
-        texts[mode] = called(env, "by_mode", hint="!").text
-    assert texts == {Mode.SIMULATION: "simulation!", Mode.PRODUCTION: "production!"}
-
-
-def test_invariant_4_listings_are_the_same_in_process_and_over_mcp(env: EverythingEnvironment) -> None:
-    async def over_mcp() -> list[dict[str, Any]]:
-        async with Client(env.mcp) as client:
-            return [
-                tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in await client.list_tools()
-            ]
-
-    listed = asyncio.run(over_mcp())
-    expected = [
-        {
-            key: value
-            for key, value in {
-                "name": tool.name,
-                "title": tool.title,
-                "description": tool.description,
-                "inputSchema": tool.input_schema,
-                "outputSchema": tool.output_schema,
-                "annotations": tool.annotations,
-                "_meta": tool.meta,
-            }.items()
-            if value is not None
-        }
-        for tool in env.list_tools()
-    ]
-    assert [{key: tool[key] for key in tool if key != "icons"} for tool in listed] == expected
-
-
 def test_a_constructor_argument_that_changes_a_literal_changes_the_schema() -> None:
     for choice in ("right", "up", "right"):
         env = EverythingEnvironment(choice)
@@ -379,12 +321,6 @@ def test_arguments_that_do_not_fit_are_invalid_and_the_tool_does_not_run(
     assert failed(env, name, **arguments) is ToolErrorType.INVALID_ARGS
 
 
-def test_invalid_arguments_are_located() -> None:
-    env = EverythingEnvironment()
-    message = env.call_tool("models", {"person": {"name": "ada", "address": {}}, "places": 3}).text
-    assert "person.address.street: Field required" in message and "places: " in message
-
-
 def test_constraints_and_descriptions_of_parameters_are_in_the_schema(tools: dict[str, Tool]) -> None:
     properties = tools["annotated"].input_schema["properties"]
     assert properties["count"] == {"description": "How many", "maximum": 10, "minimum": 1, "type": "integer"}
@@ -432,13 +368,6 @@ def test_a_tool_becomes_an_entry_of_openai_tools(tools: dict[str, Tool]) -> None
 
 
 # -- what tools give back
-
-
-def test_images_and_audio_are_content(env: EverythingEnvironment) -> None:
-    image, audio = called(env, "image"), called(env, "audio")
-    assert image.content == [{"type": "image", "data": base64.b64encode(PIXEL).decode(), "mimeType": "image/png"}]
-    assert audio.content[0]["type"] == "audio" and base64.b64decode(audio.content[0]["data"]) == b"RIFF0000"
-    assert image.structured_content is None and image.data is None and image.text == "[image]"
 
 
 def test_resources_links_files_and_text_keep_their_order(env: EverythingEnvironment) -> None:
@@ -511,12 +440,6 @@ def test_dependencies_are_injected_and_not_in_the_schema(env: EverythingEnvironm
     assert called(env, "injected", text="with").text == "with connection async connection True"
     assert set(tools["injected"].input_schema["properties"]) == {"text"}
     assert failed(env, "injected", text="with", connection="mine") is ToolErrorType.INVALID_ARGS
-
-
-def test_a_tool_that_asks_gets_a_failure_that_says_nobody_is_there(env: EverythingEnvironment) -> None:
-    error = env.call_tool("ask", {"question": "Sure?"}).error
-    assert error is not None and error.error_type is ToolErrorType.EXECUTION_ERROR
-    assert error.message == "This call did not come from an MCP client, so there is nobody to ask for input."
 
 
 def test_behind_an_mcp_client_a_context_talks_to_the_client(env: EverythingEnvironment) -> None:
