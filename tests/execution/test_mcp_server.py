@@ -10,13 +10,12 @@ import httpx
 import pytest
 from fastmcp import FastMCP
 from fastmcp.client.messages import MessageHandler
-from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from mcp.server.lowlevel.server import Server
 from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
 from pydantic import Field
 
-from mcpenv import CallToolAction, Context, MCPEnvironment, ToolErrorType
+from mcpenv import Context, MCPEnvironment, ToolErrorType
 from mcpenv.server.serve import serving
 
 
@@ -68,61 +67,6 @@ def test_invariant_4_a_change_of_the_tools_is_announced_and_listed() -> None:
 
     with serving(Growing) as url:
         asyncio.run(asyncio.wait_for(main(url), 30))
-
-
-class Hide(Middleware):
-    async def on_list_tools(self, context: MiddlewareContext[Any], call_next: CallNext[Any, Any]) -> Any:
-        return [tool for tool in await call_next(context) if tool.name != "secret"]
-
-
-def test_invariant_4_what_a_listing_hides_cannot_be_called() -> None:
-    server = FastMCP("hiding", middleware=[Hide()])
-
-    @server.tool
-    def secret() -> str:
-        """Hidden."""
-        return "x"
-
-    @server.tool
-    def plain() -> str:
-        """Shown."""
-        return "y"
-
-    class Hiding(MCPEnvironment):
-        def __init__(self) -> None:
-            super().__init__(server)
-
-    env = Hiding()
-    assert [tool.name for tool in env.list_tools()] == ["plain"]
-    hidden = env.step(CallToolAction(tool_name="secret"))
-    assert hidden.error is not None
-    assert hidden.error.error_type is ToolErrorType.TOOL_NOT_FOUND
-    assert env.step(CallToolAction(tool_name="plain")).text == "y"
-    env.close()
-
-
-def test_invariant_2_names_that_come_later_are_refused() -> None:
-    inner = FastMCP("inner")
-    server = FastMCP("outer")
-
-    class Late(MCPEnvironment):
-        def __init__(self) -> None:
-            super().__init__(server)
-
-    env = Late()
-    assert env.list_tools() == []
-
-    @inner.tool(name="reset")
-    def reset_everything() -> str:
-        """A name of the orchestrator's."""
-        return "x"
-
-    server.mount(inner)
-    assert env.list_tools() == []
-    refused = env.step(CallToolAction(tool_name="reset"))
-    assert refused.error is not None
-    assert refused.error.error_type is ToolErrorType.TOOL_NOT_FOUND
-    env.close()
 
 
 class Asking(MCPEnvironment):

@@ -380,7 +380,7 @@ def test_a_call_has_nothing_to_do_with_subscriptions_and_kept_events() -> None:
 
     def note(frame: Any, event: str, _: Any) -> None:
         name = Path(frame.f_code.co_filename).name
-        if event == "call" and name in ("changes.py", "subscriptions.py", "event_store.py"):
+        if event == "call" and name in ("notifications.py", "subscriptions.py", "event_store.py"):
             entered.add(f"{name}:{frame.f_code.co_name}")
 
     class Plain(MCPEnvironment):

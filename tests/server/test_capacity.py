@@ -108,20 +108,6 @@ def test_who_leaves_the_line_or_comes_too_late_takes_nothing() -> None:
     run(main)
 
 
-def test_who_waits_too_long_is_refused_and_told_when_to_come_back() -> None:
-    async def main() -> None:
-        one = slots(queue_timeout_s=0.0)
-        await one.take(no_room, True)
-        with pytest.raises(CapacityReached, match="all 1 sessions are in use") as refused:
-            await one.take(no_room, True)
-        data = refused.value.data
-        assert (data["active_sessions"], data["max_sessions"]) == (1, 1)
-        assert refused.value.retry_after_s
-        assert one.waiting == 0
-
-    run(main)
-
-
 def test_while_too_many_are_stuck_nobody_gets_a_slot_and_then_who_waited_does() -> None:
     async def main() -> None:
         one, order = slots(max_quarantined=0), list[int]()

@@ -366,7 +366,9 @@ def test_whatever_a_stage_raises_is_an_error_of_that_request(stage: str, base: t
             }
             if stage in asked:
                 frame, data = asked[stage]
-                assert (await orchestrator.ask(frame, data))["data"]["code"] == "EXECUTION_ERROR"
+                error = (await orchestrator.ask(frame, data))["data"]
+                assert error["code"] == "EXECUTION_ERROR"
+                assert error["incident"] in error["message"] and "this went wrong" not in error["message"]
             if stage == "score":
                 assert (await orchestrator.call("ping_async"))["data"]["code"] == "EXECUTION_ERROR"
             if stage != "close":

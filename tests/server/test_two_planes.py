@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
-import fastmcp
 import httpx
 import pytest
 from fastmcp.exceptions import ToolError
+from fault_bench import ERAS, agent, control
 from mcp.shared.exceptions import MCPError
-from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from worlds import World
 
@@ -24,39 +21,7 @@ from mcpenv.server.security.control_auth import AgentTokens
 from mcpenv.server.serve import serving
 from mcpenv_client import EnvClient, SessionLost
 
-ERAS = ("legacy", "2026-07-28")
 SECRET = {"mcpenv-session-id": "session-number-0001", "mcpenv-session-token": "a-long-enough-secret"}
-
-
-class Control:
-    """A raw control socket."""
-
-    def __init__(self, socket: ClientConnection) -> None:
-        self.socket = socket
-
-    async def send(self, kind: str, data: Any = None, **more: Any) -> None:
-        await self.socket.send(json.dumps({"type": kind, "data": data or {}, **more}))
-
-    async def hear(self) -> dict[str, Any]:
-        reply: dict[str, Any] = json.loads(await asyncio.wait_for(self.socket.recv(), 20))
-        return reply
-
-    async def ask(self, kind: str, data: Any = None, **more: Any) -> dict[str, Any]:
-        await self.send(kind, data, **more)
-        return await self.hear()
-
-    async def call(self, name: str, arguments: Any = None, **more: Any) -> dict[str, Any]:
-        return await self.ask("step", {"type": "call_tool", "tool_name": name, "arguments": arguments or {}}, **more)
-
-
-@asynccontextmanager
-async def control(url: str, query: str = "", **options: Any) -> AsyncIterator[Control]:
-    async with connect(url.replace("http", "ws") + "/ws" + query, **options) as socket:
-        yield Control(socket)
-
-
-def agent(url: str, era: str, token: str | None = None) -> fastmcp.Client[Any]:
-    return fastmcp.Client(url, mode=era, auth=token)
 
 
 def run(main: Any) -> Any:
