@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tomllib
@@ -353,22 +352,6 @@ def test_run_in_production_has_no_control_plane(tmp_path: Path, world: str) -> N
 async def _called(url: str) -> Any:
     async with asyncio.timeout(TIMEOUT_S), Client(url) as client:
         return (await client.call_tool("add", {"by": 2})).data
-
-
-def test_a_port_in_use_is_one_line(cli: Cli, world: str) -> None:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen()
-        port = listening.getsockname()[1]
-        done = cli("run", world, "--port", str(port))
-    assert done == Done(2, "", f"error: cannot listen on 127.0.0.1:{port}: Address already in use\n")
-
-
-def test_more_sessions_than_the_environment_allows_are_refused(cli: Cli, tmp_path: Path) -> None:
-    write(tmp_path, "single", "from mcpenv import MCPEnvironment\nclass Single(MCPEnvironment): ...")
-    done = cli("run", "single", "--port", "0", "--max-sessions", "2")
-    assert (done.status, done.out) == (2, "")
-    assert done.err.startswith("error: 2 sessions asked for, but Single allows one")
 
 
 NOISY = '''

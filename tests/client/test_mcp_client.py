@@ -27,7 +27,6 @@ from fastmcp.utilities.types import Audio, Image
 from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
 from pydantic import BaseModel
 
-import mcpenv_client
 from mcpenv_client import (
     ConnectionFailed,
     EnvClient,
@@ -396,20 +395,6 @@ def test_what_cannot_be_is_refused_at_once() -> None:
         MCPToolClient("h")
     for mode in ("production", Mode.PRODUCTION):
         MCPToolClient("http://h", mode)
-
-
-def test_it_is_offered_by_the_package() -> None:
-    assert mcpenv_client.MCPToolClient is MCPToolClient
-
-
-def test_an_episodes_address_serves_as_well(tools: Tools) -> None:
-    @in_loop
-    async def body() -> None:
-        with serving(tools.mcp.http_app(path="/episodes/x1/mcp")) as url:
-            async with MCPToolClient(f"{url}/episodes/x1/mcp") as client:
-                assert (await client.call_tool("add", {"a": 1})).data == 3
-
-    body()
 
 
 # -- connecting and losing
