@@ -7,6 +7,7 @@ from typing import Any
 
 import fastmcp
 import pytest
+from slow_world import Slow, until, with_own_log
 from worlds import World
 
 from mcpenv import MCPEnvironment
@@ -61,38 +62,6 @@ class Proxy:
             target.close()
 
 
-class Slow(MCPEnvironment):
-    """Counts how often its slow tool ran."""
-
-    SUPPORTS_CONCURRENT_SESSIONS = True
-    log: list[str]
-
-    def __init__(self) -> None:
-        self.runs = 0
-
-        @self.tool
-        async def slow(seconds: float = 60) -> int:
-            """Take some time."""
-            self.runs += 1
-            type(self).log.append("began")
-            await asyncio.sleep(seconds)
-            return self.runs
-
-
-@pytest.fixture
-def slow() -> type[Slow]:
-    class Own(Slow):
-        log: list[str] = []
-
-    return Own
-
-
-async def until_began(cls: type[Slow], times: int = 1) -> None:
-    async with asyncio.timeout(20):
-        while len(cls.log) < times:
-            await asyncio.sleep(0)
-
-
 def test_wait_gives_what_an_agent_ended() -> None:
     async def main(url: str) -> None:
         async with Client(url) as orchestrator:
@@ -127,12 +96,17 @@ def test_wait_ends_with_an_error_when_a_reset_comes() -> None:
         run(main(url))
 
 
+@pytest.fixture
+def slow() -> type[Slow]:
+    return with_own_log()
+
+
 def test_cancel_stops_a_named_step(slow: type[Slow]) -> None:
     async def main(url: str) -> None:
         async with Client(url) as orchestrator:
             await orchestrator.reset()
-            step = asyncio.create_task(orchestrator.call_tool("slow", request_id="mine"))
-            await until_began(slow)
+            step = asyncio.create_task(orchestrator.call_tool("wait", request_id="mine"))
+            await until(slow.log, "began")
             assert await orchestrator.cancel("mine") is True
             with pytest.raises(OperationCancelled):
                 await step
@@ -147,15 +121,15 @@ def test_invariant_7_a_resumed_step_ran_once(slow: type[Slow]) -> None:
         proxy = Proxy(url)
         async with proxy as through, Client(through, resume=True) as client:
             episode = (await client.reset()).info["episode_id"]
-            step = asyncio.create_task(client.call_tool("slow", {"seconds": 0.3}))
-            await until_began(slow)
+            step = asyncio.create_task(client.call_tool("wait", {"seconds": 0.3}))
+            await until(slow.log, "began")
             proxy.cut()
             assert (await step).observation.result.data == 1
             assert (await client.state()).episode_id == episode
             assert proxy.connections == 2
             proxy.cut()
-            assert (await client.call_tool("slow", {"seconds": 0})).observation.result.data == 2
-        assert len(slow.log) == 2
+            assert (await client.call_tool("wait", {"seconds": 0})).observation.result.data == 2
+        assert slow.log.count("began") == 2
 
     with serving(slow, ServerConfig(resume_grace_s=30)) as url:
         run(main(url))
@@ -167,13 +141,13 @@ def test_a_step_whose_fate_is_unknown_is_neither_done_nor_not_done(slow: type[Sl
         async with proxy as through:
             client = Client(through, resume=True)
             await client.reset()
-            step = asyncio.create_task(client.call_tool("slow"))
-            await until_began(slow)
+            step = asyncio.create_task(client.call_tool("wait"))
+            await until(slow.log, "began")
             proxy.cut()
             with pytest.raises(SessionLost):
                 await step
             with pytest.raises(SessionLost):
-                await client.call_tool("slow")
+                await client.call_tool("wait")
             await client.close()
 
     with serving(slow, ServerConfig(resume_grace_s=0)) as url:

@@ -12,6 +12,7 @@ import pytest
 from fastmcp.exceptions import ToolError
 from fault_bench import ERAS, agent, control
 from mcp.shared.exceptions import MCPError
+from slow_world import Slow, until, with_own_log
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from worlds import World
 
@@ -61,49 +62,9 @@ def test_invariant_2_an_agent_acts_and_the_orchestrator_gets_the_reward(era: str
         run(main(url))
 
 
-class Slow(MCPEnvironment):
-    """Waits until it is told."""
-
-    SUPPORTS_CONCURRENT_SESSIONS = True
-    log: list[str]
-
-    def __init__(self) -> None:
-        self.runs = 0
-
-        @self.tool
-        async def wait(seconds: float = 60) -> int:
-            """Wait."""
-            self.runs += 1
-            type(self).log.append("began")
-            try:
-                await asyncio.sleep(seconds)
-            except asyncio.CancelledError:
-                type(self).log.append("stopped")
-                raise
-            type(self).log.append("ended")
-            return self.runs
-
-        @self.tool
-        async def count() -> int:
-            """How often it ran."""
-            return self.runs
-
-    def close(self) -> None:
-        type(self).log.append("closed")
-
-
 @pytest.fixture
 def slow() -> type[Slow]:
-    class Own(Slow):
-        log: list[str] = []
-
-    return Own
-
-
-async def until(log: list[str], entry: str, times: int = 1) -> None:
-    async with asyncio.timeout(20):
-        while log.count(entry) < times:
-            await asyncio.sleep(0)
+    return with_own_log()
 
 
 def test_cancel_stops_a_step_under_way(slow: type[Slow]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import random
 import re
 import shutil
@@ -11,14 +10,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cheating_worlds import GUESS, PAY, REPORT, Office
+from command_line import command_lines
 
 from mcpenv import MCPEnvironment, Observation, Reward, Verdict, worth_of
-from mcpenv.cli import execute
 from mcpenv.packaging.target import load_target
 from mcpenv.rewards.verifiers import Evidence
 from mcpenv.testing.tasks import Report, TaskReport, validate
@@ -389,20 +389,10 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def command(capfd: pytest.CaptureFixture[str]) -> Iterator[Run]:
+def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Run]:
     """Runs a command line; its exit status, and what it wrote on stdout and on stderr."""
-    loggers = [logging.getLogger(name) for name in ("mcpenv", "mcp", "fastmcp", "httpx", "httpx2", "asyncio")]
-    logs = [(logger, logger.handlers, logger.propagate, logger.level) for logger in loggers]
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        capfd.readouterr()
-        status = execute(arguments)
-        return (status, *capfd.readouterr())
-
-    yield run
-    for logger, handlers, propagate, level in logs:
-        logger.handlers, logger.propagate = handlers, propagate
-        logger.setLevel(level)
+    with command_lines(None, monkeypatch, capfd) as run:
+        yield lambda *arguments: astuple(run(*arguments))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -5,7 +5,6 @@ import functools
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-import numpy as np
 import pytest
 from environments import EVERYTHING_CALLS, EverythingEnvironment, counted
 from fastmcp import Client
@@ -185,15 +184,6 @@ def any_options(**options: int) -> int:
     return sum(options.values())
 
 
-def test_a_hint_that_names_nothing_is_refused() -> None:
-    def tool(value: Nonsense) -> int:  # type: ignore[name-defined]  # noqa: F821
-        """Do it."""
-        return 1
-
-    with pytest.raises(InvalidTool, match="Nonsense"):
-        MCPEnvironment().tool(tool)
-
-
 def test_a_toolbox_forgets_its_tools() -> None:
     env = MCPEnvironment()
 
@@ -356,17 +346,6 @@ def test_a_tool_without_docstring_is_described_by_its_name() -> None:
     assert env.list_tools()[0].description == "Open the door."
 
 
-def test_a_tool_becomes_an_entry_of_openai_tools(tools: dict[str, Tool]) -> None:
-    assert tools["plain"].to_openai() == {
-        "type": "function",
-        "function": {
-            "name": "plain",
-            "description": "Give the text back.",
-            "parameters": tools["plain"].input_schema,
-        },
-    }
-
-
 # -- what tools give back
 
 
@@ -390,23 +369,6 @@ def test_numpy_moments_and_nothing_come_back_as_plain_data(env: EverythingEnviro
     assert called(env, "numbers").data == {"scalar": 3, "vector": [0, 1, 2], "flag": True, "wide": 2**70}
     assert called(env, "moment").data == "2026-01-31T12:00:00Z"
     assert called(env, "nothing").data is None
-
-
-def test_numpy_as_the_whole_result_is_plain_data() -> None:
-    env = MCPEnvironment()
-
-    @env.tool
-    def vector() -> Any:
-        """A vector."""
-        return np.array([[1.5, 2.5]])
-
-    @env.tool
-    def scalar() -> float:
-        """A number."""
-        return np.float32(0.5)  # type: ignore[return-value]
-
-    assert called(env, "vector").text == "[[1.5,2.5]]"
-    assert called(env, "scalar").data == 0.5
 
 
 # -- context and dependencies
