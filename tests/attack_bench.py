@@ -1,4 +1,4 @@
-"""A server, an orchestrator's episode on it, and what an agent can send to it: bytes, by hand."""
+"""The bench of attacks: a server, an orchestrator's episode on it, and bytes that an agent sends by hand."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Headers = dict[str, str] | Iterable[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back on a connection until it was closed.
+    """The answer on a connection until it was closed.
 
     Attributes:
         raw: all of it, but for the Date.
@@ -95,7 +95,7 @@ def exchange(url: str, data: bytes | Iterable[bytes]) -> Answer:
 
 @contextmanager
 def connection(url: str) -> Iterator[socket.socket]:
-    """A bare connection; nothing waits longer than `PATIENCE_S`."""
+    """Open a bare connection; no wait is longer than `PATIENCE_S`."""
     address = urlsplit(url)
     with socket.create_connection((address.hostname or "", address.port or 0), PATIENCE_S) as wire:
         yield wire
@@ -134,7 +134,7 @@ def _dechunked(data: bytes) -> tuple[bytes, bytes]:
 
 @dataclass(frozen=True)
 class Doors:
-    """Where a server listens: ``control`` is out of agents' reach if it is another address than ``agent``."""
+    """The addresses of a server: ``control`` is out of agents' reach if it is another address than ``agent``."""
 
     agent: str
     control: str
@@ -145,20 +145,20 @@ class Doors:
 
     @property
     def closed(self) -> int:
-        """What an agent is answered by a route of the control plane."""
+        """The status with which a route of the control plane answers an agent."""
         return 404 if self.apart else 401
 
 
 @contextmanager
 def beside() -> Iterator[Doors]:
-    """Both planes at one address; the control plane has a token."""
+    """Serve both planes at one address; the control plane has a token."""
     with serving(Vault, ServerConfig(control_token=TOKEN)) as url:
         yield Doors(url, url)
 
 
 @contextmanager
 def apart() -> Iterator[Doors]:
-    """A program whose control plane has an address of its own, and a token too. Its log is judged at the end."""
+    """Run a program whose control plane has an address of its own, and a token too. Check its log at the end."""
     program = subprocess.Popen(
         [sys.executable, "-m", "mcpenv", "run", "attack_worlds:Vault", "--port", "0", "--control-port", "0"],
         stdout=subprocess.PIPE,
@@ -197,7 +197,7 @@ def apart() -> Iterator[Doors]:
 
 @dataclass
 class Scene:
-    """An orchestrator's episode and one of somebody else's, and an agent that has the first one's address.
+    """The orchestrator's episode, one of another orchestrator, and an agent that has the address of the first.
 
     Attributes:
         doors: of the server.
@@ -218,14 +218,14 @@ class Scene:
     # -- the orchestrators' side
 
     def begin(self) -> None:
-        """Both episodes begin; the other one's agent has taken a step."""
+        """Begin both episodes; the other one's agent takes a step."""
         mine = self.orchestrator.post("/reset").json()
         self.session_id, self.episode_id, self.mcp_url = mine["session_id"], *_address(mine)
         self.theirs = self.orchestrator.post("/reset").json()
         assert self.step("add", session_id=self.theirs["session_id"]) == 1
 
     def step(self, tool: str, arguments: Any = None, *, session_id: str | None = None, **headers: str) -> Any:
-        """A step of an orchestrator's."""
+        """Take a step as an orchestrator."""
         action = {"type": "call_tool", "tool_name": tool, "arguments": arguments or {}}
         body = {"session_id": session_id or self.session_id, "action": action}
         response = self.orchestrator.post("/step", json=body, headers=headers)
@@ -233,7 +233,7 @@ class Scene:
         return response.json()["observation"]["result"]["data"]
 
     def busy(self, session_id: str) -> bool:
-        """Whether a session has a call under way."""
+        """Return True if a session runs a call."""
         busy: bool = self.orchestrator.get(f"/sessions/{session_id}").json()["busy"]
         return busy
 
@@ -241,7 +241,7 @@ class Scene:
         until(lambda: self.busy(session_id), "a call is under way")
 
     def unharmed(self, steps: int = 0) -> None:
-        """Both episodes are as their orchestrators left them, but for the agent's own steps; nothing was told.
+        """Check that both episodes changed by the agent's own steps only, and that nothing leaked.
 
         Args:
             steps: how many steps the agent has taken.
@@ -258,7 +258,7 @@ class Scene:
         assert self.orchestrator.get("/ready").status_code == 200
 
     def told_nothing(self) -> None:
-        """No answer to the agent has anything in it that is the orchestrator's."""
+        """Check that no answer to the agent contains anything of the orchestrator's."""
         secrets = (*TELLTALES, TOKEN, self.session_id, self.episode_id, self.theirs["session_id"], self.their_handle)
         for answer in self.heard:
             assert [secret for secret in secrets if secret.encode() in answer] == [], answer
@@ -331,7 +331,7 @@ class Scene:
         return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
 
     def rpc(self, era: str, method: str, params: Any = None, *, path: str | None = None, **more: str) -> Answer:
-        """A JSON-RPC request of this era at the agent's address.
+        """Send a JSON-RPC request of this era to the agent's address.
 
         Args:
             path: another address.
@@ -374,7 +374,7 @@ def _address(reset: dict[str, Any]) -> tuple[str, str]:
 
 @contextmanager
 def scene_at(doors: Doors) -> Iterator[Scene]:
-    """A scene of its own on a running server."""
+    """Set a scene of its own on a running server."""
     with httpx.Client(base_url=doors.control, headers=CONTROL, timeout=PATIENCE_S) as orchestrator:
         scene = Scene(doors, orchestrator)
         scene.begin()

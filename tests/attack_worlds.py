@@ -1,4 +1,4 @@
-"""A world with secrets: what its agents must never read. Importable by a server of its own."""
+"""The world with secrets that its agents must never read. Importable by a server of its own."""
 
 from __future__ import annotations
 

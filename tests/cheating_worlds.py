@@ -1,4 +1,4 @@
-"""A world whose agents may do with it what they like, and tasks that want something of it."""
+"""The world whose agents may change everything, and tasks for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server of several processes, as ``mcpenv run --workers`` starts it, and what can be asked of it."""
+"""The bench of a server of several processes, as ``mcpenv run --workers`` starts it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE_S = 30.0
 
 
 class Server:
-    """A running server.
+    """The server that runs.
 
     Attributes:
         url: of the agents' door, and of the control plane if that has none of its own.
@@ -62,7 +62,7 @@ class Server:
 
 
 def is_over(process: int) -> bool:
-    """Whether it has ended with all its threads and closed what they had open; its command is forgotten before that."""
+    """Return True if a process ended with all its threads and closed its files. Its command is unknown before that."""
     try:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
         return state in ("Z", "X") and len(os.listdir(f"/proc/{process}/task")) <= 1
@@ -86,7 +86,7 @@ def command(world: str, *options: str) -> list[str]:
 def served(
     *options: str, world: str = "World", workers: int = 2, env: dict[str, str] | None = None
 ) -> Iterator[Server]:
-    """A server; in the end it must end in order."""
+    """Run a server, which must end in order."""
     given = command(world, "--workers", str(workers), *options)
     environ = {**os.environ, **(env or {})}
     with subprocess.Popen(
@@ -112,7 +112,7 @@ def served(
 
 @contextlib.asynccontextmanager
 async def sessions(url: str, count: int) -> AsyncIterator[list[EnvClient[Any, Any, Any]]]:
-    """So many sessions, each reset."""
+    """Open so many sessions, and reset each."""
     async with contextlib.AsyncExitStack() as stack:
         clients: list[EnvClient[Any, Any, Any]] = []
         for _ in range(count):

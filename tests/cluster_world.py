@@ -1,4 +1,4 @@
-"""A world for servers of several processes: its tools say in which one they run."""
+"""The world for servers of several processes, whose tools return the process in which they run."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ TIMEOUT_S = 60.0
 
 @dataclass
 class Done:
-    """What a command line came to."""
+    """The exit status and the output of a command line."""
 
     status: int
     out: str
@@ -106,12 +106,12 @@ class Process:
             self._new.get(timeout=TIMEOUT_S)
 
     def url(self) -> str:
-        """Where it serves, once it does and has said everything."""
+        """Wait until the server is ready, and return its address."""
         self.wait_for(r"Ctrl-C stops the server")
         return self.wait_for(r"(http://\S+)/mcp")[1]
 
     def end(self, number: signal.Signals | None = None) -> int:
-        """Its exit status, after a signal."""
+        """Return the exit status, after a signal if one is given."""
         if number is not None:
             self.popen.send_signal(number)
         status = self.popen.wait(TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""What holds for every test.
+"""The setup of every test.
 
 ``MCPENV_TEST_WORKERS=2``: the same tests against servers of two workers, threads of the test's own process.
 ``--hypothesis-profile full``: all examples of property tests; by default only some of them.
@@ -45,7 +45,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_authority(request: pytest.FixtureRequest) -> Iterator[None]:
-    """One certificate in place of all of certifi's, which each new HTTP client takes 30 ms to read; none is asked."""
+    """Use one certificate in place of all of certifi's, which each new HTTP client would read for 30 ms."""
     if any(item.get_closest_marker("world") for item in request.session.items):  # these may ask
         yield
         return

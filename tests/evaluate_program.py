@@ -1,4 +1,4 @@
-"""An agent as a program: the ``mcp`` package's client, and nothing of mcpenv. Plays `Counting` as the prompt says."""
+"""The agent as a program, with the ``mcp`` package's client and without mcpenv. Plays `Counting` as the prompt says."""
 
 from __future__ import annotations
 

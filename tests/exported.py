@@ -32,7 +32,7 @@ CHAT: list[dict[str, Any]] = [
 
 
 def record(folder: Path) -> list[RecordedEpisode]:
-    """Two episodes: one of bare calls, one that a model played."""
+    """Record two episodes: one of bare calls, one that a model played."""
     with Recorder(folder) as recorder:
         env: Any = Dice()
         recorder.attach(env)

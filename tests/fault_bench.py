@@ -1,4 +1,4 @@
-"""A server with a witness beside whatever goes wrong, and the question what is left of it."""
+"""The bench of faults: a server, a witness session beside the fault, and a check of what is left."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ADD = {"type": "call_tool", "tool_name": "add", "arguments": {}}
 
 
 class Control:
-    """A control socket, frame by frame."""
+    """The control socket, frame by frame."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
@@ -73,7 +73,7 @@ async def control(url: str, query: str = "", **options: Any) -> AsyncIterator[Co
 
 
 class Wire:
-    """A TCP connection on which bytes are put by hand; it answers nothing by itself, pings neither."""
+    """The TCP connection on which bytes are written by hand. It answers nothing by itself, not even pings."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -101,7 +101,7 @@ class Wire:
 
 @asynccontextmanager
 async def wire(url: str) -> AsyncIterator[Wire]:
-    """A bare connection."""
+    """Open a bare connection."""
     host = urlsplit(url)
     # A small limit: what is not read stays in the kernel, so that the server's side fills up.
     reader, writer = await asyncio.open_connection(host.hostname, host.port, limit=1024)
@@ -113,7 +113,7 @@ async def wire(url: str) -> AsyncIterator[Wire]:
 
 @asynccontextmanager
 async def wire_socket(url: str) -> AsyncIterator[Wire]:
-    """A bare connection that has shaken hands for ``/ws``."""
+    """Open a bare connection that has shaken hands for ``/ws``."""
     async with wire(url) as bare:
         key = base64.b64encode(os.urandom(16)).decode()
         bare.writer.write(
@@ -126,7 +126,7 @@ async def wire_socket(url: str) -> AsyncIterator[Wire]:
 
 
 def agent(url: str, era: str = "2026-07-28", token: str | None = None) -> fastmcp.Client[Any]:
-    """A stock MCP client."""
+    """Return a stock MCP client."""
     return fastmcp.Client(url, mode=era, auth=token)
 
 
@@ -160,7 +160,7 @@ async def until(condition: Callable[[], bool], what: str) -> None:
 
 
 class Bench:
-    """A running server, a witness with a session of its own, and what there was at rest.
+    """The running server, a witness with a session of its own, and the counts at rest.
 
     Attributes:
         url: of the server.
@@ -180,7 +180,7 @@ class Bench:
         return answer
 
     async def inside(self, many: int = 1) -> None:
-        """Somebody waits at the gate."""
+        """Wait until a call is at the gate."""
         await until(lambda: self.gate.inside >= many, f"{many} inside the gate")
 
     async def unaffected(self) -> None:
@@ -202,7 +202,7 @@ class Bench:
         self._at_rest = self._used()
 
     async def nothing_left(self, quarantined: int = 0) -> None:
-        """Nothing is left of what went wrong: slots, instances, threads, tasks, sockets.
+        """Check that the fault left nothing: no slots, instances, threads, tasks or sockets.
 
         Args:
             quarantined: instances that still have a thread in them.

@@ -63,7 +63,7 @@ class Gate:
 
 
 class Census:
-    """What became of the instances of a class. Constructors run in threads, so it has a lock.
+    """The counts of instances of a class. Constructors run in threads, so they are behind a lock.
 
     Attributes:
         opened: constructors that began.

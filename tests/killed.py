@@ -1,4 +1,4 @@
-"""A recording server that is killed in the middle, as often as a test wants it."""
+"""The recording server that is killed in the middle, as often as a test needs it."""
 
 from __future__ import annotations
 

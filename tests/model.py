@@ -1,4 +1,4 @@
-"""What a server does, in a few lines and without a wire: who has a slot, who waits, what an episode has seen.
+"""The model of a server, in a few lines and without a wire: slots, queues, and what an episode has seen.
 
 Every verb says what the server must answer: a wire code where it refuses, None where it does as asked.
 """
@@ -14,7 +14,7 @@ CONTROL, AGENT = "control", "agent"
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a tool, and what comes of it.
+    """The call of a tool, and its outcome.
 
     Attributes:
         adds: to the world's count.
@@ -50,7 +50,7 @@ class Call:
 
 
 class Admission(Enum):
-    """What becomes of somebody who wants a session."""
+    """The outcome of a request for a session."""
 
     OPEN = "open"
     BROKEN = "broken"
@@ -61,7 +61,7 @@ class Admission(Enum):
 
 @dataclass(eq=False)
 class Session:
-    """A session, or somebody who waits for one.
+    """The session, or a client that waits for one.
 
     Attributes:
         id: None as long as only the server knows it.
@@ -98,26 +98,26 @@ class Session:
 
     @property
     def orchestrated(self) -> bool:
-        """Whether it has episodes."""
+        """Return True if the session has episodes."""
         return self.origin in ("socket", "http")
 
     @property
     def acting(self) -> bool:
-        """Whether a step may be begun."""
+        """Return True if a step may begin."""
         return self.state in ("new", "running") and not self.stuck
 
     @property
     def earned(self) -> float | None:
-        """What its rewards add up to; None if there was none."""
+        """Return the sum of its rewards; None if there was none."""
         return self.total if any(reward is not None for *_, reward in self.log) else None
 
     def begin(self, state: str = "running") -> None:
-        """An episode of which nothing has happened."""
+        """Begin an episode without steps."""
         self.state, self.steps, self.count, self.total, self.ending = state, 0, 0, 0.0, None
         self.log = []
 
     def take(self, call: Call, plane: str, max_steps: int) -> None:
-        """One step."""
+        """Take one step."""
         if self.state == "new":
             self.begin()
         self.steps += 1
@@ -132,7 +132,7 @@ class Session:
 
 
 class Model:
-    """A server.
+    """The model of a server.
 
     Args:
         limit: sessions at a time.
@@ -162,18 +162,18 @@ class Model:
 
     @property
     def ready(self) -> bool:
-        """Whether new sessions are taken."""
+        """Return True if new sessions are accepted."""
         return self.quarantined <= self.max_quarantined
 
     @property
     def instances(self) -> int:
-        """How many there are that nobody has closed."""
+        """Return the number of instances that are not closed."""
         return len(self.sessions) + self.left
 
     # -- slots
 
     def come(self, session: Session) -> Admission:
-        """Somebody wants a session."""
+        """Ask for a session."""
         if not self.ready:
             return Admission.FULL
         if not self.waiting and len(self.sessions) >= self.limit:
@@ -193,7 +193,7 @@ class Model:
         return other.origin == "http" and not other.claimed
 
     def end(self, session: Session) -> None:
-        """A session ends; its slot goes to whoever waits longest. Whom it went to is in ``served``."""
+        """End a session. Its slot goes to the client that waits longest, which is noted in ``served``."""
         self.sessions.remove(session)
         self._leave_instance(session)
         self._retire_handle(session)
@@ -205,7 +205,7 @@ class Model:
             self.served.append((first, self._construct(first)))
 
     def throw_away(self, session: Session) -> None:
-        """A session ends with its only step. It had a slot meanwhile, but nobody saw it."""
+        """End a session with its only step. It had a slot meanwhile, which no client saw."""
         self._leave_instance(session)
         # If its code could not be stopped, it was there still when those behind it in the queue were made.
         self.most = max(self.most, self.instances)
@@ -227,7 +227,7 @@ class Model:
         self.quarantined += 1
 
     def release(self) -> None:
-        """All such code returns."""
+        """Let all such code return."""
         self.quarantined = 0
         for session in self.sessions:
             session.returned = True
@@ -239,7 +239,7 @@ class Model:
             self.left += 1
 
     def _replace(self, session: Session) -> str | None:
-        """A new instance for a session whose own is stuck."""
+        """Make a new instance for a session whose own is stuck."""
         if not self.ready:
             return "CAPACITY_REACHED"
         self.most = max(self.most, self.instances + 1)
@@ -271,7 +271,7 @@ class Model:
         return "TIMEOUT"
 
     def step(self, session: Session, call: Call, plane: str = CONTROL) -> str | None:
-        """A call of a tool."""
+        """Call a tool."""
         refusal = self.renew(session)
         if refusal is not None:
             return refusal
@@ -283,14 +283,14 @@ class Model:
         return call.refusal
 
     def read(self, session: Session) -> str | None:
-        """A look at the state."""
+        """Read the state."""
         refusal = self.renew(session)
         if refusal is None and session.stuck:
             refusal = "EPISODE_DONE"
         return refusal
 
     def renew(self, session: Session) -> str | None:
-        """What comes after a reset that could not be stopped is for a new instance."""
+        """Use a new instance after a reset that could not be stopped."""
         return self._replace(session) if session.stuck and session.state == "new" else None
 
     def _retire_handle(self, session: Session) -> None:

@@ -1,4 +1,4 @@
-"""Those who talk to the model's server: requests that can be left under way, sockets that can be cut, agents."""
+"""The clients of the model's server: requests that stay in flight, sockets that can be cut, agents."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOKEN = "a-long-enough-secret"
 
 @dataclass(frozen=True)
 class Answer:
-    """To an HTTP request."""
+    """The answer to an HTTP request."""
 
     status: int
     headers: dict[str, str]
@@ -31,7 +31,7 @@ class Answer:
 
     @property
     def data(self) -> Any:
-        """Its JSON; of an event stream, that of its last event."""
+        """Return its JSON; of an event stream, that of its last event."""
         text = self.text
         if self.headers.get("content-type", "").startswith("text/event-stream"):
             text = [line[5:] for line in text.splitlines() if line.startswith("data:") and line[5:].strip()][-1]
@@ -39,12 +39,12 @@ class Answer:
 
     @property
     def reply(self) -> dict[str, Any]:
-        """As a frame has it."""
+        """Return it in the form of a frame."""
         return {"type": "observation" if self.status < 400 else "error", "data": self.data}
 
 
 class Request:
-    """An HTTP request under way."""
+    """The HTTP request in flight."""
 
     def __init__(self, url: str, method: str, body: Any = None, headers: dict[str, str] | None = None) -> None:
         address = urlsplit(url)
@@ -93,13 +93,13 @@ def ask(url: str, method: str = "GET", body: Any = None, headers: dict[str, str]
 
 
 def agent_asks(url: str, method: str, params: dict[str, Any] | None = None) -> Request:
-    """A request of the 2026-07-28 era."""
+    """Return a request of the 2026-07-28 era."""
     body, headers = modern(method, params)
     return Request(url, "POST", body, headers)
 
 
 def told(answer: Answer) -> Any:
-    """What an agent was told; nothing of it is the orchestrator's."""
+    """Return an agent's answer; nothing of it is the orchestrator's."""
     for secret in SECRETS:
         assert secret not in answer.text, answer
         assert secret not in str(answer.headers), answer
@@ -107,7 +107,7 @@ def told(answer: Answer) -> Any:
 
 
 class Handshake:
-    """An MCP client of the handshake era, by hand, so that what it is told can be read to the last byte."""
+    """The MCP client of the handshake era, written by hand, so that its answers can be read to the last byte."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -138,7 +138,7 @@ class Handshake:
 def open_socket(
     url: str, session_id: str | None = None, *, token: str = TOKEN, resume: bool = False
 ) -> ClientConnection:
-    """A control socket; with a session id, one that may come back."""
+    """Open a control socket; with a session id, one that may resume."""
     address = url.replace("http", "ws", 1) + "/ws" + ("?resume=1" if resume else "")
     headers = {} if session_id is None else {"mcpenv-session-id": session_id, "mcpenv-session-token": token}
     opening = connect(address, additional_headers=headers, open_timeout=PATIENCE_S, compression=None, proxy=None)

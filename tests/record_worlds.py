@@ -123,7 +123,7 @@ few_rolls = FewRolls(most=50)
 
 
 def play(env: Any, seed: int) -> None:
-    """One episode with every kind of step, to its end; ``env``: an environment, or a blocking client."""
+    """Play one episode with every kind of step, to its end; ``env``: an environment, or a blocking client."""
     env.reset(seed=seed, sides=8, target=30)
     env.call_tool("say", {"text": "hello", "loud": True})
     env.call_tool("picture")

@@ -1,4 +1,4 @@
-"""An environment whose tool takes as long as it is told, with a log of what happens to it."""
+"""The environment whose tool takes a given time, with a log of what happens to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Python that says what was left open.
+"""The command line of a Python that reports what was left open.
 
 Not ``-X dev``: that puts asyncio into its debug mode, which writes a line about whatever took a tenth of a second, and
 so says how busy the machine is.

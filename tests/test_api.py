@@ -1,4 +1,4 @@
-"""What `mcpenv` offers by its own name, and what loading it costs: FastMCP only where it is needed."""
+"""The names that `mcpenv` offers, and the cost of loading it: FastMCP only where it is needed."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def is_private(name: str) -> bool:
 
 
 def own_names(tree: ast.Module) -> Iterator[str]:
-    """Every private name that the module itself defines: functions, classes, attributes, slots, parameters."""
+    """Return every private name that the module itself defines: functions, classes, attributes, slots, parameters."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
@@ -46,7 +46,7 @@ def own_names(tree: ast.Module) -> Iterator[str]:
 
 
 def foreign_names(tree: ast.Module) -> Iterator[str]:
-    """Every private name that the module reads: attributes, imports, and names given to ``getattr``."""
+    """Return every private name that the module reads: attributes, imports, and names given to ``getattr``."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             yield node.attr

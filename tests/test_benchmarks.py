@@ -103,7 +103,7 @@ def test_both_sides_of_a_pair_come_first_as_often_and_do_the_same_in_a_round() -
 
 
 class Metronome:
-    """A side whose calls take always the same."""
+    """The side whose calls all take the same time."""
 
     def __init__(self, name: str, call_s: float, order: list[str]) -> None:
         self.name, self.call_s, self.order = name, call_s, order

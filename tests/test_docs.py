@@ -32,17 +32,17 @@ TIMEOUT_S = 60
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    """The fenced blocks of a page in one language."""
+    """Return the fenced blocks of a page in one language."""
     return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
 def name_of(page: Path) -> str:
-    """The path of a page within docs/, without its suffix."""
+    """Return the path of a page within docs/, without its suffix."""
     return page.relative_to(ROOT / "docs").with_suffix("").as_posix()
 
 
 def section(page: str, heading: str) -> str:
-    """The part of a page from a heading of the second level to the next one."""
+    """Return the part of a page from a heading of the second level to the next one."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
 
@@ -52,7 +52,7 @@ WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """A server of the echo environment."""
+    """Serve the echo environment."""
     with served(ECHO_MCP) as address:
         yield address
 
@@ -82,7 +82,7 @@ def test_the_frames_of_the_wire_page_are_what_a_server_answers(url: str) -> None
 
 
 def agrees(answered: Any, written: Any) -> bool:
-    """Whether an answer is the one on the page, where "…" stands for anything."""
+    """Return True if an answer is the one on the page, where "…" stands for anything."""
     if written == ANYTHING:
         return True
     if isinstance(written, dict) and isinstance(answered, dict):
@@ -132,7 +132,7 @@ READERS_FILES = {"counter.py", "FILE.py"}
 
 @functools.cache
 def python_files() -> tuple[str, ...]:
-    """The Python files of the repository."""
+    """Return the Python files of the repository."""
     folders = (".ci", "benchmarks", "clients", "envs", "examples", "mcpenv", "tests")
     return tuple(
         f"/{file.relative_to(ROOT).as_posix()}" for folder in folders for file in (ROOT / folder).rglob("*.py")
@@ -141,12 +141,12 @@ def python_files() -> tuple[str, ...]:
 
 @functools.cache
 def all_tests() -> set[str]:
-    """The tests of the repository."""
+    """Return the tests of the repository."""
     return defined_in((ROOT / "tests").rglob("test_*.py"))
 
 
 def resolves(name: str) -> bool:
-    """Whether a dotted name is a module or an attribute that can be imported."""
+    """Return True if a dotted name is a module or an attribute that can be imported."""
     try:
         pkgutil.resolve_name(name)
     except (ImportError, AttributeError):
@@ -155,7 +155,7 @@ def resolves(name: str) -> bool:
 
 
 def flags_of(command: str) -> set[str]:
-    """The flags that a command explains."""
+    """Return the flags that a command explains."""
     ended = subprocess.run(
         [sys.executable, "-m", "mcpenv", command, "--help"],
         capture_output=True,
@@ -209,7 +209,7 @@ def test_the_evaluating_page_has_every_failure_and_the_api_page_every_public_nam
 
 
 def defined_in(files: Iterable[Path]) -> set[str]:
-    """The tests that files define."""
+    """Return the tests that files define."""
     texts = [file.read_text(encoding="utf-8") for file in files]
     return {name for text in texts for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)}
 

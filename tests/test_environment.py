@@ -33,7 +33,7 @@ from mcpenv_client import InvalidMessage, OperationTimeout, Plane, SessionLost
 
 
 class Plain(MCPEnvironment):
-    """Nothing but tools."""
+    """The environment with nothing but tools."""
 
     def __init__(self) -> None:
         @self.tool

@@ -1,4 +1,4 @@
-"""Every file of ``examples/`` runs to its end as a program of its own, silent on stderr."""
+"""Run every file of ``examples/`` to its end as a program of its own, silent on stderr."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TIMEOUT_S = 100
 
 
 def run_example(name: str, *arguments: str) -> str:
-    """What an example printed. It must end well and say nothing on stderr."""
+    """Return the output of an example, which must end well and write nothing to stderr."""
     ended = subprocess.run(
         [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments],
         cwd=EXAMPLES.parent,
@@ -107,7 +107,7 @@ async def _complete(request: Request) -> JSONResponse:
 
 
 def _refuse(authorization: str | None, body: dict[str, Any]) -> str | None:
-    """What an endpoint would find wrong with the request."""
+    """Return what an endpoint would find wrong with the request."""
     if authorization != "Bearer secret" or body["model"] != "scripted":
         return "who are you?"
     if body["messages"][0] != {"role": "user", "content": "Guess a number from 1 to 100."}:
@@ -121,7 +121,7 @@ def _refuse(authorization: str | None, body: dict[str, Any]) -> str | None:
 
 
 def _next_calls(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A hint and the first guess in one turn, then a guess a turn."""
+    """Return a hint and the first guess in one turn, then a guess a turn."""
     answers = {message["tool_call_id"]: message["content"] for message in messages if message["role"] == "tool"}
     calls = [call for message in messages for call in message.get("tool_calls") or ()]
     low, high = 1, 100

@@ -26,7 +26,7 @@ INCIDENT = re.compile(r"\(incident ([0-9a-f]{8})\)$")
 
 
 class Failing(MCPEnvironment):
-    """Its tools raise whatever they are told to, in sync and in async functions."""
+    """The environment whose tools raise a given exception, in sync and in async functions."""
 
     def __init__(self, raises: Any) -> None:
         @self.tool

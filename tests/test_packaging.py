@@ -1,4 +1,4 @@
-"""What the two distributions promise: versions, dependencies, entry points, types, public names."""
+"""The promises of the two distributions: versions, dependencies, entry points, types, public names."""
 
 from __future__ import annotations
 

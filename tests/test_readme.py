@@ -38,7 +38,7 @@ TIMEOUT_S = 60
 
 
 class Block(NamedTuple):
-    """A fenced block of a page."""
+    """The fenced block of a page."""
 
     language: str
     text: str
@@ -72,7 +72,7 @@ def run(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 @functools.cache
 def snippet(host: str) -> str:
-    """What ``mcpenv connect HOST`` says for the echo server at its usual address."""
+    """Return the output of ``mcpenv connect HOST`` for the echo server at its usual address."""
     ended = run(f"mcpenv connect {host} {URL} --name echo_mcp --json", ROOT)
     assert ended.returncode == 0, ended.stderr
     said: str = json.loads(ended.stdout)["snippet"]
@@ -81,7 +81,7 @@ def snippet(host: str) -> str:
 
 @pytest.fixture(scope="module")
 def guess_number(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the README's environment, saved as the README says."""
+    """Save the README's environment as the README says, and return its folder."""
     folder = tmp_path_factory.mktemp("readme")
     (folder / "guess_number.py").write_text(ENVIRONMENT, encoding="utf-8")
     return folder
@@ -89,14 +89,14 @@ def guess_number(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def guess_number_url(guess_number: Path) -> Iterator[str]:
-    """A server of it."""
+    """Serve that environment."""
     with served(guess_number / "guess_number.py") as url:
         yield url
 
 
 @pytest.fixture(scope="module")
 def echo_url() -> Iterator[str]:
-    """A server of the echo environment."""
+    """Serve the echo environment."""
     with served(ECHO_MCP) as url:
         yield url
 

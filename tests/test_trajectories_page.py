@@ -16,7 +16,7 @@ COMMANDS = [line.removeprefix("$ mcpenv ") for block in CONSOLES for line in blo
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the page's game, and the record that it makes."""
+    """Return a folder with the page's game and the record that it makes."""
     folder = tmp_path_factory.mktemp("page")
     (program,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     (folder / "game.py").write_text(program, encoding="utf-8")

@@ -34,7 +34,7 @@ MOST_FILES, MOST_RETURNS = 27, 44
 
 
 class Walk:
-    """A profiler hook that notes the files of calls; consecutive calls into one file are one entry."""
+    """The profiler hook that notes the files of calls; consecutive calls into one file are one entry."""
 
     def __init__(self) -> None:
         self.files: list[str] = []
