@@ -93,7 +93,7 @@ class ServerConfig:
         max_concurrent_envs: sessions at a time; None: 1, or 1,024 where the environment supports several.
         step_timeout_s: longest step.
         session_timeout_s: idle time after which a session without an open socket ends.
-        queue_timeout_s: how long a client waits its turn when every slot is taken.
+        queue_timeout_s: how long a client waits for a slot when every slot is taken.
         resume_grace_s: how long a session whose socket was lost waits for its client to come back; 0: not at all.
         control_token: the token that orchestrators present; None: no token. In production it brings ``/ws``.
         session_scope: the session of an authenticated agent: one per "principal", or one per "connection".

@@ -60,9 +60,9 @@ _LONGEST_WAIT_S = 60.0
 class EnvClient(Generic[ActT, ObsT, StateT]):
     """A client of one environment session, async first; `sync` gives the blocking form.
 
-    One client is one session with its own environment instance. Calls from several tasks take turns, in the order in
-    which they came. A caller that is cancelled while it waits for its reply loses the session, because the outcome
-    of the message is unknown.
+    One client is one session with its own environment instance. Calls from several tasks run one at a time, in the
+    order in which they came. A caller that is cancelled while it waits for its reply loses the session, because the
+    outcome of the message is unknown.
 
     Typing: subclass and override ``_step_payload``, ``_parse_result``, ``_parse_state``, or name the classes as
     ``EnvClient[MyAction, MyObservation, MyState](url)``. Without either, tool observations are `CallToolObservation`
@@ -231,7 +231,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
     async def wait(self, timeout_s: float | None = None) -> StepResult[ObsT]:
         """Wait until the episode is over, for example while an agent acts on it at ``info["mcp_url"]``.
 
-        Takes no turn: other calls go on meanwhile.
+        Holds no lock: other calls run meanwhile.
 
         Args:
             timeout_s: seconds to wait at most; None: as long as it takes.

@@ -96,23 +96,23 @@ class Slots:
             await make_room(orchestrated)
             if self.closed:
                 raise self.refusal("this server is about to end")
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append(turn)
-        self._give()  # slots released since then went to the callers that waited at that time
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(waiter)
+        self._give()  # a slot may have been released while no caller waited
         try:
             async with asyncio.timeout(self._queue_timeout_s):
-                await turn
+                await waiter
         except TimeoutError as error:
-            if _granted(turn):
+            if _granted(waiter):
                 return  # the slot came at the last moment
             raise self.refusal(f"all {self.limit} sessions are in use") from error
         except asyncio.CancelledError:
-            if _granted(turn):
+            if _granted(waiter):
                 self.free()
             raise
         finally:
-            if turn in self._queue:
-                self._queue.remove(turn)
+            if waiter in self._queue:
+                self._queue.remove(waiter)
 
     def free(self) -> None:
         """Release a slot to the client that has waited longest."""
@@ -123,9 +123,9 @@ class Slots:
         """Accept no further session, and refuse the clients that wait."""
         self.closed = True
         queue, self._queue = self._queue, deque()
-        for turn in queue:
-            if not turn.done():
-                turn.set_exception(self.refusal("this server is about to end"))
+        for waiter in queue:
+            if not waiter.done():
+                waiter.set_exception(self.refusal("this server is about to end"))
 
     def refusal(self, why: str) -> CapacityReached:
         """Return the error for a client without a slot."""
@@ -149,11 +149,11 @@ class Slots:
 
     def _give(self) -> None:
         while self._queue and self.open and not self.full:
-            turn = self._queue.popleft()
-            if not turn.done():
+            waiter = self._queue.popleft()
+            if not waiter.done():
                 self.taken += 1
-                turn.set_result(None)
+                waiter.set_result(None)
 
 
-def _granted(turn: asyncio.Future[None]) -> bool:
-    return turn.done() and not turn.cancelled() and turn.exception() is None
+def _granted(waiter: asyncio.Future[None]) -> bool:
+    return waiter.done() and not waiter.cancelled() and waiter.exception() is None

@@ -309,7 +309,7 @@ def _close_late(making: asyncio.Task[Execution], gone: Callable[[], None]) -> No
     if making.cancelled():
         return
     if making.exception() is not None:
-        logger.warning("an environment that nobody waited for any more could not be made")
+        logger.warning("an environment whose client left could not be made")
         gone()
         return
     closing = asyncio.ensure_future(close_instance(making.result()))

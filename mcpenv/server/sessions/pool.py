@@ -404,7 +404,7 @@ class SessionPool:
         try:
             await close_instance(await making.result())
         except McpenvError:
-            logger.warning("an environment that nobody waited for any more could not be made")
+            logger.warning("an environment whose client left could not be made")
         finally:
             self.slots.free()
 

@@ -99,8 +99,8 @@ class RequestSessions:
     def _refuse_without_handle(self) -> None:
         if self._require_handle:
             raise Unauthorized(
-                "this server serves agents only on an episode's own address (info.mcp_url of a reset); ask whoever "
-                "runs the episode for it"
+                "this server serves agents only on an episode's own address (info.mcp_url of a reset); ask the "
+                "orchestrator of the episode for it"
             )
 
     def _key(self) -> tuple[str, Origin]:
