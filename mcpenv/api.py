@@ -53,6 +53,7 @@ from .errors import (
     VerifierFailed,
 )
 from .execution.snapshots import Snapshot
+from .packaging.loading import load
 from .rewards.rubrics import (
     Discounted,
     FunctionRubric,
@@ -148,7 +149,8 @@ __all__ = [
     "Status",
     "StatusCode",
     "Stage",
-    # Serve it
+    # Load, serve it
+    "load",
     "ConcurrencyConfig",
     "ServerCapacityStatus",
     "SessionInfo",

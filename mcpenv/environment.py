@@ -29,7 +29,7 @@ from .execution.execution import Execution
 from .execution.lifespan import IN_PROCESS, UNSET, being_made
 from .execution.mcp_server import AgentServer, OnlyExecution
 from .execution.mounted_server import MountedServer
-from .execution.overrides import NOTHING, around_close, around_reset, around_state, no_options
+from .execution.overrides import NOTHING, around_close, around_reset, around_state, no_options, warn_of_near_misses
 from .execution.snapshots import Snapshot
 from .execution.snapshots.state import default_state, load_default_state
 from .rewards.rubrics import Rubric
@@ -165,6 +165,7 @@ class MCPEnvironment:
             raise TypeError(f"{cls.__name__}.tasks is a {type(cls.tasks).__name__}. Make it a TaskSet")
         if isinstance(own.get("rubric"), Rubric):
             refuse_silent(own["rubric"])
+        warn_of_near_misses(cls)
         cls._own_state = cls.save_state is not MCPEnvironment.save_state
         cls._score_is_async = inspect.iscoroutinefunction(cls.score)
         cls._verifies = cls.verify is not MCPEnvironment.verify
@@ -342,6 +343,12 @@ class MCPEnvironment:
         Raises:
             InvalidTool: the name is reserved or taken, the mode is unknown, or the signature is not one of a tool.
         """
+        if not isinstance(self, MCPEnvironment):
+            raise InvalidTool(
+                getattr(self, "__name__", repr(self)),
+                "tools belong to instances: write @self.tool above a function inside __init__, "
+                "or self.tool(self.method) there",
+            )
         if isinstance(fn, str):
             name, fn = fn, None
         fastmcp: dict[str, Any] = {}
@@ -441,6 +448,12 @@ class MCPEnvironment:
     ) -> Observation:
         """Call one tool, as a step. The same as `EnvClient.call_tool`."""
         return self.step(CallToolAction(tool_name=name, arguments=arguments or {}), timeout_s=timeout_s)
+
+    async def call_tool_async(
+        self, name: str, arguments: dict[str, Any] | None = None, *, timeout_s: float | None = None
+    ) -> Observation:
+        """Call one tool, as a step. `call_tool` for coroutines."""
+        return await self.step_async(CallToolAction(tool_name=name, arguments=arguments or {}), timeout_s=timeout_s)
 
     def end(self, *, truncated: bool = False, reason: str | None = None) -> Observation:
         """End the episode because the agent has stopped. Score the state that it left, by rubric and `verify`.

@@ -170,7 +170,13 @@ class _Introduction:
         if config.require_handle:
             page.line("Agents are served only at an episode's own URL, info.mcp_url of a reset.")
         else:
-            _print_pasted(page, Server(self.target.name, url=f"{public}/mcp"), bearer=self.agents_need_token)
+            bearer = " --bearer" if self.agents_need_token else ""
+            page.line("agents   ", (f"mcpenv connect claude-code {public}/mcp{bearer}", "cyan"), indent=2)
+            page.line("         ", ("or another host: mcpenv connect --help", "dim"), indent=2)
+        if self._controlled:
+            token = ", token=..." if config.control_token is not None else ""
+            page.line("Python   ", (f'EnvClient("http://{control}"{token}).sync()', "cyan"), indent=2)
+        page.line()
         for line in self._notes():
             page.line(line)
         page.line(("Ctrl-C stops the server.", "dim"))

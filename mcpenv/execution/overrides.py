@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -117,3 +119,35 @@ def around_state(body: property) -> property:
         return value.model_copy(update=missing) if missing else value
 
     return property(state, body.fset, body.fdel)
+
+
+SETTINGS = (
+    "SUPPORTS_CONCURRENT_SESSIONS",
+    "THREAD_AFFINE",
+    "CONCURRENT_CALLS",
+    "SURVIVES_TIMEOUT",
+    "DYNAMIC_TOOLS",
+    "EXPOSED_NAME",
+    "action_types",
+    "observation_type",
+    "state_type",
+    "max_steps",
+    "max_kept_steps",
+    "save_state",
+    "load_state",
+    "task_source",
+)
+"""The class attributes of environments with names that nobody uses by chance."""
+
+SIMILAR = 0.85
+"""The least ratio of `difflib` at which a name counts as a misspelt setting."""
+
+
+def warn_of_near_misses(cls: type) -> None:
+    """Warn about attributes of an environment's class that look like misspelt settings."""
+    by_lower = {name.lower(): name for name in SETTINGS}
+    for name in vars(cls):
+        close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=SIMILAR)
+        if close and name != by_lower[close[0]]:
+            meant = by_lower[close[0]]
+            warnings.warn(f"mcpenv does not read {cls.__name__}.{name}. Did you mean {meant!r}?", stacklevel=3)

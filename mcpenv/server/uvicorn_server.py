@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import signal
 import socket
@@ -171,7 +172,9 @@ def listen(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         listening.close()
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigurationError(f"cannot listen on {host}:{port}: {reason}") from error
+        in_use = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        hint = ". Choose another port, or --port 0 for any free one" if in_use else ""
+        raise ConfigurationError(f"cannot listen on {host}:{port}: {reason}{hint}") from error
     listening.setblocking(False)
     return listening
 

@@ -77,6 +77,8 @@ class Description:
         if cls.observation_type is not Observation or own:
             observations.append(cls.observation_type)
         action = any_of([CallToolAction, ListToolsAction, *own], "validation")
+        if not own:
+            action["title"] = "Action"  # OpenEnv's name, by which clients recognise an environment of tools
         # The classes have defaults for it; the wire needs it to tell them apart.
         if len(own) == 1:
             _require_type(action, CallToolAction, ListToolsAction)

@@ -105,7 +105,7 @@ class Slots:
         except TimeoutError as error:
             if _granted(waiter):
                 return  # the slot came at the last moment
-            raise self.refusal(f"all {self.limit} sessions are in use") from error
+            raise self.refusal(_in_use(self.limit)) from error
         except asyncio.CancelledError:
             if _granted(waiter):
                 self.free()
@@ -153,6 +153,15 @@ class Slots:
             if not waiter.done():
                 self.taken += 1
                 waiter.set_result(None)
+
+
+def _in_use(limit: int) -> str:
+    if limit == 1:
+        return (
+            "the only session is in use. More need SUPPORTS_CONCURRENT_SESSIONS = True on the environment's class, "
+            "and --max-sessions above 1 if it is set"
+        )
+    return f"all {limit} sessions are in use. For more, raise --max-sessions"
 
 
 def _granted(waiter: asyncio.Future[None]) -> bool:

@@ -23,7 +23,18 @@ def http_base(base_url: str, route: str = "/ws") -> str:
     if not usable:
         raise ValueError(f"base_url {base_url!r} is not an http(s):// or ws(s):// URL")
     path = parts.path.rstrip("/").removesuffix(route).rstrip("/")
+    if route == "/ws" and path.endswith("/mcp"):
+        raise ValueError(
+            f"base_url {base_url!r} is the address of MCP clients. Give the server's base URL, without "
+            f"{_mcp_path(path)!r}; an MCP client, such as MCPToolClient, takes this one"
+        )
     return urlunsplit((scheme, parts.netloc, path, "", ""))
+
+
+def _mcp_path(path: str) -> str:
+    """Return the end of a path that is an address of MCP clients: ``/mcp``, or an episode's."""
+    _, found, handle = path.rpartition("/episodes/")
+    return found + handle if found else "/mcp"
 
 
 def ws_url(base_url: str) -> str:
