@@ -174,7 +174,7 @@ class _Introduction:
             page.line("agents   ", (f"mcpenv connect claude-code {public}/mcp{bearer}", "cyan"), indent=2)
             page.line("         ", ("or another host: mcpenv connect --help", "dim"), indent=2)
         if self._controlled:
-            token = ", token=..." if config.control_token is not None else ""
+            token = ', headers={"Authorization": "Bearer ..."}' if config.control_token is not None else ""
             page.line("Python   ", (f'EnvClient("http://{control}"{token}).sync()', "cyan"), indent=2)
         page.line()
         for line in self._notes():
