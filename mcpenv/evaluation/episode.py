@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.rewards.rubrics.advantages import score_of
 from mcpenv.trajectories.summary import components_of, fault_of
+from mcpenv_client.advantages import score_of
 from mcpenv_client.client import EnvClient
 from mcpenv_client.errors import Unauthorized, WireError
 from mcpenv_client.types.observations import Observation

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .advantages import advantages, discounted_returns, ranks, score_of, worth_of
 from .client import EnvClient, GenericEnvClient
 from .errors import (
     CapacityReached,
@@ -94,6 +95,12 @@ __all__ = [
     "StatusCode",
     "Stage",
     "EpisodeState",
+    # Compare episodes
+    "score_of",
+    "worth_of",
+    "advantages",
+    "ranks",
+    "discounted_returns",
     # Errors
     "McpenvError",
     "WireError",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .advantages import advantages, discounted_returns, ranks, score_of, worth_of
+from mcpenv_client.advantages import advantages, discounted_returns, ranks, score_of, worth_of
+
 from .composites import Gate, Sequence, WeightedSum
 from .config import rubric_from_config
 from .discounting import Discounted, OverSteps

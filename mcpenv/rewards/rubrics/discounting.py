@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, get_args
 
-from mcpenv_client.types.records import finite
+from mcpenv_client.advantages import discount_of
 
 from .composites import Ask, Composite, Moment
 from .rubric import Rubric
@@ -68,15 +68,3 @@ class Discounted(Composite):
         """Return the discounted value of the part."""
         reward = await ask(next(iter(self.parts)))
         return None if reward is None else reward.value * self.discount ** (moment.step - 1)
-
-
-def discount_of(value: float) -> float:
-    """Return a discount as a float.
-
-    Raises:
-        TypeError, ValueError: if it is not a number from 0 to 1.
-    """
-    discount = finite("discount", value)
-    if not 0 <= discount <= 1:
-        raise ValueError(f"discount is {discount:g}; it must be from 0 to 1")
-    return discount

@@ -6,9 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-from mcpenv_client.types.records import Trajectory
-
-from .discounting import discount_of
+from .types.records import Trajectory, finite
 
 Baseline = Literal["mean", "leave_one_out"]
 
@@ -72,6 +70,18 @@ def ranks(trajectories: Sequence[Trajectory]) -> list[float | None]:
         None if score is None else sum(other > score for other in scored) + (scored.count(score) + 1) / 2
         for score in scores
     ]
+
+
+def discount_of(value: float) -> float:
+    """Return a discount as a float.
+
+    Raises:
+        TypeError, ValueError: if it is not a number from 0 to 1.
+    """
+    discount = finite("discount", value)
+    if not 0 <= discount <= 1:
+        raise ValueError(f"discount is {discount:g}; it must be from 0 to 1")
+    return discount
 
 
 def discounted_returns(trajectory: Trajectory, discount: float = 1.0) -> list[float]:
