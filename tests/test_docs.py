@@ -176,8 +176,9 @@ COMMAND_LINE = "reference/command-line.md"
         ("`mcpenv inspect` and `mcpenv call`", ("inspect", "call")),
         ("`mcpenv connect`", ("connect",)),
         ("`mcpenv eval`", ("eval",)),
+        ("`mcpenv play`", ("play",)),
     ],
-    ids=["run", "inspect and call", "connect", "eval"],
+    ids=["run", "inspect and call", "connect", "eval", "play"],
 )
 def test_the_command_line_page_has_the_flags_of_a_command_and_no_others(
     heading: str, commands: tuple[str, ...]

@@ -16,6 +16,7 @@ from mcpenv import (
     CallToolObservation,
     EpisodeDone,
     ExecutionError,
+    InvalidTool,
     ListToolsAction,
     ListToolsObservation,
     MCPEnvironment,
@@ -1147,3 +1148,43 @@ def test_a_reset_that_returns_something_else_says_what() -> None:
     with Gym() as env, pytest.raises(ExecutionError) as failed:
         env.reset()
     assert "reset returned a tuple" in str(failed.value.__cause__)
+
+
+def test_class_attributes_that_look_like_misspelt_settings_are_warned_of() -> None:
+    with pytest.warns(UserWarning) as caught:
+
+        class Slips(MCPEnvironment):
+            """Sets what nothing reads, and things of its own."""
+
+            max_step = 3
+            SUPPORT_CONCURRENT_SESSIONS = True
+            scores = 1
+            step_limit = 2
+
+    assert [str(warning.message) for warning in caught] == [
+        "mcpenv does not read Slips.max_step. Did you mean 'max_steps'?",
+        "mcpenv does not read Slips.SUPPORT_CONCURRENT_SESSIONS. Did you mean 'SUPPORTS_CONCURRENT_SESSIONS'?",
+    ]
+    assert caught[0].filename == __file__
+
+
+def test_a_tool_of_a_class_is_refused_with_what_to_write() -> None:
+    with pytest.raises(InvalidTool, match=r"write @self\.tool above a function inside __init__"):
+
+        class OfClass(MCPEnvironment):
+            """Decorates a method."""
+
+            @MCPEnvironment.tool
+            def act_now(self) -> int:
+                return 1
+
+
+def test_tools_are_called_by_coroutines_too() -> None:
+    async def main() -> None:
+        env = Plain()
+        await env.reset_async()
+        assert (await env.call_tool_async("say", {"text": "hi"})).text == "hi"
+        await env.end_async()
+        await env.close_async()
+
+    asyncio.run(main())

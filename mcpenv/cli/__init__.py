@@ -43,6 +43,7 @@ app = App(
 app.command("mcpenv.cli.run:run", name="run", help="Serve an environment over HTTP or stdio.", sort_key=1)
 app.command("mcpenv.cli.inspect:inspect", name="inspect", help="Show tools, schemas and modes.", sort_key=2)
 app.command("mcpenv.cli.call:call", name="call", help="Call one tool.", sort_key=3)
+app.command("mcpenv.cli.play:play", name="play", help="Play an episode by hand.", sort_key=3)
 tasks = App(name="tasks", help="Show the tasks of an environment.", sort_key=4)
 tasks.command("mcpenv.cli.tasks:list_tasks", name="list", help="List tasks.", sort_key=1)
 tasks.command("mcpenv.cli.tasks:show_task", name="show", help="Show one task in full.", sort_key=2)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -15,13 +14,15 @@ from mcpenv.errors import ConfigurationError
 from mcpenv.packaging.target import Target, is_url, load_target
 from mcpenv.server.config import mode_from
 from mcpenv_client.errors import ConnectionFailed
-from mcpenv_client.types.observations import CallToolObservation
-from mcpenv_client.types.tools import Mode, Tool, ToolErrorType, ToolFailure, ToolResult
+from mcpenv_client.types.observations import CallToolObservation, Observation
+from mcpenv_client.types.records import StepResult
+from mcpenv_client.types.tools import Mode, ToolErrorType, ToolFailure, ToolResult
 
 from .instance import instance
 from .output import author_output, note, print_json, quiet_logs, report, shown_parts
 from .remote import Bearer, connected, list_tools
 from .tokens import AgentToken
+from .tool_arguments import Given, find_tool, given_arguments, tool_arguments
 
 FAILED = 1
 
@@ -34,6 +35,8 @@ def call(
     json_arguments: str | None = None,
     mode: Literal["simulation", "production"] | None = None,
     timeout_s: float | None = None,
+    seed: int | None = None,
+    task: str | None = None,
     agent: AgentToken = AgentToken(),  # noqa: B008 - frozen
     settings: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
@@ -50,105 +53,42 @@ def call(
         json_arguments: All arguments as one JSON object. A key=value argument takes precedence.
         mode: The mode whose tools are available. Default: MCPENV_MODE, or simulation. A server at a URL has its own.
         timeout_s: Timeout of the call, in seconds.
+        seed: Seed of the episode in which the tool is called.
+        task: Id of the task of that episode.
         settings: name=value for the environment's constructor; may be given several times.
         as_json: Print the whole result as one JSON document.
         debug: Show logs, and the traceback when something fails.
     """
     quiet_logs(debug)
-    given = _given(arguments, json_arguments)
+    given = given_arguments(arguments, json_arguments)
     if timeout_s is not None and timeout_s <= 0:
         raise ConfigurationError(f"--timeout-s is {timeout_s:g}; it must be a number of seconds above 0")
     token = agent.read(target)
     if is_url(target):
         if mode is not None or settings:
             raise ConfigurationError("--mode and --set are for an environment's code; a running server has its own")
+        if seed is not None or task is not None:
+            raise ConfigurationError("--seed and --task need an episode, which an MCP server has not: see mcpenv play")
         return _print_result(asyncio.run(_call_server(target, Bearer(token), tool, given, timeout_s)), as_json)
     with author_output():
         loaded = load_target(target, settings or ())
-        observation = _call_target(loaded, mode_from(mode), tool, given, timeout_s)
+        episode = {name: value for name, value in (("seed", seed), ("task", task)) if value is not None}
+        if episode and mode_from(mode) is not Mode.SIMULATION:
+            raise ConfigurationError("--seed and --task need an episode, which production mode has not")
+        observation = _call_target(loaded, mode_from(mode), tool, given, timeout_s, episode)
     return _print_result(observation, as_json)
-
-
-# -- arguments
-
-Given = tuple[dict[str, Any], dict[str, str]]
-"""The arguments given as JSON, and those given as text that is not parsed yet."""
-
-
-def _given(pairs: Sequence[str], json_arguments: str | None) -> Given:
-    values: Any = {}
-    if json_arguments is not None:
-        try:
-            values = json.loads(json_arguments)
-        except ValueError as error:
-            raise ConfigurationError(f"--json-arguments is not JSON: {error}") from error
-        if not isinstance(values, dict):
-            raise ConfigurationError("--json-arguments is not a JSON object")
-    texts = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or not name:
-            raise ConfigurationError(f"argument {pair!r}: write key=value")
-        texts[name] = text
-    return values, texts
-
-
-def _arguments(given: Given, tool: Tool) -> dict[str, Any]:
-    """Return the call's arguments, with texts parsed by the tool's input schema."""
-    values, texts = given
-    schema = tool.input_schema
-    fields = schema.get("properties", {})
-    return {**values, **{name: _value(text, fields.get(name), schema) for name, text in texts.items()}}
-
-
-def _value(text: str, field: Any, root: Mapping[str, Any]) -> Any:
-    kinds = _kinds(field, root)
-    if kinds == {"string"} or (kinds == {"string", "null"} and text != "null"):
-        return text
-    try:
-        return json.loads(text, parse_constant=_refuse_constant)
-    except ValueError:
-        return text
-
-
-def _kinds(schema: Any, root: Mapping[str, Any]) -> set[str]:
-    """Return the JSON types that a schema allows; empty if it does not restrict them."""
-    if not isinstance(schema, dict):
-        return set()
-    if "$ref" in schema:
-        found: Any = root
-        for part in str(schema["$ref"]).lstrip("#/").split("/"):
-            found = found.get(part) if isinstance(found, dict) else None
-        return _kinds(found, root)
-    for key in ("anyOf", "oneOf"):
-        if key in schema:
-            return set().union(*(_kinds(option, root) or {"any"} for option in schema[key]))
-    kind = schema.get("type")
-    if isinstance(kind, list):
-        return {str(one) for one in kind}
-    if kind is None and schema.get("enum") and all(isinstance(value, str) for value in schema["enum"]):
-        return {"string"}
-    return {str(kind)} if kind is not None else set()
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _find(tools: Sequence[Tool], name: str, where: str) -> Tool:
-    found = next((tool for tool in tools if tool.name == name), None)
-    if found is None:
-        listed = ", ".join(tool.name for tool in tools) or "none"
-        raise ConfigurationError(f"there is no tool {name!r} {where} (there are: {listed})")
-    return found
 
 
 # -- calling
 
 
-def _call_target(target: Target, mode: Mode, name: str, given: Given, timeout_s: float | None) -> CallToolObservation:
+def _call_target(
+    target: Target, mode: Mode, name: str, given: Given, timeout_s: float | None, episode: Mapping[str, Any]
+) -> CallToolObservation:
     with instance(target, mode) as env:
-        arguments = _arguments(given, _find(env.list_tools(), name, f"in {mode.value} mode"))
+        if episode:
+            env.reset(**episode)
+        arguments = tool_arguments(given, find_tool(env.list_tools(), name, f"in {mode.value} mode"))
         observation = env.call_tool(name, arguments, timeout_s=timeout_s)
         assert isinstance(observation, CallToolObservation)
         return observation
@@ -158,7 +98,7 @@ async def _call_server(
     url: str, bearer: Bearer, name: str, given: Given, timeout_s: float | None
 ) -> CallToolObservation:
     async with connected(url, bearer) as client:
-        arguments = _arguments(given, _find(await list_tools(client, url, bearer), name, f"at {url}"))
+        arguments = tool_arguments(given, find_tool(await list_tools(client, url, bearer), name, f"at {url}"))
         try:
             result = await client.call_tool_mcp(name, arguments, timeout=timeout_s)
         except MCPError as error:
@@ -200,9 +140,9 @@ def _print_result(observation: CallToolObservation, as_json: bool) -> int:
         print_json(observation.model_dump(mode="json"))
     elif failure is None and result is not None and not result.is_error:
         for block in result.content:
-            print(_text(block))
+            print(block_text(block))
         if observation.reward is not None or observation.done:
-            note(f"{_reward(observation)}{', the episode is over' if observation.done else ''}")
+            note(f"{reward_text(observation)}{', the episode is over' if observation.done else ''}")
     if failure is not None:
         report(failure.message)
         return FAILED
@@ -212,14 +152,15 @@ def _print_result(observation: CallToolObservation, as_json: bool) -> int:
     return 0
 
 
-def _reward(observation: CallToolObservation) -> str:
+def reward_text(observation: Observation | StepResult[Any]) -> str:
+    """Return the reward of a step and its parts, as text."""
     if observation.reward is None:
         return "not scored"
     parts = observation.info.get("reward", {})
     return f"reward {observation.reward:g}{f' ({shown_parts(parts)})' if parts else ''}"
 
 
-def _text(block: Mapping[str, Any]) -> str:
+def block_text(block: Mapping[str, Any]) -> str:
     """Return a content block's text, or one line that describes the block."""
     kind = block.get("type", "content")
     if kind == "text":
@@ -239,4 +180,4 @@ def _size(base64: Any) -> str:
     return f"{len(text) * 3 // 4 - text[-2:].count('=')} bytes"
 
 
-__all__ = ["call"]
+__all__ = ["block_text", "call", "reward_text"]

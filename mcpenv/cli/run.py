@@ -25,7 +25,6 @@ from mcpenv.server.serve import Listening, address_of, is_wildcard, serve_http, 
 from mcpenv.server.workers.worker import Served
 from mcpenv_client.types.tools import Mode
 
-from .hosts.bearer import TOKEN, with_bearer
 from .hosts.hosts import PASTED, Place, Server
 from .output import Page, author_output, note
 from .run_options import Addresses, Credentials, Limits, Sessions, config_from
@@ -185,7 +184,7 @@ class _Introduction:
         config = self.config
         notes: list[str | tuple[str, str]] = []
         if self.agents_need_token:
-            notes.append(f"Put an agent's token in place of {TOKEN}, or in {AGENT_TOKEN}.")
+            notes.append(f"Agents need a token ({AGENT_TOKEN}); mcpenv connect --bearer shows where it goes.")
         elif not config.require_handle:
             notes.append("Anonymous stateless MCP clients share one instance of the environment.")
         if config.mode is Mode.SIMULATION and config.control_token is None:
@@ -229,15 +228,15 @@ def _introduce_stdio(stream: TextIO, target: Target, config: ServerConfig) -> No
     if sys.stdin.isatty():
         page.line()
         server = Server.over_stdio(target.name, target.spec, ("--mode", config.mode.value))
-        _print_pasted(page, server, bearer=False)
+        _print_pasted(page, server)
         page.line(("Ctrl-D stops the server.", "dim"))
 
 
-def _print_pasted(page: Page, server: Server, *, bearer: bool) -> None:
+def _print_pasted(page: Page, server: Server) -> None:
     page.line("To use it from an MCP host, paste (or see: mcpenv connect --help)")
     page.line()
     place = Place.here()
-    for host in map(with_bearer, PASTED) if bearer else PASTED:
+    for host in PASTED:
         file = host.file(place)
         page.line((host.title, "bold"), (f"  {_shown(file, place)}" if file is not None else "", "dim"), indent=2)
         page.block(host.snippet(server), indent=4)

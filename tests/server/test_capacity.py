@@ -273,3 +273,17 @@ def test_a_limit_may_be_given_twice_only_with_one_value() -> None:
         ServerConfig().with_limits(ConcurrencyConfig(max_concurrent_envs=2), 3)
     with pytest.raises(ConfigurationError, match="max_concurrent_envs"):
         given.with_limits(None, 0)
+
+
+@pytest.mark.parametrize(
+    ("limit", "advice"), [(1, "SUPPORTS_CONCURRENT_SESSIONS = True"), (2, "all 2 sessions are in use.*--max-sessions")]
+)
+def test_a_refused_client_is_told_what_would_help(limit: int, advice: str) -> None:
+    async def main() -> None:
+        full = slots(limit, queue_timeout_s=0.0)
+        for _ in range(limit):
+            await full.take(no_room, True)
+        with pytest.raises(CapacityReached, match=advice):
+            await full.take(no_room, True)
+
+    run(main)

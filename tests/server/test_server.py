@@ -133,6 +133,7 @@ def test_schema_describes_everything(url: str) -> None:
     assert schema["reset"]["additionalProperties"] is False
     names = {ref["$ref"].rpartition("/")[2] for ref in schema["action"]["anyOf"]}
     assert names == {"CallToolAction", "ListToolsAction"}
+    assert schema["action"]["title"] == "Action"  # clients of OpenEnv's environments of tools look for it
 
 
 def test_docs_page_shows_the_routes(url: str) -> None:
@@ -410,7 +411,7 @@ def test_invariant_9_a_host_that_is_not_loopback() -> None:
 
 
 def test_invariant_9_a_port_in_use(url: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"cannot listen on 127\.0\.0\.1:"):
+    with pytest.raises(ConfigurationError, match=r"cannot listen on 127\.0\.0\.1:\d+: .*--port 0"):
         serve_http(World, ServerConfig(), port=int(url.rpartition(":")[2]))
 
 

@@ -1,0 +1,227 @@
+"""The command ``mcpenv play``: play an episode by hand in the terminal."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from mcpenv.environment import MCPEnvironment
+from mcpenv.errors import ConfigurationError
+from mcpenv.packaging.target import is_url, load_target
+from mcpenv_client import EnvClient, SyncEnvClient
+from mcpenv_client.errors import EpisodeDone, InvalidMessage, McpenvError
+from mcpenv_client.types.tools import Mode
+
+from .call import block_text, reward_text
+from .instance import instance
+from .output import Page, author_output, number_of, print_json, quiet_logs
+from .tasks import ControlToken
+from .tokens import control_token
+from .tool_arguments import find_tool, given_arguments, tool_arguments
+
+HELP = """\
+list                     the tools
+TOOL key=value ...       call a tool; values are JSON for parameters that are not text
+TOOL {"key": "value"}    the same, with all arguments as one JSON object
+state                    the environment's state
+end                      end the episode, and score what it left
+help                     this text"""
+
+Playable = MCPEnvironment | SyncEnvClient[Any, Any]
+
+
+def play(
+    target: str,
+    /,
+    *,
+    task: str | None = None,
+    split: str | None = None,
+    index: int | None = None,
+    seed: int | None = None,
+    tasks: Path | None = None,
+    control: ControlToken = ControlToken(),  # noqa: B008 - frozen
+    settings: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
+    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    debug: Annotated[bool, Parameter(negative=())] = False,
+) -> int:
+    """Play one episode by hand: list and call tools, see rewards, end it, and get the calls as a task's oracle.
+
+    Commands are read from the terminal, or from stdin line by line. The end of the input ends the episode.
+
+    Args:
+        target: An environment as for run, or the URL of a running server.
+        task: Id of the task to play.
+        split: Split of the task to play, with --index.
+        index: Index of the task in its split.
+        seed: Seed of the episode.
+        tasks: Tasks to use instead of the environment's own.
+        settings: name=value for the environment's constructor; may be given several times.
+        as_json: Print one JSON document at the end: the calls with their rewards, the return, and the oracle.
+        debug: Show logs, and the traceback when something fails.
+    """
+    quiet_logs(debug)
+    wanted = {"task": task, "split": split, "index": index, "seed": seed}
+    options = {name: value for name, value in wanted.items() if value is not None}
+    page = Page(sys.stderr if as_json else sys.stdout)  # before the author's output is sent elsewhere
+    with _opened(target, settings, tasks, control) as env:
+        game = _Game(env, page)
+        game.begin(options)
+        for line in _lines():
+            if game.take(line):
+                break
+        game.end()
+    if as_json:
+        print_json(game.document())
+    else:
+        game.show_oracle()
+    return 0
+
+
+@contextmanager
+def _opened(target: str, settings: list[str] | None, tasks: Path | None, control: ControlToken) -> Iterator[Playable]:
+    if is_url(target):
+        token = control_token(control.control_token, control.control_token_file)
+        if settings or tasks is not None:
+            raise ConfigurationError("--set and --tasks are for an environment's code; a running server has its own")
+        headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+        try:
+            client = EnvClient(target, headers=headers).sync()
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from error
+        with client:
+            yield client
+        return
+    if control.control_token is not None or control.control_token_file is not None:
+        raise ConfigurationError("--control-token is for a server at a URL; an environment's code requires none")
+    with author_output():
+        loaded = load_target(target, settings or (), tasks)
+        with instance(loaded, Mode.SIMULATION) as env:
+            yield env
+
+
+def _lines() -> Iterator[str]:
+    """Yield the user's commands until the end of the input."""
+    if not sys.stdin.isatty():
+        yield from (line for line in map(str.strip, sys.stdin) if line and not line.startswith("#"))
+        return
+    while True:
+        try:
+            line = input("> ").strip()
+        except EOFError:
+            return
+        if line:
+            yield line
+
+
+class _Game:
+    """The episode that is played."""
+
+    def __init__(self, env: Playable, page: Page) -> None:
+        self._env = env
+        self._page = page
+        self._tools = env.list_tools()
+        self._calls: list[dict[str, Any]] = []
+        self._reason: str | None = None
+        self._return: float | None = None
+
+    def begin(self, options: dict[str, Any]) -> None:
+        """Reset, and show the task and the tools."""
+        begun = self._env.reset(**options)
+        if begun.prompt:
+            self._page.prose(begun.prompt)
+            self._page.line()
+        self._list()
+        self._page.line(("help shows the commands", "dim"))
+
+    def take(self, line: str) -> bool:
+        """Carry out one command. Return True if the episode is over or is to end."""
+        word, _, rest = line.partition(" ")
+        known = {tool.name for tool in self._tools}
+        if word in known:
+            return self._call(word, rest.strip())
+        if word in ("end", "quit", "exit"):
+            return True
+        if word == "list":
+            self._tools = self._env.list_tools()
+            self._list()
+        elif word == "help":
+            self._page.block(HELP)
+        elif word == "state":
+            state = self._env.state if isinstance(self._env, MCPEnvironment) else self._env.state()
+            self._page.line(json.dumps(state.model_dump(mode="json")))
+        else:
+            self._page.line((f"there is no command and no tool {word!r}; help shows the commands", "yellow"))
+        return False
+
+    def end(self) -> None:
+        """End the episode, if no call has, and show what it was worth."""
+        ended = self._env.end()
+        self._reason, self._return = ended.info.get("reason"), ended.info.get("return")
+        worth = "nothing was scored" if self._return is None else f"return {self._return:g}"
+        why = f" ({self._reason})" if self._reason else ""
+        self._page.line((f"The episode is over after {number_of(len(self._calls), 'call')}{why}: {worth}.", "bold"))
+
+    def show_oracle(self) -> None:
+        """Show the successful calls as the oracle of a task."""
+        self._page.line('As a line for a tasks file: "oracle": ' + json.dumps(self._oracle))
+
+    def document(self) -> dict[str, Any]:
+        """Return what happened as plain JSON data."""
+        return {"calls": self._calls, "return": self._return, "reason": self._reason, "oracle": self._oracle}
+
+    @property
+    def _oracle(self) -> list[dict[str, Any]]:
+        return [
+            {"tool_name": call["tool_name"], "arguments": call["arguments"]}
+            for call in self._calls
+            if call["error"] is None
+        ]
+
+    def _list(self) -> None:
+        for tool in self._tools:
+            parameters = ", ".join(tool.input_schema.get("properties", {}))
+            summary = tool.description.strip().partition("\n")[0]
+            self._page.line((tool.name, "bold"), f"({parameters})  ", (summary, "dim"), indent=2)
+
+    def _call(self, name: str, rest: str) -> bool:
+        try:
+            arguments = _arguments(rest)
+            parsed = tool_arguments(arguments, find_tool(self._tools, name, "here"))
+            done = self._env.call_tool(name, parsed)
+        except (ConfigurationError, InvalidMessage) as error:
+            self._page.line((str(error), "yellow"))
+            return False
+        except EpisodeDone:
+            return True
+        except McpenvError as error:
+            self._page.line((str(error), "red"))
+            return False
+        message = None if done.error is None else done.error.message
+        self._calls.append({"tool_name": name, "arguments": parsed, "reward": done.reward, "error": message})
+        result = getattr(done, "result", None)
+        if message is not None:
+            self._page.line((message, "red"))
+        elif result is not None:
+            for block in result.content:
+                self._page.block(block_text(block))
+        self._page.line((reward_text(done), "dim"))
+        return bool(done.done)
+
+
+def _arguments(text: str) -> tuple[dict[str, Any], dict[str, str]]:
+    if text.startswith("{"):
+        return given_arguments((), text)
+    try:
+        return given_arguments(shlex.split(text))
+    except ValueError as error:
+        raise ConfigurationError(f"{text}: {error}") from error
+
+
+__all__ = ["play"]

@@ -1,0 +1,94 @@
+"""Arguments of a tool call, as a user writes them: ``key=value`` pairs and JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mcpenv.errors import ConfigurationError
+from mcpenv_client.types.tools import Tool
+
+Given = tuple[dict[str, Any], dict[str, str]]
+"""The arguments given as JSON, and those given as text that is not parsed yet."""
+
+
+def given_arguments(pairs: Sequence[str], json_arguments: str | None = None) -> Given:
+    """Return the arguments of ``key=value`` pairs and of a JSON object.
+
+    Raises:
+        ConfigurationError: they are not such.
+    """
+    values: Any = {}
+    if json_arguments is not None:
+        try:
+            values = json.loads(json_arguments)
+        except ValueError as error:
+            raise ConfigurationError(f"--json-arguments is not JSON: {error}") from error
+        if not isinstance(values, dict):
+            raise ConfigurationError("--json-arguments is not a JSON object")
+    texts = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise ConfigurationError(f"argument {pair!r}: write key=value")
+        texts[name] = text
+    return values, texts
+
+
+def tool_arguments(given: Given, tool: Tool) -> dict[str, Any]:
+    """Return the call's arguments, with texts parsed by the tool's input schema."""
+    values, texts = given
+    schema = tool.input_schema
+    fields = schema.get("properties", {})
+    return {**values, **{name: _value(text, fields.get(name), schema) for name, text in texts.items()}}
+
+
+def _value(text: str, field: Any, root: Mapping[str, Any]) -> Any:
+    kinds = _kinds(field, root)
+    if kinds == {"string"} or (kinds == {"string", "null"} and text != "null"):
+        return text
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except ValueError:
+        return text
+
+
+def _kinds(schema: Any, root: Mapping[str, Any]) -> set[str]:
+    """Return the JSON types that a schema allows; empty if it does not restrict them."""
+    if not isinstance(schema, dict):
+        return set()
+    if "$ref" in schema:
+        found: Any = root
+        for part in str(schema["$ref"]).lstrip("#/").split("/"):
+            found = found.get(part) if isinstance(found, dict) else None
+        return _kinds(found, root)
+    for key in ("anyOf", "oneOf"):
+        if key in schema:
+            return set().union(*(_kinds(option, root) or {"any"} for option in schema[key]))
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        return {str(one) for one in kind}
+    if kind is None and schema.get("enum") and all(isinstance(value, str) for value in schema["enum"]):
+        return {"string"}
+    return {str(kind)} if kind is not None else set()
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def find_tool(tools: Sequence[Tool], name: str, where: str) -> Tool:
+    """Return the tool of that name.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    found = next((tool for tool in tools if tool.name == name), None)
+    if found is None:
+        listed = ", ".join(tool.name for tool in tools) or "none"
+        raise ConfigurationError(f"there is no tool {name!r} {where} (there are: {listed})")
+    return found
+
+
+__all__ = ["Given", "find_tool", "given_arguments", "tool_arguments"]

@@ -1,0 +1,90 @@
+"""``mcpenv play``: an episode played by hand, from lines on stdin."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from mcpenv import load
+from mcpenv.cli import execute
+from mcpenv.server.serve import serving
+
+ENVS = Path(__file__).parents[2] / "envs"
+GOODBYE = 'echo_message message="hi there"\nnonsense\nsay_goodbye\necho_message message=late\n'
+
+
+def played(monkeypatch: pytest.MonkeyPatch, lines: str, *arguments: str) -> int:
+    monkeypatch.setattr("sys.stdin", io.StringIO(lines))
+    return execute(["play", *arguments])
+
+
+@pytest.mark.parametrize("served", [False, True], ids=["in process", "at a URL"])
+def test_an_episode_is_played_and_its_calls_are_an_oracle(
+    served: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if served:
+        with serving(lambda: load(ENVS / "echo_mcp")) as url:
+            assert played(monkeypatch, GOODBYE, url, "--json") == 0
+    else:
+        assert played(monkeypatch, GOODBYE, str(ENVS / "echo_mcp"), "--json") == 0
+    out, err = capsys.readouterr()
+    document = json.loads(out)
+    # The episode ends with the goodbye: the line after it is not played.
+    assert [call["tool_name"] for call in document["calls"]] == ["echo_message", "say_goodbye"]
+    assert document["oracle"][0] == {"tool_name": "echo_message", "arguments": {"message": "hi there"}}
+    assert document["return"] == pytest.approx(sum(call["reward"] for call in document["calls"] if call["reward"]))
+    assert "there is no command and no tool 'nonsense'" in err
+
+
+def test_the_oracle_of_a_task_solves_it_when_it_is_played(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env = load(ENVS / "ledger_mcp")
+    tasks = type(env).tasks
+    assert tasks is not None
+    task = tasks.get("train", 0)
+    env.close()
+    lines = "".join(f"{call.tool_name} {json.dumps(call.arguments)}\n" for call in task.oracle or ())
+    assert lines
+    assert played(monkeypatch, lines, str(ENVS / "ledger_mcp"), "--task", task.id, "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["return"] == 1.0
+    assert document["oracle"] == [call.model_dump() for call in task.oracle or ()]
+
+
+def test_the_end_of_the_input_ends_the_episode(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert played(monkeypatch, "help\nlist\nstate\n", str(ENVS / "maze_mcp"), "--seed", "3") == 0
+    out = capsys.readouterr().out
+    assert "The episode is over after 0 calls: return 0." in out and '"oracle": []' in out
+    assert "TOOL key=value" in out and '"step_count": 0' in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["http://127.0.0.1:9/mcp"], "without '/mcp'"),
+        (["http://127.0.0.1:9", "--set", "a=1"], "--set and --tasks are for an environment's code"),
+        ([str(ENVS / "echo_mcp"), "--control-token", "x" * 32], "--control-token is for a server at a URL"),
+    ],
+)
+def test_what_cannot_be_played_is_refused_with_status_2(
+    arguments: list[str], text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert played(monkeypatch, "", *arguments) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_call_takes_a_seed_and_a_task(capsys: pytest.CaptureFixture[str]) -> None:
+    seen = set()
+    for seed in ("1", "1", "2"):
+        assert execute(["call", str(ENVS / "maze_mcp"), "look", "--seed", seed, "--json"]) == 0
+        seen.add(json.loads(capsys.readouterr().out)["result"]["content"][0]["text"])
+    assert len(seen) == 2
+    assert execute(["call", str(ENVS / "ledger_mcp"), "list_accounts", "owner=Ana", "--task", "none-such"]) != 0
+    assert "none-such" in capsys.readouterr().err
+    assert execute(["call", str(ENVS / "maze_mcp"), "look", "--seed", "1", "--mode", "production"]) == 2
