@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,30 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from mcpenv.server.workers import worker_id
+from mcpenv.server.workers.framing import BadMessage, encode
+from mcpenv.server.workers.messages import (
+    CountEpisodes,
+    Done,
+    EpisodeCounts,
+    FindSession,
+    FreeSlot,
+    HasSession,
+    Hello,
+    ListSessions,
+    Location,
+    Place,
+    Quarantined,
+    Returned,
+    Sessions,
+    SpendRequest,
+    TakeSlot,
+    Verdict,
+    WorkerTag,
+)
 from mcpenv.server.workers.routing import Kind, belonging_of
-from mcpenv.server.workers.rpc import Channel
+from mcpenv.server.workers.rpc import Channel, Handlers
 from mcpenv.server.workers.tunnel import Gone, Tunnels, TunnelServer
-from mcpenv_client import CapacityReached, SessionLost
+from mcpenv_client import CapacityReached, ExecutionError, SessionLost
 
 OWN = "1.3"
 ID = f"{OWN}.GWPKGVC5Jz9TDjNvjMkSMZD-pnW8rGkz"
@@ -98,14 +119,12 @@ def test_what_a_client_chose_is_no_workers(chosen: str) -> None:
 
 
 @asynccontextmanager
-async def channels(
-    here: dict[str, Callable[..., Any]], there: dict[str, Callable[..., Any]]
-) -> AsyncIterator[tuple[Channel, Channel]]:
-    """Both ends of one."""
+async def channels(there: Handlers) -> AsyncIterator[tuple[Channel, Channel]]:
+    """Both ends of one; only the second answers."""
     ends = socket.socketpair()
     one, other = [
         Channel(*await asyncio.open_unix_connection(sock=end), handlers)
-        for end, handlers in zip(ends, (here, there), strict=True)
+        for end, handlers in zip(ends, ({}, there), strict=True)
     ]
     serving = [asyncio.ensure_future(end.serve()) for end in (one, other)]
     try:
@@ -116,70 +135,124 @@ async def channels(
         await asyncio.gather(*serving)
 
 
-def test_a_call_gives_what_the_other_end_returns_or_raises() -> None:
-    def refuse() -> None:
+def test_a_call_gives_what_the_other_end_returns_or_raises(caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(_: SpendRequest) -> Done:
         raise CapacityReached("full", retry_after_s=5.0)
 
-    async def later(value: int) -> int:
+    async def later(asked: FindSession) -> Location:
         await asyncio.sleep(0)
-        return value + 1
+        return Location(tag=asked.session_id)
 
-    async def fail() -> None:
+    def fail(_: ListSessions) -> Sessions:
+        raise ZeroDivisionError
+
+    async def fail_later(_: CountEpisodes) -> EpisodeCounts:
         raise ZeroDivisionError
 
     async def main() -> None:
         heard: list[int] = []
-        handlers: dict[str, Callable[..., Any]] = {
-            "refuse": refuse,
-            "later": later,
-            "fail": fail,
-            "note": heard.append,
-            "noted": lambda: list(heard),
+        handlers: Handlers = {
+            SpendRequest: refuse,
+            FindSession: later,
+            ListSessions: fail,
+            CountEpisodes: fail_later,
+            Quarantined: lambda notice: heard.append(notice.change),
+            HasSession: lambda _: Verdict(yes=heard == [0, 1, 2]),
         }
-        async with channels({}, handlers) as (one, _):
-            assert await one.call("later", 1) == 2
+        async with channels(handlers) as (one, _):
+            assert (await one.call(FindSession(session_id="x"), Location)).tag == "x"
             with pytest.raises(CapacityReached) as refused:
-                await one.call("refuse")
+                await one.call(SpendRequest(agent="a"), Done)
             assert refused.value.retry_after_s == 5.0
-            with pytest.raises(Exception, match="internal error"):
-                await one.call("fail")
+            with pytest.raises(ExecutionError, match="internal error"):
+                await one.call(ListSessions(), Sessions)
+            with pytest.raises(ExecutionError, match="internal error"):
+                await one.call(CountEpisodes(), EpisodeCounts)
             for number in range(3):
-                one.notify("note", number)
-            assert await one.call("noted") == [0, 1, 2]
+                one.tell(Quarantined(change=number))
+            assert (await one.call(HasSession(session_id="x"), Verdict)).yes
 
     run(main())
+    assert [record.getMessage() for record in caplog.records] == [
+        "a call of type ListSessions between the processes of the server failed",
+        "a call of type CountEpisodes between the processes of the server failed",
+    ]
+
+
+def test_a_message_that_nobody_handles_or_whose_handler_fails_is_logged_and_ends_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(_: Quarantined) -> None:
+        raise ZeroDivisionError
+
+    async def main() -> None:
+        async with channels({Quarantined: fail, Hello: lambda _: WorkerTag(tag="1.1"), Place: lambda _: Done()}) as (
+            one,
+            _,
+        ):
+            one.tell(Quarantined(change=1))
+            one.tell(FreeSlot())
+            for asked in (ListSessions(), Place()):  # one without a handler, one with another answer than it has
+                with pytest.raises(ExecutionError, match="internal error"):
+                    await one.call(asked, WorkerTag)
+            assert (await one.call(Hello(), WorkerTag)).tag == "1.1"
+
+    run(main())
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 4
+    for number, name in enumerate(("Quarantined", "FreeSlot", "ListSessions", "Place")):
+        assert name in said[number]
+
+
+def test_what_is_no_message_ends_the_channel_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        asked = asyncio.Event()
+
+        async def never(_: Hello) -> None:
+            asked.set()
+            await asyncio.Event().wait()
+
+        async with channels({Hello: never}) as (one, other):
+            calling = asyncio.ensure_future(one.call(Hello(), WorkerTag))
+            await asked.wait()
+            one._writer.write(encode(Returned(failed=True)))  # a message, but not one of a channel
+            with pytest.raises(SessionLost):
+                await calling
+            assert other.closed
+
+    run(main())
+    (record,) = caplog.records
+    assert "returned" in record.getMessage()
 
 
 def test_what_was_done_for_a_caller_that_has_gone_is_undone() -> None:
     async def main() -> None:
         asked, go_on, stopped, undone = asyncio.Event(), asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-        async def slow() -> str:
+        async def slow(_: Hello) -> WorkerTag:
             asked.set()
             try:
                 await go_on.wait()
             except asyncio.CancelledError:
                 stopped.set()
                 raise
-            return "done"
+            return WorkerTag(tag="done")
 
-        async def stubborn() -> str:
+        async def stubborn(_: TakeSlot) -> Done:
             asked.set()
-            try:
+            with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                return "done nevertheless"
-            return "never"
+            return Done()
 
-        async with channels({}, {"slow": slow, "stubborn": stubborn}) as (one, _):
-            calling = asyncio.ensure_future(one.call("slow"))
+        async with channels({Hello: slow, TakeSlot: stubborn}) as (one, _):
+            calling = asyncio.ensure_future(one.call(Hello(), WorkerTag))
             await asked.wait()
             calling.cancel()
             await stopped.wait()
             asked.clear()
-            calling = asyncio.ensure_future(one.call("stubborn", undo=lambda value: undone.set()))
+            taking = asyncio.ensure_future(one.call(TakeSlot(orchestrated=True), Done, undo=undone.set))
             await asked.wait()
-            calling.cancel()
+            taking.cancel()
             await undone.wait()
 
     run(main())
@@ -189,18 +262,18 @@ def test_calls_to_an_end_that_goes_are_lost_at_once() -> None:
     async def main() -> None:
         asked = asyncio.Event()
 
-        async def never() -> None:
+        async def never(_: Hello) -> None:
             asked.set()
             await asyncio.Event().wait()
 
-        async with channels({}, {"never": never}) as (one, other):
-            calling = asyncio.ensure_future(one.call("never"))
+        async with channels({Hello: never}) as (one, other):
+            calling = asyncio.ensure_future(one.call(Hello(), WorkerTag))
             await asked.wait()
             other.close()
             with pytest.raises(SessionLost):
                 await calling
             with pytest.raises(SessionLost):
-                await one.call("never")
+                await one.call(Hello(), WorkerTag)
 
     run(main())
 
@@ -315,7 +388,7 @@ def test_a_carrier_that_is_cancelled_is_to_the_application_a_client_that_left(tm
 
         async def waits(scope: Scope, receive: Receive, send: Send) -> None:
             began.set()
-            assert (await receive()) == {"type": "websocket.disconnect", "code": 1006}
+            assert (await receive()) == {"type": "websocket.disconnect", "code": 1006, "reason": ""}
             left.set()
 
         async with tunnels(waits, tmp_path) as near:
@@ -366,3 +439,48 @@ def test_an_application_that_fails_fails_the_request_and_not_the_tunnel(tmp_path
                     await near.carry(0, HTTP, client.receive, client.send)
 
     run(main())
+
+
+def test_an_event_of_a_client_that_cannot_be_carried_fails_the_request_at_once(tmp_path: Path) -> None:
+    async def waits(scope: Scope, receive: Receive, send: Send) -> None:
+        assert (await receive())["type"] == "http.disconnect"
+
+    async def main() -> None:
+        async with tunnels(waits, tmp_path) as near:
+            client = Client({"type": "http.request", "body": "text"})
+            with pytest.raises(BadMessage, match="body"):
+                await near.carry(0, HTTP, client.receive, client.send)
+
+    run(main())
+
+
+def test_an_event_of_an_application_that_cannot_be_carried_fails_the_request_and_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def odd(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": "200", "headers": []})
+
+    async def main() -> None:
+        async with tunnels(odd, tmp_path) as near:
+            for _ in range(2):
+                client = Client()
+                with pytest.raises(RuntimeError, match="failed to answer"):
+                    await near.carry(0, HTTP, client.receive, client.send)
+                assert client.heard == []
+            assert len(near._idle) == 0
+
+    run(main())
+    assert "BadMessage" in caplog.text and "status" in caplog.text
+
+
+def test_what_is_no_message_ends_the_tunnel_and_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with tunnels(None, tmp_path):
+            reader, writer = await asyncio.open_unix_connection(tmp_path / "1.1.sock")
+            writer.write(encode(Returned(failed=True)))
+            assert await reader.read() == b""
+            writer.close()
+
+    run(main())
+    (record,) = caplog.records
+    assert "returned" in record.getMessage()

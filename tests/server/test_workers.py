@@ -21,6 +21,8 @@ import pytest
 from cluster_bench import PATIENCE_S, Server, command, is_over, process_of, served, sessions, until
 from fastmcp.exceptions import ToolError
 from fault_bench import Control, control, modern
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from websockets.exceptions import ConnectionClosed
 
@@ -151,6 +153,78 @@ def test_requests_for_both_workers_are_answered_on_one_connection(two: Server) -
                 answer = await http.post(mcp_url, json=body, headers=headers)
                 assert answer.headers["content-type"].startswith("text/event-stream")
                 assert answer.text.count("notifications/progress") == 2
+
+    run(main())
+
+
+def test_handshake_clients_may_share_one_kept_connection(two: Server) -> None:
+    accept = {"Accept": "application/json, text/event-stream"}
+    asked = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "twelve", "version": "1"}}
+
+    async def main() -> None:
+        sessions: list[dict[str, str]] = []
+        for _ in range(12):  # each on a connection of its own, so that both workers have some
+            async with httpx.AsyncClient(base_url=two.url, timeout=PATIENCE_S) as http:
+                body = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": asked}
+                answer = await http.post("/mcp", json=body, headers=accept)
+                assert answer.status_code == 200
+                sessions.append({**accept, "Mcp-Session-Id": answer.headers["mcp-session-id"]})
+        limits = httpx.Limits(max_connections=1)
+        async with httpx.AsyncClient(base_url=two.url, limits=limits, timeout=PATIENCE_S) as http:
+            statuses = []
+            for headers in sessions:
+                body = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+                statuses.append((await http.post("/mcp", json=body, headers=headers)).status_code)
+            assert statuses == [202] * 12
+            processes = Counter[int]()
+            for count in (1, 2):
+                for headers in sessions:
+                    for tool, value in (("add", count), ("process", None)):
+                        params = {"name": tool, "arguments": {}}
+                        body = {"jsonrpc": "2.0", "id": count, "method": "tools/call", "params": params}
+                        answer = await http.post("/mcp", json=body, headers=headers)
+                        result = mcp_result(answer)["structuredContent"]["result"]
+                        assert value in (None, result)
+                    processes[result] += 1
+            assert sorted(processes.values()) == [12, 12]
+            ended = [(await http.delete("/mcp", headers=headers)).status_code for headers in sessions]
+            assert ended == [200] * 12
+
+    run(main())
+
+
+def mcp_result(answer: httpx.Response) -> dict[str, Any]:
+    """The result in an answer of JSON, or in the last event of a stream."""
+    assert answer.status_code == 200, answer.text
+    text = answer.text
+    if answer.headers["content-type"].startswith("text/event-stream"):
+        text = [line for line in text.splitlines() if line.startswith("data:")][-1].removeprefix("data:")
+    result: dict[str, Any] = json.loads(text)["result"]
+    return result
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_twelve_clients_at_once_may_share_a_pool_of_connections(two: Server, era: str) -> None:
+    async def main() -> None:
+        statuses = Counter[int]()
+
+        async def count(answer: httpx2.Response) -> None:
+            statuses[answer.status_code] += 1
+
+        async with httpx2.AsyncClient(timeout=PATIENCE_S, event_hooks={"response": [count]}) as http:
+
+            async def one() -> list[Any]:
+                transport = streamable_http_client(two.url + "/mcp", http_client=http)
+                async with Client(transport, mode=era) as client:
+                    return [(await client.call_tool("process", {})).structured_content for _ in range(3)]
+
+            answers = await asyncio.gather(*(one() for _ in range(12)))
+            assert all(each == [answer[0]] * 3 for each, answer in zip(answers, answers, strict=True))
+            if era == "legacy":
+                assert len({answer[0]["result"] for answer in answers}) == 2
+            assert statuses.keys() <= {200, 202}, statuses
+            if era != "legacy":  # the session that they share
+                assert (await http.delete(two.url + "/sessions/service")).status_code == 200
 
     run(main())
 

@@ -9,6 +9,7 @@ from mcpenv.server.config import ServerConfig
 from mcpenv.server.sessions.capacity import MakeRoom, Slots
 from mcpenv_client.types.server import ServerCapacityStatus
 
+from .messages import Capacity, Done, FreeSlot, GetCapacity, Quarantined, TakeSlot
 from .rpc import Channel
 
 
@@ -30,7 +31,7 @@ class SharedSlots(Slots):
 
     async def status(self) -> ServerCapacityStatus:
         """Return the present counts and limits of the whole server."""
-        status = ServerCapacityStatus.model_validate(await self._channel.call("capacity"))
+        status = (await self._channel.call(GetCapacity(), Capacity)).status
         return status if self.open else status.model_copy(update={"ready": False})
 
     async def take(self, make_room: MakeRoom, orchestrated: bool) -> None:
@@ -58,7 +59,7 @@ class SharedSlots(Slots):
 
     def free(self) -> None:
         """Release a slot."""
-        self._channel.notify("free")
+        self._channel.tell(FreeSlot())
 
     def close(self) -> None:
         """Give no more slots, and refuse those that wait for one."""
@@ -69,10 +70,10 @@ class SharedSlots(Slots):
     def count_quarantined(self, many: int) -> None:
         """Add to the count of quarantined instances; ``many`` may be negative."""
         super().count_quarantined(many)
-        self._channel.notify("quarantined", many)
+        self._channel.tell(Quarantined(change=many))
 
     async def _ask(self, orchestrated: bool) -> None:
-        await self._channel.call("take", orchestrated, undo=lambda _: self.free())
+        await self._channel.call(TakeSlot(orchestrated=orchestrated), Done, undo=self.free)
 
     def _give_back(self, asking: asyncio.Task[None]) -> None:
         """Release a slot that was given after its caller was cancelled."""

@@ -24,6 +24,7 @@ from mcpenv_client.types.values import decode
 from mcpenv_client.wire.protocol import encode_reply
 
 from . import worker_id
+from .messages import Claim, FindSession, Location, Place, ReleaseId, WorkerTag
 from .routing import SERVICE, SESSION_HEADER, Belonging, Kind, belonging, connection_tag
 from .rpc import Channel
 from .tunnel import Gone, Tunnels
@@ -178,12 +179,12 @@ class Forwarding:
 
     async def _chosen(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a WebSocket whose client chose the session's id; the id is claimed while the socket is open."""
-        worker = await self._channel.call("claim", session_id)
+        worker = (await self._channel.call(Claim(session_id=session_id), WorkerTag)).tag
         try:
             await self._serve_at(worker, scope, receive, send)
         finally:
             if worker == self._peers.own:
-                self._channel.notify("release_id", session_id)
+                self._channel.tell(ReleaseId(session_id=session_id))
 
     async def _worker_of(self, scope: Scope, belongs: Belonging) -> str:
         """Return the tag of the worker that serves the request; this worker's if any can."""
@@ -194,8 +195,8 @@ class Forwarding:
         if belongs.kind is Kind.PLACED:
             return await self._place()
         if belongs.kind is Kind.NAMED:
-            named: str | None = await self._channel.call("whose", belongs.value)
-            return named or self._peers.own
+            found = await self._channel.call(FindSession(session_id=belongs.value), Location)
+            return found.tag or self._peers.own
         return self._peers.own
 
     async def _of_mcp(self, scope: Scope, belongs: Belonging) -> str:
@@ -238,8 +239,7 @@ class Forwarding:
 
     async def _place(self) -> str:
         """Return the tag of the worker for a new session."""
-        worker: str = await self._channel.call("place")
-        return worker
+        return (await self._channel.call(Place(), WorkerTag)).tag
 
 
 class Tagged:

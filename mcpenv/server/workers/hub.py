@@ -22,8 +22,43 @@ from mcpenv_client.errors import CapacityReached, SessionLost
 
 from . import worker_id
 from .acceptor import Entrance, Passage
+from .messages import (
+    Capacity,
+    Claim,
+    CountEpisodes,
+    Done,
+    End,
+    EpisodeCounts,
+    Evict,
+    Failed,
+    FindEvictable,
+    FindSession,
+    FreeSlot,
+    GetCapacity,
+    HasSession,
+    Hello,
+    HoldId,
+    LastUsed,
+    Leaving,
+    ListSessions,
+    Location,
+    Message,
+    Place,
+    Quarantined,
+    Ready,
+    ReleaseId,
+    Request,
+    Reserve,
+    Running,
+    Sessions,
+    SlotCounts,
+    SpendRequest,
+    TakeSlot,
+    Verdict,
+    WorkerTag,
+)
 from .routing import Belonging, Kind
-from .rpc import Channel
+from .rpc import Channel, ReplyT
 
 logger = logging.getLogger("mcpenv")
 
@@ -143,7 +178,7 @@ class Hub:
     def end(self) -> None:
         """Ask all workers to shut down gracefully; called a second time, immediately."""
         for worker in self._workers:
-            worker.channel.notify("end")
+            worker.channel.tell(End())
 
     # -- workers
 
@@ -157,9 +192,9 @@ class Hub:
         if number >= self._count:
             writer.close()  # all places are taken
             return
-        handlers: dict[str, Callable[..., Any]] = {}
+        handlers: dict[type[Message], Callable[[Any], Any]] = {}
         worker = Worker(number, worker_id.tag_of(number, next(self._lives[number])), Channel(reader, writer, handlers))
-        handlers.update(_Desk(self, worker).handlers)
+        handlers.update(self._handlers(worker))
         self._workers.append(worker)
         try:
             await worker.channel.serve()
@@ -172,7 +207,7 @@ class Hub:
         worker.ready = True
         self._limit = limit
         self._tell_tags()
-        worker.channel.notify("slots", self._slots.taken, self._slots.quarantined)
+        self._tell_slots()
         if self.failure is None and sum(each.ready for each in self._workers) == self._count:
             self.started.set()
         if self.started.is_set() and self.failure is None:
@@ -224,12 +259,13 @@ class Hub:
         tags = [worker.tag for worker in self._workers if worker.ready]
         for worker in self._workers:
             if worker.ready:
-                worker.channel.notify("tags", tags)
+                worker.channel.tell(Running(tags=tags))
 
     def _tell_slots(self) -> None:
+        counts = SlotCounts(taken=self._slots.taken, quarantined=self._slots.quarantined)
         for worker in self._workers:
             if worker.ready:
-                worker.channel.notify("slots", self._slots.taken, self._slots.quarantined)
+                worker.channel.tell(counts)
 
     # -- connections and sessions
 
@@ -305,24 +341,29 @@ class Hub:
             if holding.times == 0:
                 del self._chosen[session_id]
 
-    async def sessions(self, asking: Worker) -> list[dict[str, Any]]:
+    async def sessions(self, asking: Worker) -> Sessions:
         """Return the descriptions of all other workers' sessions."""
-        return [each for sessions in await self._ask(asking, "sessions") for each in sessions]
+        answers = await self._ask(self._others(asking), ListSessions(), Sessions)
+        return Sessions(sessions=[each for answer in answers if answer is not None for each in answer.sessions])
 
-    async def recorded(self, asking: Worker) -> list[dict[str, int]]:
+    async def recorded(self, asking: Worker) -> EpisodeCounts:
         """Return the other workers' counts of recorded episodes."""
-        return [counts for counts in await self._ask(asking, "recorded") if counts is not None]
+        answers = await self._ask(self._others(asking), CountEpisodes(), EpisodeCounts)
+        return EpisodeCounts(counts=[each for answer in answers if answer is not None for each in answer.counts])
 
-    async def whose(self, asking: Worker, session_id: str) -> str | None:
+    async def find(self, asking: Worker, session_id: str) -> Location:
         """Return the tag of the other worker that has a session with this id; None if there is none."""
-        others = [worker for worker in self._workers if worker.ready and worker is not asking]
-        has = await self._ask(asking, "has", session_id)
-        return next((worker.tag for worker, it_has in zip(others, has, strict=True) if it_has), None)
+        others = self._others(asking)
+        answers = await self._ask(others, HasSession(session_id=session_id), Verdict)
+        found = (each.tag for each, answer in zip(others, answers, strict=True) if answer is not None and answer.yes)
+        return Location(tag=next(found, None))
 
-    async def _ask(self, asking: Worker, name: str, *arguments: Any) -> list[Any]:
-        """Return the answers of all other workers; an empty answer for those that disconnect meanwhile."""
-        others = [worker for worker in self._workers if worker.ready and worker is not asking]
-        return await asyncio.gather(*(_or_nothing(worker, name, arguments) for worker in others))
+    def _others(self, asking: Worker) -> list[Worker]:
+        return [worker for worker in self._workers if worker.ready and worker is not asking]
+
+    async def _ask(self, workers: list[Worker], request: Request, reply: type[ReplyT]) -> list[ReplyT | None]:
+        """Return the answers of workers; None for those that disconnect meanwhile."""
+        return await asyncio.gather(*(_or_none(worker, request, reply) for worker in workers))
 
     # -- slots
 
@@ -357,9 +398,9 @@ class Hub:
         self._slots.count_quarantined(many)
         self._tell_slots()
 
-    async def capacity(self) -> dict[str, Any]:
-        """Return the capacity of the whole server, a `ServerCapacityStatus` as plain data."""
-        return (await self._slots.status()).to_plain()
+    async def capacity(self) -> Capacity:
+        """Return the capacity of the whole server."""
+        return Capacity(status=await self._slots.status())
 
     def spend(self, agent: str) -> None:
         """Count a request of an agent.
@@ -374,43 +415,53 @@ class Hub:
         """Evict the least recently used session that may be evicted, until a slot is free or none is left."""
         while self._slots.full:
             workers = [worker for worker in self._workers if worker.ready]
-            used = await asyncio.gather(*(_or_nothing(worker, "gives_way", (orchestrated,)) for worker in workers))
-            idle = [(when, worker) for when, worker in zip(used, workers, strict=True) if isinstance(when, float)]
+            answers = await self._ask(workers, FindEvictable(orchestrated=orchestrated), LastUsed)
+            idle = [
+                (answer.at, worker)
+                for answer, worker in zip(answers, workers, strict=True)
+                if answer is not None and answer.at is not None
+            ]
             if not idle:
                 return
-            await _or_nothing(min(idle, key=lambda each: each[0])[1], "give_way", (orchestrated,))
+            _, worker = min(idle, key=lambda each: each[0])
+            await self._ask([worker], Evict(orchestrated=orchestrated), Done)
 
+    # -- messages
 
-class _Desk:
-    """The handlers that one worker may call on the hub."""
+    def _handlers(self, worker: Worker) -> dict[type[Message], Callable[[Any], Any]]:
+        """Return the handlers of one worker's messages."""
 
-    def __init__(self, hub: Hub, worker: Worker) -> None:
-        def of_worker(method: Callable[..., Any]) -> Callable[..., Any]:
-            return lambda *arguments: method(worker, *arguments)
+        async def take(asked: TakeSlot) -> Done:
+            await self.take(worker, asked.orchestrated)
+            return Done()
 
-        self.handlers: dict[str, Callable[..., Any]] = {
-            "hello": lambda: worker.tag,
-            "ready": of_worker(hub.became_ready),
-            "failed": hub.failed,
-            "left": of_worker(hub.left),
-            "claim": lambda session_id: hub.claim(worker, session_id).tag,
-            "reserve": of_worker(hub.reserve),
-            "hold": lambda session_id: hub.claim(worker, session_id) and None,
-            "release_id": of_worker(hub.release_id),
-            "place": lambda: hub.least_loaded(expects=True).tag,
-            "sessions": of_worker(hub.sessions),
-            "recorded": of_worker(hub.recorded),
-            "whose": of_worker(hub.whose),
-            "take": of_worker(hub.take),
-            "free": of_worker(hub.free),
-            "quarantined": of_worker(hub.quarantine),
-            "capacity": hub.capacity,
-            "spend": hub.spend,
+        def spend(asked: SpendRequest) -> Done:
+            self.spend(asked.agent)
+            return Done()
+
+        return {
+            Hello: lambda _: WorkerTag(tag=worker.tag),
+            Ready: lambda ready: self.became_ready(worker, ready.limit),
+            Failed: lambda failed: self.failed(failed.reason),
+            Leaving: lambda _: self.left(worker),
+            Claim: lambda asked: WorkerTag(tag=self.claim(worker, asked.session_id).tag),
+            Reserve: lambda asked: Verdict(yes=self.reserve(worker, asked.session_id)),
+            HoldId: lambda notice: self.claim(worker, notice.session_id),
+            ReleaseId: lambda notice: self.release_id(worker, notice.session_id),
+            Place: lambda _: WorkerTag(tag=self.least_loaded(expects=True).tag),
+            ListSessions: lambda _: self.sessions(worker),
+            CountEpisodes: lambda _: self.recorded(worker),
+            FindSession: lambda asked: self.find(worker, asked.session_id),
+            TakeSlot: take,
+            FreeSlot: lambda _: self.free(worker),
+            Quarantined: lambda notice: self.quarantine(worker, notice.change),
+            GetCapacity: lambda _: self.capacity(),
+            SpendRequest: spend,
         }
 
 
-async def _or_nothing(worker: Worker, name: str, arguments: tuple[Any, ...]) -> Any:
+async def _or_none(worker: Worker, request: Request, reply: type[ReplyT]) -> ReplyT | None:
     try:
-        return await worker.channel.call(name, *arguments)
+        return await worker.channel.call(request, reply)
     except SessionLost:
-        return [] if name == "sessions" else None
+        return None

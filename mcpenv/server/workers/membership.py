@@ -10,6 +10,18 @@ from mcpenv_client.types.server import SessionInfo
 
 from . import worker_id
 from .capacity import SharedSlots
+from .messages import (
+    CountEpisodes,
+    Done,
+    EpisodeCounts,
+    HoldId,
+    ListSessions,
+    ReleaseId,
+    Reserve,
+    Sessions,
+    SpendRequest,
+    Verdict,
+)
 from .rpc import Channel
 
 
@@ -36,27 +48,26 @@ class Member:
         Raises:
             RateLimited: the agent exceeded its rate; this request is not counted.
         """
-        await self._channel.call("spend", agent)
+        await self._channel.call(SpendRequest(agent=agent), Done)
 
     async def sessions(self, own: list[SessionInfo]) -> list[SessionInfo]:
         """Return the descriptions of all sessions of the server, oldest first."""
-        others = map(SessionInfo.model_validate, await self._channel.call("sessions"))
+        others = (await self._channel.call(ListSessions(), Sessions)).sessions
         return sorted([*own, *others], key=lambda session: session.created_at)
 
     async def recorded(self, own: dict[str, int]) -> dict[str, int]:
         """Return the counts of recorded episodes, summed over the running workers."""
-        others: list[dict[str, int]] = await self._channel.call("recorded")
+        others = (await self._channel.call(CountEpisodes(), EpisodeCounts)).counts
         return {name: sum(each[name] for each in (own, *others)) for name in own}
 
     async def reserve(self, session_id: str) -> bool:
         """Reserve a session id that a client chose; return False if it is taken."""
-        free: bool = await self._channel.call("reserve", session_id)
-        return free
+        return (await self._channel.call(Reserve(session_id=session_id), Verdict)).yes
 
     def hold(self, session_id: str) -> None:
         """Claim an id for a session of this worker, so that requests with it are routed here."""
-        self._channel.notify("hold", session_id)
+        self._channel.tell(HoldId(session_id=session_id))
 
     def release_id(self, session_id: str) -> None:
         """Release a claim of `reserve` or `hold`."""
-        self._channel.notify("release_id", session_id)
+        self._channel.tell(ReleaseId(session_id=session_id))

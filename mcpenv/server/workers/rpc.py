@@ -1,4 +1,4 @@
-"""Channels: ordered calls and notifications in both directions between the hub and a worker."""
+"""Channels: ordered calls and notices in both directions between the hub and a worker."""
 
 from __future__ import annotations
 
@@ -7,25 +7,28 @@ import inspect
 import itertools
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic_core import to_jsonable_python
 
 from mcpenv_client.errors import ExecutionError, McpenvError, SessionLost, WireError, from_wire
 
 from . import framing
+from .messages import CHANNEL, Answer, Call, Cancel, Message, Notice, Notify, Refusal, Request
 
 logger = logging.getLogger("mcpenv")
 
-_NOTICE, _CALL, _ANSWER, _REFUSAL, _CANCEL = range(5)
-
-Handlers = Mapping[str, Callable[..., Any]]
+Handlers = Mapping[type[Message], Callable[[Any], Any]]
+ReplyT = TypeVar("ReplyT", bound=Message)
 
 
 class Channel:
     """One end of a channel.
 
     Args:
-        handlers: the functions that the other end may call, by name. Sync ones run in order of arrival, each before the
-            next message is read. Async ones run in a task each.
+        handlers: the function for each message that the other end may send. It gets the message and returns the reply;
+            None for a notice. Sync ones run in order of arrival, each before the next message is read. Async ones run
+            in a task each.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handlers: Handlers) -> None:
@@ -34,18 +37,19 @@ class Channel:
         self._handlers = handlers
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._undo: dict[int, Callable[[Any], None]] = {}
+        self._undo: dict[int, Callable[[], None]] = {}
         self._serving: dict[int, asyncio.Task[None]] = {}
         self.closed = False
 
-    async def call(self, name: str, *arguments: Any, undo: Callable[[Any], None] | None = None) -> Any:
-        """Call a handler of the other end and return its result. Cancelling cancels the handler.
+    async def call(self, request: Request, reply: type[ReplyT], *, undo: Callable[[], None] | None = None) -> ReplyT:
+        """Send a request to the other end and return its reply. Cancelling cancels the handler.
 
         Args:
-            undo: called with the result if the caller was cancelled but the handler completed.
+            reply: the type of the reply.
+            undo: called if the caller was cancelled but the handler completed.
 
         Raises:
-            WireError: the handler raised it.
+            WireError: the handler raised it, or failed.
             SessionLost: the connection to the other end is lost.
         """
         if self.closed:
@@ -53,31 +57,40 @@ class Channel:
         number = next(self._numbers)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
-        self._send((_CALL, number, name, arguments))
         try:
-            return await answer
+            self._send(Call(number=number, request=request))
+            value = await answer
         except asyncio.CancelledError:
             if not answer.done() or answer.cancelled():
                 if undo is not None:
                     self._undo[number] = undo
-                self._send((_CANCEL, number))
+                self._send(Cancel(number=number))
             elif undo is not None and answer.exception() is None:
-                undo(answer.result())
+                undo()
             raise
         finally:
             self._waiting.pop(number, None)
+        if not isinstance(value, reply):
+            logger.error("%s was answered with %s, not %s", *map(_name, (request, value)), reply.__name__)
+            raise _internal()
+        return value
 
-    def notify(self, name: str, *arguments: Any) -> None:
-        """Notify a sync handler of the other end, without a reply."""
-        self._send((_NOTICE, name, arguments))
+    def tell(self, notice: Notice) -> None:
+        """Send a notice to the other end."""
+        self._send(Notify(notice=notice))
 
     async def serve(self) -> None:
-        """Serve messages of the other end until it disconnects. Calls that it has not answered then raise."""
+        """Serve messages of the other end until it disconnects. Calls that it has not answered then raise.
+
+        A message that does not fit is logged, and ends the channel.
+        """
         try:
             while True:
-                self._handle(await framing.receive(self._reader))
+                self._receive(await framing.receive(self._reader, CHANNEL))
         except framing.Closed:
             return
+        except framing.BadMessage as error:
+            logger.error("the connection between two processes of the server is closed: %s", error)
         finally:
             self.close()
 
@@ -91,59 +104,75 @@ class Channel:
         for task in self._serving.values():
             task.cancel()
 
-    def _handle(self, message: tuple[Any, ...]) -> None:
-        kind = message[0]
-        if kind == _NOTICE:
-            self._handlers[message[1]](*message[2])
-        elif kind == _CALL:
-            self._answer(*message[1:])
-        elif kind == _CANCEL:
-            task = self._serving.get(message[1])
+    def _receive(self, message: Message) -> None:
+        if isinstance(message, Notify):
+            self._notice(message.notice)
+        elif isinstance(message, Call):
+            self._begin(message.number, message.request)
+        elif isinstance(message, Cancel):
+            task = self._serving.get(message.number)
             if task is not None:
                 task.cancel()
-        else:
-            self._answered(kind, message[1], message[2])
+        elif isinstance(message, Answer):
+            undo = self._undo.pop(message.number, None)
+            if undo is not None:
+                undo()
+            self._pending(message.number, lambda answer: answer.set_result(message.reply))
+        elif isinstance(message, Refusal):
+            self._undo.pop(message.number, None)
+            self._pending(message.number, lambda answer: answer.set_exception(from_wire(message.error)))
 
-    def _answer(self, number: int, name: str, arguments: tuple[Any, ...]) -> None:
+    def _pending(self, number: int, finish: Callable[[asyncio.Future[Any]], None]) -> None:
+        answer = self._waiting.get(number)
+        if answer is not None and not answer.done():
+            finish(answer)
+
+    def _notice(self, notice: Notice) -> None:
         try:
-            value = self._handlers[name](*arguments)
-        except WireError as error:
-            self._send((_REFUSAL, number, error.to_wire()))
+            self._handlers[type(notice)](notice)
+        except Exception:  # the boundary between processes
+            logger.exception("a notice of type %s between the processes of the server failed", _name(notice))
+
+    def _begin(self, number: int, request: Message) -> None:
+        """Start to answer a call, and answer it if its handler is sync."""
+        try:
+            value = self._handlers[type(request)](request)
+            if not inspect.isawaitable(value):
+                self._send(Answer(number=number, reply=value))
+                return
+        except Exception as error:  # noqa: BLE001 - the boundary between processes
+            self._refuse(number, request, error)
             return
-        if not inspect.isawaitable(value):
-            self._send((_ANSWER, number, value))
-            return
-        task = asyncio.ensure_future(self._answer_later(number, value))
+        task = asyncio.ensure_future(self._finish(number, request, value))
         self._serving[number] = task
         task.add_done_callback(lambda task: self._serving.pop(number, None))
 
-    async def _answer_later(self, number: int, value: Any) -> None:
+    async def _finish(self, number: int, request: Message, value: Any) -> None:
         try:
-            answer = (_ANSWER, number, await value)
-        except McpenvError as error:
-            wire = error if isinstance(error, WireError) else ExecutionError(str(error))
-            answer = (_REFUSAL, number, wire.to_wire())
-        except Exception:  # the boundary between processes: the log has the traceback, the caller gets an error
-            logger.exception("a call between the processes of the server failed")
-            answer = (_REFUSAL, number, ExecutionError("internal error between the server's workers").to_wire())
-        self._send(answer)
+            self._send(Answer(number=number, reply=await value))
+        except Exception as error:  # noqa: BLE001 - the boundary between processes
+            self._refuse(number, request, error)
 
-    def _answered(self, kind: int, number: int, value: Any) -> None:
-        undo = self._undo.pop(number, None)
-        if undo is not None and kind == _ANSWER:
-            undo(value)
-        answer = self._waiting.get(number)
-        if answer is None or answer.done():
-            return
-        if kind == _ANSWER:
-            answer.set_result(value)
-        else:
-            answer.set_exception(from_wire(value))
+    def _refuse(self, number: int, request: Message, error: Exception) -> None:
+        """Answer a call with an error. The log has the traceback of one that is not deliberate."""
+        if not isinstance(error, McpenvError):
+            logger.error("a call of type %s between the processes of the server failed", _name(request), exc_info=error)
+            error = _internal()
+        wire = error if isinstance(error, WireError) else ExecutionError(str(error))
+        self._send(Refusal(number=number, error=to_jsonable_python(wire.to_wire(), fallback=str)))
 
-    def _send(self, message: tuple[Any, ...]) -> None:
+    def _send(self, message: Message) -> None:
         if not self.closed:
             framing.send(self._writer, message)
 
 
+def _name(message: Message) -> str:
+    return type(message).__name__
+
+
 def _gone() -> SessionLost:
     return SessionLost("a worker of this server is gone")
+
+
+def _internal() -> ExecutionError:
+    return ExecutionError("internal error between the server's workers")

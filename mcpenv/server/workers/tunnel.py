@@ -1,4 +1,4 @@
-"""Tunnels: carry requests to the worker to which they belong, as ASGI messages over a Unix socket.
+"""Tunnels: carry requests to the worker to which they belong, as messages over a Unix socket.
 
 One tunnel carries one request at a time: an HTTP exchange, or a WebSocket until it closes. Both ends apply
 backpressure. For the application, a broken tunnel is a client that disconnected.
@@ -14,27 +14,21 @@ from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Message as Event
 
 from . import framing
+from .asgi import event_of, message_of, request_of, scope_of
+from .messages import FROM_APPLICATION, FROM_CLIENT, HTTPDisconnect, Message, OpenRequest, Returned, SocketDisconnect
 
 logger = logging.getLogger("mcpenv")
 
 IDLE_S = 2.0
 """Seconds for which an idle tunnel is kept for reuse."""
 
-_SCOPE_KEYS = (
-    "type", "asgi", "http_version", "method", "scheme", "path", "raw_path", "query_string", "root_path", "headers",
-    "client", "server", "subprotocols", "extensions",
-)  # fmt: skip
-
 MAX_AHEAD = 8
 """Maximum messages of a client that are buffered before the application receives them."""
-
-_MESSAGE, _END = "message", "end"
-"""Kinds of frames from the far end: an ASGI message, or the application's return with a flag for failure."""
 
 
 class Gone(Exception):
@@ -78,17 +72,14 @@ class Tunnels:
 
         Raises:
             Gone: the worker is not there, or disconnected during the request.
+            BadMessage: the request, or a message of either end, cannot be carried.
         """
+        request = request_of(scope, door)
         reader, writer = await self._tunnel()
         reusable = False
         try:
-            framing.send(writer, (door, {key: scope[key] for key in _SCOPE_KEYS if key in scope}))
-            hearing = asyncio.ensure_future(_pass_on(receive, writer))
-            try:
-                await _answers(reader, send)
-            finally:
-                hearing.cancel()
-                await asyncio.wait({hearing})
+            framing.send(writer, request)
+            await _exchange(receive, send, reader, writer)
             reusable = True
         finally:
             if reusable:
@@ -130,28 +121,43 @@ class Tunnels:
             raise Gone(began=False) from error
 
 
-async def _answers(reader: asyncio.StreamReader, send: Send) -> None:
+async def _exchange(receive: Receive, send: Send, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Carry the messages of both ends until the application has returned."""
+    asking = asyncio.ensure_future(_carry_events(receive, writer))
+    answering = asyncio.ensure_future(_carry_answer(reader, send))
+    try:
+        await asyncio.wait({asking, answering}, return_when=asyncio.FIRST_COMPLETED)
+        if not answering.done():
+            asking.result()  # raises if an event could not be carried
+        await answering
+    finally:
+        asking.cancel()
+        answering.cancel()
+        await asyncio.wait({asking, answering})
+
+
+async def _carry_answer(reader: asyncio.StreamReader, send: Send) -> None:
     began = False
     while True:
         try:
-            message = await framing.receive(reader)
+            message = await framing.receive(reader, FROM_APPLICATION)
         except framing.Closed as error:
             raise Gone(began) from error
-        if message[0] == _END:
-            if message[1]:
+        if isinstance(message, Returned):
+            if message.failed:
                 raise RuntimeError("the worker to which a request belongs failed to answer it")  # see its log
             return
         began = True
-        await send(message[1])
+        await send(event_of(message))
 
 
-async def _pass_on(receive: Receive, writer: asyncio.StreamWriter) -> None:
-    """Send the client's messages to the worker until the client disconnects."""
-    with contextlib.suppress(OSError):  # the worker has disconnected: `_answers` raises `Gone`
+async def _carry_events(receive: Receive, writer: asyncio.StreamWriter) -> None:
+    """Send the client's events to the worker until the client disconnects."""
+    with contextlib.suppress(OSError):  # the worker has disconnected: `_carry_answer` raises `Gone`
         while True:
-            message = await receive()
+            message = message_of(await receive())
             framing.send(writer, message)
-            if message["type"].endswith(".disconnect"):
+            if isinstance(message, HTTPDisconnect | SocketDisconnect):
                 return
             await writer.drain()
 
@@ -200,12 +206,12 @@ class TunnelServer:
     async def _serve(self, incoming: _Incoming, writer: asyncio.StreamWriter) -> None:
         try:
             while (message := await incoming.next()) is not None:
-                if isinstance(message, dict):
+                if not isinstance(message, OpenRequest):
                     continue  # a late message of a request that has been answered
                 self._busy += 1
                 self._at_rest.clear()
                 try:
-                    await _one(self._applications[message[0]], message[1], incoming, writer)
+                    await _serve_one(self._applications[message.door], scope_of(message), incoming, writer)
                 finally:
                     self._busy -= 1
                     if self._busy == 0:
@@ -220,12 +226,12 @@ class _Incoming:
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
-        self._messages: asyncio.Queue[Any] = asyncio.Queue(MAX_AHEAD)
+        self._messages: asyncio.Queue[Message | None] = asyncio.Queue(MAX_AHEAD)
         self._reading = asyncio.ensure_future(self._read())
         self._over = False
 
-    async def next(self) -> Any:
-        """Return the next message; None once the other end has disconnected."""
+    async def next(self) -> Message | None:
+        """Return the next message; None once the other end has disconnected, or has sent one that does not fit."""
         if self._over:
             return None
         message = await self._messages.get()
@@ -237,49 +243,47 @@ class _Incoming:
         self._reading.cancel()
 
     async def _read(self) -> None:
-        message: Any = ()
-        while message is not None:
-            try:
-                message = await framing.receive(self._reader)
-            except framing.Closed:
-                message = None
-            await self._messages.put(message)
+        try:
+            while True:
+                await self._messages.put(await framing.receive(self._reader, FROM_CLIENT))
+        except framing.Closed:
+            pass
+        except framing.BadMessage as error:
+            logger.error("a tunnel between workers is closed: %s", error)
+        await self._messages.put(None)
 
 
 class _Exchange:
     """The ASGI callables of one request at the far end."""
 
     def __init__(self, scope: Scope, incoming: _Incoming, writer: asyncio.StreamWriter) -> None:
-        self._disconnect: Message = {"type": f"{scope['type']}.disconnect", "code": 1006}
+        self._disconnect = HTTPDisconnect() if scope["type"] == "http" else SocketDisconnect(code=1006)
         self._incoming = incoming
         self._writer = writer
         self._left = False
 
-    async def receive(self) -> Message:
-        """Return the client's next message; the disconnect message once the client or the tunnel has disconnected."""
-        if self._left:
-            return self._disconnect
-        message: Message | None = await self._incoming.next()
+    async def receive(self) -> Event:
+        """Return the client's next event; the disconnect event once the client or the tunnel has disconnected."""
+        message = None if self._left else await self._incoming.next()
         if message is None:
             message = self._disconnect
-        self._left = message["type"] == self._disconnect["type"]
-        return message
+        self._left = isinstance(message, HTTPDisconnect | SocketDisconnect)
+        return event_of(message)
 
-    async def send(self, message: Message) -> None:
-        """Send a message to the client.
+    async def send(self, event: Event) -> None:
+        """Send an event to the client.
 
         Raises:
             OSError: the other worker has disconnected.
+            BadMessage: the event cannot be carried.
         """
         if self._writer.is_closing():
             raise OSError("the worker that forwarded the request has disconnected")
-        if "headers" in message:
-            message = {**message, "headers": [(bytes(name), bytes(value)) for name, value in message["headers"]]}
-        framing.send(self._writer, (_MESSAGE, message))
+        framing.send(self._writer, message_of(event))
         await self._writer.drain()
 
 
-async def _one(app: ASGIApp, scope: Scope, incoming: _Incoming, writer: asyncio.StreamWriter) -> None:
+async def _serve_one(app: ASGIApp, scope: Scope, incoming: _Incoming, writer: asyncio.StreamWriter) -> None:
     exchange, failed = _Exchange(scope, incoming, writer), False
     try:
         await app(scope, exchange.receive, exchange.send)
@@ -288,6 +292,6 @@ async def _one(app: ASGIApp, scope: Scope, incoming: _Incoming, writer: asyncio.
             return
         logger.exception("a request that came from another worker failed")
         failed = True
-    framing.send(writer, (_END, failed))
+    framing.send(writer, Returned(failed=failed))
     with contextlib.suppress(OSError):  # the other worker has disconnected
         await writer.drain()

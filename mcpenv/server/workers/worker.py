@@ -25,6 +25,27 @@ from .acceptor import receive_connection
 from .forwarding import Forwarding, Peers
 from .hub import HUB
 from .membership import Member
+from .messages import (
+    CountEpisodes,
+    Done,
+    End,
+    EpisodeCounts,
+    Evict,
+    Failed,
+    FindEvictable,
+    HasSession,
+    Hello,
+    LastUsed,
+    Leaving,
+    ListSessions,
+    Message,
+    Ready,
+    Running,
+    Sessions,
+    SlotCounts,
+    Verdict,
+    WorkerTag,
+)
 from .rpc import Channel
 from .tunnel import TunnelServer
 
@@ -80,11 +101,11 @@ class Worker:
             StartupError: the environment does not start. The hub is notified first.
         """
         reader, writer = await asyncio.open_unix_connection(self._job.folder / HUB)
-        handlers: dict[str, Callable[..., Any]] = {"end": self.end}
+        handlers: dict[type[Message], Callable[[Any], Any]] = {End: lambda _: self.end()}
         channel = Channel(reader, writer, handlers)
         hearing = asyncio.ensure_future(channel.serve())
         try:
-            peers = Peers(self._job.folder, await channel.call("hello"), self._job.count)
+            peers = Peers(self._job.folder, (await channel.call(Hello(), WorkerTag)).tag, self._job.count)
             try:
                 served = self._load()
                 member = Member(channel, peers.own)
@@ -99,7 +120,7 @@ class Worker:
                 hearing.add_done_callback(lambda _: self.end())
                 await self._serve(server, served.auth, peers, channel, on_started)
             except Exception as error:
-                channel.notify("failed", str(error) if isinstance(error, McpenvError) else repr(error))
+                channel.tell(Failed(reason=str(error) if isinstance(error, McpenvError) else repr(error)))
                 await writer.drain()
                 raise
         finally:
@@ -133,7 +154,7 @@ class Worker:
             receiving = await stack.enter_async_context(_receiving(passage, servers))
 
             async def others() -> None:
-                channel.notify("left")
+                channel.tell(Leaving())
                 for door in doors:
                     await door.idle()
                 await tunnels.idle()
@@ -142,7 +163,7 @@ class Worker:
 
             def started() -> None:
                 receiving()
-                channel.notify("ready", server.pool.slots.limit)
+                channel.tell(Ready(limit=server.pool.slots.limit))
                 on_started()
                 if self._ended_early:
                     self.end()
@@ -150,31 +171,38 @@ class Worker:
             stack.callback(peers.close)
             await serve_doors(server, [(each, None) for each in servers], started)
 
-    def _handlers(self, server: EnvServer, member: Member, peers: Peers) -> dict[str, Callable[..., Any]]:
+    def _handlers(self, server: EnvServer, member: Member, peers: Peers) -> dict[type[Message], Callable[[Any], Any]]:
         pool = server.pool
 
-        def gives_way(orchestrated: bool) -> float | None:
-            session = pool.who_gives_way(orchestrated)
-            return None if session is None else session.last_used
+        def sessions(_: ListSessions) -> Sessions:
+            return Sessions(sessions=[info_of(session) for session in pool.sessions()])
 
-        async def give_way(orchestrated: bool) -> None:
-            session = pool.who_gives_way(orchestrated)
+        def episodes(_: CountEpisodes) -> EpisodeCounts:
+            counts = server.description.recording()
+            return EpisodeCounts(counts=[] if counts is None else [counts])
+
+        def evictable(asked: FindEvictable) -> LastUsed:
+            session = pool.who_gives_way(asked.orchestrated)
+            return LastUsed(at=None if session is None else session.last_used)
+
+        async def evict(asked: Evict) -> Done:
+            session = pool.who_gives_way(asked.orchestrated)
             if session is not None:
                 await pool.close(session)
+            return Done()
 
-        def learn(taken: int, quarantined: int) -> None:
+        def count(counts: SlotCounts) -> None:
             assert member.shared_slots is not None
-            member.shared_slots.learn(taken, quarantined)
+            member.shared_slots.learn(counts.taken, counts.quarantined)
 
         return {
-            "tags": peers.learn,
-            "slots": learn,
-            "sessions": lambda: [info_of(session).to_plain() for session in pool.sessions()],
-            "recorded": lambda: server.description.recording(),
-            "has": lambda session_id: pool.peek(session_id) is not None,
-            "gives_way": gives_way,
-            "give_way": give_way,
-            "end": self.end,
+            Running: lambda running: peers.learn(running.tags),
+            SlotCounts: count,
+            ListSessions: sessions,
+            CountEpisodes: episodes,
+            HasSession: lambda asked: Verdict(yes=pool.peek(asked.session_id) is not None),
+            FindEvictable: evictable,
+            Evict: evict,
         }
 
 
