@@ -11,10 +11,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from proxy import nginx
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests" / "stock")]
@@ -135,10 +137,14 @@ def suite(tmp_path: Path) -> Suite:
     return Suite(Path(named).resolve(), tmp_path)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
+@pytest.fixture(scope="module", params=["one worker", "two workers", "two workers behind nginx"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The MCP address of a server of the conformance environment."""
-    with served(ENVIRONMENT) as url:
+    workers = "1" if request.param == "one worker" else "2"
+    with ExitStack() as stack:
+        url = stack.enter_context(served(ENVIRONMENT, "--workers", workers))
+        if request.param.endswith("nginx"):
+            url = stack.enter_context(nginx(url, tmp_path_factory.mktemp("nginx")))
         yield f"{url}/mcp"
 
 
@@ -152,10 +158,17 @@ def show(capsys: pytest.CaptureFixture[str], title: str, said: str) -> None:
     [("2025-11-25", 30, set()), ("2026-07-28", 37, TASKS - SKIPPED)],
 )
 def test_a_server_has_everything_that_the_revision_requires(
-    revision: str, count: int, not_passing: set[str], server: str, suite: Suite, capsys: pytest.CaptureFixture[str]
+    revision: str,
+    count: int,
+    not_passing: set[str],
+    server: str,
+    suite: Suite,
+    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
 ) -> None:
     report = suite.run("server", "--url", server, "--requirements", revision)
-    title = f"conformance {SUITE_VERSION} server --requirements {revision}"
+    kind = request.node.callspec.params["server"]
+    title = f"conformance {SUITE_VERSION} server --requirements {revision}, {kind}"
     passed = sum(report.passed[name] for name in report.scored)
     show(capsys, title, f"{report.summary}\n{passed}/{len(report.scored)} scored scenarios, exit {report.status}")
     assert report.status == 0
