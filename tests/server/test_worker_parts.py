@@ -344,6 +344,39 @@ def test_a_request_is_carried_as_it_is_and_one_tunnel_carries_many(tmp_path: Pat
     run(main())
 
 
+def test_a_socket_is_carried_with_both_kinds_of_frames(tmp_path: Path) -> None:
+    async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+        assert scope["subprotocols"] == ["mcpenv"]
+        assert (await receive()) == {"type": "websocket.connect"}
+        await send({"type": "websocket.accept", "subprotocol": "mcpenv", "headers": [(b"x", b"\xff")]})
+        while (message := await receive())["type"] == "websocket.receive":
+            await send({**message, "type": "websocket.send"})
+        assert message == {"type": "websocket.disconnect", "code": 3001, "reason": "enough"}
+        await send({"type": "websocket.close", "code": 3002, "reason": None})
+
+    async def main() -> None:
+        async with tunnels(echo, tmp_path) as near:
+            big = "\u00e9\U0001f600" * 100_000
+            client = Client(
+                {"type": "websocket.connect"},
+                {"type": "websocket.receive", "text": big, "bytes": None},
+                {"type": "websocket.receive", "text": None, "bytes": b"\x00\xff"},
+                {"type": "websocket.receive", "text": ""},
+                {"type": "websocket.disconnect", "code": 3001, "reason": "enough"},
+            )
+            scope = {**HTTP, "type": "websocket", "subprotocols": ["mcpenv"]}
+            await near.carry(0, scope, client.receive, client.send)
+            assert client.heard == [
+                {"type": "websocket.accept", "subprotocol": "mcpenv", "headers": [(b"x", b"\xff")]},
+                {"type": "websocket.send", "text": big},
+                {"type": "websocket.send", "bytes": b"\x00\xff"},
+                {"type": "websocket.send", "text": ""},
+                {"type": "websocket.close", "code": 3002, "reason": ""},
+            ]
+
+    run(main())
+
+
 def test_an_application_that_did_not_read_all_leaves_the_tunnel_fit_for_the_next(tmp_path: Path) -> None:
     async def hasty(scope: Scope, receive: Receive, send: Send) -> None:
         waiting = asyncio.ensure_future(receive())

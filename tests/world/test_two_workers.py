@@ -136,10 +136,10 @@ async def episodes(url: str) -> None:
                 async with Client(mcp_url, mode=era) as agent:
                     heard: list[float] = []
 
-                    async def progress(done: float, total: float | None, message: str | None) -> None:
-                        heard.append(done)  # noqa: B023
+                    async def hear(progress: float, total: float | None, message: str | None) -> None:
+                        heard.append(progress)  # noqa: B023
 
                     process = (await client.call_tool("process")).text
-                    told = await agent.call_tool("tell", {"times": 3}, progress_callback=progress)
+                    told = await agent.call_tool("tell", {"times": 3}, progress_callback=hear)
                     assert str((told.structured_content or {})["result"]) == process
                     assert heard == [1, 2, 3]

@@ -6,11 +6,13 @@ modules, in the order in which data flows:
 
     supervisor    starts the hub and the workers, and restarts workers that died
     hub           the state of the whole server
-    entrance      accepts connections, peeks at their first request, passes them to a worker
-    belonging     routes a request to a worker by its head
+    acceptor      accepts connections, peeks at their first request, passes them to a worker
+    routing       routes a request to a worker by its head
     worker        serves the connections that it receives
+    membership    asks the hub for what concerns the whole server; `capacity` for slots
     forwarding    forwards requests that belong to another worker
-    tunnel        carries forwarded requests: ASGI over a Unix socket
-    channel       calls between the hub and a worker; `frames` is the encoding of channels and tunnels
-    tag           identifies the worker in the ids that it makes
+    tunnel        carries forwarded requests over a Unix socket; `asgi` converts their scopes and events
+    rpc           calls and notices between the hub and a worker
+    messages      all messages of tunnels and of `rpc`; `framing` encodes and checks them
+    worker_id     identifies the worker in the ids that it makes
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import itertools
 import logging
@@ -38,7 +39,7 @@ class Channel:
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._undo: dict[int, Callable[[], None]] = {}
-        self._serving: dict[int, asyncio.Task[None]] = {}
+        self._serving: dict[int, asyncio.Future[Any]] = {}
         self.closed = False
 
     async def call(self, request: Request, reply: type[ReplyT], *, undo: Callable[[], None] | None = None) -> ReplyT:
@@ -143,13 +144,17 @@ class Channel:
         except Exception as error:  # noqa: BLE001 - the boundary between processes
             self._refuse(number, request, error)
             return
-        task = asyncio.ensure_future(self._finish(number, request, value))
+        task = asyncio.ensure_future(value)
         self._serving[number] = task
-        task.add_done_callback(lambda task: self._serving.pop(number, None))
+        task.add_done_callback(functools.partial(self._finish, number, request))
 
-    async def _finish(self, number: int, request: Message, value: Any) -> None:
+    def _finish(self, number: int, request: Message, task: asyncio.Future[Any]) -> None:
+        """Answer a call whose handler has ended. A cancelled one needs no answer."""
+        del self._serving[number]
+        if task.cancelled():
+            return
         try:
-            self._send(Answer(number=number, reply=await value))
+            self._send(Answer(number=number, reply=task.result()))
         except Exception as error:  # noqa: BLE001 - the boundary between processes
             self._refuse(number, request, error)
 
