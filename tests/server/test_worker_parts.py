@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
+from mcpenv.server.config import ServerConfig
 from mcpenv.server.workers import worker_id
+from mcpenv.server.workers.forwarding import Forwarding, Peers
 from mcpenv.server.workers.framing import BadMessage, encode
 from mcpenv.server.workers.messages import (
     CountEpisodes,
@@ -517,3 +519,41 @@ def test_what_is_no_message_ends_the_tunnel_and_is_logged(tmp_path: Path, caplog
     run(main())
     (record,) = caplog.records
     assert "returned" in record.getMessage()
+
+
+@pytest.mark.parametrize("answer", [encode(Returned(failed=True))[:8] + b"?" * 100, encode(Hello())])
+def test_a_request_that_is_answered_with_what_is_no_answer_is_refused_and_logged(
+    answer: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def own(scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError("it belongs to another worker")
+
+    async def misanswer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(8)
+        writer.write(answer)
+
+    async def main() -> None:
+        server = await asyncio.start_unix_server(misanswer, tmp_path / "1.1.sock")
+        peers = Peers(tmp_path, "0.1", 2)
+        peers.learn(["0.1", "1.1"])
+        async with server, channels({}) as (channel, _):
+            forwarding = Forwarding(0, own, peers, channel, ServerConfig(), None)
+            client = Client({"type": "http.request", "body": b"", "more_body": False})
+            scope = {**HTTP, "path": f"/episodes/1.1.{'x' * 32}/mcp", "method": "GET", "query_string": b""}
+            await forwarding(scope, client.receive, client.send)
+            start, body = client.heard
+            assert start["status"] == 500
+            assert b"internal error between the server's workers" in body["body"]
+            scope = {**HTTP, "type": "websocket", "path": "/ws", "query_string": b"session_id=1.1." + b"x" * 32}
+            client = Client({"type": "websocket.connect"})
+            await forwarding(scope, client.receive, client.send)
+            assert [message["type"] for message in client.heard] == [
+                "websocket.accept",
+                "websocket.send",
+                "websocket.close",
+            ]
+            peers.close()
+
+    run(main())
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2 and all("could not be forwarded to worker 1.1" in each for each in said)

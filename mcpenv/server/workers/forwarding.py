@@ -19,11 +19,12 @@ from mcpenv.server.config import ServerConfig
 from mcpenv.server.control.http import refusal
 from mcpenv.server.http.body import Replay, read_body
 from mcpenv.server.sessions.capacity import RETRY_AFTER_S
-from mcpenv_client.errors import CapacityReached, SessionLost, WireError
+from mcpenv_client.errors import CapacityReached, ExecutionError, SessionLost, WireError
 from mcpenv_client.types.values import decode
 from mcpenv_client.wire.protocol import encode_reply
 
 from . import worker_id
+from .framing import BadMessage
 from .messages import Claim, FindSession, Location, Place, ReleaseId, WorkerTag
 from .routing import SERVICE, SESSION_HEADER, Belonging, Kind, belonging, connection_tag
 from .rpc import Channel
@@ -171,7 +172,10 @@ class Forwarding:
         except Gone as gone:
             if gone.began or watched.began:
                 logger.warning("worker %s ended in the middle of an answer", worker)
-            await watched.lost(scope, receive)
+            await watched.fail(SessionLost("the worker of this server that had it has ended"), scope, receive)
+        except BadMessage as error:
+            logger.error("a request could not be forwarded to worker %s: %s", worker, error)
+            await watched.fail(ExecutionError("internal error between the server's workers"), scope, receive)
         finally:
             self._carried -= 1
             if self._carried == 0:
@@ -292,21 +296,20 @@ class _Watched:
         self._over = kind == "websocket.close" or (kind == "http.response.body" and not message.get("more_body", False))
         await self._send(message)
 
-    async def lost(self, scope: Scope, receive: Receive) -> None:
-        """Send an error because the serving worker has disconnected, if the answer's state still allows it."""
-        error = SessionLost("the worker of this server that had it has ended")
+    async def fail(self, error: WireError, scope: Scope, receive: Receive) -> None:
+        """Send an error that ends the answer, if the answer's state still allows it."""
         if self._over:
             return
         if scope["type"] == "websocket":
             if not self.began:
                 await _refuse(error, scope, receive, self._send)
             elif self._accepted:
-                await self._say_lost(error)
+                await self._close(error)
         elif not self.began:
             await refusal(error)(scope, receive, self._send)
         # An HTTP answer that has begun stays incomplete, and the HTTP server then closes the connection.
 
-    async def _say_lost(self, error: WireError) -> None:
+    async def _close(self, error: WireError) -> None:
         await self._send({"type": "websocket.send", "text": encode_reply("error", error.to_wire())})
         await self._send({"type": "websocket.close", "code": 1011, "reason": error.message})
 
