@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, overload
 
 from fastmcp import FastMCP
+from fastmcp.server.auth import AuthProvider
+from mcp.server.context import ServerMiddleware
 from mcp_types import Icon, ToolAnnotations
 
 from mcpenv_client.errors import InvalidMessage
@@ -27,9 +29,10 @@ from .errors import InvalidTool, Misuse
 from .execution import observations
 from .execution.execution import Execution
 from .execution.lifespan import IN_PROCESS, UNSET, being_made
-from .execution.mcp_server import AgentServer, OnlyExecution
+from .execution.mcp_server import AgentServer, Finder, OnlyExecution
 from .execution.mounted_server import MountedServer
 from .execution.overrides import NOTHING, around_close, around_reset, around_state, no_options, warn_of_near_misses
+from .execution.server_settings import NO_SETTINGS, ServerSettings, settings_of
 from .execution.snapshots import Snapshot
 from .execution.snapshots.state import default_state, load_default_state
 from .rewards.rubrics import Rubric
@@ -68,6 +71,9 @@ class MCPEnvironment:
 
     Args:
         mcp: a FastMCP server whose tools, resources, prompts, middleware, mounts and providers this environment has.
+            Clients see its name, instructions and other settings.
+        modes: the mode of tools of that server that are visible in one mode only, by name.
+        hidden: the names of tools of that server that are not visible at all.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = False
@@ -135,9 +141,13 @@ class MCPEnvironment:
         self._arguments = (args, kwargs)
         return self
 
-    def __init__(self, mcp: FastMCP | None = None) -> None:
+    def __init__(
+        self, mcp: FastMCP | None = None, *, modes: Mapping[str, Mode | str] | None = None, hidden: Collection[str] = ()
+    ) -> None:
         if mcp is not None:
-            self._execution.mounted = MountedServer(mcp)
+            self._execution.mounted = MountedServer(mcp, modes or {}, hidden)
+        elif modes or hidden:
+            raise Misuse("modes= and hidden= are for the tools of a FastMCP server, and none was given")
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -553,7 +563,13 @@ class MCPEnvironment:
         """The instance as a FastMCP server, for an in-memory ``fastmcp.Client`` or to mount elsewhere."""
         server: FastMCP | None = self.__dict__.get("_mcp_server")
         if server is None:
-            server = AgentServer(self.exposed_name(), OnlyExecution(self._execution), instructions=self.instructions())
+            mounted = self._execution.mounted
+            settings = NO_SETTINGS if mounted is None else settings_of(mounted.server)
+            server = agent_server(type(self), OnlyExecution(self._execution), settings, auth=settings.auth)
+            for route in settings.routes:
+                server.custom_route(
+                    route.path, sorted(route.methods or ()), name=route.name, include_in_schema=route.include_in_schema
+                )(route.endpoint)
             self.__dict__["_mcp_server"] = server
         return server
 
@@ -618,6 +634,38 @@ class MCPEnvironment:
 
     def _author_close(self) -> Callable[[], Any]:
         return functools.partial(type(self)._close_body, self)
+
+
+def agent_server(
+    cls: type[MCPEnvironment],
+    finder: Finder,
+    settings: ServerSettings,
+    *,
+    auth: AuthProvider | None,
+    request_middleware: Sequence[ServerMiddleware[Any]] = (),
+) -> AgentServer:
+    """Return the FastMCP server of environments of a class.
+
+    Name, version and instructions that the class sets win over those of the mounted server.
+
+    Args:
+        finder: finds executions.
+        settings: those of the mounted server.
+        auth: authenticates agents.
+        request_middleware: middleware of the low-level server.
+    """
+    base = MCPEnvironment
+    own_version = any("VERSION" in each.__dict__ for each in cls.__mro__[: cls.__mro__.index(base)])
+    own_instructions = cls.instructions.__func__ is not base.instructions.__func__  # type: ignore[attr-defined]
+    return AgentServer(
+        cls.EXPOSED_NAME or settings.name or cls.exposed_name(),
+        finder,
+        instructions=cls.instructions() if own_instructions else settings.instructions or cls.instructions(),
+        version=cls.VERSION if own_version else settings.version or cls.VERSION,
+        auth=auth,
+        settings=settings,
+        request_middleware=request_middleware,
+    )
 
 
 def _locals_of(frame: FrameType) -> dict[str, Any]:

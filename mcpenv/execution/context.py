@@ -12,7 +12,7 @@ from typing import Any
 
 from fastmcp import FastMCP
 from fastmcp.exceptions import ToolError
-from fastmcp.server.context import Context
+from fastmcp.server.context import _CONNECTION_LOG_LEVEL_KEY, _MCP_LEVEL_SEVERITY, Context
 from mcp.server.session import ServerSession
 from mcp_types import ClientCapabilities, LoggingLevel, RequestId, ServerNotification
 from mcp_types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
@@ -95,12 +95,71 @@ class RecordSession(ServerSession):
         raise ToolError("This call did not come from an MCP client, so there is nobody to ask for input.")
 
 
-class AnnouncingSession(ServerSession):
-    """An MCP client's session that also notifies subscribers of changes that user code announces on it."""
+NOT_ASKED = "mcpenv-not-asked"
+"""The progress token of a request whose client asked for no progress. With it, `Context` reports progress anyway."""
 
-    def __init__(self, session: ServerSession, changes: Subscribers) -> None:
+
+class _EveryLevel:
+    """A view of a client's connection without the client's minimum level, so that `Context` sends every message."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The state of the connection, without the level."""
+        return {key: value for key, value in self._connection.state.items() if key != _CONNECTION_LOG_LEVEL_KEY}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+class AnnouncingSession(ServerSession):
+    """An MCP client's session that also notifies subscribers of changes that user code announces on it.
+
+    Args:
+        session: the client's session.
+        changes: the subscribers.
+        logs: the record of the step, for tools whose `Context` is FastMCP's own. It gets every message, also those
+            that the client does not want. None: whoever logs has written to the record.
+
+    Attributes:
+        client: the client's session.
+    """
+
+    def __init__(self, session: ServerSession, changes: Subscribers, logs: list[LogEntry] | None = None) -> None:
         vars(self).update(vars(session))  # shares all state with the wrapped session
+        self.client = session
         self._changes = changes
+        self._logs = logs
+        self._level: LoggingLevel | None = None
+        connection = getattr(session, "_connection", None)
+        if logs is not None and connection is not None:
+            self._level = connection.state.get(_CONNECTION_LOG_LEVEL_KEY)
+            self._connection: Any = _EveryLevel(connection)
+
+    async def send_log_message(
+        self, level: LoggingLevel, data: Any, logger: str | None = None, related_request_id: RequestId | None = None
+    ) -> None:
+        """Log to the record, and to the client if it wants messages of that level."""
+        if self._logs is not None:
+            self._logs.append(LogEntry(level, str(getattr(data, "msg", data))))
+        if self._level is None or _MCP_LEVEL_SEVERITY[level] >= _MCP_LEVEL_SEVERITY[self._level]:
+            await super().send_log_message(level, data, logger, related_request_id)
+
+    async def send_progress_notification(
+        self,
+        progress_token: str | int,
+        progress: float,
+        total: float | None = None,
+        message: str | None = None,
+        related_request_id: str | None = None,
+    ) -> None:
+        """Report progress to the record, and to the client if it asked for it."""
+        if self._logs is not None:
+            self._logs.append(LogEntry("progress", message, progress, total))
+        if progress_token != NOT_ASKED:
+            await super().send_progress_notification(progress_token, progress, total, message, related_request_id)
 
     async def send_notification(
         self, notification: ServerNotification, related_request_id: RequestId | None = None
@@ -128,9 +187,11 @@ class EnvironmentContext(Context):
         request = self.request_context
         if request is None:
             return RecordSession(self.session_id, self._mcpenv_step.logs, self._mcpenv_step.owner.subscribers)
-        if isinstance(request.session, RecordSession | AnnouncingSession):
+        if isinstance(request.session, RecordSession):
             return request.session
-        return AnnouncingSession(request.session, self._mcpenv_step.owner.subscribers)
+        # Inside a mounted server, the request's session writes to the record, and so does this context.
+        client = request.session.client if isinstance(request.session, AnnouncingSession) else request.session
+        return AnnouncingSession(client, self._mcpenv_step.owner.subscribers)
 
     @property
     def session_id(self) -> str:

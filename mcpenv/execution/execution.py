@@ -150,7 +150,7 @@ class Execution:
     async def listing(self) -> Listing:
         """Return the tools that this mode sees, and the checks of the agents that may use them."""
         if self.mounted is not None:
-            return await self.mounted.listing(visible(self))
+            return await self.mounted.listing(visible(self, self.mounted))
         return self.tools.listing(self.mode)
 
     # -- steps

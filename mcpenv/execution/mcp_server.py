@@ -6,8 +6,10 @@ hidden.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from fastmcp import FastMCP
@@ -18,25 +20,30 @@ from fastmcp.resources.template import ResourceTemplate
 from fastmcp.server.auth import AuthProvider
 from fastmcp.server.completions import CompletionReference, CompletionValues
 from fastmcp.server.dependencies import fastmcp_request_ctx
+from fastmcp.server.extensions import MethodBinding, ServerExtension
+from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.server.providers import Provider
 from fastmcp.tools.base import InputRequiredToolResult
 from fastmcp.tools.base import Tool as Component
 from fastmcp.tools.base import ToolResult as FastMCPResult
 from fastmcp.utilities.components import FastMCPComponent
 from fastmcp.utilities.versions import VersionSpec
-from mcp.server.context import ServerMiddleware
+from mcp.server.context import ServerMiddleware, ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import x_mcp_header_map
 from mcp_types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
+    METHOD_NOT_FOUND,
     CompletionArgument,
     CompletionContext,
+    Icon,
     ToolAnnotations,
     ToolListChangedNotification,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from mcpenv.errors import ConfigurationError
 from mcpenv.tools.access import AuthChecks, Listing, admits
 from mcpenv.tools.results import to_fastmcp
 from mcpenv_client.errors import (
@@ -53,6 +60,7 @@ from mcpenv_client.types.values import refuse_unrecordable
 
 from .execution import Execution, InputRequired
 from .mounted_server import MountedServer
+from .server_settings import NO_SETTINGS, ServerSettings, extension_of
 from .subscriptions import Subscriptions
 
 OVER = "The episode is over."
@@ -130,7 +138,11 @@ class AgentServer(FastMCP):
         instructions: the text for clients.
         version: the version of the server.
         auth: authenticates agents.
+        settings: the other settings, those of a mounted server.
         request_middleware: middleware of the low-level server, around every request.
+
+    Raises:
+        ConfigurationError: an extension has a method that the server has, too.
     """
 
     def __init__(
@@ -141,9 +153,25 @@ class AgentServer(FastMCP):
         instructions: str | None = None,
         version: str | None = None,
         auth: AuthProvider | None = None,
+        settings: ServerSettings = NO_SETTINGS,
         request_middleware: Sequence[ServerMiddleware[Any]] = (),
     ) -> None:
-        super().__init__(name, instructions=instructions, version=version, auth=auth, dereference_schemas=False)
+        super().__init__(
+            name,
+            instructions=instructions,
+            version=version,
+            auth=auth,
+            website_url=settings.website_url,
+            icons=list(settings.icons) or None,
+            list_page_size=settings.list_page_size,
+            request_state_security=settings.request_state_security,
+            cache_ttl=settings.cache_ttl_s,
+            cache_scope=settings.cache_scope,
+            experimental_capabilities=dict(settings.experimental_capabilities),
+            middleware=[_OtherMessages(settings.middleware)] if settings.middleware else None,
+            dereference_schemas=False,
+            resource_security=None,  # a mounted server screens its own, by its own policy
+        )
         # The default swallows a provider's error and lists nothing, so a dead session would look empty.
         self.provider_error_strategy = "raise"
         self._finder = finder
@@ -157,6 +185,11 @@ class AgentServer(FastMCP):
         self.providers.remove(self.local_provider)
         self.add_provider(self._environments)
         self.add_completion_handler(self._environments.complete)
+        for extension in settings.extensions:
+            try:
+                self.add_extension(_Forwarded(extension, self._environments.mounted))
+            except ValueError as error:
+                raise ConfigurationError(str(error)) from error
 
     def learn(self, listing: Listing) -> None:
         """Let calls skip the listing that `mcp` makes before each call to find mirrored arguments.
@@ -232,7 +265,7 @@ class _Environments(Provider):
 
     async def _list_tools(self) -> Sequence[Component]:
         listing = await (await self._lister()).listing()
-        return [_listed(spec, listing.checks.get(spec.name)) for spec in listing.tools]
+        return [_listed(spec, listing.checks.get(spec.name), listing.icons.get(spec.name)) for spec in listing.tools]
 
     async def _get_tool(self, name: str, version: VersionSpec | None = None) -> Component | None:
         return next((tool for tool in await self._list_tools() if tool.name == name), None)
@@ -277,12 +310,71 @@ class _Environments(Provider):
         self._subscriptions.follow(lister)
         return lister
 
-    async def _ask(self, question: Callable[[MountedServer], Awaitable[T]], nothing: T) -> T:
+    async def mounted(self) -> MountedServer | None:
+        """Return the running mounted server of the request's environment; None if it has none."""
         mounted = (await self._lister()).mounted
-        if mounted is None:
-            return nothing
-        await mounted.enter()
-        return await question(mounted)
+        if mounted is not None:
+            await mounted.enter()
+        return mounted
+
+    async def _ask(self, question: Callable[[MountedServer], Awaitable[T]], nothing: T) -> T:
+        mounted = await self.mounted()
+        return nothing if mounted is None else await question(mounted)
+
+
+class _Forwarded(ServerExtension):
+    """An extension of mounted servers, as clients see it. That of the request's environment handles its requests.
+
+    The mounted server runs its ``intercept_tool_call`` around a step, and its lifespan.
+    """
+
+    def __init__(self, extension: ServerExtension, mounted: Callable[[], Awaitable[MountedServer | None]]) -> None:
+        self.identifier = extension.identifier
+        self._extension = extension
+        self._mounted = mounted
+
+    def settings(self) -> dict[str, Any]:
+        return self._extension.settings()
+
+    def methods(self) -> Sequence[MethodBinding]:
+        return [
+            dataclasses.replace(each, handler=partial(self._handle, each.method)) for each in self._extension.methods()
+        ]
+
+    async def _handle(self, method: str, ctx: ServerRequestContext[Any, Any], params: Any) -> Any:
+        mounted = await self._mounted()
+        extension = None if mounted is None else extension_of(mounted.server, self.identifier)
+        for binding in () if extension is None else extension.methods():
+            if binding.method == method:
+                return await binding.handler(ctx, params)
+        raise MCPError(code=METHOD_NOT_FOUND, message=f"Method {method!r} is not available here.")
+
+
+_OF_COMPONENTS = frozenset(
+    {
+        "tools/call",
+        "tools/list",
+        "resources/read",
+        "resources/list",
+        "resources/templates/list",
+        "prompts/get",
+        "prompts/list",
+    }
+)
+"""The requests for which the mounted server runs its middleware itself."""
+
+
+class _OtherMessages(Middleware):
+    """The middleware of a mounted server around the messages that do not get to that server: initialize, ping, ..."""
+
+    def __init__(self, middleware: Sequence[Middleware]) -> None:
+        self._middleware = middleware
+
+    async def __call__(self, context: MiddlewareContext[Any], call_next: CallNext[Any, Any]) -> Any:
+        if context.method not in _OF_COMPONENTS:
+            for each in reversed(self._middleware):
+                call_next = partial(each, call_next=call_next)
+        return await call_next(context)
 
 
 def _for_agent(error: WireError) -> str:
@@ -301,7 +393,7 @@ async def _announce_change() -> None:
         await request.session.send_notification(ToolListChangedNotification(), related_request_id=request.request_id)
 
 
-def _listed(spec: Tool, auth: AuthChecks | None) -> Component:
+def _listed(spec: Tool, auth: AuthChecks | None, icons: list[Icon] | None) -> Component:
     return Component(
         name=spec.name,
         title=spec.title,
@@ -311,6 +403,7 @@ def _listed(spec: Tool, auth: AuthChecks | None) -> Component:
         annotations=None if spec.annotations is None else ToolAnnotations.model_validate(spec.annotations),
         tags=set((spec.meta or {}).get("fastmcp", {}).get("tags", ())),
         meta=spec.meta,
+        icons=icons,
         auth=auth,
     )
 

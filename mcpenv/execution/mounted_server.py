@@ -10,10 +10,12 @@ import contextvars
 import dataclasses
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 from fastmcp import FastMCP
 from fastmcp.exceptions import DisabledError, NotFoundError, ToolError
@@ -24,17 +26,19 @@ from fastmcp.server.dependencies import FastMCPRequestContext, fastmcp_request_c
 from fastmcp.server.middleware import Middleware
 from fastmcp.server.middleware.dereference import DereferenceRefsMiddleware
 from fastmcp.server.providers import FastMCPProvider, Provider
+from fastmcp.server.transforms import GetToolNext, Transform
 from fastmcp.tools.base import InputRequiredToolResult
 from fastmcp.tools.base import Tool as Component
 from fastmcp.tools.base import ToolResult as FastMCPResult
 from fastmcp.utilities.versions import VersionSpec
-from mcp_types import CompletionArgument, CompletionContext, InputRequiredResult
+from mcp_types import CompletionArgument, CompletionContext, Icon, InputRequiredResult
 from pydantic import PrivateAttr, ValidationError
 
+from mcpenv.errors import InvalidTool
 from mcpenv.failures import environment_failure, execution_failure, is_no_failure, unusable_result
 from mcpenv.tools.access import AuthChecks, Listing
 from mcpenv.tools.definition import RESERVED_NAMES, spec_of
-from mcpenv.tools.registry import BoundTool, Toolbox
+from mcpenv.tools.registry import BoundTool, Toolbox, modes_of
 from mcpenv.tools.results import from_fastmcp, to_fastmcp
 from mcpenv_client.errors import NotSerializable
 from mcpenv_client.types.records import LogEntry
@@ -43,11 +47,17 @@ from mcpenv_client.wire.protocol import describe_faults
 
 from .concurrency.event_loop import NoLoop
 from .concurrency.threads import THREADS
-from .context import AnnouncingSession, RecordSession
+from .context import NOT_ASKED, AnnouncingSession, RecordSession
 from .mounted_threads import ThreadsOfEnvironment, run_sync
 from .notifications import Subscribers
+from .server_settings import masks_errors, refuse_tasks, refuse_unsupported
 
 logger = logging.getLogger("mcpenv")
+
+_NONE: Mapping[str, Mode | str] = MappingProxyType({})
+
+_fitting: WeakKeyDictionary[FastMCP, set[object]] = WeakKeyDictionary()
+"""The sets of own tools, modes and hidden tools that were found to fit a server."""
 
 _held: set[asyncio.Task[None]] = set()
 """Tasks of entered lifespans. A loop refers to its tasks only weakly."""
@@ -55,19 +65,27 @@ _held: set[asyncio.Task[None]] = set()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Visible:
-    """The own tools that one instance has in one mode.
+    """The tools that one instance shows in one mode.
 
     Attributes:
-        toolbox: the tools of the instance.
+        toolbox: the own tools of the instance.
         mode: the mode.
         session_id: identifies the instance and its episode for tools that keep state.
         subscribers: notifies subscribers of changes by these tools.
+        modes: the mode of tools of the mounted server that have one only, by name.
+        hidden: the names of tools of the mounted server that nobody sees.
     """
 
     toolbox: Toolbox
     mode: Mode
     session_id: str
     subscribers: Subscribers
+    modes: Mapping[str, Mode]
+    hidden: frozenset[str]
+
+    def admits(self, name: str) -> bool:
+        """Return True if a tool of the mounted server with that name is visible."""
+        return name not in self.hidden and self.modes.get(name, self.mode) is self.mode
 
     def get(self, name: str) -> BoundTool | None:
         """Return the tool of that name, or None."""
@@ -106,16 +124,32 @@ _call: ContextVar[Call | None] = ContextVar("mcpenv_handed_in_call", default=Non
 class MountedServer:
     """The use of a mounted server by one environment. Several environments may share the server.
 
+    Args:
+        modes: the mode of tools that are visible in one only, by name.
+        hidden: the names of tools that nobody sees.
+
     Attributes:
         server: the author's server.
         provider: its components wrapped by its middleware, for resources and prompts.
+
+    Raises:
+        ConfigurationError: the server has a setting that cannot be in force in an environment.
+        InvalidTool: an unknown mode, or a tool that is hidden and has a mode.
     """
 
-    def __init__(self, server: FastMCP) -> None:
+    def __init__(self, server: FastMCP, modes: Mapping[str, Mode | str] = _NONE, hidden: Collection[str] = ()) -> None:
         if not isinstance(server, FastMCP):
             raise TypeError(f"super().__init__() takes a FastMCP server, not a {type(server).__name__}")
+        if isinstance(hidden, str):
+            raise TypeError(f"hidden= takes a list of names, not a str: [{hidden!r}]")
+        refuse_unsupported(server)
         self.server = server
         self.provider = FastMCPProvider(server)
+        self.hidden = frozenset(hidden)
+        self.modes = {name: modes_of(mode, name)[0] for name, mode in modes.items() if mode is not None}
+        for name in sorted(self.hidden & self.modes.keys()):
+            raise InvalidTool(name, "it is in hidden= and in modes=. Leave it out of one")
+        self._checked: int | None = None
         self._task: asyncio.Task[None] | None = None
         self._stop: asyncio.Event | None = None
         # FastMCP adds this middleware by default. It would replace references by definitions, and drop keywords.
@@ -123,17 +157,28 @@ class MountedServer:
         if not any(isinstance(provider, _OwnTools) for provider in server.providers):
             server.add_provider(_OwnTools())
             server.add_transform(ThreadsOfEnvironment())
+        if (self.hidden or self.modes) and not any(isinstance(each, _Admitted) for each in server.transforms):
+            server.add_transform(_Admitted())
+
+    @property
+    def masks(self) -> bool:
+        """True if agents must not read the text of exceptions in any mode."""
+        return masks_errors(self.server)
 
     async def listing(self, own: Visible) -> Listing:
         """Return the server's tools and the environment's own, as its middleware lists them.
 
         A tool with a reserved name that was added later (mounted, proxied, renamed) is left out.
+
+        Raises:
+            InvalidTool: as `check`.
         """
-        await self.enter()
+        await self.check(own)
         with self._serve(own, None), self._requested(own, 0, []):
             components = await self.server.list_tools()
         specs: dict[str, Tool] = {}
         checks: dict[str, AuthChecks] = {}
+        icons: dict[str, list[Icon]] = {}
         for component in components:
             if component.name in RESERVED_NAMES:
                 logger.error("tool %r is left out: the name is reserved for the orchestrator", component.name)
@@ -141,13 +186,59 @@ class MountedServer:
                 specs[component.name] = spec_of(component)
                 if component.auth is not None:
                     checks[component.name] = component.auth
-        return Listing(list(specs.values()), checks)
+                if component.icons:
+                    icons[component.name] = component.icons
+        return Listing(list(specs.values()), checks, icons)
+
+    async def check(self, own: Visible) -> None:
+        """Enter the server, and raise if its tools and the environment's do not fit together.
+
+        This is done once for each set of own tools, whatever instance has them.
+
+        Raises:
+            InvalidTool: an own tool has the name of one of the server's, or ``modes=`` or ``hidden=`` names a tool that
+                the server does not have.
+            ConfigurationError: a tool of the server may run as a background task.
+        """
+        await self.enter()
+        if self._checked == own.toolbox.version:
+            return
+        named = tuple(frozenset(tool.kind.name for tool in own.toolbox.listed(mode)) for mode in Mode)
+        fitting = _fitting.setdefault(self.server, set())
+        if (key := (named, frozenset(self.modes.items()), self.hidden)) not in fitting:
+            await self._check(own)
+            fitting.add(key)
+        self._checked = own.toolbox.version
+
+    async def _check(self, own: Visible) -> None:
+        await refuse_tasks(self.server)
+        everything = dataclasses.replace(own, modes={}, hidden=frozenset())
+        with self._serve(everything, None), self._requested(own, 0, []):
+            components = await self.server.list_tools(run_middleware=False)
+        theirs = {component.name for component in components if not isinstance(component, _OwnTool)}
+        for name in sorted((self.hidden | self.modes.keys()) - theirs):
+            option = "hidden=" if name in self.hidden else "modes="
+            raise InvalidTool(name, f"{option} names it, and FastMCP server {self.server.name!r} has no such tool")
+        for mode in Mode:
+            visible = dataclasses.replace(own, mode=mode)
+            for tool in visible:
+                name = tool.kind.name
+                if name in theirs and visible.admits(name):
+                    raise InvalidTool(
+                        name,
+                        f"FastMCP server {self.server.name!r} has a tool of that name in {mode.value} mode. Rename it, "
+                        "or give the server's tool the other mode (modes=), or hide it (hidden=)",
+                    )
 
     async def call_tool(
         self, own: Visible, name: str, arguments: dict[str, Any], call: Call
     ) -> ToolResult | ToolFailure | InputRequiredResult:
-        """Call a tool through the server's middleware. Failures are returned, not raised."""
-        await self.enter()
+        """Call a tool through the server's middleware. Failures of the tool are returned, not raised.
+
+        Raises:
+            InvalidTool: as `check`.
+        """
+        await self.check(own)
         if name in RESERVED_NAMES or (
             self._hides and name not in {tool.name for tool in (await self.listing(own)).tools}
         ):
@@ -165,10 +256,12 @@ class MountedServer:
             return ToolFailure(error_type=ToolErrorType.INVALID_ARGS, message=f"{name}: invalid arguments: {problem}")
         except ToolError as error:
             if error.__cause__ is not None and _made_by_fastmcp(error):
-                return execution_failure(name, error.__cause__, own.mode)
+                return execution_failure(name, error.__cause__, Mode.PRODUCTION if self.masks else own.mode)
             return execution_failure(name, error, own.mode)
         if isinstance(result, InputRequiredToolResult):
             return result.input_required
+        if not isinstance(result, FastMCPResult):  # an extension answered the call
+            return unusable_result(name, f"a {type(result).__name__} of an extension is no result of a tool")
         try:
             return from_fastmcp(result)
         except NotSerializable as error:
@@ -236,7 +329,8 @@ class MountedServer:
             logger.error("leaving the lifespan of a mounted server failed", exc_info=task.exception())
 
     async def _hold(self, started: asyncio.Event, stop: asyncio.Event) -> None:
-        async with self.provider.lifespan():
+        # As the root of its servers, it enters the lifespans of its extensions, too.
+        async with self.server._lifespan_manager():
             started.set()
             await stop.wait()
 
@@ -260,25 +354,27 @@ class MountedServer:
             if connection is not None:
                 # A 2026-07-28 connection is new for every call; state belongs to the environment.
                 connection.state["_fastmcp_state_prefix"] = own.session_id
-            token = fastmcp_request_ctx.set(
-                dataclasses.replace(request, session=AnnouncingSession(request.session, own.subscribers))
-            )
+            asked = request._srctx
+            if not (asked.meta or {}).get("progress_token"):
+                asked = dataclasses.replace(asked, meta={**(asked.meta or {}), "progress_token": NOT_ASKED})
+            session = AnnouncingSession(request.session, own.subscribers, logs)
+            token = fastmcp_request_ctx.set(dataclasses.replace(request, session=session, _srctx=asked))
             try:
                 yield
             finally:
                 fastmcp_request_ctx.reset(token)
             return
-        session = RecordSession(own.session_id, logs, own.subscribers)
+        recording = RecordSession(own.session_id, logs, own.subscribers)
         request_id = f"step-{number}"
         stand_in: Any = FastMCPRequestContext(
-            session=session,
+            session=recording,
             request_id=request_id,
             meta=None,
             request=None,
             protocol_version="2025-11-25",
             close_sse_stream=None,
             lifespan_context={},
-            _srctx=_RecordRequest(request_id, session),  # type: ignore[arg-type]
+            _srctx=_RecordRequest(request_id, recording),  # type: ignore[arg-type]
         )
         token = fastmcp_request_ctx.set(stand_in)
         # Without a client there is no agent's token to check. FastMCP skips such checks for stdio.
@@ -335,6 +431,25 @@ class _OwnTools(Provider):
     async def _get_tool(self, name: str, version: VersionSpec | None = None) -> Component | None:
         own = _serving.get()
         tool = None if own is None else own.get(name)
+        return None if tool is None else _component(tool)
+
+
+class _Admitted(Transform):
+    """The tools of the server that the environment which currently uses it shows (``modes=``, ``hidden=``)."""
+
+    async def list_tools(self, tools: Sequence[Component]) -> Sequence[Component]:
+        own = _serving.get()
+        if own is None:
+            return tools
+        return [tool for tool in tools if isinstance(tool, _OwnTool) or own.admits(tool.name)]
+
+    async def get_tool(
+        self, name: str, call_next: GetToolNext, *, version: VersionSpec | None = None
+    ) -> Component | None:
+        own = _serving.get()
+        if own is None or own.admits(name):
+            return await call_next(name, version=version)
+        tool = own.get(name)
         return None if tool is None else _component(tool)
 
 

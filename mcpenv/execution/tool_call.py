@@ -18,6 +18,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY, InputRequiredResult
 from pydantic import ValidationError
 
+from mcpenv.errors import InvalidTool, StartupError
 from mcpenv.failures import UnexpectedFailure, environment_failure, execution_failure, unusable_result
 from mcpenv.tools.registry import BoundTool, Toolbox
 from mcpenv.tools.results import outcome_of
@@ -203,23 +204,26 @@ class _ToolRun:
             if self._step.call.plane is Plane.AGENT:
                 raise error  # for the MCP client unchanged: the request cannot be served
             error = ToolError(error.error.message)
-        failure = execution_failure(self._tool.kind.name, error, self._site.mode)
+        mounted = self._site.mounted
+        mode = Mode.PRODUCTION if mounted is not None and mounted.masks else self._site.mode
+        failure = execution_failure(self._tool.kind.name, error, mode)
         return ToolOutcome(error=failure, duration_s=time.perf_counter() - self._clock)
 
 
 async def _run_through(site: Site, server: MountedServer, step: Step) -> ToolOutcome:
     """Run a call through the mounted server and its middleware."""
     clock, limit = time.perf_counter(), site.user_code.limit(step.timeout_s)
-    own = _OwnCall(site, step)
+    own = _OwnCall(site, server, step)
     try:
         with set_context(EnvironmentContext(step)), Deadline(limit):
             try:
                 outcome = await server.call_tool(own.tools, step.call.name, step.call.arguments, own)
             except BaseException as error:  # the boundary of middleware, and of tools that FastMCP runs
                 for_client = isinstance(error, MCPError) and step.call.plane is Plane.AGENT
-                if for_client or isinstance(error, WireError) or site.user_code.lets_through(error):
+                refused = isinstance(error, WireError | InvalidTool | StartupError)
+                if for_client or refused or site.user_code.lets_through(error):
                     raise
-                outcome = execution_failure(step.call.name, error, site.mode)
+                outcome = execution_failure(step.call.name, error, Mode.PRODUCTION if server.masks else site.mode)
     except TimeoutError:
         raise TimedOut(step.call.name, limit, site.user_code.incident) from None
     duration_s = time.perf_counter() - clock
@@ -242,10 +246,10 @@ class _OwnCall:
         value: the tool's return value.
     """
 
-    def __init__(self, site: Site, step: Step) -> None:
+    def __init__(self, site: Site, server: MountedServer, step: Step) -> None:
         self._site = site
         self._step = step
-        self.tools = visible(site)
+        self.tools = visible(site, server)
         self.logs: list[LogEntry] = step.logs
         self.number = step.call.step
         self.ran = False
@@ -282,9 +286,10 @@ def _set_stoppable(step: Step, stoppable: bool) -> None:
         step.client.stoppable = stoppable
 
 
-def visible(site: Site) -> Visible:
-    """Return the own tools that the mounted server shows."""
-    return Visible(site.tools, site.mode, f"{site.session_id}-{site.episode.number}", site.subscribers)
+def visible(site: Site, server: MountedServer) -> Visible:
+    """Return the tools that the mounted server shows."""
+    session_id = f"{site.session_id}-{site.episode.number}"
+    return Visible(site.tools, site.mode, session_id, site.subscribers, server.modes, server.hidden)
 
 
 def _asked_for_input(step: Step, asked: InputRequiredResult) -> ToolOutcome:

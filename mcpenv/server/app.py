@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -11,9 +12,10 @@ from urllib.parse import urlsplit
 
 from fastmcp.server.auth import AuthProvider
 from starlette.applications import Starlette
-from starlette.routing import BaseRoute, Route, WebSocketRoute, request_response
+from starlette.routing import BaseRoute, Match, Route, WebSocketRoute, request_response
 from starlette.types import ASGIApp, Lifespan
 
+from mcpenv.environment import agent_server
 from mcpenv.errors import ConfigurationError
 from mcpenv.execution.mcp_server import AgentServer
 from mcpenv.tasks.source import TaskSource
@@ -37,6 +39,8 @@ from .sessions.membership import Alone, Membership
 from .sessions.pool import SessionPool
 from .sessions.resolver import RequestSessions, connection_key, connection_of
 
+logger = logging.getLogger("mcpenv")
+
 
 def create_app(
     env_factory: EnvFactory,
@@ -57,7 +61,8 @@ def create_app(
         concurrency: limits on sessions, instead of those fields of ``config``.
         max_concurrent_envs: maximum sessions at a time, instead of that field of the two.
         readme: text for ``/metadata``.
-        auth: who may use the agent plane: any provider of FastMCP's, or `AgentTokens`.
+        auth: who may use the agent plane: any provider of FastMCP's, or `AgentTokens`; None: that of the environment's
+            FastMCP server, if it has one.
 
     Raises:
         TypeError: an instance was given.
@@ -92,8 +97,10 @@ class EnvServer:
         config: the settings in force.
         pool: the sessions.
         description: what it says of its environment.
-        agent_server: the FastMCP server at ``/mcp``.
+        agent_server: the FastMCP server at ``/mcp``. It exists once the server runs, as a mounted server configures it.
     """
+
+    agent_server: AgentServer
 
     def __init__(
         self,
@@ -126,11 +133,14 @@ class EnvServer:
         return [*self.socket_routes(), *self.probe_routes(), *shared, *self.agent_routes(), *self.control_routes()]
 
     def doors(self, *, split: bool) -> list[list[BaseRoute]]:
-        """Return the routes of one address, or those of the agents' and of the control plane's address."""
+        """Return the routes of one address, or those of the agents' and of the control plane's address.
+
+        Called while the server runs.
+        """
         if not split:
-            return [self.routes()]
+            return [[*self.routes(), *self.mounted_routes()]]
         return [
-            [*self.probe_routes(), *self.agent_routes()],
+            [*self.probe_routes(), *self.agent_routes(), *self.mounted_routes()],
             [*self.socket_routes(), *self.probe_routes(), *self.control_routes()],
         ]
 
@@ -154,9 +164,32 @@ class EnvServer:
             paths += ["/episodes/{handle}/mcp", "/episodes/{handle}/mcp/"]
         routes: list[BaseRoute] = [Route(path, self._guard(self._mcp)) for path in paths]
         if self._auth is not None:
-            for route in self._auth.get_routes(mcp_path=RESOURCE):
-                routes.append(Route(route.path, self._guard(route.app), methods=list(route.methods or ())))
+            routes += self._routes_of(self._auth)
         return routes
+
+    def mounted_routes(self) -> list[BaseRoute]:
+        """Return the routes of the mounted server: its own, and those of its authentication if that is in force.
+
+        Raises:
+            ConfigurationError: one of its own is at the path of another route.
+        """
+        settings, ours = self.source.settings, self.routes()
+        if self._auth is None and settings.auth is not None:
+            ours += self._routes_of(settings.auth)
+        for route in settings.routes:
+            for method in sorted(route.methods or ()):
+                scope = {"type": "http", "method": method, "path": route.path, "headers": []}
+                if any(each.matches(scope)[0] is Match.FULL for each in ours):
+                    raise ConfigurationError(
+                        f"custom_route({route.path!r}) of the FastMCP server cannot be in force: {method} of that path "
+                        "is a route of mcpenv. Choose another path"
+                    )
+        theirs = [Route(each.path, self._guard(each.app), methods=list(each.methods or ())) for each in settings.routes]
+        return [*ours[len(self.routes()) :], *theirs]
+
+    def _routes_of(self, auth: AuthProvider) -> list[BaseRoute]:
+        routes = auth.get_routes(mcp_path=RESOURCE)
+        return [Route(each.path, self._guard(each.app), methods=list(each.methods or ())) for each in routes]
 
     def control_routes(self) -> list[BaseRoute]:
         """Return the routes of the control plane, and of the server's descriptions."""
@@ -200,7 +233,7 @@ class EnvServer:
 
         @asynccontextmanager
         async def lifespan(app: Any) -> AsyncIterator[Any]:
-            async with self.running(), theirs(app) as state:
+            async with self.lifespan(app), theirs(app) as state:
                 yield state
 
         app.router.lifespan_context = lifespan
@@ -208,26 +241,51 @@ class EnvServer:
 
     @asynccontextmanager
     async def lifespan(self, app: Any) -> AsyncIterator[None]:
-        """Run the server while the application that has the routes runs."""
+        """Run the server while the application that has the routes runs. It gets those of a mounted server, too."""
         async with self.running():
-            yield
+            mounted = self.mounted_routes()
+            app.router.routes.extend(mounted)
+            try:
+                yield
+            finally:
+                for route in mounted:
+                    app.router.routes.remove(route)
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self, *, http: bool = True) -> AsyncIterator[None]:
         """Run the parts of the server while it serves requests, and end them in reverse order.
+
+        Args:
+            http: False for one client over stdio, which has no episodes to record.
 
         Raises:
             StartupError: the environment or the settings do not allow it.
         """
         async with AsyncExitStack() as stack:
-            # It ends last, when every session is closed.
-            await stack.enter_async_context(self._recording())
+            if http:
+                # It ends last, when every session is closed.
+                await stack.enter_async_context(self._recording())
             await stack.enter_async_context(self.source.running())
-            if self.source.prototype is not None:
-                self.agent_server.learn(await self.source.prototype.listing())
+            self._make_agent_server()
             await stack.enter_async_context(self.pool.running())
-            await stack.enter_async_context(self._mcp.running())
+            if http:
+                await stack.enter_async_context(self._mcp.running(self.agent_server))
             yield
+
+    def _make_agent_server(self) -> None:
+        assert self.source.environment_class is not None
+        settings = self.source.settings
+        if self._auth is not None and settings.auth is not None:
+            logger.warning("agents are authenticated as this server's settings say, not by auth= of the FastMCP server")
+        self.agent_server = agent_server(
+            self.source.environment_class,
+            RequestSessions(self.pool, self.source, self.config, self._membership),
+            settings,
+            auth=self._auth or settings.auth,
+            request_middleware=[lend_stream],
+        )
+        if self.source.prototype is not None:
+            self.agent_server.learn(self.source.prototype.listed)
 
     @asynccontextmanager
     async def _recording(self) -> AsyncIterator[None]:
@@ -253,19 +311,10 @@ class EnvServer:
         self.source = EnvironmentSource(self._env_factory, config)
         self._membership = self._given_membership or Alone(config)
         self.pool = SessionPool(self.source, config, self._membership)
-        self.agent_server = AgentServer(
-            self.source.name,
-            RequestSessions(self.pool, self.source, config, self._membership),
-            instructions=self.source.instructions,
-            version=self.source.version,
-            auth=self._auth,
-            request_middleware=[lend_stream],
-        )
         self.description = Description(self.source, config, self._readme)
         self._openenv = OpenEnvRoute(self.pool, self.source, config)
         self._control = ControlRoutes(self.pool, self.source, config, self.description, self._membership)
         self._mcp = MCPEndpoint(
-            self.agent_server,
             handles=self.pool.handles,
             on_session_end=lambda session_id: self.pool.close_soon(connection_key(session_id)),
             session_timeout_s=config.concurrency.session_timeout,

@@ -199,7 +199,7 @@ async def _serve_stdio(server: EnvServer, log_level: str) -> bool:
     with contextlib.suppress(NotImplementedError):  # Windows
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stopped.set)
-    async with server.source.running(), server.pool.running():
+    async with server.running(http=False):
         serving = asyncio.ensure_future(
             server.agent_server.run_stdio_async(
                 show_banner=False, log_level="debug" if log_level == "debug" else "warning"

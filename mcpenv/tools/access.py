@@ -15,6 +15,7 @@ from fastmcp.exceptions import AuthorizationError
 from fastmcp.server.auth import AuthCheck, AuthContext, run_auth_checks
 from fastmcp.server.dependencies import get_access_token
 from fastmcp.tools.base import Tool as Component
+from mcp_types import Icon
 
 from mcpenv_client.types.tools import Tool
 
@@ -24,15 +25,17 @@ AuthChecks = AuthCheck | list[AuthCheck]
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The listed tools, and the checks that decide which agents may see them.
+    """The listed tools, with what only MCP clients see of them.
 
     Attributes:
         tools: the tools.
-        checks: the checks of restricted tools, by name.
+        checks: the checks of restricted tools, which decide what agents may see them, by name.
+        icons: the icons of tools that have some, by name.
     """
 
     tools: list[Tool] = field(default_factory=list)
     checks: Mapping[str, AuthChecks] = field(default_factory=dict)
+    icons: Mapping[str, list[Icon]] = field(default_factory=dict)
 
 
 async def admits(server: FastMCP, checks: AuthChecks, tool: Component) -> bool:

@@ -114,10 +114,11 @@ class Toolbox:
         return iter(self._by_mode[mode].values())
 
     def listing(self, mode: Mode) -> Listing:
-        """Return the tools of ``mode`` with their checks."""
+        """Return the tools of ``mode`` with their checks and icons."""
         tools = self._by_mode[mode].values()
         checks = {tool.kind.name: tool.auth for tool in tools if tool.auth is not None}
-        return Listing([tool.kind.spec for tool in tools], checks)
+        icons = {tool.kind.name: tool.kind.component.icons for tool in tools if tool.kind.component.icons}
+        return Listing([tool.kind.spec for tool in tools], checks, icons)
 
     def get_any(self, name: str) -> BoundTool | None:
         """Return a tool of this name in either mode, or None."""

@@ -43,7 +43,6 @@ class MCPEndpoint:
     """The ASGI application at ``/mcp``.
 
     Args:
-        server: the agent plane.
         handles: the episodes' addresses. The scope of a request to one contains the handle.
         on_session_end: called with the ``Mcp-Session-Id`` that a client has ended with DELETE.
         session_timeout_s: idle seconds after which a handshake session's transport ends; None: never.
@@ -52,32 +51,36 @@ class MCPEndpoint:
 
     def __init__(
         self,
-        server: FastMCP,
         *,
         handles: Handles,
         on_session_end: Callable[[str], None],
         session_timeout_s: float | None,
         max_body_bytes: int,
     ) -> None:
-        self._streaming = server.http_app(
-            path=RESOURCE,
-            event_store=RecentEvents(),
-            retry_interval=RETRY_MS,
-            session_idle_timeout=session_timeout_s,
-        )
-        self._plain = server.http_app(path=RESOURCE, json_response=True, session_idle_timeout=session_timeout_s)
-        self._authenticates = server.auth is not None
         self._handles = handles
-        self._transports = Transports(self._streaming)
-        handles.on_forget = self._transports.end_all
         self._on_session_end = on_session_end
+        self._session_timeout_s = session_timeout_s
         self._max_body_bytes = max_body_bytes
         self._stopping = asyncio.Event()
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Serve both transports."""
+    async def running(self, server: FastMCP) -> AsyncIterator[None]:
+        """Serve both transports.
+
+        Args:
+            server: the agent plane.
+        """
         self._stopping = asyncio.Event()
+        self._streaming = server.http_app(
+            path=RESOURCE,
+            event_store=RecentEvents(),
+            retry_interval=RETRY_MS,
+            session_idle_timeout=self._session_timeout_s,
+        )
+        self._plain = server.http_app(path=RESOURCE, json_response=True, session_idle_timeout=self._session_timeout_s)
+        self._authenticates = server.auth is not None
+        self._transports = Transports(self._streaming)
+        self._handles.on_forget = self._transports.end_all
         async with AsyncExitStack() as stack:
             for app in (self._streaming, self._plain):
                 await stack.enter_async_context(app.lifespan(app))

@@ -11,11 +11,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from mcpenv.environment import MCPEnvironment
-from mcpenv.errors import InvalidTasks, StartupError
+from mcpenv.errors import ConfigurationError, InvalidTasks, StartupError
 from mcpenv.execution.concurrency.threads import THREADS, OwnThread, Runner
 from mcpenv.execution.execution import Execution
 from mcpenv.execution.lifespan import UNSET, being_made, lifespan_of
 from mcpenv.execution.mounted_server import MountedServer
+from mcpenv.execution.server_settings import NO_SETTINGS, ServerSettings, settings_of
 from mcpenv.failures import factory_failure, is_no_failure
 from mcpenv.server.config import ServerConfig
 from mcpenv.tasks import TaskSet
@@ -109,6 +110,11 @@ class EnvironmentSource:
         return Making(self._make(orchestrated), self._config.step_timeout_s, on_abandoned)
 
     @property
+    def settings(self) -> ServerSettings:
+        """The settings of the mounted server that hold for the whole server."""
+        return NO_SETTINGS if self.prototype is None else self.prototype.settings
+
+    @property
     def tasks(self) -> TaskSet | None:
         """The environment's tasks; None where episodes have no orchestrator."""
         cls = self.environment_class
@@ -152,6 +158,7 @@ class EnvironmentSource:
                     raise
                 raise factory_failure(self.name, error) from error
             execution = env._execution
+            self._check_settings(execution.mounted)
             execution.mode = self._config.mode
             execution.user_code.runner = runner
             execution.user_code.deadline_s = self._config.step_timeout_s
@@ -165,6 +172,22 @@ class EnvironmentSource:
             runner.close()
             raise
         return execution
+
+    def _check_settings(self, mounted: MountedServer | None) -> None:
+        """Raise if an instance has a mounted server with other settings than those that are in force.
+
+        Raises:
+            FactoryError: with the names of these settings.
+        """
+        known = None if self.prototype is None else self.prototype.mounted
+        if mounted is None or (known is not None and known.server is mounted.server):
+            return
+        differing = sorted(set(settings_of(mounted.server).given()) ^ set(self.settings.given()))
+        if differing:
+            raise FactoryError(
+                f"FastMCP server {mounted.server.name!r}: {', '.join(differing)} cannot be in force: the server was "
+                "not known when serving began (DYNAMIC_TOOLS), or differs from that of the first instance"
+            )
 
     async def _read_tasks(self) -> None:
         """Check in a thread that the tasks can be read."""
@@ -232,6 +255,9 @@ class EnvironmentSource:
         except FactoryError as error:
             runner.close()
             raise StartupError(f"{self.name} could not be made: {error.message}") from error
+        except ConfigurationError:
+            runner.close()
+            raise
         except BaseException as error:
             runner.close()
             if is_no_failure(error, inline=False):
@@ -272,20 +298,26 @@ class Prototype:
     """The common properties of an environment's instances, learnt from one that was made and closed at start.
 
     Attributes:
-        tools: those of the server's mode.
+        listed: the tools of the server's mode, with what only MCP clients see of them.
+        tools: those tools alone.
         tools_by_mode: those of each mode.
         mounted: the author's mounted FastMCP server, for resources and prompts.
+        settings: its settings.
+
+    Raises:
+        ConfigurationError: a setting of the mounted server cannot be in force.
     """
 
     def __init__(self, listings: Mapping[Mode, Listing], mode: Mode, mounted: MountedServer | None) -> None:
-        self._listing = listings[mode]
-        self.tools = self._listing.tools
+        self.listed = listings[mode]
+        self.tools = self.listed.tools
         self.tools_by_mode = {each: listing.tools for each, listing in listings.items()}
         self.mounted = mounted
+        self.settings = NO_SETTINGS if mounted is None else settings_of(mounted.server)
 
     async def listing(self) -> Listing:
         """Return the tools of the server's mode."""
-        return self._listing
+        return self.listed
 
 
 def _class_of(factory: Any) -> type[MCPEnvironment] | None:

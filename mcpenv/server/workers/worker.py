@@ -118,7 +118,7 @@ class Worker:
                 )
                 handlers.update(self._handlers(server, member, peers))
                 hearing.add_done_callback(lambda _: self.end())
-                await self._serve(server, served.auth, peers, channel, on_started)
+                await self._serve(server, peers, channel, on_started)
             except Exception as error:
                 channel.tell(Failed(reason=str(error) if isinstance(error, McpenvError) else repr(error)))
                 await writer.drain()
@@ -137,14 +137,13 @@ class Worker:
     async def _serve(
         self,
         server: EnvServer,
-        auth: AuthProvider | None,
         peers: Peers,
         channel: Channel,
         on_started: Callable[[], None],
     ) -> None:
         async with server.running(), contextlib.AsyncExitStack() as stack:
             doors = [
-                Forwarding(number, application(routes), peers, channel, self._job.config, auth)
+                Forwarding(number, application(routes), peers, channel, self._job.config, server.agent_server.auth)
                 for number, routes in enumerate(server.doors(split=self._job.split))
             ]
             tunnels = TunnelServer([door.local for door in doors])

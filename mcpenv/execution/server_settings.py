@@ -1,0 +1,197 @@
+"""The settings of a mounted FastMCP server that hold for a whole server: who it is, and how it answers.
+
+`MountedServer` runs the server's own parts (tools, middleware, transforms, lifespan). The settings here belong to the
+server that clients talk to, so `AgentServer` takes them over. FastMCP offers no public attribute for some of them, and
+this module is the only one that reads those.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import fastmcp
+from fastmcp import FastMCP
+from fastmcp.server.auth import AuthProvider
+from fastmcp.server.extensions import ServerExtension
+from fastmcp.server.middleware import Middleware
+from fastmcp.utilities.tasks import TASKS_EXTENSION_ID
+from mcp.server.request_state import RequestStateSecurity
+from mcp_types import Icon
+from starlette.routing import BaseRoute, Route
+
+from mcpenv.errors import ConfigurationError
+
+ON_TOOLS = {
+    "tools": "called as steps of the environment",
+    "providers": "asked by the server's own listing",
+    "transforms": "applied by the server's own listing",
+    "middleware": "run by the server around every call, and by `AgentServer` around every other message",
+    "lifespan": "entered by `MountedServer`",
+    "on_duplicate": "applied when a component is registered",
+    "mask_error_details": "applied by `MountedServer` to tools, by the server to resources and prompts",
+    "strict_input_validation": "applied by the server to its own tools",
+    "resource_security": "applied by the server when a resource is read",
+    "session_state_store": "used by the server's `Context`",
+    "client_log_level": "applied by the server's `Context`, before the record",
+}
+"""The options of FastMCP's constructor that the server itself keeps in force, and how."""
+
+ON_SERVER = frozenset(
+    {
+        "name",
+        "instructions",
+        "version",
+        "website_url",
+        "icons",
+        "auth",
+        "list_page_size",
+        "request_state_security",
+        "cache_ttl",
+        "cache_scope",
+        "experimental_capabilities",
+    }
+)
+"""The options that `AgentServer` takes over."""
+
+REFUSED = {
+    "tasks": "a call that outlives its answer is not one step: it would be neither recorded nor scored, and would run "
+    "beside the next call"
+}
+"""The options with which a server is refused, and why."""
+
+IGNORED = {
+    "dereference_schemas": "schemas keep their definitions on every plane, whoever made the tool",
+}
+"""The options without effect, and why. The default of each is the value that has no effect here."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """The settings that `AgentServer` takes over.
+
+    Attributes:
+        name: the server's name; None if FastMCP made one up.
+        version: the server's version; None if it is FastMCP's.
+        cache_ttl_s: seconds for which clients may cache results; None: they may not.
+        routes: HTTP routes beside ``/mcp``.
+        middleware: the middleware that acts on other messages than those of tools, resources and prompts.
+    """
+
+    name: str | None = None
+    instructions: str | None = None
+    version: str | None = None
+    website_url: str | None = None
+    icons: Sequence[Icon] = ()
+    auth: AuthProvider | None = None
+    list_page_size: int | None = None
+    request_state_security: RequestStateSecurity | None = None
+    cache_ttl_s: int | None = None
+    cache_scope: Literal["public", "private"] | None = None
+    experimental_capabilities: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    extensions: Sequence[ServerExtension] = ()
+    routes: Sequence[Route] = ()
+    middleware: Sequence[Middleware] = ()
+
+    def given(self) -> list[str]:
+        """Return the names of the settings that differ from FastMCP's defaults, except for the name."""
+        default = ServerSettings()
+        differing = (
+            field.name
+            for field in dataclasses.fields(self)
+            if field.name != "name" and (getattr(self, field.name) or None) != (getattr(default, field.name) or None)
+        )
+        return sorted(differing)
+
+
+NO_SETTINGS = ServerSettings()
+"""The settings of an environment without a mounted server."""
+
+
+def settings_of(server: FastMCP) -> ServerSettings:
+    """Return the present settings of a server.
+
+    Raises:
+        ConfigurationError: as `refuse_unsupported`, or a route of another kind than FastMCP's ``custom_route`` makes.
+    """
+    refuse_unsupported(server)
+    low_level = server._mcp_server
+    hint = next(iter(low_level.cache_hints.values()), None)
+    generated = server.name.rpartition("-")[0] == type(server).__name__  # FastMCP-3f2a
+    return ServerSettings(
+        name=None if generated else server.name,
+        instructions=server.instructions,
+        version=None if server.version == fastmcp.__version__ else server.version,
+        website_url=server.website_url,
+        icons=server.icons,
+        auth=server.auth,
+        list_page_size=server._list_page_size,
+        request_state_security=server._request_state_security,
+        cache_ttl_s=None if hint is None else hint.ttl_ms // 1000,
+        cache_scope=None if hint is None else hint.scope,
+        experimental_capabilities=dict(server.experimental_capabilities),
+        extensions=list(server._extensions.values()),
+        routes=[_plain(server, route) for route in server._get_additional_http_routes()],
+        middleware=[each for each in server.middleware if _acts_on_other_messages(each)],
+    )
+
+
+def masks_errors(server: FastMCP) -> bool:
+    """Return True if agents must not read the text of exceptions: ``mask_error_details=True``."""
+    return server._mask_error_details
+
+
+def refuse_unsupported(server: FastMCP) -> None:
+    """Raise if a server has a setting that cannot be in force in an environment.
+
+    Raises:
+        ConfigurationError: with the setting and the reason.
+    """
+    if server._support_tasks_by_default:
+        raise _unsupported(server, "tasks=True")
+    if TASKS_EXTENSION_ID in server._extensions:
+        raise _unsupported(server, "the tasks extension")
+
+
+async def refuse_tasks(server: FastMCP) -> None:
+    """Raise if a tool of the server, or of one that is mounted on it, may run as a background task.
+
+    Raises:
+        ConfigurationError: with the names of such tools.
+    """
+    names = sorted({each.name for each in await server.get_tasks()})
+    if names:
+        raise _unsupported(server, f"task= of {', '.join(names)}")
+
+
+def extension_of(server: FastMCP, identifier: str) -> ServerExtension | None:
+    """Return the extension of a server; None if it has none of that identifier."""
+    return server._extensions.get(identifier)
+
+
+def _unsupported(server: FastMCP, what: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"FastMCP server {server.name!r}: {what} cannot be in force: {REFUSED['tasks']}. Leave it out"
+    )
+
+
+def _plain(server: FastMCP, route: BaseRoute) -> Route:
+    if not isinstance(route, Route):
+        raise ConfigurationError(
+            f"FastMCP server {server.name!r}: a {type(route).__name__} among its routes cannot be in force. "
+            "Use custom_route"
+        )
+    return route
+
+
+def _acts_on_other_messages(middleware: Middleware) -> bool:
+    own, base = type(middleware), Middleware
+    return (
+        own.__call__ is not base.__call__
+        or own.on_message is not base.on_message
+        or own.on_request is not base.on_request
+        or own.on_notification is not base.on_notification
+        or own.on_initialize is not base.on_initialize
+        or own.on_discover is not base.on_discover
+    )
