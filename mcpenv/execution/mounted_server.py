@@ -198,7 +198,7 @@ class MountedServer:
         Raises:
             InvalidTool: an own tool has the name of one of the server's, or ``modes=`` or ``hidden=`` names a tool that
                 the server does not have.
-            ConfigurationError: a tool of the server may run as a background task.
+            ConfigurationError: as `enter`.
         """
         await self.enter()
         if self._checked == own.toolbox.version:
@@ -211,11 +211,9 @@ class MountedServer:
         self._checked = own.toolbox.version
 
     async def _check(self, own: Visible) -> None:
-        await refuse_tasks(self.server)
-        everything = dataclasses.replace(own, modes={}, hidden=frozenset())
-        with self._serve(everything, None), self._requested(own, 0, []):
-            components = await self.server.list_tools(run_middleware=False)
-        theirs = {component.name for component in components if not isinstance(component, _OwnTool)}
+        alone = dataclasses.replace(own, toolbox=Toolbox(), modes={}, hidden=frozenset())
+        with self._serve(alone, None), self._requested(own, 0, []):
+            theirs = {component.name for component in await self.server.list_tools(run_middleware=False)}
         for name in sorted((self.hidden | self.modes.keys()) - theirs):
             option = "hidden=" if name in self.hidden else "modes="
             raise InvalidTool(name, f"{option} names it, and FastMCP server {self.server.name!r} has no such tool")
@@ -296,7 +294,11 @@ class MountedServer:
             raise environment_failure("completion", error) from error
 
     async def enter(self) -> None:
-        """Enter the server's lifespan. One task enters and leaves it, as lifespans may require."""
+        """Enter the server's lifespan. One task enters and leaves it, as lifespans may require.
+
+        Raises:
+            ConfigurationError: a tool of the server may run as a background task.
+        """
         if self._task is not None and not self._task.get_loop().is_closed():
             return
         started, self._stop = asyncio.Event(), asyncio.Event()
@@ -329,6 +331,7 @@ class MountedServer:
             logger.error("leaving the lifespan of a mounted server failed", exc_info=task.exception())
 
     async def _hold(self, started: asyncio.Event, stop: asyncio.Event) -> None:
+        await refuse_tasks(self.server)  # FastMCP would ask for the extension that is refused here
         # As the root of its servers, it enters the lifespans of its extensions, too.
         async with self.server._lifespan_manager():
             started.set()
@@ -426,7 +429,9 @@ class _OwnTools(Provider):
     """The own tools of the environment that currently uses the server."""
 
     async def _list_tools(self) -> Sequence[Component]:
-        return [_component(tool) for tool in _serving.get() or ()]
+        own = _serving.get()
+        # `_Admitted` adds those that stand in the place of a tool of the server.
+        return [] if own is None else [_component(tool) for tool in own if own.admits(tool.kind.name)]
 
     async def _get_tool(self, name: str, version: VersionSpec | None = None) -> Component | None:
         own = _serving.get()
@@ -441,7 +446,8 @@ class _Admitted(Transform):
         own = _serving.get()
         if own is None:
             return tools
-        return [tool for tool in tools if isinstance(tool, _OwnTool) or own.admits(tool.name)]
+        theirs = [tool for tool in tools if own.admits(tool.name)]
+        return [*theirs, *(_component(tool) for tool in own if not own.admits(tool.kind.name))]
 
     async def get_tool(
         self, name: str, call_next: GetToolNext, *, version: VersionSpec | None = None

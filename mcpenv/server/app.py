@@ -168,28 +168,29 @@ class EnvServer:
         return routes
 
     def mounted_routes(self) -> list[BaseRoute]:
-        """Return the routes of the mounted server: its own, and those of its authentication if that is in force.
+        """Return the routes of the mounted server: those of its authentication if that is in force, and its own.
 
         Raises:
             ConfigurationError: one of its own is at the path of another route.
         """
-        settings, ours = self.source.settings, self.routes()
-        if self._auth is None and settings.auth is not None:
-            ours += self._routes_of(settings.auth)
+        settings = self.source.settings
+        of_auth = [] if self._auth is not None or settings.auth is None else self._routes_of(settings.auth)
+        taken = [*self.routes(), *of_auth]
         for route in settings.routes:
             for method in sorted(route.methods or ()):
                 scope = {"type": "http", "method": method, "path": route.path, "headers": []}
-                if any(each.matches(scope)[0] is Match.FULL for each in ours):
+                if any(each.matches(scope)[0] is Match.FULL for each in taken):
                     raise ConfigurationError(
                         f"custom_route({route.path!r}) of the FastMCP server cannot be in force: {method} of that path "
                         "is a route of mcpenv. Choose another path"
                     )
-        theirs = [Route(each.path, self._guard(each.app), methods=list(each.methods or ())) for each in settings.routes]
-        return [*ours[len(self.routes()) :], *theirs]
+        return [*of_auth, *(self._guarded(route) for route in settings.routes)]
+
+    def _guarded(self, route: Route) -> Route:
+        return Route(route.path, self._guard(route.app), methods=list(route.methods or ()))
 
     def _routes_of(self, auth: AuthProvider) -> list[BaseRoute]:
-        routes = auth.get_routes(mcp_path=RESOURCE)
-        return [Route(each.path, self._guard(each.app), methods=list(each.methods or ())) for each in routes]
+        return [self._guarded(route) for route in auth.get_routes(mcp_path=RESOURCE)]
 
     def control_routes(self) -> list[BaseRoute]:
         """Return the routes of the control plane, and of the server's descriptions."""
@@ -275,6 +276,7 @@ class EnvServer:
     def _make_agent_server(self) -> None:
         assert self.source.environment_class is not None
         settings = self.source.settings
+        self.mounted_routes()  # raises if one of them cannot be served
         if self._auth is not None and settings.auth is not None:
             logger.warning("agents are authenticated as this server's settings say, not by auth= of the FastMCP server")
         self.agent_server = agent_server(
