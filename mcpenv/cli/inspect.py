@@ -19,6 +19,8 @@ from mcpenv.errors import ConfigurationError
 from mcpenv.packaging.target import Target, is_url, load_target
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.control.metadata import Description
+from mcpenv.server.mcp.server_card import PATHS as CARD_PATHS
+from mcpenv.server.mcp.server_card import identity_of, registry_entry
 from mcpenv.server.sessions.factory import EnvironmentSource
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.tools import Mode, Tool
@@ -39,6 +41,7 @@ def inspect(
     agent: AgentToken = AgentToken(),  # noqa: B008 - frozen
     settings: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    server_json: Annotated[str | None, Parameter(name="--server-json")] = None,
     debug: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
     """Show the tools, schemas and modes of an environment, or of the MCP server at a URL.
@@ -48,6 +51,7 @@ def inspect(
         mode: Show one mode only. A server at a URL has its own.
         settings: name=value for the environment's constructor; may be given several times.
         as_json: Print one JSON document, with whole schemas.
+        server_json: Print a server.json for the MCP registry instead, under this name, such as io.github.user/weather.
         debug: Show logs, and the traceback when something fails.
     """
     quiet_logs(debug)
@@ -55,10 +59,20 @@ def inspect(
     if is_url(target):
         if mode is not None or settings:
             raise ConfigurationError("--mode and --set are for an environment's code; a running server has its own")
+        if server_json is not None:
+            print_json(registry_entry(server_json, asyncio.run(_card_of(target))))
+            return 0
         document = asyncio.run(_of_server(target, Bearer(token)))
     else:
         with author_output():
-            document = _of_target(load_target(target, settings or ()), [Mode(mode)] if mode else list(Mode))
+            loaded = load_target(target, settings or ())
+            if server_json is None:
+                document = _of_target(loaded, [Mode(mode)] if mode else list(Mode))
+            else:
+                document = registry_entry(server_json, _identity_of(loaded))
+        if server_json is not None:
+            print_json(document)
+            return 0
     if as_json:
         print_json(document)
     else:
@@ -83,6 +97,24 @@ def _of_target(target: Target, modes: Sequence[Mode]) -> dict[str, Any]:
     described = Description(source, ServerConfig(), target.readme)
     metadata, schema = described.metadata(), described.schema([])
     return _document(metadata, schema, _merged(by_mode), rest, modes=[mode.value for mode in modes])
+
+
+def _identity_of(target: Target) -> dict[str, Any]:
+    """Return what a temporary instance tells MCP clients of itself."""
+    with instance(target, Mode.PRODUCTION) as env:
+        return identity_of(env.mcp, type(env).__doc__ or "")
+
+
+async def _card_of(url: str) -> dict[str, Any]:
+    """Return the card of a running server.
+
+    Raises:
+        ConfigurationError: it has none.
+    """
+    found = await description(url, CARD_PATHS[0])
+    if found is None:
+        raise ConfigurationError(f"--server-json: {url} has no server card; is it served by mcpenv, without a handle?")
+    return found
 
 
 async def _components(env: MCPEnvironment) -> dict[str, Any]:

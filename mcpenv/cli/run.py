@@ -91,7 +91,7 @@ def run(
         _introduce_stdio(sys.stderr, loaded, config)
         serve_stdio(loaded.factory, config, log_level=log_level)
         return 0
-    introduction = _Introduction(loaded, config, addresses, agents_need_token=auth is not None)
+    introduction = _Introduction(loaded, config, addresses)
     listening = Listening(
         addresses.host, addresses.port, addresses.control_host or LOOPBACK, addresses.control_port, credentials.insecure
     )
@@ -143,10 +143,13 @@ class _Introduction:
     target: Target
     config: ServerConfig
     addresses: Addresses
-    agents_need_token: bool
+    agents_need_token: bool = False
 
-    def show(self, stream: TextIO, port: int, control_port: int) -> None:
+    def show(self, stream: TextIO, port: int, control_port: int, agents_need_token: bool) -> None:
         """Print the text to ``stream``."""
+        replace(self, agents_need_token=agents_need_token)._show(stream, port, control_port)
+
+    def _show(self, stream: TextIO, port: int, control_port: int) -> None:
         page, config = Page(stream), self.config
         here, control = self._here(self.addresses.host, port), self._control(port, control_port)
         title = (_title(self.target), "bold")

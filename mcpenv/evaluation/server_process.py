@@ -109,7 +109,8 @@ def main() -> int:
             config,
             port=0,
             readme=target.readme,
-            on_started=lambda port, _: _tell(told, {"port": port}),
+            auth=False,  # its agents have the address of an episode
+            on_started=lambda port, *_: _tell(told, {"port": port}),
         )
     except McpenvError as error:
         _tell(told, {"error": str(error)})

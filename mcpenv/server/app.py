@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from fastmcp.server.auth import AuthProvider
@@ -26,12 +26,15 @@ from .config import ConcurrencyConfig, ServerConfig, mode_from
 from .control.http import ControlRoutes, Handler
 from .control.metadata import Description
 from .control.openenv import OpenEnvOrMCP, OpenEnvRoute
+from .control.public_url import base_url_of
 from .control.session_routes import SessionRoutes
 from .control.task_routes import ServedTasks, TaskRoutes
 from .control.websocket import ControlSocket
 from .mcp.connections import RESOURCE
 from .mcp.endpoint import MCPEndpoint
 from .mcp.event_stream import lend_stream
+from .mcp.server_card import PATHS as CARD_PATHS
+from .mcp.server_card import ServerCard
 from .security.control_auth import ControlGate
 from .security.host_check import Guard
 from .sessions.factory import EnvFactory, EnvironmentSource
@@ -40,6 +43,9 @@ from .sessions.pool import SessionPool
 from .sessions.resolver import RequestSessions, connection_key, connection_of
 
 logger = logging.getLogger("mcpenv")
+
+AgentAuth = AuthProvider | Literal[False] | None
+"""The operator's authentication of agents. None leaves it to the mounted server; False admits everybody."""
 
 
 def create_app(
@@ -50,7 +56,7 @@ def create_app(
     concurrency: ConcurrencyConfig | None = None,
     max_concurrent_envs: int | None = None,
     readme: str | None = None,
-    auth: AuthProvider | None = None,
+    auth: AgentAuth = None,
 ) -> Starlette:
     """Return a Starlette application that serves an environment.
 
@@ -61,8 +67,8 @@ def create_app(
         concurrency: limits on sessions, instead of those fields of ``config``.
         max_concurrent_envs: maximum sessions at a time, instead of that field of the two.
         readme: text for ``/metadata``.
-        auth: who may use the agent plane: any provider of FastMCP's, or `AgentTokens`; None: that of the environment's
-            FastMCP server, if it has one.
+        auth: who may use the agent plane: any provider of FastMCP's, or `AgentTokens`; None: as the environment's
+            FastMCP server says, if it has one; False: everybody, whatever that server says.
 
     Raises:
         TypeError: an instance was given.
@@ -111,11 +117,12 @@ class EnvServer:
         concurrency: ConcurrencyConfig | None = None,
         max_concurrent_envs: int | None = None,
         readme: str | None = None,
-        auth: AuthProvider | None = None,
+        auth: AgentAuth = None,
         membership: Membership | None = None,
     ) -> None:
         self._env_factory = env_factory
-        self._auth = auth
+        self._auth = auth or None
+        self._decides = auth is not None
         self._given_membership = membership
         self._readme = readme
         if config is None:
@@ -163,6 +170,8 @@ class EnvServer:
         if self.config.mode is Mode.SIMULATION:
             paths += ["/episodes/{handle}/mcp", "/episodes/{handle}/mcp/"]
         routes: list[BaseRoute] = [Route(path, self._guard(self._mcp)) for path in paths]
+        if not self.config.require_handle:
+            routes += [Route(path, self._public(request_response(self._card)), methods=["GET"]) for path in CARD_PATHS]
         if self._auth is not None:
             routes += self._routes_of(self._auth)
         return routes
@@ -174,7 +183,7 @@ class EnvServer:
             ConfigurationError: one of its own is at the path of another route.
         """
         settings = self.source.settings
-        of_auth = [] if self._auth is not None or settings.auth is None else self._routes_of(settings.auth)
+        of_auth = [] if self._decides or settings.auth is None else self._routes_of(settings.auth)
         taken = [*self.routes(), *of_auth]
         for route in settings.routes:
             for method in sorted(route.methods or ()):
@@ -253,11 +262,12 @@ class EnvServer:
                     app.router.routes.remove(route)
 
     @asynccontextmanager
-    async def running(self, *, http: bool = True) -> AsyncIterator[None]:
+    async def running(self, *, http: bool = True, check: Callable[[], None] = lambda: None) -> AsyncIterator[None]:
         """Run the parts of the server while it serves requests, and end them in reverse order.
 
         Args:
             http: False for one client over stdio, which has no episodes to record.
+            check: called once the agent server exists; raises if the server must not serve.
 
         Raises:
             StartupError: the environment or the settings do not allow it.
@@ -268,6 +278,7 @@ class EnvServer:
                 await stack.enter_async_context(self._recording())
             await stack.enter_async_context(self.source.running())
             self._make_agent_server()
+            check()
             await stack.enter_async_context(self.pool.running())
             if http:
                 await stack.enter_async_context(self._mcp.running(self.agent_server))
@@ -277,13 +288,13 @@ class EnvServer:
         assert self.source.environment_class is not None
         settings = self.source.settings
         self.mounted_routes()  # raises if one of them cannot be served
-        if self._auth is not None and settings.auth is not None:
+        if self._decides and settings.auth is not None:
             logger.warning("agents are authenticated as this server's settings say, not by auth= of the FastMCP server")
         self.agent_server = agent_server(
             self.source.environment_class,
             RequestSessions(self.pool, self.source, self.config, self._membership),
             settings,
-            auth=self._auth or settings.auth,
+            auth=self._auth if self._decides else settings.auth,
             request_middleware=[lend_stream],
         )
         if self.source.prototype is not None:
@@ -347,7 +358,19 @@ class EnvServer:
     def _route(self, path: str, handler: Handler, method: str = "GET") -> Route:
         return Route(path, self._guard(request_response(handler)), methods=[method])
 
-    def _guard(self, app: ASGIApp) -> Guard:
+    @property
+    def _card(self) -> ServerCard:
+        return ServerCard(
+            lambda: self.agent_server,
+            lambda: self.source.description,
+            lambda scope: self.config.public_url or base_url_of(scope, self.config.trusted_proxies),
+        )
+
+    def _public(self, app: ASGIApp) -> Guard:
+        """Guard what web pages may read, once the server is meant for others."""
+        return self._guard(app, any_origin=self.config.public_url is not None)
+
+    def _guard(self, app: ASGIApp, *, any_origin: bool = False) -> Guard:
         public = urlsplit(self.config.public_url or "").hostname
         hosts = (*self.config.allowed_hosts, public) if public else self.config.allowed_hosts
-        return Guard(app, allowed_hosts=hosts, allowed_origins=self.config.allowed_origins)
+        return Guard(app, allowed_hosts=hosts, allowed_origins=self.config.allowed_origins, any_origin=any_origin)

@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
-from fastmcp.server.auth import AuthProvider
 from fastmcp.utilities.logging import configure_logging as configure_fastmcp_logging
 from mcp import MCPDeprecationWarning
 
 from mcpenv.errors import ConfigurationError
 from mcpenv_client.types.tools import Mode
 
-from .app import EnvServer, application
+from .app import AgentAuth, EnvServer, application
 from .config import ConcurrencyConfig, ServerConfig
 from .http.gc_tuning import tuned_gc
 from .security.host_check import is_loopback
@@ -33,6 +32,9 @@ from .workers.supervisor import serve_in_processes, serving_in_threads
 from .workers.worker import Served
 
 logger = logging.getLogger("mcpenv")
+
+OnStarted = Callable[[int, int, bool], None]
+"""Called with the port of the agent plane, that of the control plane, and True if agents need a token."""
 
 
 def serve_http(
@@ -45,9 +47,9 @@ def serve_http(
     control_port: int | None = None,
     log_level: str = "info",
     readme: str | None = None,
-    auth: AuthProvider | None = None,
+    auth: AgentAuth = None,
     insecure: bool = False,
-    on_started: Callable[[int, int], None] = lambda port, control_port: None,
+    on_started: OnStarted = lambda port, control_port, agents_need_token: None,
 ) -> None:
     """Serve until a signal comes; then running steps finish, environments are closed, and this returns.
 
@@ -55,20 +57,28 @@ def serve_http(
         port: 0 for any free one.
         control_host, control_port: where the control plane is, at an address of its own; with port None it is beside
             the agent plane.
-        auth: who may use the agent plane.
+        auth: who may use the agent plane, as for `mcpenv.server.create_app`.
         insecure: serve other machines without credentials.
-        on_started: called once with the port of the agent plane and that of the control plane when both answer.
+        on_started: called once, when both planes answer.
 
     Raises:
         StartupError: a port is in use, a host is not loopback, the environment does not start.
     """
     listening = Listening(host, port, control_host, control_port, insecure)
-    listening.check(config, agents_need_token=auth is not None)
+    # The environment's FastMCP server may authenticate agents. That is known once the environment is.
+    listening.check(config, agents_need_token=None if auth is None else bool(auth))
     configure_logging(log_level)
     with listening.doors() as doors:
         server = EnvServer(env_factory, config=listening.with_address(config, doors), readme=readme, auth=auth)
+
+        def check() -> None:
+            listening.check(config, agents_need_token=server.agent_server.auth is not None)
+
+        def started(_: Ending) -> None:
+            on_started(_port(doors[0]), _port(doors[-1]), server.agent_server.auth is not None)
+
         with asyncio.Runner(loop_factory=loop_factory()) as runner, tuned_gc():
-            runner.run(_serve(server, doors[0], doors[-1], lambda _: on_started(_port(doors[0]), _port(doors[-1]))))
+            runner.run(_serve(server, doors[0], doors[-1], started, check))
 
 
 def serve_workers(
@@ -79,7 +89,7 @@ def serve_workers(
     *,
     agents_need_token: bool = False,
     log_level: str = "info",
-    on_started: Callable[[int, int], None] = lambda port, control_port: None,
+    on_started: OnStarted = lambda port, control_port, agents_need_token: None,
 ) -> None:
     """Serve with several processes; otherwise as `serve_http`.
 
@@ -100,7 +110,7 @@ def serve_workers(
             workers,
             doors,
             anonymous=not agents_need_token,
-            on_started=lambda: on_started(_port(doors[0]), _port(doors[-1])),
+            on_started=lambda: on_started(_port(doors[0]), _port(doors[-1]), agents_need_token),
         )
 
 
@@ -126,15 +136,19 @@ class Listening:
     control_port: int | None = None
     insecure: bool = False
 
-    def check(self, config: ServerConfig, *, agents_need_token: bool) -> None:
+    def check(self, config: ServerConfig, *, agents_need_token: bool | None) -> None:
         """Raise if other machines could connect without credentials.
+
+        Args:
+            agents_need_token: None if that is not known yet, and therefore no reason to raise.
 
         Raises:
             ConfigurationError: a host is not loopback, or is none that clients could use.
         """
         split = self.control_port is not None
         if not self.insecure:
-            token, agents = ("a control token", config.control_token), ("agent authentication", agents_need_token)
+            token = ("a control token", bool(config.control_token))
+            agents = ("agent authentication", agents_need_token)
             has_control = not split and config.mode is Mode.SIMULATION  # in production it exists only with the token
             _refuse_exposed(self.host, *((token, agents) if has_control else (agents,)))
             _refuse_exposed(self.control_host, *((token,) if split else ()))
@@ -222,7 +236,7 @@ def serving(
     concurrency: ConcurrencyConfig | None = None,
     max_concurrent_envs: int | None = None,
     port: int = 0,
-    auth: AuthProvider | None = None,
+    auth: AgentAuth = None,
     workers: int = 1,
 ) -> Iterator[str]:
     """Serve in a thread of this process, for tests and notebooks; yield the base URL.
@@ -247,7 +261,7 @@ def serving(
         served = Served(env_factory, auth)
         with (
             listening,
-            serving_in_threads(lambda: served, server.config, workers, [listening], anonymous=auth is None),
+            serving_in_threads(lambda: served, server.config, workers, [listening], anonymous=not auth),
         ):
             yield f"http://127.0.0.1:{_port(listening)}"
         return
@@ -281,12 +295,16 @@ async def _serve(
     agent_door: socket.socket,
     control_door: socket.socket,
     on_started: Callable[[Ending], None],
+    check: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve both planes, on one address or two. They start and stop together.
 
     Each door has a server with its own routes: what is not among them cannot be reached there, whatever is asked.
+
+    Args:
+        check: as for `EnvServer.running`.
     """
-    async with server.running():
+    async with server.running(check=check):
         applications = [application(routes) for routes in server.doors(split=agent_door is not control_door)]
         servers = [HTTPServer(settings_of(app, server.config)) for app in applications]
         ending = Ending(server, servers)
@@ -306,14 +324,17 @@ def _port(listening: socket.socket) -> int:
     return port
 
 
-def _refuse_exposed(host: str, *needed: tuple[str, object]) -> None:
+def _refuse_exposed(host: str, *needed: tuple[str, bool | None]) -> None:
     """Raise if other machines could reach a plane without credentials.
+
+    Args:
+        needed: the credentials, with True if one is given, and None if that is not known yet.
 
     Raises:
         ConfigurationError: the host is not loopback, and a credential is not given.
     """
     missing = [name for name, given in needed if not given]
-    if missing and not is_loopback(host):
+    if any(given is False for _, given in needed) and not is_loopback(host):
         raise ConfigurationError(
             f"host {host} is not loopback, and has no credentials ({' and '.join(missing)}): use 127.0.0.1, "
             "give credentials, or say --insecure"

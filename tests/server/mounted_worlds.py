@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastmcp import Context, FastMCP, Skill
+from fastmcp.server.auth import StaticTokenVerifier
 from fastmcp.server.extensions import MethodBinding, ServerExtension
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.skills.provider import SkillCatalogProvider
@@ -145,6 +146,15 @@ class Shop(MCPEnvironment):
         def refund() -> str:
             """Give play money back."""
             return "play money"
+
+
+class Guarded(MCPEnvironment):
+    """An environment around a shop whose customers need a token."""
+
+    server = shop(auth=StaticTokenVerifier(tokens={"secret-of-ada": {"client_id": "ada", "scopes": []}}))
+
+    def __init__(self) -> None:
+        super().__init__(self.server)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import httpx
 import mcp_types
 import pytest
+from command_line import started
 from fastmcp import Client, Context, FastMCP
 from fastmcp.client.transports import StdioTransport
 from fastmcp.server.auth import StaticTokenVerifier
@@ -391,6 +393,29 @@ def test_authentication_that_the_operator_gives_wins_and_is_told(caplog: pytest.
     with serving(around(shop(auth=TOKENS)), auth=BY_OPERATOR) as url:
         run(main(url))
     assert "not by auth= of the FastMCP server" in caplog.text
+
+
+def test_authentication_of_a_mounted_server_counts_as_credentials_for_other_machines(tmp_path: Path) -> None:
+    arguments = ("--mode", "production", "--host", "0.0.0.0", "--port", "0")
+    program = Path(__file__).with_name("mounted_worlds.py")
+    with started(tmp_path, "run", f"{program}:Guarded", *arguments) as process:
+        port = process.url().rpartition(":")[2]
+        assert httpx.post(f"http://127.0.0.1:{port}/mcp", json={}, headers=FOR_MCP).status_code == 401
+        said = "".join(process.out)
+        assert "Put an agent's token in place of" in said and "without credentials" not in said
+        process.end(signal.SIGTERM)
+    with started(tmp_path, "run", f"{program}:Shop", *arguments) as process:
+        assert process.end() == 2
+        assert "host 0.0.0.0 is not loopback, and has no credentials (agent authentication)" in "".join(process.err)
+
+
+def test_an_evaluation_s_own_server_admits_its_agents() -> None:
+    async def main(url: str) -> None:
+        async with Client(f"{url}/mcp") as client:
+            assert (await client.call_tool("buy", {"apples": 1})).data == "1 apples"
+
+    with serving(around(shop(auth=TOKENS)), auth=False) as url:
+        run(main(url))
 
 
 # -- routes

@@ -27,10 +27,19 @@ class Guard:
     Args:
         allowed_hosts: host names to accept, besides loopback ones and the address that the server listens on.
         allowed_origins: browser origins (``https://host``) to accept, besides loopback ones and the server's own.
+        any_origin: accept every origin, for what everybody may read.
     """
 
-    def __init__(self, app: ASGIApp, *, allowed_hosts: Iterable[str] = (), allowed_origins: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        allowed_hosts: Iterable[str] = (),
+        allowed_origins: Iterable[str] = (),
+        any_origin: bool = False,
+    ) -> None:
         self._app = app
+        self._any_origin = any_origin
         self._hosts = frozenset(host.lower() for host in allowed_hosts)
         self._origins = frozenset(origin.lower().rstrip("/") for origin in allowed_origins)
 
@@ -59,7 +68,7 @@ class Guard:
         host = hosts[0].strip().lower() if hosts else ""
         if not self._host_allowed(host, scope):
             return 421, "this server does not answer to that Host; allow it with --allowed-hosts"
-        if origins and not self._origin_allowed(origins[0].strip().lower(), host):
+        if origins and not self._any_origin and not self._origin_allowed(origins[0].strip().lower(), host):
             return 403, "this server does not answer to that Origin"
         return None
 

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastmcp.server.auth import AuthProvider
-
-from mcpenv.server.app import EnvServer, application
+from mcpenv.server.app import AgentAuth, EnvServer, application
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.control.session_routes import info_of
 from mcpenv.server.sessions.factory import EnvFactory
@@ -73,11 +71,11 @@ class Served:
     """The environment that a worker loads and serves.
 
     Attributes:
-        auth: the authentication of agents; None for none.
+        auth: the authentication of agents, as for `mcpenv.server.create_app`.
     """
 
     env_factory: EnvFactory
-    auth: AuthProvider | None = None
+    auth: AgentAuth = None
     readme: str | None = None
 
 
