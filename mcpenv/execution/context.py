@@ -7,12 +7,14 @@ era.)
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from fastmcp import FastMCP
 from fastmcp.exceptions import ToolError
-from fastmcp.server.context import _CONNECTION_LOG_LEVEL_KEY, _MCP_LEVEL_SEVERITY, Context
+from fastmcp.server.context import Context
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp_types import ClientCapabilities, LoggingLevel, RequestId, ServerNotification
 from mcp_types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
@@ -99,6 +101,20 @@ NOT_ASKED = "mcpenv-not-asked"
 """The progress token of a request whose client asked for no progress. With it, `Context` reports progress anyway."""
 
 
+_LEVELS: tuple[LoggingLevel, ...] = get_args(LoggingLevel)
+"""The levels of messages, the least severe first."""
+
+_LEVEL_KEY = "_fastmcp_client_log_level"
+"""The key of the client's minimum level in the state of its connection."""
+
+
+async def ask_for_progress(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """Give every call a progress token, so that progress stands in the record: middleware of the low-level server."""
+    if ctx.method == "tools/call" and not (ctx.meta or {}).get("progress_token"):
+        ctx = dataclasses.replace(ctx, meta={**(ctx.meta or {}), "progress_token": NOT_ASKED})
+    return await call_next(ctx)
+
+
 class _EveryLevel:
     """A view of a client's connection without the client's minimum level, so that `Context` sends every message."""
 
@@ -108,7 +124,7 @@ class _EveryLevel:
     @property
     def state(self) -> dict[str, Any]:
         """The state of the connection, without the level."""
-        return {key: value for key, value in self._connection.state.items() if key != _CONNECTION_LOG_LEVEL_KEY}
+        return {key: value for key, value in self._connection.state.items() if key != _LEVEL_KEY}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)
@@ -135,7 +151,7 @@ class AnnouncingSession(ServerSession):
         self._level: LoggingLevel | None = None
         connection = getattr(session, "_connection", None)
         if logs is not None and connection is not None:
-            self._level = connection.state.get(_CONNECTION_LOG_LEVEL_KEY)
+            self._level = connection.state.get(_LEVEL_KEY)
             self._connection: Any = _EveryLevel(connection)
 
     async def send_log_message(
@@ -144,7 +160,7 @@ class AnnouncingSession(ServerSession):
         """Log to the record, and to the client if it wants messages of that level."""
         if self._logs is not None:
             self._logs.append(LogEntry(level, str(getattr(data, "msg", data))))
-        if self._level is None or _MCP_LEVEL_SEVERITY[level] >= _MCP_LEVEL_SEVERITY[self._level]:
+        if self._level is None or _LEVELS.index(level) >= _LEVELS.index(self._level):
             await super().send_log_message(level, data, logger, related_request_id)
 
     async def send_progress_notification(

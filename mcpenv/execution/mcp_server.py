@@ -6,7 +6,6 @@ hidden.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +19,7 @@ from fastmcp.resources.template import ResourceTemplate
 from fastmcp.server.auth import AuthProvider
 from fastmcp.server.completions import CompletionReference, CompletionValues
 from fastmcp.server.dependencies import fastmcp_request_ctx
-from fastmcp.server.extensions import MethodBinding, ServerExtension
+from fastmcp.server.extensions import ServerExtension
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.server.providers import Provider
 from fastmcp.tools.base import InputRequiredToolResult
@@ -28,13 +27,14 @@ from fastmcp.tools.base import Tool as Component
 from fastmcp.tools.base import ToolResult as FastMCPResult
 from fastmcp.utilities.components import FastMCPComponent
 from fastmcp.utilities.versions import VersionSpec
-from mcp.server.context import ServerMiddleware, ServerRequestContext
+from mcp.server.context import CallNext as MCPCallNext
+from mcp.server.context import HandlerResult, ServerMiddleware, ServerRequestContext
+from mcp.server.request_state import RequestStateBoundary
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import x_mcp_header_map
 from mcp_types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
-    METHOD_NOT_FOUND,
     CompletionArgument,
     CompletionContext,
     Icon,
@@ -43,7 +43,6 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from mcpenv.errors import ConfigurationError
 from mcpenv.tools.access import AuthChecks, Listing, admits
 from mcpenv.tools.results import to_fastmcp
 from mcpenv_client.errors import (
@@ -58,9 +57,10 @@ from mcpenv_client.types.records import Plane
 from mcpenv_client.types.tools import Tool, ToolErrorType
 from mcpenv_client.types.values import refuse_unrecordable
 
+from .context import ask_for_progress
 from .execution import Execution, InputRequired
 from .mounted_server import MountedServer
-from .server_settings import NO_SETTINGS, ServerSettings, extension_of
+from .server_settings import NO_SETTINGS, ServerSettings
 from .subscriptions import Subscriptions
 
 OVER = "The episode is over."
@@ -140,9 +140,6 @@ class AgentServer(FastMCP):
         auth: authenticates agents.
         settings: the other settings, those of a mounted server.
         request_middleware: middleware of the low-level server, around every request.
-
-    Raises:
-        ConfigurationError: an extension has a method that the server has, too.
     """
 
     def __init__(
@@ -164,7 +161,6 @@ class AgentServer(FastMCP):
             website_url=settings.website_url,
             icons=list(settings.icons) or None,
             list_page_size=settings.list_page_size,
-            request_state_security=settings.request_state_security,
             cache_ttl=settings.cache_ttl_s,
             cache_scope=settings.cache_scope,
             experimental_capabilities=dict(settings.experimental_capabilities),
@@ -177,7 +173,7 @@ class AgentServer(FastMCP):
         self._finder = finder
         subscriptions = Subscriptions(finder.to_call)
         subscriptions.register(self._mcp_server)
-        self._mcp_server.middleware.extend(request_middleware)
+        self._mcp_server.middleware.extend([ask_for_progress, *request_middleware])
         # FastMCP 4.2 looks schemas up in a cache by name, which lacks the tools of a session. Without that lookup, mcp
         # lists the tools of the request's own session.
         self._mcp_server.get_tool_input_schema = None
@@ -185,11 +181,22 @@ class AgentServer(FastMCP):
         self.providers.remove(self.local_provider)
         self.add_provider(self._environments)
         self.add_completion_handler(self._environments.complete)
-        for extension in settings.extensions:
-            try:
-                self.add_extension(_Forwarded(extension, self._environments.mounted))
-            except ValueError as error:
-                raise ConfigurationError(str(error)) from error
+        for identifier, told in settings.extensions.items():
+            self.add_extension(_Declared(identifier, told))
+        if settings.extensions:
+            self._mcp_server.middleware.append(self._answer)
+        if settings.request_states is not None:
+            own = next(each for each in self._mcp_server.middleware if isinstance(each, RequestStateBoundary))
+            self._mcp_server.middleware[self._mcp_server.middleware.index(own)] = settings.request_states
+
+    async def _answer(self, ctx: ServerRequestContext[Any, Any], call_next: MCPCallNext) -> HandlerResult:
+        """Have the mounted server answer requests that only it knows, those of its extensions."""
+        if ctx.request_id is not None and self._mcp_server.get_request_handler(ctx.method) is None:
+            mounted = await self._environments.mounted()
+            entry = None if mounted is None else mounted.server._mcp_server.get_request_handler(ctx.method)
+            if entry is not None:
+                return await entry.handler(ctx, entry.params_type.model_validate(ctx.params or {}, by_name=False))
+        return await call_next(ctx)
 
     def learn(self, listing: Listing) -> None:
         """Let calls skip the listing that `mcp` makes before each call to find mirrored arguments.
@@ -322,32 +329,18 @@ class _Environments(Provider):
         return nothing if mounted is None else await question(mounted)
 
 
-class _Forwarded(ServerExtension):
-    """An extension of mounted servers, as clients see it. That of the request's environment handles its requests.
+class _Declared(ServerExtension):
+    """An extension of a mounted server, as far as clients are told of it.
 
-    The mounted server runs its ``intercept_tool_call`` around a step, and its lifespan.
+    `_Environments.answer` serves its requests. The mounted server runs its ``intercept_tool_call`` and its lifespan.
     """
 
-    def __init__(self, extension: ServerExtension, mounted: Callable[[], Awaitable[MountedServer | None]]) -> None:
-        self.identifier = extension.identifier
-        self._extension = extension
-        self._mounted = mounted
+    def __init__(self, identifier: str, settings: dict[str, Any]) -> None:
+        self.identifier = identifier
+        self._settings = settings
 
     def settings(self) -> dict[str, Any]:
-        return self._extension.settings()
-
-    def methods(self) -> Sequence[MethodBinding]:
-        return [
-            dataclasses.replace(each, handler=partial(self._handle, each.method)) for each in self._extension.methods()
-        ]
-
-    async def _handle(self, method: str, ctx: ServerRequestContext[Any, Any], params: Any) -> Any:
-        mounted = await self._mounted()
-        extension = None if mounted is None else extension_of(mounted.server, self.identifier)
-        for binding in () if extension is None else extension.methods():
-            if binding.method == method:
-                return await binding.handler(ctx, params)
-        raise MCPError(code=METHOD_NOT_FOUND, message=f"Method {method!r} is not available here.")
+        return self._settings
 
 
 _OF_COMPONENTS = frozenset(

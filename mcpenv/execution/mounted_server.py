@@ -47,10 +47,10 @@ from mcpenv_client.wire.protocol import describe_faults
 
 from .concurrency.event_loop import NoLoop
 from .concurrency.threads import THREADS
-from .context import NOT_ASKED, AnnouncingSession, RecordSession
+from .context import AnnouncingSession, RecordSession
 from .mounted_threads import ThreadsOfEnvironment, run_sync
 from .notifications import Subscribers
-from .server_settings import masks_errors, refuse_tasks, refuse_unsupported
+from .server_settings import refuse_tasks, refuse_unsupported
 
 logger = logging.getLogger("mcpenv")
 
@@ -160,11 +160,6 @@ class MountedServer:
         if (self.hidden or self.modes) and not any(isinstance(each, _Admitted) for each in server.transforms):
             server.add_transform(_Admitted())
 
-    @property
-    def masks(self) -> bool:
-        """True if agents must not read the text of exceptions in any mode."""
-        return masks_errors(self.server)
-
     async def listing(self, own: Visible) -> Listing:
         """Return the server's tools and the environment's own, as its middleware lists them.
 
@@ -254,7 +249,9 @@ class MountedServer:
             return ToolFailure(error_type=ToolErrorType.INVALID_ARGS, message=f"{name}: invalid arguments: {problem}")
         except ToolError as error:
             if error.__cause__ is not None and _made_by_fastmcp(error):
-                return execution_failure(name, error.__cause__, Mode.PRODUCTION if self.masks else own.mode)
+                # A server, or one mounted on it, may mask the text of exceptions (mask_error_details).
+                shown = str(error).endswith(f": {error.__cause__}")
+                return execution_failure(name, error.__cause__, own.mode if shown else Mode.PRODUCTION)
             return execution_failure(name, error, own.mode)
         if isinstance(result, InputRequiredToolResult):
             return result.input_required
@@ -333,7 +330,8 @@ class MountedServer:
     async def _hold(self, started: asyncio.Event, stop: asyncio.Event) -> None:
         await refuse_tasks(self.server)  # FastMCP would ask for the extension that is refused here
         # As the root of its servers, it enters the lifespans of its extensions, too.
-        async with self.server._lifespan_manager():
+        low_level = self.server._mcp_server
+        async with low_level.lifespan(low_level):
             started.set()
             await stop.wait()
 
@@ -357,11 +355,8 @@ class MountedServer:
             if connection is not None:
                 # A 2026-07-28 connection is new for every call; state belongs to the environment.
                 connection.state["_fastmcp_state_prefix"] = own.session_id
-            asked = request._srctx
-            if not (asked.meta or {}).get("progress_token"):
-                asked = dataclasses.replace(asked, meta={**(asked.meta or {}), "progress_token": NOT_ASKED})
             session = AnnouncingSession(request.session, own.subscribers, logs)
-            token = fastmcp_request_ctx.set(dataclasses.replace(request, session=session, _srctx=asked))
+            token = fastmcp_request_ctx.set(dataclasses.replace(request, session=session))
             try:
                 yield
             finally:

@@ -1,23 +1,23 @@
 """The settings of a mounted FastMCP server that hold for a whole server: who it is, and how it answers.
 
 `MountedServer` runs the server's own parts (tools, middleware, transforms, lifespan). The settings here belong to the
-server that clients talk to, so `AgentServer` takes them over. FastMCP offers no public attribute for some of them, and
-this module is the only one that reads those.
+server that clients talk to, so `AgentServer` takes them over.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import fastmcp
 from fastmcp import FastMCP
+from fastmcp.apps.config import UI_EXTENSION_ID
 from fastmcp.server.auth import AuthProvider
-from fastmcp.server.extensions import ServerExtension
+from fastmcp.server.http import create_streamable_http_app
 from fastmcp.server.middleware import Middleware
 from fastmcp.utilities.tasks import TASKS_EXTENSION_ID
-from mcp.server.request_state import RequestStateSecurity
+from mcp.server.request_state import RequestStateBoundary
 from mcp_types import Icon
 from starlette.routing import BaseRoute, Route
 
@@ -30,7 +30,7 @@ ON_TOOLS = {
     "middleware": "run by the server around every call, and by `AgentServer` around every other message",
     "lifespan": "entered by `MountedServer`",
     "on_duplicate": "applied when a component is registered",
-    "mask_error_details": "applied by `MountedServer` to tools, by the server to resources and prompts",
+    "mask_error_details": "applied by the server; `MountedServer` shows of an exception what the server shows",
     "strict_input_validation": "applied by the server to its own tools",
     "resource_security": "applied by the server when a resource is read",
     "session_state_store": "used by the server's `Context`",
@@ -74,7 +74,9 @@ class ServerSettings:
     Attributes:
         name: the server's name; None if FastMCP made one up.
         version: the server's version; None if it is FastMCP's.
+        request_states: seals the states that clients return to tools (``request_state_security``); None: the default.
         cache_ttl_s: seconds for which clients may cache results; None: they may not.
+        extensions: what clients are told of each extension, by its identifier.
         routes: HTTP routes beside ``/mcp``.
         middleware: the middleware that acts on other messages than those of tools, resources and prompts.
     """
@@ -86,21 +88,25 @@ class ServerSettings:
     icons: Sequence[Icon] = ()
     auth: AuthProvider | None = None
     list_page_size: int | None = None
-    request_state_security: RequestStateSecurity | None = None
+    request_states: RequestStateBoundary | None = None
     cache_ttl_s: int | None = None
     cache_scope: Literal["public", "private"] | None = None
     experimental_capabilities: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
-    extensions: Sequence[ServerExtension] = ()
+    extensions: Mapping[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     routes: Sequence[Route] = ()
     middleware: Sequence[Middleware] = ()
 
     def given(self) -> list[str]:
-        """Return the names of the settings that differ from FastMCP's defaults, except for the name."""
+        """Return the names of the settings that differ from FastMCP's defaults, where that can be told from a server.
+
+        The name is left out, as every server has one.
+        """
         default = ServerSettings()
         differing = (
             field.name
             for field in dataclasses.fields(self)
-            if field.name != "name" and (getattr(self, field.name) or None) != (getattr(default, field.name) or None)
+            if field.name not in ("name", "request_states")
+            and (getattr(self, field.name) or None) != (getattr(default, field.name) or None)
         )
         return sorted(differing)
 
@@ -127,19 +133,14 @@ def settings_of(server: FastMCP) -> ServerSettings:
         icons=server.icons,
         auth=server.auth,
         list_page_size=server._list_page_size,
-        request_state_security=server._request_state_security,
+        request_states=next(each for each in low_level.middleware if isinstance(each, RequestStateBoundary)),
         cache_ttl_s=None if hint is None else hint.ttl_ms // 1000,
         cache_scope=None if hint is None else hint.scope,
         experimental_capabilities=dict(server.experimental_capabilities),
-        extensions=list(server._extensions.values()),
-        routes=[_plain(server, route) for route in server._get_additional_http_routes()],
+        extensions=_extensions_of(server),
+        routes=_custom_routes_of(server),
         middleware=[each for each in server.middleware if _acts_on_other_messages(each)],
     )
-
-
-def masks_errors(server: FastMCP) -> bool:
-    """Return True if agents must not read the text of exceptions: ``mask_error_details=True``."""
-    return server._mask_error_details
 
 
 def refuse_unsupported(server: FastMCP) -> None:
@@ -148,9 +149,7 @@ def refuse_unsupported(server: FastMCP) -> None:
     Raises:
         ConfigurationError: with the setting and the reason.
     """
-    if server._support_tasks_by_default:
-        raise _unsupported(server, "tasks=True")
-    if TASKS_EXTENSION_ID in server._extensions:
+    if TASKS_EXTENSION_ID in _extensions_of(server):
         raise _unsupported(server, "the tasks extension")
 
 
@@ -165,9 +164,19 @@ async def refuse_tasks(server: FastMCP) -> None:
         raise _unsupported(server, f"task= of {', '.join(names)}")
 
 
-def extension_of(server: FastMCP, identifier: str) -> ServerExtension | None:
-    """Return the extension of a server; None if it has none of that identifier."""
-    return server._extensions.get(identifier)
+def _extensions_of(server: FastMCP) -> dict[str, dict[str, Any]]:
+    declared = server._mcp_server.get_capabilities().extensions or {}
+    # Every FastMCP server declares this one, `AgentServer` too.
+    return {identifier: settings for identifier, settings in declared.items() if identifier != UI_EXTENSION_ID}
+
+
+def _custom_routes_of(server: FastMCP) -> list[Route]:
+    """Return the routes of an application of the server, without that of MCP and those of its authentication."""
+    app = create_streamable_http_app(server, _NOWHERE, auth=None)
+    return [_plain(server, route) for route in app.routes if getattr(route, "path", None) != _NOWHERE]
+
+
+_NOWHERE = "/not-served"
 
 
 def _unsupported(server: FastMCP, what: str) -> ConfigurationError:

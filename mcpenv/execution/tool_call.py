@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, Protocol
 
 from fastmcp.exceptions import ToolError
-from fastmcp.server.context import _current_context as around
 from fastmcp.server.context import set_context
 from fastmcp.server.dependencies import resolve_dependencies
 from fastmcp.tools.base import ToolResult as FastMCPResult
@@ -108,19 +107,18 @@ class _ToolRun:
             if self._site.user_code.lets_through(error):
                 raise
             return self._failed(error)
-        token = None if kind.injected else around.set(AmbientContext(self._step))
         try:
             with Deadline(self._limit):
-                return await (self._call_injected(args, kwargs) if kind.injected else self._call(args, kwargs))
+                if kind.injected:
+                    return await self._call_injected(args, kwargs)
+                with set_context(AmbientContext(self._step)):
+                    return await self._call(args, kwargs)
         except TimeoutError:
             self._cancelled = True
             raise TimedOut(kind.name, self._limit, self._site.user_code.incident) from None
         except asyncio.CancelledError:
             self._cancelled = True
             raise
-        finally:
-            if token is not None:
-                around.reset(token)
 
     async def _call_injected(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ToolOutcome:
         kind = self._tool.kind
@@ -204,9 +202,7 @@ class _ToolRun:
             if self._step.call.plane is Plane.AGENT:
                 raise error  # for the MCP client unchanged: the request cannot be served
             error = ToolError(error.error.message)
-        mounted = self._site.mounted
-        mode = Mode.PRODUCTION if mounted is not None and mounted.masks else self._site.mode
-        failure = execution_failure(self._tool.kind.name, error, mode)
+        failure = execution_failure(self._tool.kind.name, error, self._site.mode)
         return ToolOutcome(error=failure, duration_s=time.perf_counter() - self._clock)
 
 
@@ -223,7 +219,7 @@ async def _run_through(site: Site, server: MountedServer, step: Step) -> ToolOut
                 refused = isinstance(error, WireError | InvalidTool | StartupError)
                 if for_client or refused or site.user_code.lets_through(error):
                     raise
-                outcome = execution_failure(step.call.name, error, Mode.PRODUCTION if server.masks else site.mode)
+                outcome = execution_failure(step.call.name, error, site.mode)
     except TimeoutError:
         raise TimedOut(step.call.name, limit, site.user_code.incident) from None
     duration_s = time.perf_counter() - clock

@@ -29,7 +29,7 @@ from mounted_worlds import ICON, Shop, Stock, Stocking, Watching, full, shop
 from starlette.testclient import TestClient
 
 from mcpenv import ConfigurationError, InvalidTool, MCPEnvironment, Misuse, StartupError, ToolCall, ToolOutcome
-from mcpenv.execution.server_settings import IGNORED, ON_SERVER, ON_TOOLS, REFUSED, settings_of
+from mcpenv.execution.server_settings import IGNORED, ON_SERVER, ON_TOOLS, REFUSED
 from mcpenv.server.app import create_app
 from mcpenv.server.serve import serving
 from mcpenv_client import EnvClient
@@ -268,22 +268,6 @@ def test_interceptors_of_extensions_run_in_steps_also_without_a_client() -> None
     assert not extension.running
 
 
-def test_an_extension_whose_method_is_taken_is_refused() -> None:
-    class Taking(Stocking):
-        def methods(self) -> Any:
-            from fastmcp.server.extensions import MethodBinding
-
-            return [MethodBinding("subscriptions/listen", mcp_types.RequestParams, self._get)]
-
-    server = shop()
-    try:
-        server.add_extension(Taking())
-    except ValueError:
-        return  # FastMCP refuses it itself
-    with pytest.raises(StartupError, match="subscriptions/listen"), serving(around(server)):
-        pass
-
-
 @every_wire
 def test_skills_are_listed_and_read(url: str, wire: Any) -> None:
     async def main() -> None:
@@ -328,8 +312,14 @@ def test_the_tasks_extension_and_background_tools_are_refused_in_one_line() -> N
         around(extended)()
     with pytest.raises(ConfigurationError, match="the tasks extension cannot be in force"), serving(around(extended)):
         pass
-    with pytest.raises(ConfigurationError, match="tasks=True cannot be in force"):
-        around(FastMCP("lazy", tasks=True))()
+    lazy = FastMCP("lazy", tasks=True)
+
+    @lazy.tool
+    async def wait() -> str:
+        return "waited"
+
+    with pytest.raises(StartupError, match="task= of wait cannot be in force"), serving(around(lazy)):
+        pass
     background, outer = FastMCP("background"), FastMCP("outer")
 
     @background.tool(task=True)
@@ -457,25 +447,26 @@ def test_masked_errors_are_masked_in_simulation_too(masks: bool) -> None:
     assert error is not None and ("cellar" in error.message) is not masks
     env.close()
 
-    class Own(around(shop(mask_error_details=masks))):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
+    outer = FastMCP("outer")
+    outer.mount(shop(mask_error_details=masks), namespace="inner")
 
-            @self.tool
-            def fail() -> str:
-                raise LookupError("the till is in the cellar")
-
-    async def main(url: str) -> None:
+    async def main(url: str, tool: str) -> None:
         async with Client(f"{url}/mcp") as client:
-            for name in ("refund", "fail"):
-                answer = await client.call_tool(name, raise_on_error=False)
-                assert answer.is_error and ("cellar" in answer.content[0].text) is not masks
+            answer = await client.call_tool(tool, raise_on_error=False)
+            assert answer.is_error and ("cellar" in answer.content[0].text) is not masks
+
+    with serving(around(outer)) as url:
+        run(main(url, "inner_refund"))
+
+    async def read(url: str) -> None:
+        await main(url, "refund")
+        async with Client(f"{url}/mcp") as client:
             with pytest.raises(MCPError) as raised:
                 await client.read_resource("till://main")
             assert ("cellar" in str(raised.value)) is not masks
 
-    with serving(Own) as url:
-        run(main(url))
+    with serving(around(shop(mask_error_details=masks))) as url:
+        run(read(url))
 
 
 @every_era
@@ -565,12 +556,50 @@ def test_a_resource_that_the_default_policy_screens_is_screened() -> None:
         run(main(url))
 
 
-def test_the_integrity_policy_of_request_states_is_in_force() -> None:
-    policy = RequestStateSecurity(keys=[b"k" * 32], audience="shops")
-    assert settings_of(shop(request_state_security=policy)).request_state_security is policy
-    env = around(shop(request_state_security=policy))()
-    assert settings_of(env.mcp).request_state_security is policy
-    env.close()
+def test_a_state_that_a_client_returns_is_sealed_by_the_server_s_own_policy() -> None:
+    """Two servers with the same keys accept each other's states; one with other keys does not."""
+
+    def asking(key: bytes) -> type[MCPEnvironment]:
+        policy = RequestStateSecurity(keys=[key * 32], audience="shops")
+        server = FastMCP("asking", request_state_security=policy)
+
+        @server.tool
+        async def order(ctx: Context) -> Any:
+            if ctx.request_state is not None:
+                return f"state {ctx.request_state}"
+            question = mcp_types.ElicitRequest(
+                params=mcp_types.ElicitRequestFormParams(
+                    message="Sure?", requested_schema={"type": "object", "properties": {}}
+                )
+            )
+            return mcp_types.InputRequiredResult(input_requests={"sure": question}, request_state="opened")
+
+        return around(server)
+
+    async def call(url: str, state: str | None = None) -> Any:
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}},
+        }
+        params: dict[str, Any] = {"name": "order", "arguments": {}, "_meta": meta}
+        if state is not None:
+            params |= {"requestState": state, "inputResponses": {"sure": {"action": "accept", "content": {}}}}
+        headers = {
+            **FOR_MCP,
+            "mcp-protocol-version": "2026-07-28",
+            "mcp-method": "tools/call",
+            "mcp-name": "order",
+        }
+        async with httpx.AsyncClient() as http:
+            body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+            return (await http.post(f"{url}/mcp", json=body, headers=headers)).json()
+
+    with serving(asking(b"k")) as one, serving(asking(b"k")) as same, serving(asking(b"o")) as other:
+        sealed = run(call(one))["result"]["requestState"]
+        assert "opened" not in sealed
+        assert run(call(same, sealed))["result"]["content"][0]["text"] == "state opened"
+        assert "error" in run(call(other, sealed))
 
 
 def test_with_dynamic_tools_settings_of_a_server_that_is_not_known_at_start_are_refused() -> None:
