@@ -657,8 +657,9 @@ def agent_server(
     base = MCPEnvironment
     own_version = any("VERSION" in each.__dict__ for each in cls.__mro__[: cls.__mro__.index(base)])
     own_instructions = cls.instructions.__func__ is not base.instructions.__func__  # type: ignore[attr-defined]
+    own_name = cls.EXPOSED_NAME or cls.exposed_name.__func__ is not base.exposed_name.__func__  # type: ignore[attr-defined]
     return AgentServer(
-        cls.EXPOSED_NAME or settings.name or cls.exposed_name(),
+        cls.exposed_name() if own_name else settings.name or cls.exposed_name(),
         finder,
         instructions=cls.instructions() if own_instructions else settings.instructions or cls.instructions(),
         version=cls.VERSION if own_version else settings.version or cls.VERSION,

@@ -174,7 +174,10 @@ class MountedServer:
         specs: dict[str, Tool] = {}
         checks: dict[str, AuthChecks] = {}
         icons: dict[str, list[Icon]] = {}
+        theirs = {component.name for component in components if not isinstance(component, _OwnTool)}
         for component in components:
+            if isinstance(component, _OwnTool) and component.name in theirs:  # the server's was added later
+                raise self._clash(component.name, own.mode)
             if component.name in RESERVED_NAMES:
                 logger.error("tool %r is left out: the name is reserved for the orchestrator", component.name)
             elif component.name not in specs:
@@ -207,8 +210,12 @@ class MountedServer:
 
     async def _check(self, own: Visible) -> None:
         alone = dataclasses.replace(own, toolbox=Toolbox(), modes={}, hidden=frozenset())
-        with self._serve(alone, None), self._requested(own, 0, []):
-            theirs = {component.name for component in await self.server.list_tools(run_middleware=False)}
+        request = fastmcp_request_ctx.set(None)  # what the agent of a request may see does not matter
+        try:
+            with self._serve(alone, None), self._requested(own, 0, []):
+                theirs = {component.name for component in await self.server.list_tools(run_middleware=False)}
+        finally:
+            fastmcp_request_ctx.reset(request)
         for name in sorted((self.hidden | self.modes.keys()) - theirs):
             option = "hidden=" if name in self.hidden else "modes="
             raise InvalidTool(name, f"{option} names it, and FastMCP server {self.server.name!r} has no such tool")
@@ -217,11 +224,14 @@ class MountedServer:
             for tool in visible:
                 name = tool.kind.name
                 if name in theirs and visible.admits(name):
-                    raise InvalidTool(
-                        name,
-                        f"FastMCP server {self.server.name!r} has a tool of that name in {mode.value} mode. Rename it, "
-                        "or give the server's tool the other mode (modes=), or hide it (hidden=)",
-                    )
+                    raise self._clash(name, mode)
+
+    def _clash(self, name: str, mode: Mode) -> InvalidTool:
+        return InvalidTool(
+            name,
+            f"FastMCP server {self.server.name!r} has a tool of that name in {mode.value} mode. Rename it, or give the "
+            "server's tool the other mode (modes=), or hide it (hidden=)",
+        )
 
     async def call_tool(
         self, own: Visible, name: str, arguments: dict[str, Any], call: Call

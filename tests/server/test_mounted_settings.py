@@ -16,7 +16,7 @@ import pytest
 from command_line import started
 from fastmcp import Client, Context, FastMCP
 from fastmcp.client.transports import StdioTransport
-from fastmcp.server.auth import StaticTokenVerifier
+from fastmcp.server.auth import RemoteAuthProvider, StaticTokenVerifier, require_scopes
 from fastmcp.server.extensions import ServerExtension
 from fastmcp.skills import SkillsClientExtension
 from fastmcp.utilities.tasks import TASKS_EXTENSION_ID
@@ -26,6 +26,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server.request_state import RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 from mounted_worlds import ICON, Shop, Stock, Stocking, Watching, full, shop
+from pydantic import AnyHttpUrl
 from starlette.testclient import TestClient
 
 from mcpenv import ConfigurationError, InvalidTool, MCPEnvironment, Misuse, StartupError, ToolCall, ToolOutcome
@@ -345,6 +346,16 @@ TOKENS = StaticTokenVerifier(tokens={"secret-of-ada": {"client_id": "ada", "scop
 BY_OPERATOR = StaticTokenVerifier(tokens={"secret-of-bob": {"client_id": "bob", "scopes": []}})
 
 
+def test_the_oauth_routes_of_a_mounted_server_s_authentication_are_served() -> None:
+    login = [AnyHttpUrl("https://login.example")]
+    oauth = RemoteAuthProvider(TOKENS, authorization_servers=login, base_url="http://127.0.0.1")
+    with serving(around(shop(auth=oauth))) as url:
+        refused = httpx.post(f"{url}/mcp", json={}, headers=FOR_MCP)
+        assert refused.status_code == 401 and "resource_metadata" in refused.headers["www-authenticate"]
+        metadata = httpx.get(f"{url}/.well-known/oauth-protected-resource").json()
+        assert metadata["authorization_servers"] == ["https://login.example/"]
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 @every_era
 def test_authentication_of_a_mounted_server_is_in_force_at_every_address(workers: int, era: Any) -> None:
@@ -638,6 +649,45 @@ def test_an_own_tool_with_the_name_of_a_mounted_one_is_refused() -> None:
         with pytest.raises(InvalidTool, match=said):
             use(env)
         env.close()
+
+
+def test_an_own_tool_s_name_that_a_mounted_one_takes_later_is_refused_by_listings() -> None:
+    server = shop()
+
+    class Own(around(server)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+
+            @self.tool
+            def praise() -> str:
+                return "own"
+
+    env = Own()
+    assert "praise" in [tool.name for tool in env.list_tools()]
+    server.tool(name="praise")(lambda: "theirs")
+    with pytest.raises(InvalidTool, match="'praise': FastMCP server 'shop' has a tool of that name"):
+        env.list_tools()
+    env.close()
+
+
+def test_a_hidden_tool_that_an_agent_may_not_see_is_known_all_the_same() -> None:
+    server = shop(auth=TOKENS)
+    server.tool(name="audit", auth=require_scopes("audit"))(lambda: "audited")
+
+    class Dynamic(MCPEnvironment):
+        DYNAMIC_TOOLS = True
+
+        def __init__(self) -> None:
+            super().__init__(server, hidden=["audit"])
+
+    async def main(url: str) -> None:
+        async with Client(f"{url}/mcp", auth="secret-of-ada") as client:
+            assert "audit" not in [tool.name for tool in await client.list_tools()]
+
+    # The authentication that DYNAMIC_TOOLS cannot know is the operator's here.
+    server.auth = None
+    with serving(Dynamic, auth=TOKENS) as url:
+        run(main(url))
 
 
 def test_a_name_may_have_a_mounted_tool_in_one_mode_and_an_own_one_in_the_other(url: str) -> None:
