@@ -403,7 +403,7 @@ def test_authentication_of_a_mounted_server_counts_as_credentials_for_other_mach
         port = process.url().rpartition(":")[2]
         assert httpx.post(f"http://127.0.0.1:{port}/mcp", json={}, headers=FOR_MCP).status_code == 401
         said = "".join(process.out)
-        assert "Put an agent's token in place of" in said and "without credentials" not in said
+        assert "Agents need a token" in said and "without credentials" not in said
         process.end(signal.SIGTERM)
     with started(tmp_path, "run", f"{program}:Shop", *arguments) as process:
         assert process.end() == 2
