@@ -141,7 +141,7 @@ class Connection:
         self._evicted = why
         if self._stays:
             self._aside(self._close(EVICTED, why))  # the frame's answer is kept for the client's next socket
-        elif self._task is not None:
+        elif self._task is not None and not (self._idle and self._task.cancelling()):
             self._task.cancel()
 
     def dismiss(self, *, at_once: bool) -> None:
