@@ -188,6 +188,7 @@ class Execution:
         tool = self.tools.get(self.mode, name)
 
         async def take(client: AgentCall | None = None) -> StepRecord:
+            self._refuse_above_limit()
             async with _Operation(self, Event.STEP, shared=self._may_share(tool)):
                 await self._ready_to_step(episode_id)
                 step = self._begin_step(name, arguments, plane, principal, timeout_s)
@@ -195,7 +196,6 @@ class Execution:
                 terminal = tool is not None and tool.kind.terminal
                 return await Pipeline(self, step, partial(run_tool, self, tool), terminal).take()
 
-        self._refuse_above_limit()
         if plane is Plane.AGENT:
             client = AgentCall()
             return await client.result(take(client))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from pydantic import BaseModel, ValidationError
 
-from .connection.addresses import http_base, without_password
+from .connection.addresses import control_base, without_password
 from .connection.handshake import ConnectionOptions
 from .connection.http import fetch
 from .connection.resume import ResumableSession, jittered
@@ -116,7 +116,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
             max_message_bytes,
             tuple((headers or {}).items()),
         )
-        self._session = ResumableSession(http_base(base_url), options, resume=resume, max_resumes=max_resumes)
+        self._session = ResumableSession(control_base(base_url), options, resume=resume, max_resumes=max_resumes)
         self._capacity_timeout_s = capacity_timeout_s
         self._fetch = functools.partial(fetch, self.base_url, options)
         self._tasks = TaskClient(self._fetch)

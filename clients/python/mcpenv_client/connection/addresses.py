@@ -23,12 +23,22 @@ def http_base(base_url: str, route: str = "/ws") -> str:
     if not usable:
         raise ValueError(f"base_url {base_url!r} is not an http(s):// or ws(s):// URL")
     path = parts.path.rstrip("/").removesuffix(route).rstrip("/")
-    if route == "/ws" and path.endswith("/mcp"):
+    return urlunsplit((scheme, parts.netloc, path, "", ""))
+
+
+def control_base(base_url: str) -> str:
+    """Return `http_base` of the address that an orchestrator gives.
+
+    Raises:
+        ValueError: it is an address of MCP clients, or no usable URL.
+    """
+    base = http_base(base_url)
+    if base.endswith("/mcp"):
         raise ValueError(
             f"base_url {base_url!r} is the address of MCP clients. Give the server's base URL, without "
-            f"{_mcp_path(path)!r}; an MCP client, such as MCPToolClient, takes this one"
+            f"{_mcp_path(urlsplit(base).path)!r}; an MCP client, such as MCPToolClient, takes this one"
         )
-    return urlunsplit((scheme, parts.netloc, path, "", ""))
+    return base
 
 
 def _mcp_path(path: str) -> str:
@@ -57,4 +67,4 @@ def is_loopback(url: str) -> bool:
         return host == "localhost"
 
 
-__all__ = ["http_base", "is_loopback", "without_password", "ws_url"]
+__all__ = ["control_base", "http_base", "is_loopback", "without_password", "ws_url"]
