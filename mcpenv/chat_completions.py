@@ -17,6 +17,7 @@ from mcpenv_client.connection.addresses import is_loopback
 from mcpenv_client.types.values import decode
 
 from .errors import EndpointFailed
+from .redaction import hide
 
 if TYPE_CHECKING:
     import httpx
@@ -75,6 +76,7 @@ class ChatEndpoint:
         key = os.environ.get(self.api_key_env, "").strip()
         if not key:
             raise EndpointFailed(f"the environment variable {self.api_key_env} has no key")
+        hide(key)
         return key
 
     def http(self) -> httpx.AsyncClient:

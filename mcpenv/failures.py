@@ -14,6 +14,7 @@ import secrets
 from fastmcp.exceptions import ToolError
 
 from mcpenv.errors import JudgeFailed, VerifierFailed
+from mcpenv.redaction import without_known
 from mcpenv_client.errors import (
     ExecutionError,
     FactoryError,
@@ -190,6 +191,6 @@ def own_words(error: BaseException) -> str:
 
 def _text_of(error: BaseException) -> str:
     try:
-        return str(error)
+        return without_known(str(error))
     except Exception:  # noqa: BLE001 - an exception whose text cannot be made is still an exception
         return ""

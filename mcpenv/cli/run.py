@@ -20,6 +20,7 @@ from watchfiles import Change, PythonFilter, run_process
 from mcpenv.errors import ConfigurationError
 from mcpenv.packaging.target import Target, load_target, watched_path
 from mcpenv.server.config import ServerConfig, mode_from
+from mcpenv.server.logs import LogFormat
 from mcpenv.server.security.host_check import is_loopback
 from mcpenv.server.serve import Listening, address_of, is_wildcard, serve_http, serve_stdio, serve_workers
 from mcpenv.server.workers.worker import Served
@@ -48,6 +49,8 @@ def run(
     workers: int = 1,
     reload: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
     log_level: Literal["debug", "info", "warning", "error", "critical"] = "info",
+    log_format: LogFormat = "text",
+    no_access_log: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
     debug: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
     addresses: Addresses = Addresses(),  # noqa: B008 - frozen
     credentials: Credentials = Credentials(),  # noqa: B008
@@ -65,7 +68,9 @@ def run(
         record: Folder to write every episode to; see: mcpenv trajectories --help
         workers: Number of processes that serve together as one server. Useful for tools that use much CPU time.
         reload: Restart when a Python file of the environment changes.
-        log_level: Lowest level of messages to log to stderr.
+        log_level: Lowest level of messages to log to stderr. No level logs tokens, handles or secret settings.
+        log_format: Log lines of text, or JSON objects, one a line.
+        no_access_log: Do not log tool calls. They are logged at level info, without arguments.
         debug: Show the traceback when something fails.
     """
     config = replace(config_from(mode_from(mode), addresses, sessions, limits), record=record)
@@ -89,7 +94,7 @@ def run(
         loaded = load_target(target, settings or (), tasks)
     if transport == "stdio":
         _introduce_stdio(sys.stderr, loaded, config)
-        serve_stdio(loaded.factory, config, log_level=log_level)
+        serve_stdio(loaded.factory, config, log_level=log_level, log_format=log_format, access_log=not no_access_log)
         return 0
     introduction = _Introduction(loaded, config, addresses)
     listening = Listening(
@@ -105,6 +110,8 @@ def run(
             listening,
             agents_need_token=auth is not None,
             log_level=log_level,
+            log_format=log_format,
+            access_log=not no_access_log,
             on_started=on_started,
         )
         return 0
@@ -116,6 +123,8 @@ def run(
         control_host=addresses.control_host or LOOPBACK,
         control_port=addresses.control_port,
         log_level=log_level,
+        log_format=log_format,
+        access_log=not no_access_log,
         readme=loaded.readme,
         auth=auth,
         insecure=credentials.insecure,

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import inspect
+import re
 import typing
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, SecretBytes, SecretStr, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic_core import from_json
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import TargetError
+from mcpenv.redaction import hide
 from mcpenv_client.wire.protocol import faults
+
+_SECRET_NAME = re.compile(r"(?i)(token|secret|passw(or)?d|credential|api_?key|private_?key)s?$")
+_SECRET_TYPES = {SecretStr, SecretBytes}
 
 
 def bind(target: str, made: Any, settings: Iterable[str]) -> dict[str, Any]:
-    """Return keyword arguments from ``name=value`` texts.
+    """Return keyword arguments from ``name=value`` texts. Values of secrets are kept out of the logs.
+
+    A setting is secret if its type is `SecretStr` or `SecretBytes`, or if its name says so (``api_key``, ``password``).
 
     Raises:
         TargetError: a name is unknown, a value does not fit, or a required argument has no value.
@@ -29,19 +36,28 @@ def bind(target: str, made: Any, settings: Iterable[str]) -> dict[str, Any]:
         name, equals, text = setting.partition("=")
         if not equals or not name:
             raise TargetError(target, f"--set {setting}: write name=value")
+        annotation = parameters[name].annotation if name in parameters else Any
+        shown = setting
+        if _is_secret(name, annotation):
+            shown = f"{name}=***"
+            if not text.isdecimal():
+                hide(text)
         if name not in parameters and not takes_any:
             known = ", ".join(parameters) or "none"
-            raise TargetError(target, f"--set {setting}: there is no setting {name!r} (there are: {known})")
-        annotation = parameters[name].annotation if name in parameters else Any
+            raise TargetError(target, f"--set {shown}: there is no setting {name!r} (there are: {known})")
         try:
             bound[name] = _value(Any if annotation is inspect.Parameter.empty else annotation, text)
         except ValidationError as error:
             problems = "; ".join(dict.fromkeys(_fault(fault) for fault in faults(error)))
-            raise TargetError(target, f"--set {setting}: {problems}") from error
+            raise TargetError(target, f"--set {shown}: {problems}") from error
     missing = [name for name, p in parameters.items() if p.default is p.empty and name not in bound]
     if missing:
         raise TargetError(target, f"needs {' '.join(f'--set {name}=VALUE' for name in missing)}")
     return bound
+
+
+def _is_secret(name: str, annotation: Any) -> bool:
+    return _SECRET_NAME.search(name) is not None or bool({annotation, *typing.get_args(annotation)} & _SECRET_TYPES)
 
 
 def _parameters(made: Any) -> tuple[dict[str, inspect.Parameter], bool]:

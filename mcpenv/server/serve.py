@@ -11,13 +11,9 @@ import os
 import signal
 import socket
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-
-from fastmcp.utilities.logging import configure_logging as configure_fastmcp_logging
-from mcp import MCPDeprecationWarning
 
 from mcpenv.errors import ConfigurationError
 from mcpenv_client.types.tools import Mode
@@ -25,6 +21,7 @@ from mcpenv_client.types.tools import Mode
 from .app import AgentAuth, EnvServer, application
 from .config import ConcurrencyConfig, ServerConfig
 from .http.gc_tuning import tuned_gc
+from .logs import LogFormat, configure_logging
 from .security.host_check import is_loopback
 from .sessions.factory import EnvFactory
 from .uvicorn_server import Ending, HTTPServer, listen, loop_factory, serve_doors, settings_of
@@ -46,6 +43,8 @@ def serve_http(
     control_host: str = "127.0.0.1",
     control_port: int | None = None,
     log_level: str = "info",
+    log_format: LogFormat = "text",
+    access_log: bool = True,
     readme: str | None = None,
     auth: AgentAuth = None,
     insecure: bool = False,
@@ -57,6 +56,8 @@ def serve_http(
         port: 0 for any free one.
         control_host, control_port: where the control plane is, at an address of its own; with port None it is beside
             the agent plane.
+        log_format: messages as lines of text, or as JSON objects.
+        access_log: log each tool call, at "info".
         auth: who may use the agent plane, as for `mcpenv.server.create_app`.
         insecure: serve other machines without credentials.
         on_started: called once, when both planes answer.
@@ -67,7 +68,7 @@ def serve_http(
     listening = Listening(host, port, control_host, control_port, insecure)
     # The environment's FastMCP server may authenticate agents. That is known once the environment is.
     listening.check(config, agents_need_token=None if auth is None else bool(auth))
-    configure_logging(log_level)
+    configure_logging(log_level, log_format, access_log=access_log)
     with listening.doors() as doors:
         server = EnvServer(env_factory, config=listening.with_address(config, doors), readme=readme, auth=auth)
 
@@ -89,6 +90,8 @@ def serve_workers(
     *,
     agents_need_token: bool = False,
     log_level: str = "info",
+    log_format: LogFormat = "text",
+    access_log: bool = True,
     on_started: OnStarted = lambda port, control_port, agents_need_token: None,
 ) -> None:
     """Serve with several processes; otherwise as `serve_http`.
@@ -102,10 +105,11 @@ def serve_workers(
         StartupError: as `serve_http`.
     """
     listening.check(config, agents_need_token=agents_need_token)
-    configure_logging(log_level)
+    configured = functools.partial(configure_logging, log_level, log_format, access_log=access_log)
+    configured()
     with listening.doors() as doors:
         serve_in_processes(
-            functools.partial(_loaded, load, log_level),
+            functools.partial(_loaded, load, configured),
             listening.with_address(config, doors),
             workers,
             doors,
@@ -114,8 +118,8 @@ def serve_workers(
         )
 
 
-def _loaded(load: Callable[[], Served], log_level: str) -> Served:
-    configure_logging(log_level)
+def _loaded(load: Callable[[], Served], configured: Callable[[], None]) -> Served:
+    configured()
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # of processes the hub speaks
     return load()
 
@@ -179,46 +183,36 @@ class Listening:
         return replace(config, public_url=f"http://{address_of(self.host, _port(doors[0]))}")
 
 
-def serve_stdio(env_factory: EnvFactory, config: ServerConfig, *, log_level: str = "info") -> None:
+def serve_stdio(
+    env_factory: EnvFactory,
+    config: ServerConfig,
+    *,
+    log_level: str = "info",
+    log_format: LogFormat = "text",
+    access_log: bool = True,
+) -> None:
     """Serve one MCP client over stdin and stdout until it closes them.
 
     Raises:
         StartupError: the environment does not start.
     """
-    configure_logging(log_level)
+    configure_logging(log_level, log_format, access_log=access_log)
     server = EnvServer(env_factory, config=config)
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        if runner.run(_serve_stdio(server, log_level)):
+        if runner.run(_serve_stdio(server)):
             # A thread waits for the next line of stdin and cannot be stopped; everything else has ended.
             os._exit(0)
 
 
-def configure_logging(level: str) -> None:
-    """Log to stderr: mcpenv from ``level`` up ("debug", ...), its dependencies from warnings up, unless debugging."""
-    ours = logging.getLevelNamesMapping()[level.upper()]
-    beneath = ours if ours <= logging.DEBUG else max(ours, logging.WARNING)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=beneath)
-    logging.getLogger("mcpenv").setLevel(ours)
-    configure_fastmcp_logging(level=beneath)
-    # One record per message to a client, at DEBUG, whatever FastMCP's level is.
-    logging.getLogger("fastmcp.server.context.to_client").setLevel(beneath)
-    if beneath > logging.DEBUG:
-        warnings.simplefilter("ignore", MCPDeprecationWarning)
-
-
-async def _serve_stdio(server: EnvServer, log_level: str) -> bool:
+async def _serve_stdio(server: EnvServer) -> bool:
     """Serve until stdin ends (False) or a signal comes (True)."""
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
     with contextlib.suppress(NotImplementedError):  # Windows
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stopped.set)
     async with server.running(http=False):
-        serving = asyncio.ensure_future(
-            server.agent_server.run_stdio_async(
-                show_banner=False, log_level="debug" if log_level == "debug" else "warning"
-            )
-        )
+        serving = asyncio.ensure_future(server.agent_server.run_stdio_async(show_banner=False))
         stopping = asyncio.ensure_future(stopped.wait())
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if serving.done():

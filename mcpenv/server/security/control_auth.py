@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mcpenv.errors import ConfigurationError
+from mcpenv.redaction import hide
 
 SUBPROTOCOL = "mcpenv.token."
 """The prefix of the base64url form of the control token, for browsers, whose WebSockets cannot set headers."""
@@ -83,13 +84,14 @@ class AgentTokens(TokenVerifier):
 
 
 def check_token(token: str, what: str) -> str:
-    """Return a token that is usable.
+    """Return a token that is usable, and keep it out of the logs.
 
     Raises:
         ConfigurationError: the token is shorter than `MIN_TOKEN` or not printable ASCII.
     """
     if len(token) < MIN_TOKEN or not (token.isascii() and token.isprintable()) or " " in token:
         raise ConfigurationError(f"{what} needs {MIN_TOKEN} or more printable ASCII characters without blanks")
+    hide(token)
     return token
 
 

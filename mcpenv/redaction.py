@@ -1,0 +1,117 @@
+"""Keep secrets out of logs: the known ones by their text, all others by the place in which they stand."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import threading
+from base64 import b64encode, urlsafe_b64encode
+from urllib.parse import quote
+
+HIDDEN = "***"
+"""The text in place of a secret."""
+
+MIN_SECRET = 4
+"""Minimum characters of a secret. A shorter one would be found in ordinary words."""
+
+_PLACES = [
+    # Header lines, and the pairs of names and values in which ASGI and HTTP clients keep headers.
+    (
+        re.compile(
+            r"""(?ix) \b ((?:proxy-)?authorization | (?:set-)?cookie | mcpenv-session-(?:id|token) | mcp-session-id
+            | x-api-key | sec-websocket-protocol) (["']? \s* [:=,] \s* b?["']?) [^\r\n"']+"""
+        ),
+        rf"\1\2{HIDDEN}",
+    ),
+    (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9\-._~+/]{6,}=*"), rf"\1 {HIDDEN}"),
+    (re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*"), HIDDEN),  # a JSON Web Token
+    (re.compile(r"\bmcpenv\.token\.[\w=-]+"), f"mcpenv.token.{HIDDEN}"),
+    (re.compile(r"/episodes/[^/\s\"'?#\\]+"), f"/episodes/{HIDDEN}"),
+    (re.compile(r"://[^/\s@\"']+@"), f"://{HIDDEN}@"),
+    (
+        re.compile(
+            r"""(?ix) (\b (?:(?:access|refresh|id|session|control|metrics)_token | client_secret | api[_-]?key
+            | passw(?:or)?d | secret | token | session_id | handle) ["']? \s* [:=] \s* b?\\?["']?) [^\s"'&,;)}\]\\]+"""
+        ),
+        rf"\1{HIDDEN}",
+    ),
+    (re.compile(r"(?i)(session(?: id)?:? )[\w-]{16,}"), rf"\1{HIDDEN}"),
+    # The messages of a WebSocket, which its library cuts in the middle of whatever stands there.
+    (re.compile(r"(?s)([<>] (?:TEXT|BINARY|CONT)) .*(?= \[)"), r"\1"),
+]
+"""The places of secrets that are not known beforehand: tokens of requests, handles, ids that let a client join."""
+
+
+class Secrets:
+    """The secrets of this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._forms: set[str] = set()
+        self._known: re.Pattern[str] | None = None
+
+    def add(self, secret: str) -> None:
+        """Remember a secret, in the forms that headers, URLs and JSON give to it."""
+        if len(secret) < MIN_SECRET:
+            return
+        data = secret.encode(errors="surrogatepass")
+        encoded = (urlsafe_b64encode(data), b64encode(data))
+        forms = {secret, quote(secret, safe=""), json.dumps(secret)[1:-1], repr(secret)[1:-1]}
+        forms.update(form.decode().rstrip("=") for form in encoded)
+        with self._lock:
+            if forms <= self._forms:
+                return
+            self._forms |= forms
+            # The longest first, because one secret may begin with another.
+            ordered = sorted(self._forms, key=len, reverse=True)
+            self._known = re.compile("|".join(map(re.escape, ordered)))
+
+    def without_known(self, text: str) -> str:
+        """Return the text without the secrets that were added."""
+        return text if self._known is None else self._known.sub(HIDDEN, text)
+
+    def redact(self, text: str) -> str:
+        """Return the text without secrets."""
+        text = self.without_known(text)
+        for place, instead in _PLACES:
+            text = place.sub(instead, text)
+        return text
+
+
+_secrets = Secrets()
+
+
+def hide(secret: str) -> None:
+    """Keep a secret out of what this process logs from now on."""
+    _secrets.add(secret)
+
+
+def redact(text: str) -> str:
+    """Return the text without the secrets of this process, and without those that stand where secrets do."""
+    return _secrets.redact(text)
+
+
+def without_known(text: str) -> str:
+    """Return the text without the secrets of this process, and otherwise unchanged, as a client may read it."""
+    return _secrets.without_known(text)
+
+
+class Redacting(logging.Filter):
+    """The filter that removes secrets from messages and tracebacks. It belongs on handlers, which see all loggers."""
+
+    _formatter = logging.Formatter()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Rewrite the record, and let it pass."""
+        record.msg, record.args = redact(record.getMessage()), None
+        if record.exc_info and not record.exc_text:
+            record.exc_text = self._formatter.formatException(record.exc_info)
+        if record.exc_text:
+            record.exc_text = redact(record.exc_text)
+        if record.stack_info:
+            record.stack_info = redact(record.stack_info)
+        return True
+
+
+__all__ = ["Redacting", "hide", "redact", "without_known"]

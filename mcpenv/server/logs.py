@@ -1,0 +1,82 @@
+"""The logs of a server: one handler on stderr with one format, as text or as JSON lines, without secrets."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import warnings
+from typing import Any, Literal
+
+from mcp import MCPDeprecationWarning
+
+from mcpenv.redaction import Redacting
+
+LogFormat = Literal["text", "json"]
+
+ACCESS = "mcpenv.access"
+"""The name of the logger of tool calls."""
+
+access = logging.getLogger(ACCESS)
+
+
+class ServerHandler(logging.StreamHandler):  # type: ignore[type-arg]
+    """The handler of a server's logs. Configuring again replaces it."""
+
+
+class JSONFormatter(logging.Formatter):
+    """The formatter that writes each message as one JSON object."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return one line. Fields of a message (``extra={"fields": {...}}``) are members of the object."""
+        line: dict[str, Any] = {
+            "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            "process": record.process,
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info and not record.exc_text:
+            record.exc_text = self.formatException(record.exc_info)
+        if record.exc_text:
+            line["exception"] = record.exc_text
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def configure_logging(level: str, log_format: LogFormat = "text", *, access_log: bool = True) -> None:
+    """Log to stderr: mcpenv from ``level`` up ("debug", ...), its dependencies from warnings up, unless debugging.
+
+    Handlers that the root logger has already stay, and log no secrets either.
+
+    Args:
+        access_log: log each tool call, at "info".
+    """
+    ours = logging.getLevelNamesMapping()[level.upper()]
+    beneath = ours if ours <= logging.DEBUG else max(ours, logging.WARNING)
+    root = logging.getLogger()
+    for before in [each for each in root.handlers if isinstance(each, ServerHandler)]:
+        root.removeHandler(before)
+    if not root.handlers:
+        stderr: logging.Handler = ServerHandler()
+        text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        stderr.setFormatter(JSONFormatter() if log_format == "json" else text)
+        root.addHandler(stderr)
+        root.setLevel(beneath)
+    for handler in root.handlers:
+        if not any(isinstance(each, Redacting) for each in handler.filters):
+            handler.addFilter(Redacting())
+    logging.captureWarnings(log_format == "json")
+    logging.getLogger("mcpenv").setLevel(ours)
+    access.disabled = not access_log
+    # FastMCP has handlers of its own, which draw boxes and would log every message a second time.
+    fastmcp = logging.getLogger("fastmcp")
+    fastmcp.handlers, fastmcp.propagate = [], True
+    fastmcp.setLevel(beneath)
+    # One record per message to a client, at DEBUG, whatever FastMCP's level is.
+    logging.getLogger("fastmcp.server.context.to_client").setLevel(beneath)
+    if beneath > logging.DEBUG:
+        warnings.simplefilter("ignore", MCPDeprecationWarning)
+
+
+__all__ = ["LogFormat", "access", "configure_logging"]
