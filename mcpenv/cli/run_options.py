@@ -19,7 +19,7 @@ from mcpenv.server.config import ServerConfig
 from mcpenv.server.security.agent_auth import Algorithm, agent_auth_from
 from mcpenv_client.types.tools import Mode
 
-from .tokens import AGENT_TOKEN, agent_scopes, agent_tokens, control_token, forget
+from .tokens import AGENT_TOKEN, agent_scopes, agent_tokens, control_token, forget, metrics_token
 
 _DEFAULTS = ServerConfig()
 
@@ -82,6 +82,8 @@ class Credentials:
     Attributes:
         control_token: Token that orchestrators must present. Default: MCPENV_CONTROL_TOKEN.
         control_token_file: File with that token.
+        metrics_token: Token that reads /metrics and nothing else. Default: MCPENV_METRICS_TOKEN.
+        metrics_token_file: File with that token.
         agent_tokens: NAME=TOKEN of an agent; may be given several times. Default: MCPENV_AGENT_TOKENS,
             name=token,name=token.
         agent_scopes: NAME=SCOPE,SCOPE: the scopes of the agent of that name; may be given several times.
@@ -96,6 +98,8 @@ class Credentials:
 
     control_token: Secret = None
     control_token_file: Path | None = None
+    metrics_token: Secret = None
+    metrics_token_file: Path | None = None
     agent_tokens: Secrets = None
     agent_scopes: Scopes = None
     agent_tokens_file: Path | None = None
@@ -107,7 +111,7 @@ class Credentials:
     insecure: Flag = False
 
     def read(self, config: ServerConfig) -> tuple[ServerConfig, Callable[[], AuthProvider | None]]:
-        """Return the settings with the control token, and a factory of agent authentication.
+        """Return the settings with the tokens of the control plane, and a factory of agent authentication.
 
         The factory returns None if agents are not authenticated. It can be pickled, for worker processes. It is called
         once here, so that a mistake in the options is reported at once.
@@ -130,7 +134,9 @@ class Credentials:
             oauth_at=config.public_url if self.agent_oauth else None,
         )
         agents()
-        return replace(config, control_token=control_token(self.control_token, self.control_token_file)), agents
+        control = control_token(self.control_token, self.control_token_file)
+        metrics = metrics_token(self.metrics_token, self.metrics_token_file)
+        return replace(config, control_token=control, metrics_token=metrics), agents
 
 
 @Parameter(name="*", group=_SESSIONS)

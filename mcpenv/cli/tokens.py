@@ -17,6 +17,9 @@ from mcpenv.server.security.control_auth import check_token
 CONTROL_TOKEN = "MCPENV_CONTROL_TOKEN"
 """The environment variable with the control token."""
 
+METRICS_TOKEN = "MCPENV_METRICS_TOKEN"
+"""The environment variable with the token of scrapers."""
+
 AGENT_TOKENS = "MCPENV_AGENT_TOKENS"
 """The environment variable with agents' tokens, as ``name=token,name=token``."""
 
@@ -35,6 +38,17 @@ def control_token(given: str | None, file: Path | None) -> str | None:
         ConfigurationError: both options are given, the file cannot be read, or the token cannot be used.
     """
     return _one("--control-token", CONTROL_TOKEN, given, file)
+
+
+def metrics_token(given: str | None, file: Path | None) -> str | None:
+    """Return the token of scrapers of the option, the file, or else the environment variable; None if there is none.
+
+    The environment variable is removed.
+
+    Raises:
+        ConfigurationError: as `control_token`.
+    """
+    return _one("--metrics-token", METRICS_TOKEN, given, file)
 
 
 def agent_token(given: str | None, file: Path | None) -> str | None:
@@ -164,10 +178,12 @@ __all__ = [
     "AGENT_TOKEN",
     "AGENT_TOKENS",
     "CONTROL_TOKEN",
+    "METRICS_TOKEN",
     "AgentToken",
     "agent_scopes",
     "agent_token",
     "agent_tokens",
     "control_token",
     "forget",
+    "metrics_token",
 ]

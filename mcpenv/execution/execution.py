@@ -47,6 +47,7 @@ from .concurrency.lock import Lock
 from .episode import Episode
 from .mounted_server import MountedServer
 from .notifications import Ending, Subscribers
+from .observer import Observer
 from .pipeline import Pipeline, run_action
 from .restore import refuse_without_episodes, restore, take_snapshot
 from .scoring import Scoring
@@ -77,6 +78,7 @@ class Execution:
         subscribers: the subscribers to changes of tools, prompts and resources.
         in_flight: the operations that hold the lock.
         sink: receives episodes that are over; None: no recording.
+        observer: observes steps, episodes and resets; None: nobody does.
         max_calls: maximum number of calls that run or wait; None: no limit.
         last_active: the time at which an operation last ended (``time.monotonic``, seconds).
     """
@@ -94,6 +96,7 @@ class Execution:
         "max_calls",
         "mode",
         "mounted",
+        "observer",
         "scoring",
         "session_id",
         "sink",
@@ -116,6 +119,7 @@ class Execution:
         self.subscribers = Subscribers()
         self.in_flight = InFlight()
         self.sink: EpisodeSink | None = None
+        self.observer: Observer | None = None
         self.max_calls: int | None = None
         self.last_active = time.monotonic()
         self._lock = Lock()
@@ -428,21 +432,26 @@ class Execution:
         return observation
 
     def hand_over(self, reason: str | None = None) -> None:
-        """Give the episode to the sink, once, if it is over.
+        """Give the episode to the sink and the observer, once, if it is over.
 
         Args:
             reason: why it is given up, if it has not come to its end.
         """
         episode = self.episode
         trajectory = episode.trajectory
-        if self.sink is None or trajectory is None or episode.handed_over or not episode.orchestrated:
+        if trajectory is None or episode.handed_over or not episode.orchestrated:
+            return
+        if self.sink is None and self.observer is None:
             return
         if episode.state is EpisodeState.NEW:
             return  # its reset failed: it never began
         if reason is not None and episode.state is EpisodeState.RUNNING:
             episode.give_up(reason)
         episode.handed_over = True
-        self.sink.episode_over(trajectory)
+        if self.sink is not None:
+            self.sink.episode_over(trajectory)
+        if self.observer is not None:
+            self.observer.episode_over(trajectory)
 
     # -- inside
 
@@ -466,7 +475,7 @@ class Execution:
     def _after_operation(self) -> None:
         self.last_active = time.monotonic()
         # Concurrent steps are all part of the episode: it is complete when none is in flight.
-        if self.sink is not None and self.episode.state is EpisodeState.DONE and len(self.in_flight) == 0:
+        if self.episode.state is EpisodeState.DONE and len(self.in_flight) == 0:
             self.hand_over()
         if self.tools.version != self._told_version:
             self._told_version = self.tools.version
@@ -509,17 +518,23 @@ class Execution:
         self, assigned: Assignment, episode_id: str | None, timeout_s: float | None, *, implicit: bool
     ) -> Observation:
         self.env._reset_options.check(assigned.options)
-        if self.sink is not None:
-            self.hand_over("reset")
-            if assigned.seed is None and self.env._reset_options.takes_seed:
-                # A recorded episode can be replayed only if its seed is known.
-                assigned = replace(assigned, seed=secrets.randbits(31))
+        self.hand_over("reset")
+        if self.sink is not None and assigned.seed is None and self.env._reset_options.takes_seed:
+            # A recorded episode can be replayed only if its seed is known.
+            assigned = replace(assigned, seed=secrets.randbits(31))
         self.episode.open(assigned, episode_id, implicit)
-        observation = await self.run_reset(assigned, episode_id, timeout_s)
+        try:
+            observation = await self.run_reset(assigned, episode_id, timeout_s)
+        except BaseException:
+            if self.observer is not None:
+                self.observer.reset_over(failed=True)
+            raise
         if self.episode.orchestrated:
             scoring = Scoring(self.user_code, self.env)
             await scoring.begin(assigned.task, timeout_s)
             self.scoring = scoring
+        if self.observer is not None:
+            self.observer.reset_over(failed=False)
         return self.episode.opened(observation)
 
     async def _end(self, truncated: bool, reason: str | None) -> None:

@@ -18,6 +18,7 @@ from mcpenv_client.types.status import TOOL_RAISED, Stage, Status, StatusCode
 from mcpenv_client.types.tools import ToolErrorType, ToolFailure
 
 from .concurrency.cancellation import InFlight
+from .observer import Observer
 from .scoring import Scoring
 from .sink import EpisodeSink
 from .step import NOT_SCORED, Step, current
@@ -33,6 +34,7 @@ class Instance(Site, Protocol):
     scoring: Scoring | None
     in_flight: InFlight
     sink: EpisodeSink | None
+    observer: Observer | None
 
 
 async def run_action(at: Instance, action: Action, step: Step) -> ToolOutcome:
@@ -183,5 +185,7 @@ class Pipeline:
         """Add the step to the trajectory, and spill the records that it no longer holds."""
         episode, sink = self._at.episode, self._at.sink
         dropped = episode.add(record, self._env.max_kept_steps)
+        if self._at.observer is not None:
+            self._at.observer.step_over(record)
         if dropped and sink is not None and episode.trajectory is not None:
             sink.spill(episode.trajectory, dropped)

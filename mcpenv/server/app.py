@@ -25,6 +25,7 @@ from mcpenv_client.types.tools import Mode
 from .config import ConcurrencyConfig, ServerConfig, mode_from
 from .control.http import ControlRoutes, Handler
 from .control.metadata import Description
+from .control.metrics_route import MetricsRoute
 from .control.openenv import OpenEnvOrMCP, OpenEnvRoute
 from .control.public_url import base_url_of
 from .control.session_routes import SessionRoutes
@@ -35,6 +36,7 @@ from .mcp.endpoint import MCPEndpoint
 from .mcp.event_stream import lend_stream
 from .mcp.server_card import PATHS as CARD_PATHS
 from .mcp.server_card import ServerCard
+from .metrics.collection import Collection
 from .security.control_auth import ControlGate
 from .security.host_check import Guard
 from .sessions.factory import EnvFactory, EnvironmentSource
@@ -103,6 +105,7 @@ class EnvServer:
         config: the settings in force.
         pool: the sessions.
         description: what it says of its environment.
+        collection: its metrics.
         agent_server: the FastMCP server at ``/mcp``. It exists once the server runs, as a mounted server configures it.
     """
 
@@ -206,12 +209,15 @@ class EnvServer:
         simulation = self.config.mode is Mode.SIMULATION
         control, sessions = self._control, SessionRoutes(self.pool, self._control, self._membership)
         tasks = TaskRoutes(self._tasks(), control)
+        metrics = MetricsRoute(self.collection, self._membership)
         routes: list[BaseRoute] = [
             self._route("/metadata", control.metadata),
             self._route("/schema", control.schema),
             self._route("/openapi.json", control.openapi),
             self._route("/docs", control.docs),
         ]
+        if simulation or self.config.control_token is not None or self.config.metrics_token is not None:
+            routes.append(self._scraped("/metrics", metrics.metrics))
         if simulation:
             routes += [
                 self._controlled("/reset", control.reset, "POST"),
@@ -324,6 +330,7 @@ class EnvServer:
         self.source = EnvironmentSource(self._env_factory, config)
         self._membership = self._given_membership or Alone(config)
         self.pool = SessionPool(self.source, config, self._membership)
+        self.collection = Collection(self.pool, self.source, config)
         self.description = Description(self.source, config, self._readme)
         self._openenv = OpenEnvRoute(self.pool, self.source, config)
         self._control = ControlRoutes(self.pool, self.source, config, self.description, self._membership)
@@ -354,6 +361,12 @@ class EnvServer:
 
     def _controlled(self, path: str, handler: Handler, *methods: str) -> Route:
         return Route(path, self._guard(self._gate(request_response(handler))), methods=list(methods or ("GET",)))
+
+    def _scraped(self, path: str, handler: Handler) -> Route:
+        tokens = self.config.control_token, self.config.metrics_token
+        gate = ControlGate(request_response(handler), *tokens)
+        # A scraper finds a server by its address, which is a Host that no setting can name beforehand.
+        return Route(path, self._guard(gate) if tokens == (None, None) else gate, methods=["GET"])
 
     def _route(self, path: str, handler: Handler, method: str = "GET") -> Route:
         return Route(path, self._guard(request_response(handler)), methods=[method])

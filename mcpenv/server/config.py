@@ -96,6 +96,8 @@ class ServerConfig:
         queue_timeout_s: how long a client waits for a slot when every slot is taken.
         resume_grace_s: how long a session whose socket was lost waits for its client to come back; 0: not at all.
         control_token: the token that orchestrators present; None: no token. In production it brings ``/ws``.
+        metrics_token: the token that a scraper of ``/metrics`` presents; it opens nothing else. None: the control
+            token.
         session_scope: the session of an authenticated agent: one per "principal", or one per "connection".
         require_handle: MCP clients need the handle of an episode; plain ``/mcp`` says how to get one.
         public_url: the server's base URL for others, if they connect to another address.
@@ -114,7 +116,7 @@ class ServerConfig:
         record: the folder to which every episode is written; None: none is.
 
     Raises:
-        ConfigurationError: a limit of `concurrency` is out of range.
+        ConfigurationError: a limit of `concurrency` is out of range, or two tokens are the same.
     """
 
     mode: Mode = Mode.SIMULATION
@@ -124,6 +126,7 @@ class ServerConfig:
     queue_timeout_s: float = _LIMITS.queue_timeout_s
     resume_grace_s: float = _LIMITS.resume_grace_s
     control_token: str | None = field(default=None, repr=False)
+    metrics_token: str | None = field(default=None, repr=False)
     session_scope: Literal["principal", "connection"] = "principal"
     require_handle: bool = False
     public_url: str | None = None
@@ -142,6 +145,8 @@ class ServerConfig:
 
     def __post_init__(self) -> None:
         self.concurrency  # noqa: B018 - its model checks the limits
+        if self.metrics_token is not None and self.metrics_token == self.control_token:
+            raise ConfigurationError("the metrics token is the control token; it must open nothing but /metrics")
 
     @property
     def concurrency(self) -> ConcurrencyConfig:

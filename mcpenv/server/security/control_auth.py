@@ -23,19 +23,19 @@ MIN_TOKEN = 8
 
 
 class ControlGate:
-    """The gate before ``app`` that passes requests with the control token. Others get 401 without further information.
+    """The gate before ``app`` that passes requests with a token of it. Others get 401 without further information.
 
     Args:
-        token: the control token; None passes all requests.
+        tokens: the control token, and others that are as good here; None or no token at all passes all requests.
     """
 
-    def __init__(self, app: ASGIApp, token: str | None) -> None:
+    def __init__(self, app: ASGIApp, *tokens: str | None) -> None:
         self._app = app
-        self._digest = None if token is None else _digest(check_token(token, "the control token"))
+        self._digests = [_digest(check_token(token, "the control token")) for token in tokens if token is not None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
-        if self._digest is None or _matches(self._digest, _presented(scope)):
+        if not self._digests or self._passes(_presented(scope)):
             await self._app(scope, receive, send)
             return
         body = {"message": "this needs the control token", "code": "UNAUTHORIZED"}
@@ -49,6 +49,9 @@ class ControlGate:
             await send({"type": "websocket.http.response.body", "body": bytes(refusal.body)})
         else:
             await send({"type": "websocket.close", "code": 4401})
+
+    def _passes(self, token: str | None) -> bool:
+        return any(_matches(digest, token) for digest in self._digests)
 
 
 class AgentTokens(TokenVerifier):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from mcpenv.server.config import ServerConfig
+from mcpenv.server.metrics.exposition import Samples
 from mcpenv_client.types.server import SessionInfo
 
 from .capacity import Slots
@@ -52,6 +53,14 @@ class Membership(Protocol):
         """
         ...
 
+    async def metrics(self, own: Samples) -> list[Samples]:
+        """Return the samples of all workers, and of those that are gone.
+
+        Args:
+            own: those of this worker.
+        """
+        ...
+
     async def reserve(self, session_id: str) -> bool:
         """Reserve an id that a client chose, until `release_id`. Return True if it was free."""
         ...
@@ -91,6 +100,10 @@ class Alone:
     async def recorded(self, own: dict[str, int]) -> dict[str, int]:
         """Return the counts as they are: there are no other workers."""
         return own
+
+    async def metrics(self, own: Samples) -> list[Samples]:
+        """Return this worker's, which are all."""
+        return [own]
 
     async def reserve(self, session_id: str) -> bool:
         """Return True: the pool knows its own ids."""

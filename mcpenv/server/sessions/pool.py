@@ -15,7 +15,8 @@ from mcpenv.execution.execution import Execution
 from mcpenv.execution.snapshots import Snapshot
 from mcpenv.execution.snapshots.store import SnapshotStore
 from mcpenv.server.config import MANY_SESSIONS, ServerConfig
-from mcpenv_client.errors import InvalidMessage, McpenvError, NotSupported, SessionLost, Unauthorized
+from mcpenv.server.metrics.counters import Counters, SessionObserver
+from mcpenv_client.errors import CapacityReached, InvalidMessage, McpenvError, NotSupported, SessionLost, Unauthorized
 
 from .credential import Credential
 from .factory import EnvironmentSource, Making, close_instance
@@ -33,6 +34,7 @@ class SessionPool:
         actions: the actions that a step may be.
         handles: the addresses of the episodes.
         slots: the capacity of the server.
+        counters: what happened in its sessions so far.
         on_connection_end: called with the id of a session of a handshake connection that the server has ended.
     """
 
@@ -48,6 +50,7 @@ class SessionPool:
         self.actions = source.actions
         self.handles = Handles(self._membership.new_id)
         self.slots = self._membership.slots(self._limit, config)
+        self.counters = Counters()
         self.on_connection_end: Callable[[str], None] | None = None
 
     @property
@@ -377,11 +380,16 @@ class SessionPool:
         finally:
             session.replacing = None
         self.retire_handle(session)  # the old instance provides its listing before it is closed
+        execution.observer = session.execution.observer
         left, session.execution = session.execution, execution
         await close_instance(left)
 
     async def _open(self, session_id: str, origin: Origin, credential: Credential | None = None) -> Session:
-        await self.slots.take(self.make_room, origin.orchestrated)
+        try:
+            await self.slots.take(self.make_room, origin.orchestrated)
+        except CapacityReached:
+            self.counters.refused += 1
+            raise
         making = self._make(origin)
         try:
             execution = await self._made(making)
@@ -394,6 +402,8 @@ class SessionPool:
             self.slots.free()
             raise
         session = Session(self, session_id, origin, execution, credential)
+        execution.observer = SessionObserver(self.counters, session.label)
+        self.counters.opened[origin.value] = self.counters.opened.get(origin.value, 0) + 1
         self._sessions[session_id] = session
         if credential is not None:
             self._membership.hold(session_id)

@@ -23,6 +23,9 @@ from .credential import Credential
 from .handles import Handle, Handles
 from .idempotency import Replies
 
+SHOWN = 13
+"""The characters of an id that logs show, as ``mcpenv sessions`` does."""
+
 
 class Origin(Enum):
     """Who opened a session."""
@@ -189,6 +192,12 @@ class Session:
         """Close the socket that holds the session: after the step in progress, or ``at_once`` without one."""
         if self._socket is not None:
             self._socket.dismiss(at_once=at_once)
+
+    @property
+    def label(self) -> str:
+        """The name of the session in logs: its id, or the beginning of an id with which a client could join it."""
+        public = self.origin in (Origin.PRINCIPAL, Origin.SERVICE)
+        return self.id if public else self.id[:SHOWN]
 
     @property
     def last_activity(self) -> float:

@@ -16,6 +16,7 @@ from typing import Any
 
 from mcpenv.errors import StartupError
 from mcpenv.server.config import ServerConfig
+from mcpenv.server.metrics.exposition import Samples, added
 from mcpenv.server.sessions.capacity import RETRY_AFTER_S, Slots
 from mcpenv.server.sessions.rate_limit import Rate
 from mcpenv_client.errors import CapacityReached, SessionLost
@@ -25,6 +26,8 @@ from .acceptor import Entrance, Passage
 from .messages import (
     Capacity,
     Claim,
+    CollectMetrics,
+    Counted,
     CountEpisodes,
     Done,
     End,
@@ -43,6 +46,7 @@ from .messages import (
     ListSessions,
     Location,
     Message,
+    Metrics,
     Place,
     Quarantined,
     Ready,
@@ -83,6 +87,7 @@ class Worker:
         quarantined: number of instances whose code cannot be stopped.
         expected: the expiry (monotonic seconds) of each expected session that has no slot yet.
         given: number of connections and sessions routed to it so far.
+        counted: its counters, as it last sent them.
     """
 
     number: int
@@ -96,6 +101,7 @@ class Worker:
     quarantined: int = 0
     expected: deque[float] = field(default_factory=deque)
     given: int = 0
+    counted: Samples = field(default_factory=dict)
 
     @property
     def load(self) -> tuple[int, int, int]:
@@ -140,6 +146,7 @@ class Hub:
         self._lives = [itertools.count(1) for _ in range(count)]
         self._chosen: dict[str, _Holding] = {}
         self._limit = 0
+        self._counted: Samples = {}
         self._slots = Slots(
             lambda: self._limit, queue_timeout_s=config.queue_timeout_s, max_quarantined=config.max_quarantined
         )
@@ -232,6 +239,7 @@ class Hub:
     def _gone(self, worker: Worker) -> None:
         """Handle a worker that has disconnected: free its slots and chosen ids."""
         self._workers.remove(worker)
+        self._counted = added([self._counted, worker.counted])
         if worker.passage is not None:
             worker.passage.close()
         if worker.ready and not worker.leaving:
@@ -351,6 +359,16 @@ class Hub:
         answers = await self._ask(self._others(asking), CountEpisodes(), EpisodeCounts)
         return EpisodeCounts(counts=[each for answer in answers if answer is not None for each in answer.counts])
 
+    async def metrics(self, asking: Worker) -> Metrics:
+        """Return the samples of the other workers, and the counters of the workers that are gone."""
+        answers = await self._ask(self._others(asking), CollectMetrics(), Metrics)
+        samples = [each for answer in answers if answer is not None for each in answer.samples]
+        return Metrics(samples=[*samples, self._counted])
+
+    def count(self, worker: Worker, samples: Samples) -> None:
+        """Keep the counters of a worker, so that sums do not fall when it is gone."""
+        worker.counted = samples
+
     async def find(self, asking: Worker, session_id: str) -> Location:
         """Return the tag of the other worker that has a session with this id; None if there is none."""
         others = self._others(asking)
@@ -451,6 +469,8 @@ class Hub:
             Place: lambda _: WorkerTag(tag=self.least_loaded(expects=True).tag),
             ListSessions: lambda _: self.sessions(worker),
             CountEpisodes: lambda _: self.recorded(worker),
+            CollectMetrics: lambda _: self.metrics(worker),
+            Counted: lambda notice: self.count(worker, notice.samples),
             FindSession: lambda asked: self.find(worker, asked.session_id),
             TakeSlot: take,
             FreeSlot: lambda _: self.free(worker),

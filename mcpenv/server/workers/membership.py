@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mcpenv.server.config import ServerConfig
+from mcpenv.server.metrics.exposition import Samples
 from mcpenv.server.sessions.capacity import Slots
 from mcpenv_client.types.server import SessionInfo
 
 from . import worker_id
 from .capacity import SharedSlots
 from .messages import (
+    CollectMetrics,
     CountEpisodes,
     Done,
     EpisodeCounts,
     HoldId,
     ListSessions,
+    Metrics,
     ReleaseId,
     Reserve,
     Sessions,
@@ -59,6 +62,10 @@ class Member:
         """Return the counts of recorded episodes, summed over the running workers."""
         others = (await self._channel.call(CountEpisodes(), EpisodeCounts)).counts
         return {name: sum(each[name] for each in (own, *others)) for name in own}
+
+    async def metrics(self, own: Samples) -> list[Samples]:
+        """Return the samples of all workers, and of those that are gone."""
+        return [own, *(await self._channel.call(CollectMetrics(), Metrics)).samples]
 
     async def reserve(self, session_id: str) -> bool:
         """Reserve a session id that a client chose; return False if it is taken."""

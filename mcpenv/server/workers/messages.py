@@ -105,6 +105,12 @@ class CountEpisodes(Message):
     type: Literal["count_episodes"] = "count_episodes"
 
 
+class CollectMetrics(Message):
+    """Ask for the samples of metrics: `Metrics`."""
+
+    type: Literal["collect_metrics"] = "collect_metrics"
+
+
 # -- calls of the hub to a worker
 
 
@@ -140,6 +146,7 @@ Request = Annotated[
     | SpendRequest
     | ListSessions
     | CountEpisodes
+    | CollectMetrics
     | HasSession
     | FindEvictable
     | Evict,
@@ -192,6 +199,13 @@ class EpisodeCounts(Message):
     counts: list[dict[str, int]]
 
 
+class Metrics(Message):
+    """The samples of metrics, for each worker, and of workers that are gone."""
+
+    type: Literal["metrics"] = "metrics"
+    samples: list[dict[str, float]]
+
+
 class Capacity(Message):
     """The capacity of the whole server."""
 
@@ -207,7 +221,8 @@ class LastUsed(Message):
 
 
 Reply = Annotated[
-    Done | WorkerTag | Location | Verdict | Sessions | EpisodeCounts | Capacity | LastUsed, Field(discriminator="type")
+    Done | WorkerTag | Location | Verdict | Sessions | EpisodeCounts | Metrics | Capacity | LastUsed,
+    Field(discriminator="type"),
 ]
 
 
@@ -261,6 +276,13 @@ class Quarantined(Message):
     change: int
 
 
+class Counted(Message):
+    """The counters of a worker so far, for the time when it is gone."""
+
+    type: Literal["counted"] = "counted"
+    samples: dict[str, float]
+
+
 # -- notices of the hub to a worker
 
 
@@ -286,7 +308,7 @@ class SlotCounts(Message):
 
 
 Notice = Annotated[
-    Ready | Failed | Leaving | HoldId | ReleaseId | FreeSlot | Quarantined | End | Running | SlotCounts,
+    Ready | Failed | Leaving | HoldId | ReleaseId | FreeSlot | Quarantined | Counted | End | Running | SlotCounts,
     Field(discriminator="type"),
 ]
 """A message without a reply."""

@@ -15,6 +15,7 @@ from typing import Any
 from mcpenv.server.app import AgentAuth, EnvServer, application
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.control.session_routes import info_of
+from mcpenv.server.metrics.exposition import Samples, lasting
 from mcpenv.server.sessions.factory import EnvFactory
 from mcpenv.server.uvicorn_server import Ending, HTTPServer, serve_doors, settings_of
 from mcpenv_client.errors import McpenvError
@@ -24,6 +25,8 @@ from .forwarding import Forwarding, Peers
 from .hub import HUB
 from .membership import Member
 from .messages import (
+    CollectMetrics,
+    Counted,
     CountEpisodes,
     Done,
     End,
@@ -37,6 +40,7 @@ from .messages import (
     Leaving,
     ListSessions,
     Message,
+    Metrics,
     Ready,
     Running,
     Sessions,
@@ -48,6 +52,9 @@ from .rpc import Channel
 from .tunnel import TunnelServer
 
 logger = logging.getLogger("mcpenv")
+
+REPORT_S = 1.0
+"""Seconds between two reports of a worker's counters. What a killed worker counted since its last one is lost."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +158,7 @@ class Worker:
             receiving = await stack.enter_async_context(_receiving(passage, servers))
 
             async def others() -> None:
+                channel.tell(Counted(samples=lasting(server.collection.of_process())))
                 channel.tell(Leaving())
                 for door in doors:
                     await door.idle()
@@ -166,6 +174,7 @@ class Worker:
                     self.end()
 
             stack.callback(peers.close)
+            stack.callback(asyncio.ensure_future(_report_counts(server, channel)).cancel)
             await serve_doors(server, [(each, None) for each in servers], started)
 
     def _handlers(self, server: EnvServer, member: Member, peers: Peers) -> dict[type[Message], Callable[[Any], Any]]:
@@ -197,10 +206,22 @@ class Worker:
             SlotCounts: count,
             ListSessions: sessions,
             CountEpisodes: episodes,
+            CollectMetrics: lambda _: Metrics(samples=[server.collection.of_process()]),
             HasSession: lambda asked: Verdict(yes=pool.peek(asked.session_id) is not None),
             FindEvictable: evictable,
             Evict: evict,
         }
+
+
+async def _report_counts(server: EnvServer, channel: Channel) -> None:
+    """Tell the hub the counters, for the case that this process is killed."""
+    told: Samples = {}
+    while True:
+        await asyncio.sleep(REPORT_S)
+        counted = lasting(server.collection.of_process())
+        if counted != told:
+            channel.tell(Counted(samples=counted))
+            told = counted
 
 
 @asynccontextmanager

@@ -1,0 +1,1 @@
+"""Metrics: counted in plain attributes, and written as Prometheus' text at the scrape."""
