@@ -162,7 +162,7 @@ OPTIONS: dict[str, tuple[tuple[str, ...], Any]] = {
 
 
 def test_every_setting_has_an_option() -> None:
-    elsewhere = {"mode", "control_token", "record"}  # `mcpenv run` itself has these
+    elsewhere = {"mode", "control_token", "metrics_token", "record"}  # `mcpenv run` itself has these
     assert {field.name for field in fields(ServerConfig)} == {*OPTIONS, *elsewhere}
 
 

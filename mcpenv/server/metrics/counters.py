@@ -15,6 +15,8 @@ from .exposition import Samples, sample
 BOUNDS_S = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
 """The upper bounds of the buckets of a tool's duration."""
 
+SHORTEST_S = BOUNDS_S[0]
+
 MAX_TOOLS = 500
 """Maximum tools that are counted apart. Tools that are made for an episode could otherwise fill the memory."""
 
@@ -28,13 +30,14 @@ MAX_NAME = 100
 class ToolCounter:
     """The counts of one tool or own action."""
 
-    __slots__ = ("buckets", "completed", "errors", "reward_sum", "rewards", "seconds", "statuses")
+    __slots__ = ("buckets", "completed", "errors", "reward_sum", "rewards", "seconds", "short", "statuses")
 
     def __init__(self) -> None:
         self.completed = 0
         self.statuses: dict[StatusCode, int] = {}
         self.errors: dict[str, int] = {}
         self.seconds = 0.0
+        self.short = 0  # up to `SHORTEST_S`; most steps are, and need no search for their bucket
         self.buckets = [0] * (len(BOUNDS_S) + 1)
         self.rewards = 0
         self.reward_sum = 0.0
@@ -47,7 +50,7 @@ class ToolCounter:
                 samples[sample("mcpenv_steps_total", tool=tool, status=code.value)] = count
         for error_type, count in self.errors.items():
             samples[sample("mcpenv_tool_errors_total", tool=tool, type=error_type)] = count
-        below = 0
+        below = self.short
         for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), self.buckets, strict=True):
             below += count
             samples[sample("mcpenv_step_duration_seconds_bucket", tool=tool, le=bound)] = below
@@ -111,27 +114,31 @@ class SessionObserver:
         label: names the session in the log, and lets nobody join it.
     """
 
-    __slots__ = ("_counters", "_label")
+    __slots__ = ("_counters", "_label", "_logs", "_tools")
 
     def __init__(self, counters: Counters, label: str) -> None:
         self._counters = counters
+        self._tools = counters.tools
         self._label = label
+        self._logs = access.isEnabledFor(logging.INFO)
 
     def step_over(self, record: StepRecord) -> None:
         """Count a step, and log it."""
-        counters, outcome, reward = self._counters, record.outcome, record.reward
-        tool = counters.tools.get(record.call.name) or counters.new_tool(record)
+        reward, duration_s = record.reward, record.outcome.duration_s
+        tool = self._tools.get(record.call.name) or self._counters.new_tool(record)
         if record.status is COMPLETED:
             tool.completed += 1
         else:
             _count_failure(tool, record)
-        duration_s = outcome.duration_s
         tool.seconds += duration_s
-        tool.buckets[bisect_left(BOUNDS_S, duration_s)] += 1
+        if duration_s <= SHORTEST_S:
+            tool.short += 1
+        else:
+            tool.buckets[bisect_left(BOUNDS_S, duration_s)] += 1
         if reward is not None:
             tool.rewards += 1
             tool.reward_sum += reward.value
-        if access.isEnabledFor(logging.INFO):
+        if self._logs:
             self._log(record)
 
     def episode_over(self, trajectory: Trajectory) -> None:

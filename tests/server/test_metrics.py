@@ -1,0 +1,248 @@
+"""Metrics and the access log: what is counted, who may read it, and that the sums are those of all workers."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import logging
+import os
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from command_line import TIMEOUT_S, started, write
+from fastmcp import Client
+
+from mcpenv import MCPEnvironment, Mode
+from mcpenv.errors import ConfigurationError
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.metrics.counters import MAX_TOOLS, Counters, SessionObserver
+from mcpenv.server.metrics.exposition import added, exposition, lasting, sample
+from mcpenv.server.serve import serving
+from mcpenv_client import EnvClient
+from mcpenv_client.types.records import Plane, StepRecord, ToolCall, ToolOutcome
+from mcpenv_client.types.tools import ToolErrorType, ToolFailure
+
+CONTROL, METRICS = "control-secret", "metrics-secret"
+_SAMPLE = re.compile(r'([a-z_]+(?:\{(?:[a-z]+="(?:[^"\\\n]|\\.)*",?)*\})?) (\S+)')
+
+
+class World(MCPEnvironment):
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self) -> None:
+        @self.tool
+        def add(by: int = 1) -> int:
+            return by
+
+        @self.tool
+        def fail() -> int:
+            raise RuntimeError("broken")
+
+        @self.tool(terminal=True)
+        def finish() -> str:
+            return "the end"
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None, broken: bool = False) -> None:
+        if broken:
+            raise RuntimeError("no world")
+
+    def score(self, call: Any, outcome: Any) -> float | None:
+        return 0.5 if call.name == "add" else None
+
+
+def source_of_world() -> str:
+    return f"from typing import Any\nfrom mcpenv import MCPEnvironment\n\n\n{inspect.getsource(World)}"
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def scraped(url: str, token: str = METRICS) -> dict[str, float]:
+    """The samples at ``/metrics``, each of which has the form that Prometheus reads."""
+    reply = httpx.get(f"{url}/metrics", headers=bearer(token), timeout=TIMEOUT_S)
+    assert reply.status_code == 200
+    assert reply.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    lines = [line for line in reply.text.splitlines() if not line.startswith("#")]
+    found = [_SAMPLE.fullmatch(line) for line in lines]
+    assert all(found), lines
+    return {each[1]: float(each[2]) for each in found if each is not None}
+
+
+def play(url: str, episodes: int) -> None:
+    with EnvClient(url, headers=bearer(CONTROL)).sync() as env:
+        for _ in range(episodes):
+            env.reset()
+            for name, arguments in (("add", {"by": 2}), ("add", {"by": "x"}), ("fail", {}), ("none\n", {})):
+                env.call_tool(name, arguments)
+            env.call_tool("finish", {})
+
+
+async def act(url: str, calls: int) -> None:
+    async with asyncio.timeout(TIMEOUT_S), Client(url) as client:
+        for _ in range(calls):
+            await client.call_tool("add", {"by": 3})
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_counters_are_those_of_the_clients_over_all_workers(workers: int, tmp_path: Path) -> None:
+    config = ServerConfig(control_token=CONTROL, metrics_token=METRICS, record=tmp_path)
+    with serving(World, config, workers=workers) as url:
+        play(url, 2)
+        play(url, 3)
+        asyncio.run(act(f"{url}/mcp", 4))
+        with EnvClient(url, headers=bearer(CONTROL)).sync() as env, pytest.raises(Exception, match="reset raised"):
+            env.reset(broken=True)
+        with EnvClient(url, headers=bearer(CONTROL)).sync() as env:
+            env.reset()
+            found = scraped(url)
+        steps = {name: value for name, value in found.items() if name.startswith("mcpenv_steps_total")}
+    assert steps == {
+        'mcpenv_steps_total{tool="add",status="completed"}': 9,
+        'mcpenv_steps_total{tool="add",status="agent_error"}': 5,
+        'mcpenv_steps_total{tool="fail",status="env_error"}': 5,
+        'mcpenv_steps_total{tool="(unknown)",status="agent_error"}': 5,
+        'mcpenv_steps_total{tool="finish",status="completed"}': 5,
+    }
+    assert found['mcpenv_step_reward_sum{tool="add"}'] == 0.5 * 10
+    assert found['mcpenv_step_reward_count{tool="add"}'] == 10
+    assert found['mcpenv_step_duration_seconds_count{tool="add"}'] == 14
+    assert found['mcpenv_step_duration_seconds_bucket{tool="add",le="+Inf"}'] == 14
+    assert found['mcpenv_tool_errors_total{tool="add",type="invalid_args"}'] == 5
+    assert found['mcpenv_tool_errors_total{tool="fail",type="execution_error"}'] == 5
+    assert found['mcpenv_episodes_total{status="completed"}'] == 5
+    assert found["mcpenv_episode_return_sum"] == 0.5 * 10
+    # Not that of the agent at /mcp, whose world was reset when it was made, and has no episode.
+    assert found['mcpenv_resets_total{result="ok"}'] == 6
+    assert found['mcpenv_resets_total{result="failed"}'] == 1
+    assert found["mcpenv_episodes_running"] == 1
+    assert found['mcpenv_sessions_opened_total{origin="socket"}'] == 4
+    assert found["mcpenv_workers"] == workers
+    assert found["mcpenv_ready"] == 1
+    assert found["mcpenv_sessions_max"] == 1024
+    assert found["mcpenv_records_dropped_total"] == 0
+    assert found["process_resident_memory_bytes"] > 2**20
+
+
+def test_refused_sessions_and_the_queue_are_counted() -> None:
+    config = ServerConfig(max_concurrent_envs=1, queue_timeout_s=0.0)
+    with serving(World, config) as url, EnvClient(url).sync() as env:
+        env.reset()
+        assert httpx.post(f"{url}/sessions", json={}).status_code == 503
+        found = scraped(url)
+    assert found["mcpenv_sessions_refused_total"] == 1
+    assert found["mcpenv_sessions_taken"] == found["mcpenv_sessions_max"] == 1
+    assert found['mcpenv_sessions{origin="socket"}'] == 1
+
+
+def test_the_metrics_token_opens_nothing_else() -> None:
+    config = ServerConfig(control_token=CONTROL, metrics_token=METRICS)
+    with serving(World, config) as url:
+        for path in ("/sessions", "/capacity", "/state"):
+            assert httpx.get(url + path, headers=bearer(METRICS)).status_code == 401
+        assert httpx.post(f"{url}/reset", json={}, headers=bearer(METRICS)).status_code == 401
+        assert httpx.get(f"{url}/metrics").status_code == 401
+        assert httpx.get(f"{url}/metrics", headers=bearer("another-token")).status_code == 401
+        assert scraped(url, CONTROL).keys() == scraped(url).keys()
+        # A scraper asks by the address of a pod.
+        assert httpx.get(f"{url}/metrics", headers={**bearer(METRICS), "Host": "10.1.2.3:8000"}).status_code == 200
+
+
+def test_without_tokens_the_host_is_checked_and_production_has_no_metrics() -> None:
+    with serving(World) as url:
+        assert httpx.get(f"{url}/metrics").status_code == 200
+        assert httpx.get(f"{url}/metrics", headers={"Host": "evil.example.com"}).status_code in (400, 403, 421)
+    with serving(World, ServerConfig(mode=Mode.PRODUCTION)) as url:
+        assert httpx.get(f"{url}/metrics").status_code == 404
+    with serving(World, ServerConfig(mode=Mode.PRODUCTION, metrics_token=METRICS)) as url:
+        asyncio.run(act(f"{url}/mcp", 2))
+        assert scraped(url)['mcpenv_steps_total{tool="add",status="completed"}'] == 2
+        assert httpx.get(f"{url}/sessions", headers=bearer(METRICS)).status_code == 404
+
+
+def test_one_token_for_both_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="metrics token is the control token"):
+        ServerConfig(control_token=CONTROL, metrics_token=CONTROL)
+
+
+# -- samples
+
+
+def record(name: str, error: ToolErrorType | None = None) -> StepRecord:
+    failure = None if error is None else ToolFailure(error_type=error, message="no")
+    return StepRecord(ToolCall(name, {}, 1, Plane.CONTROL, None), ToolOutcome(error=failure, duration_s=0.005))
+
+
+def test_names_that_agents_invent_do_not_fill_the_memory() -> None:
+    counters = Counters()
+    observer = SessionObserver(counters, "s")
+    for number in range(MAX_TOOLS + 10):
+        observer.step_over(record(f"unknown{number}", ToolErrorType.TOOL_NOT_FOUND))
+        observer.step_over(record(f"made{number}"))
+    assert len(counters.tools) <= MAX_TOOLS + 2
+    assert counters.tools["(unknown)"].buckets[1] == MAX_TOOLS + 10
+
+
+def test_samples_are_added_up_and_gauges_do_not_outlive_their_process() -> None:
+    steps = sample("mcpenv_steps_total", tool='a"\\\n', status="completed")
+    one = {steps: 2.0, "mcpenv_workers": 1.0, "mcpenv_episode_return_sum": -1.5}
+    both = added([one, one])
+    assert both == {steps: 4.0, "mcpenv_workers": 2.0, "mcpenv_episode_return_sum": -3.0}
+    assert lasting(both) == {steps: 4.0, "mcpenv_episode_return_sum": -3.0}
+    assert 'mcpenv_steps_total{tool="a\\"\\\\\\n",status="completed"} 4.0\n' in exposition(both)
+
+
+@pytest.mark.slow
+def test_counters_do_not_fall_when_a_worker_is_killed(tmp_path: Path) -> None:
+    write(tmp_path, "world", source_of_world())
+    tokens = {"MCPENV_CONTROL_TOKEN": CONTROL, "MCPENV_METRICS_TOKEN": METRICS}
+    completed = 'mcpenv_steps_total{tool="add",status="completed"}'
+    with started(tmp_path, "run", "world", "--port", "0", "--workers", "2", **tokens) as process:
+        url = process.url()
+        for _ in range(4):
+            play(url, 5)
+        asyncio.run(asyncio.sleep(2.5))  # each worker reports its counters once a second
+        assert scraped(url)[completed] == 20
+        children = Path(f"/proc/{process.popen.pid}/task/{process.popen.pid}/children").read_text().split()
+        workers = [int(each) for each in children if b"spawn_main" in Path(f"/proc/{each}/cmdline").read_bytes()]
+        os.kill(workers[0], signal.SIGKILL)
+        process.wait_for("ended unexpectedly")
+        assert scraped(url)[completed] == 20
+
+
+# -- the access log
+
+
+def test_tool_calls_are_logged_without_arguments(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="mcpenv.access")
+    with serving(World) as url:
+        with EnvClient(url).sync() as env:
+            env.reset()
+            env.call_tool("add", {"by": 123456})
+            env.call_tool("no\nsuch", {"by": 123456})
+        asyncio.run(act(f"{url}/mcp", 1))
+    lines = [each.getMessage() for each in caplog.records if each.name == "mcpenv.access"]
+    assert len(lines) == 3
+    assert re.fullmatch(r"session=\S{13} tool=add status=completed ms=[0-9.]+", lines[0])
+    assert re.fullmatch(r"session=\S{13} tool=no\\nsuch status=agent_error ms=[0-9.]+", lines[1])
+    assert "123456" not in caplog.text
+
+
+@pytest.mark.parametrize("options", [(), ("--no-access-log",)])
+def test_the_access_log_has_fields_in_json(tmp_path: Path, options: tuple[str, ...]) -> None:
+    write(tmp_path, "world", source_of_world())
+    with started(tmp_path, "run", "world", "--port", "0", "--log-format", "json", *options) as process:
+        play(process.url(), 1)
+        assert process.end(signal.SIGTERM) == 0
+    logged = [json.loads(line) for line in process.err]
+    calls = [line for line in logged if line["logger"] == "mcpenv.access"]
+    if options:
+        assert not calls
+    else:
+        assert [line["tool"] for line in calls] == ["add", "add", "fail", "none\\n", "finish"]
+        assert {"session", "tool", "status", "ms"} <= calls[0].keys()
