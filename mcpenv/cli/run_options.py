@@ -168,6 +168,7 @@ class Limits:
 
     Attributes:
         step_timeout_s: Timeout of a step, in seconds.
+        drain_s: Seconds that running episodes have to end at SIGTERM; Ctrl-C does not wait for them.
         shutdown_timeout_s: Seconds that running steps have to finish at shutdown.
         ping_interval_s: Seconds between keep-alive pings on /ws.
         max_calls_in_flight: Maximum running and queued calls of one session; more are refused.
@@ -179,6 +180,7 @@ class Limits:
     """
 
     step_timeout_s: float = _DEFAULTS.step_timeout_s
+    drain_s: float = _DEFAULTS.drain_s
     shutdown_timeout_s: float = _DEFAULTS.shutdown_timeout_s
     ping_interval_s: float = _DEFAULTS.ping_interval_s
     max_calls_in_flight: int = _DEFAULTS.max_calls_in_flight
@@ -224,6 +226,7 @@ def config_from(mode: Mode, addresses: Addresses, sessions: Sessions, limits: Li
         max_quarantined=_count("--max-quarantined", limits.max_quarantined, 0),
         max_snapshots=_count("--max-snapshots", limits.max_snapshots, 0),
         max_snapshot_bytes=_count("--max-snapshot-bytes", limits.max_snapshot_bytes, 1),
+        drain_s=_not_negative("--drain-s", limits.drain_s),
         shutdown_timeout_s=_not_negative("--shutdown-timeout-s", limits.shutdown_timeout_s),
     )
 

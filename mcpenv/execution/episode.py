@@ -157,6 +157,13 @@ class Episode:
             self.state = next_state(self.state, Event.END)
             self.watchers.tell(Ending.DONE)
 
+    def last_ran_after(self, when: float) -> bool:
+        """Return True if the episode runs, or ended after ``when`` (seconds since the epoch)."""
+        if self.state is EpisodeState.RUNNING:
+            return True
+        ended_at = None if self.trajectory is None else self.trajectory.ended_at
+        return self.state is EpisodeState.DONE and ended_at is not None and ended_at >= when
+
     @property
     def elapsed_s(self) -> float:
         """The seconds since the reset."""

@@ -112,6 +112,7 @@ class ServerConfig:
         max_quarantined: instances with code that cannot be stopped, above which no new sessions are taken.
         max_snapshots: snapshots that one session holds.
         max_snapshot_bytes: how large they may be together.
+        drain_s: how long running episodes may take to end at SIGTERM, before `shutdown_timeout_s` begins.
         shutdown_timeout_s: how long running steps may take to finish at shutdown.
         record: the folder to which every episode is written; None: none is.
 
@@ -140,6 +141,7 @@ class ServerConfig:
     max_quarantined: int = _LIMITS.max_quarantined
     max_snapshots: int = 256
     max_snapshot_bytes: int = 256 * 1024 * 1024
+    drain_s: float = 30.0
     shutdown_timeout_s: float = 30.0
     record: Path | None = None
 

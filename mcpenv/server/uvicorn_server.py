@@ -9,6 +9,7 @@ import logging
 import signal
 import socket
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
@@ -31,6 +32,13 @@ FRAME_HEADROOM = 4
 KEEP_ALIVE_S = 75
 """Seconds that an HTTP connection may be idle. Longer than the limit of clients: if the server closes while a client
 sends, the client cannot know if the request was read, and must not send a tool call twice."""
+
+
+LOOK_S = 0.1
+"""Seconds between two looks at the running episodes during a drain."""
+
+SHOWN_SESSIONS = 10
+"""Maximum sessions that the log line of a drain names."""
 
 
 def settings_of(app: ASGIApp, config: ServerConfig) -> uvicorn.Config:
@@ -91,35 +99,44 @@ class HTTPServer(uvicorn.Server):
 class Ending:
     """The shutdown of all servers: at a signal they refuse new sessions, finish steps, then close connections.
 
+    At SIGTERM they first wait for running episodes.
+
     Args:
-        served: closes its sessions; its ``shutdown_timeout_s`` is how long their steps may take.
+        served: closes its sessions; its ``drain_s`` is how long episodes may take, its ``shutdown_timeout_s`` steps.
         also: awaited too, before connections close.
+        on_draining: called when no new sessions are taken any more.
     """
 
     def __init__(
-        self, served: EnvServer, servers: Sequence[uvicorn.Server], also: Callable[[], Awaitable[None]] | None = None
+        self,
+        served: EnvServer,
+        servers: Sequence[uvicorn.Server],
+        also: Callable[[], Awaitable[None]] | None = None,
+        on_draining: Callable[[], None] = lambda: None,
     ) -> None:
         self._served = served
         self._also = also
+        self._on_draining = on_draining
+        self._hurried = asyncio.Event()
         self._shutdown_timeout_s = served.config.shutdown_timeout_s
         self._servers = servers
         self._loop = asyncio.get_running_loop()
         self._draining: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
-        """Do what a signal does; callable from any thread."""
+        """Do what Ctrl-C does; callable from any thread."""
         self._loop.call_soon_threadsafe(self.signalled)
 
     @contextlib.contextmanager
     def at_signals(self) -> Iterator[None]:
-        """Drain at the first signal, exit at once at the second."""
+        """Drain at the first signal, exit at once at the second. Only SIGTERM waits for episodes."""
         if threading.current_thread() is not threading.main_thread():
             yield  # only the main thread gets signals
             return
         caught = (signal.SIGINT, signal.SIGTERM)
         try:
-            for number in caught:
-                self._loop.add_signal_handler(number, self.signalled)
+            self._loop.add_signal_handler(signal.SIGINT, self.signalled)
+            self._loop.add_signal_handler(signal.SIGTERM, lambda: self.signalled(episodes=True))
         except NotImplementedError:  # Windows
             usual = [signal.signal(number, lambda *_: self.stop()) for number in caught]
             try:
@@ -134,15 +151,28 @@ class Ending:
             for number in caught:
                 self._loop.remove_signal_handler(number)
 
-    def signalled(self) -> None:
-        """Drain, or at the second call exit at once. Called on the loop."""
+    def hurry(self) -> None:
+        """Do not wait for episodes, now or later. Called on the loop."""
+        self._hurried.set()
+
+    def signalled(self, *, episodes: bool = False) -> None:
+        """Drain, or at the second call exit at once. Called on the loop.
+
+        Args:
+            episodes: wait for running episodes first.
+        """
         if self._draining is not None:
             for server in self._servers:
                 server.force_exit = server.should_exit = True
             return
+        if not episodes:
+            self.hurry()
         self._draining = asyncio.create_task(self._drain())
 
     async def _drain(self) -> None:
+        self._served.pool.slots.close()
+        self._on_draining()
+        await self._wait_for_episodes()
         try:
             async with asyncio.timeout(self._shutdown_timeout_s):
                 await self._served.pool.drain()
@@ -154,6 +184,27 @@ class Ending:
         self._served.stop_streams()
         for server in self._servers:
             server.should_exit = True
+
+    async def _wait_for_episodes(self) -> None:
+        pool, limit_s = self._served.pool, self._served.config.drain_s
+        waiting = pool.in_episodes()
+        if not waiting or self._hurried.is_set() or limit_s <= 0:
+            return
+        began = time.monotonic()
+        labels = ", ".join(session.label for session in waiting[:SHOWN_SESSIONS])
+        more = f" and {len(waiting) - SHOWN_SESSIONS} more" if len(waiting) > SHOWN_SESSIONS else ""
+        logger.info(
+            "draining: waiting up to %g s for the episodes of %d sessions: %s", limit_s, len(waiting), labels + more
+        )
+        while waiting and (left_s := began + limit_s - time.monotonic()) > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._hurried.wait(), min(LOOK_S, left_s))
+                return
+            waiting = pool.in_episodes()
+        if waiting:
+            logger.warning("draining: %d episodes did not end within %g s", len(waiting), limit_s)
+        else:
+            logger.info("draining: all episodes ended after %.1f s", time.monotonic() - began)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -110,7 +110,7 @@ class Connection:
         """Hold the session, and answer frames until either side closes."""
         self._session = session
         session.attach(self)
-        self._dismissed = self._pool.slots.closed
+        self._dismissed = self._pool.ending
         try:
             try:
                 await self._serve_in_order(session)

@@ -26,6 +26,9 @@ from .session import Origin, Session
 
 logger = logging.getLogger("mcpenv")
 
+LINGER_S = 1.0
+"""Seconds after an episode's end in which a drain leaves its socket open, for the last questions of its client."""
+
 
 class SessionPool:
     """The sessions of a server.
@@ -35,6 +38,7 @@ class SessionPool:
         handles: the addresses of the episodes.
         slots: the capacity of the server.
         counters: what happened in its sessions so far.
+        ending: True once sockets close after their step, because the server ends.
         on_connection_end: called with the id of a session of a handshake connection that the server has ended.
     """
 
@@ -51,6 +55,7 @@ class SessionPool:
         self.handles = Handles(self._membership.new_id)
         self.slots = self._membership.slots(self._limit, config)
         self.counters = Counters()
+        self.ending = False
         self.on_connection_end: Callable[[str], None] | None = None
 
     @property
@@ -78,6 +83,7 @@ class SessionPool:
             yield
         finally:
             self.slots.close()
+            self.ending = True
             reaper.cancel()
             self.handles.close()
             opening = list(self._opening.values())
@@ -98,6 +104,7 @@ class SessionPool:
         Requests that wait for a session are refused. Sockets close after their step.
         """
         self.slots.close()
+        self.ending = True
         for session in self.sessions():
             # An agent may act in a session whose socket is idle.
             session.dismiss(at_once=not session.execution.busy)
@@ -107,6 +114,15 @@ class SessionPool:
         for session in self.sessions():
             session.dismiss(at_once=True)
             session.execution.subscribers.end()
+
+    def in_episodes(self) -> list[Session]:
+        """Return the sessions with an episode that runs, or has just ended, so that its client may ask what it was."""
+        recent = time.time() - LINGER_S
+        return [
+            session
+            for session in self._sessions.values()
+            if session.origin.orchestrated and session.execution.episode.last_ran_after(recent)
+        ]
 
     def get(self, session_id: str) -> Session:
         """Return the session of that id.
@@ -330,8 +346,8 @@ class SessionPool:
         if session.origin is Origin.HTTP and session.closing is None:
             return  # it is older than the socket, and can be used in other ways
         grace_s = self._config.resume_grace_s
-        if not lost or session.credential is None or grace_s <= 0 or self.slots.closed or session.closing is not None:
-            await self.close(session, "disconnected" if lost else "shutdown" if self.slots.closed else "closed")
+        if not lost or session.credential is None or grace_s <= 0 or self.ending or session.closing is not None:
+            await self.close(session, "disconnected" if lost else "shutdown" if self.ending else "closed")
         elif not session.held:
             session.grace = asyncio.get_running_loop().call_later(grace_s, self.close_soon, session.id, "disconnected")
 
@@ -349,6 +365,15 @@ class SessionPool:
         session = self._sessions.get(session_id)
         if session is not None:
             self._begin_close(session, reason)
+
+    def refuse_at_end(self) -> None:
+        """Refuse to begin an episode if the server is shutting down.
+
+        Raises:
+            CapacityReached: the server is shutting down.
+        """
+        if self.slots.closed:
+            raise self.slots.refusal("this server is about to end")
 
     def refuse_abandoned_code(self) -> None:
         """Refuse to run more user code if too much abandoned code still runs.

@@ -78,6 +78,10 @@ class Pool(Protocol):
         """Give the session a new instance, because code of its own cannot be stopped."""
         ...
 
+    def refuse_at_end(self) -> None:
+        """Refuse to begin an episode if the server is shutting down."""
+        ...
+
     def refuse_abandoned_code(self) -> None:
         """Refuse to run more user code if too many instances are quarantined."""
         ...
@@ -252,6 +256,7 @@ class Session:
 
     async def reset(self, asked: operations.Reset) -> Observation:
         """Begin an episode; on a new instance if the instance still runs a step that could not be stopped."""
+        self._pool.refuse_at_end()
         async with self._resetting:  # the next one would begin its episode before this one's has its handle
             before = self.execution.episode.id
             if asked.wanted.any:

@@ -30,6 +30,7 @@ from .messages import (
     Counted,
     CountEpisodes,
     Done,
+    Draining,
     End,
     EpisodeCounts,
     Evict,
@@ -41,6 +42,7 @@ from .messages import (
     HasSession,
     Hello,
     HoldId,
+    Hurry,
     LastUsed,
     Leaving,
     ListSessions,
@@ -81,7 +83,8 @@ class Worker:
         number: its place among the workers, from 0.
         passage: the socket for connections to it; None before it is ready.
         ready: True once it serves.
-        leaving: True once it is shutting down.
+        draining: True once it takes no new sessions.
+        leaving: True once it closes its sessions.
         slots: number of slots that it has.
         asking: number of slots that it waits for.
         quarantined: number of instances whose code cannot be stopped.
@@ -95,6 +98,7 @@ class Worker:
     channel: Channel
     passage: Passage | None = None
     ready: bool = False
+    draining: bool = False
     leaving: bool = False
     slots: int = 0
     asking: int = 0
@@ -187,6 +191,11 @@ class Hub:
         for worker in self._workers:
             worker.channel.tell(End())
 
+    def hurry(self) -> None:
+        """Ask all workers not to wait for episodes when they shut down."""
+        for worker in self._workers:
+            worker.channel.tell(Hurry())
+
     # -- workers
 
     def _met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -231,9 +240,13 @@ class Hub:
         else:
             logger.error("a worker could not be restarted: %s", why)
 
+    def drains(self, worker: Worker) -> None:
+        """Handle a worker that takes no new sessions."""
+        worker.draining = True
+
     def left(self, worker: Worker) -> None:
         """Handle a worker that is shutting down."""
-        worker.leaving = True
+        worker.draining = worker.leaving = True
         self._shut_if_alone()
 
     def _gone(self, worker: Worker) -> None:
@@ -259,7 +272,8 @@ class Hub:
             self._shut_if_alone()
 
     def _shut_if_alone(self) -> None:
-        if not self._usable():
+        # Agents connect to the episodes of a draining worker.
+        if all(worker.leaving for worker in self._reachable()):
             for entrance in self._entrances:
                 entrance.shut()
 
@@ -278,7 +292,7 @@ class Hub:
     # -- connections and sessions
 
     def _usable(self) -> list[Worker]:
-        return [worker for worker in self._reachable() if not worker.leaving]
+        return [worker for worker in self._reachable() if not (worker.draining or worker.leaving)]
 
     def _reachable(self) -> list[Worker]:
         return [worker for worker in self._workers if worker.passage is not None and not worker.passage.broken]
@@ -461,6 +475,7 @@ class Hub:
             Hello: lambda _: WorkerTag(tag=worker.tag),
             Ready: lambda ready: self.became_ready(worker, ready.limit),
             Failed: lambda failed: self.failed(failed.reason),
+            Draining: lambda _: self.drains(worker),
             Leaving: lambda _: self.left(worker),
             Claim: lambda asked: WorkerTag(tag=self.claim(worker, asked.session_id).tag),
             Reserve: lambda asked: Verdict(yes=self.reserve(worker, asked.session_id)),

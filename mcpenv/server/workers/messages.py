@@ -243,6 +243,12 @@ class Failed(Message):
     reason: str
 
 
+class Draining(Message):
+    """The worker takes no new sessions, and waits for its running episodes."""
+
+    type: Literal["draining"] = "draining"
+
+
 class Leaving(Message):
     """The worker is shutting down."""
 
@@ -287,9 +293,15 @@ class Counted(Message):
 
 
 class End(Message):
-    """Shut down gracefully; sent a second time, immediately."""
+    """Shut down gracefully, without waiting for episodes; sent a second time, immediately."""
 
     type: Literal["end"] = "end"
+
+
+class Hurry(Message):
+    """Do not wait for episodes at the shutdown that goes on or comes."""
+
+    type: Literal["hurry"] = "hurry"
 
 
 class Running(Message):
@@ -308,7 +320,19 @@ class SlotCounts(Message):
 
 
 Notice = Annotated[
-    Ready | Failed | Leaving | HoldId | ReleaseId | FreeSlot | Quarantined | Counted | End | Running | SlotCounts,
+    Ready
+    | Failed
+    | Draining
+    | Leaving
+    | HoldId
+    | ReleaseId
+    | FreeSlot
+    | Quarantined
+    | Counted
+    | End
+    | Hurry
+    | Running
+    | SlotCounts,
     Field(discriminator="type"),
 ]
 """A message without a reply."""

@@ -77,6 +77,11 @@ class Processes(Multiprocess):
             signal.signal(number, handler)  # uvicorn would change the number of workers
         self._hub = hub
 
+    def handle_int(self) -> None:
+        """Shut down without waiting for episodes."""
+        self._hub.hurry()
+        super().handle_int()
+
     def handle_hup(self) -> None:
         """Shut down when the terminal is closed."""
         self.handle_term()
@@ -135,7 +140,7 @@ class WorkerProcess:
             await send({"type": "lifespan.startup.complete"})
             await receive()
             if not running.done():
-                worker.end()
+                worker.end(episodes=True)
             await running
         await send({"type": "lifespan.shutdown.complete"})
 
@@ -155,6 +160,10 @@ class HubThread:
     def end(self) -> None:
         """Ask all workers to shut down gracefully; called a second time, immediately. Thread-safe."""
         self._loop.call_soon_threadsafe(self._hub.end)
+
+    def hurry(self) -> None:
+        """Ask all workers not to wait for episodes when they shut down. Thread-safe."""
+        self._loop.call_soon_threadsafe(self._hub.hurry)
 
 
 @contextlib.contextmanager

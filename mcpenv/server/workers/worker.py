@@ -29,6 +29,7 @@ from .messages import (
     Counted,
     CountEpisodes,
     Done,
+    Draining,
     End,
     EpisodeCounts,
     Evict,
@@ -36,6 +37,7 @@ from .messages import (
     FindEvictable,
     HasSession,
     Hello,
+    Hurry,
     LastUsed,
     Leaving,
     ListSessions,
@@ -106,7 +108,7 @@ class Worker:
             StartupError: the environment does not start. The hub is notified first.
         """
         reader, writer = await asyncio.open_unix_connection(self._job.folder / HUB)
-        handlers: dict[type[Message], Callable[[Any], Any]] = {End: lambda _: self.end()}
+        handlers: dict[type[Message], Callable[[Any], Any]] = {End: lambda _: self.end(), Hurry: lambda _: self.hurry()}
         channel = Channel(reader, writer, handlers)
         hearing = asyncio.ensure_future(channel.serve())
         try:
@@ -132,12 +134,21 @@ class Worker:
             channel.close()
             await asyncio.wait({hearing})
 
-    def end(self) -> None:
-        """Refuse new sessions, let running steps finish, and end; called a second time, end immediately."""
+    def end(self, *, episodes: bool = False) -> None:
+        """Refuse new sessions, let running steps finish, and end; called a second time, end immediately.
+
+        Args:
+            episodes: let running episodes finish first.
+        """
         if self._ending is None:
             self._ended_early = True
         else:
-            self._ending.signalled()
+            self._ending.signalled(episodes=episodes)
+
+    def hurry(self) -> None:
+        """Do not wait for episodes at the end."""
+        if self._ending is not None:
+            self._ending.hurry()
 
     async def _serve(
         self,
@@ -164,7 +175,7 @@ class Worker:
                     await door.idle()
                 await tunnels.idle()
 
-            self._ending = Ending(server, servers, others)
+            self._ending = Ending(server, servers, others, lambda: channel.tell(Draining()))
 
             def started() -> None:
                 receiving()
