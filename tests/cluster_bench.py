@@ -79,7 +79,7 @@ def command_of(pid: int) -> str:
 
 def command(world: str, *options: str) -> list[str]:
     target = f"{HERE / 'cluster_world.py'}:{world}"
-    return [sys.executable, "-m", "mcpenv", "run", target, "--port", "0", *options]
+    return [sys.executable, "-m", "mcpenv", "run", target, "--port", "0", "--drain-s", "0", *options]
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """The command line.
 
-For environments and servers: ``mcpenv run | inspect | call | connect | sessions | import-openenv``. For tasks and
+For environments and servers: ``mcpenv run | inspect | call | connect | sessions | top | import-openenv``. For tasks and
 episodes: ``mcpenv tasks | validate | eval | trajectories | replay | rescore``.
 
 Exit status 0: success. 1: the environment's code failed (a tool, a reset). 2: the command was refused before it ran
@@ -53,6 +53,7 @@ app.command("mcpenv.cli.connect:connect", name="connect", help="Configure an MCP
 app.command(
     "mcpenv.cli.sessions:sessions", name="sessions", help="Show a server's sessions.", help_epilogue="", sort_key=7
 )
+app.command("mcpenv.cli.top:top", name="top", help="Show what a server does.", help_epilogue="", sort_key=7)
 _of_records = App(name="trajectories", help="List, show and export recorded episodes.", help_epilogue="", sort_key=8)
 _of_records.command("mcpenv.cli.trajectories:list_episodes", name="list", help="List episodes.", sort_key=1)
 _of_records.command("mcpenv.cli.trajectories:show", name="show", help="Show one episode.", sort_key=2)

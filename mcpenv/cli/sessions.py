@@ -158,11 +158,21 @@ class ControlPlane:
         """End a session and return the server's answer."""
         return self._ask("DELETE", f"/sessions/{quote(session_id, safe='')}")[1]
 
-    def _ask(self, method: str, path: str) -> tuple[httpx.Response, dict[str, Any]]:
+    def scrape(self) -> str:
+        """Return the text of the server's metrics."""
+        reply = self._request("GET", "/metrics")
+        if reply.is_success:
+            return reply.text
+        raise self._refused(reply, None, "/metrics")
+
+    def _request(self, method: str, path: str) -> httpx.Response:
         try:
-            reply = self._http.request(method, path)
+            return self._http.request(method, path)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ConnectionFailed(self._shown, str(error) or type(error).__name__) from error
+
+    def _ask(self, method: str, path: str) -> tuple[httpx.Response, dict[str, Any]]:
+        reply = self._request(method, path)
         try:
             body = reply.json()
         except ValueError:
@@ -178,7 +188,7 @@ class ControlPlane:
         elif message is not None:
             why = str(message)
         elif reply.status_code == httpx.codes.NOT_FOUND:
-            why = f"it has no {path}: it is not in simulation mode, or its control plane has another URL"
+            why = f"it has no {path}: in production it needs a control token, or its control plane has another URL"
         else:
             why = f"it answered {path} with status {reply.status_code}"
         return ConfigurationError(f"{self._shown}: {why}")

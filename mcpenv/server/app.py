@@ -218,15 +218,19 @@ class EnvServer:
         ]
         if simulation or self.config.control_token is not None or self.config.metrics_token is not None:
             routes.append(self._scraped("/metrics", metrics.metrics))
+        if simulation or self.config.control_token is not None:
+            opens = ("POST",) if simulation else ()
+            routes += [
+                self._controlled("/sessions", sessions.sessions, "GET", *opens),
+                self._controlled("/sessions/{session_id:path}", sessions.session, "GET", "DELETE"),
+                self._controlled("/capacity", sessions.capacity),
+            ]
         if simulation:
             routes += [
                 self._controlled("/reset", control.reset, "POST"),
                 self._controlled("/step", control.step, "POST"),
                 self._controlled("/end", control.end, "POST"),
                 self._controlled("/state", control.state),
-                self._controlled("/sessions", sessions.sessions, "GET", "POST"),
-                self._controlled("/sessions/{session_id:path}", sessions.session, "GET", "DELETE"),
-                self._controlled("/capacity", sessions.capacity),
                 self._controlled("/list_environments", tasks.environments),
                 self._controlled("/{name}/splits", tasks.splits),
                 self._controlled("/{name}/tasks", tasks.tasks, "POST"),

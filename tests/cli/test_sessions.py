@@ -26,7 +26,8 @@ import pytest
 from command_line import TIMEOUT_S, Cli, Done, command_lines, free_port
 from fastmcp import Client
 
-from mcpenv import MCPEnvironment, Reward, ToolCall, ToolOutcome
+from mcpenv import MCPEnvironment, Mode, Reward, ToolCall, ToolOutcome
+from mcpenv.cli import execute
 from mcpenv.cli.sessions import _duration
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.security.agent_auth import agent_auth_from
@@ -306,11 +307,30 @@ def test_to_watch_a_terminal_is_needed(cli: Cli, url: str) -> None:
     assert done.err.startswith("error: --watch needs a terminal")
 
 
-def test_a_server_in_production_mode_has_no_sessions_to_show(cli: Cli) -> None:
+def test_a_server_in_production_without_a_control_token_shows_no_sessions(cli: Cli) -> None:
     with serving(World, mode="production") as address:
         done = cli("sessions", address)
     assert (done.status, done.out) == (2, "")
-    assert done.err.startswith(f"error: {address}: it has no /sessions: it is not in simulation mode, or its control")
+    assert done.err.startswith(f"error: {address}: it has no /sessions: in production it needs a control token, or its")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_in_production_the_control_token_shows_and_ends_sessions(cli: Cli, workers: int) -> None:
+    async def act(url: str, address: str) -> Done:
+        async with Client(url) as client:
+            await client.call_tool("add")
+            return await asyncio.to_thread(cli, "sessions", address, "--json", "--control-token", CONTROL_TOKEN)
+
+    config = ServerConfig(mode=Mode.PRODUCTION, control_token=CONTROL_TOKEN)
+    with serving(World, config, workers=workers) as address:
+        shown = json.loads(asyncio.run(act(f"{address}/mcp", address)).out)
+        assert httpx.get(f"{address}/capacity").status_code == 401
+        assert httpx.post(f"{address}/sessions", headers=CONTROL).status_code == 405
+        (session,) = shown["sessions"]
+        ended = cli("sessions", address, "--end", session["session_id"], "--control-token", CONTROL_TOKEN)
+    assert (session["mode"], session["origin"], shown["capacity"]["active_sessions"]) == ("production", "service", 1)
+    assert session["episode_id"] is None
+    assert (ended.status, ended.err) == (0, "")
 
 
 @pytest.mark.parametrize(

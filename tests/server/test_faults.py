@@ -1145,7 +1145,7 @@ class Process:
 
     def __init__(self, journal: Path, *options: str) -> None:
         self._journal = journal
-        command = [sys.executable, "-m", "mcpenv", "run", "fault_worlds:Journalled"]
+        command = [sys.executable, "-m", "mcpenv", "run", "fault_worlds:Journalled", "--drain-s", "0"]
         if "--port" not in options:
             command += ["--port", "0"]
         self.process = subprocess.Popen(
