@@ -104,7 +104,11 @@ class Redacting(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Rewrite the record, and let it pass."""
-        record.msg, record.args = redact(record.getMessage()), None
+        try:
+            message = record.getMessage()
+        except Exception:  # noqa: BLE001 - a message that does not fit its arguments must not fail its caller
+            message = f"{record.msg} {record.args!r}"
+        record.msg, record.args = redact(message), None
         if record.exc_info and not record.exc_text:
             record.exc_text = self._formatter.formatException(record.exc_info)
         if record.exc_text:

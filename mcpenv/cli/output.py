@@ -20,6 +20,8 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from mcpenv.redaction import Redacting
+
 if TYPE_CHECKING:
     from mcpenv.trajectories import TornTail
 
@@ -168,6 +170,7 @@ def quiet_logs(debug: bool) -> None:
         handler.setFormatter(logging.Formatter("warning: %(message)s"))
         # Logged errors have a traceback; the command itself reports what failed.
         handler.addFilter(lambda record: record.levelno == logging.WARNING)
+    handler.addFilter(Redacting())
     _send(logging.getLogger("mcpenv"), handler, logging.DEBUG if debug else logging.WARNING)
     for name in ("mcp", "fastmcp", "httpx", "httpx2", "asyncio"):
         _send(logging.getLogger(name), handler if debug else logging.NullHandler(), logging.INFO)

@@ -195,6 +195,12 @@ def test_a_secret_is_found_by_the_place_where_it_stands(text: str) -> None:
     assert secret not in redact(text.format(secret))
 
 
+def test_a_message_that_does_not_fit_its_arguments_fails_no_caller() -> None:
+    record = logging.LogRecord("x", logging.ERROR, "f", 1, "%d of %d", ("Bearer abcdefgh",), None)
+    assert Redacting().filter(record)
+    assert record.getMessage() == f"%d of %d ('Bearer {HIDDEN}',)"
+
+
 def test_ordinary_messages_stay_as_they_are() -> None:
     text = "worker 1 ended: 3 tokens of 'ada' left, see https://example.com/episodes and key=5, at /tmp/x:7"
     assert redact(text) == text
