@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from pathlib import Path
@@ -48,7 +49,8 @@ class Collection:
             samples["mcpenv_records_waiting"] = counts.waiting
         if (resident := resident_bytes()) is not None:
             samples["process_resident_memory_bytes"] = resident
-        return samples
+        # Sums of rewards may overflow.
+        return {name: value for name, value in samples.items() if math.isfinite(value)}
 
     async def of_server(self) -> Samples:
         """Return the samples of the whole server, which exist once."""
