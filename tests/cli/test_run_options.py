@@ -540,7 +540,7 @@ def test_both_addresses_end_together_after_the_step_under_way(tmp_path: Path, wo
             said: str = await working
             return said
 
-    with served(tmp_path, "--control-port", "0") as server:
+    with served(tmp_path, "--control-port", "0", "--drain-s", "0", "--no-access-log") as server:
         assert asyncio.run(step(server)) == "done"
         assert server.process.end() == 0
         for url in (server.url, server.control):
