@@ -38,19 +38,23 @@ class World(MCPEnvironment):
 
     def __init__(self) -> None:
         self.number = 0
+        self.add_tools(self.tool)
 
-        @self.tool
+    def add_tools(self, tool: Callable[[Any], Any]) -> None:
+        """Register the tools by a decorator."""
+
+        @tool
         def put(number: int) -> int:
             """Set the number."""
             self.number = number
             return number
 
-        @self.tool
+        @tool
         async def read() -> int:
             """Read the number."""
             return self.number
 
-        @self.tool
+        @tool
         def slow() -> int:
             """Add one when the gate is open."""
             self.inside.set()
@@ -58,7 +62,7 @@ class World(MCPEnvironment):
             self.number += 1
             return self.number
 
-        @self.tool
+        @tool
         async def endless() -> int:
             """Return when it is cancelled: never."""
             self.inside.set()
@@ -70,42 +74,14 @@ class World(MCPEnvironment):
         return 1.0
 
 
-class Mounted(MCPEnvironment):
+class Mounted(World):
     """The same world, whose tools belong to a FastMCP server that is handed in."""
-
-    SUPPORTS_CONCURRENT_SESSIONS = True
-    gate, inside = World.gate, World.inside
 
     def __init__(self) -> None:
         server: FastMCP = FastMCP("handed in")
-        super().__init__(server)
+        MCPEnvironment.__init__(self, server)
         self.number = 0
-
-        @server.tool
-        def put(number: int) -> int:
-            """Set the number."""
-            self.number = number
-            return number
-
-        @server.tool
-        async def read() -> int:
-            """Read the number."""
-            return self.number
-
-        @server.tool
-        def slow() -> int:
-            """Add one when the gate is open."""
-            self.inside.set()
-            self.gate.wait(LIMIT_S)
-            self.number += 1
-            return self.number
-
-        @server.tool
-        async def endless() -> int:
-            """Return when it is cancelled: never."""
-            self.inside.set()
-            await asyncio.Event().wait()
-            raise AssertionError
+        self.add_tools(server.tool)
 
 
 @pytest.fixture(autouse=True)
