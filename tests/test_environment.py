@@ -1174,7 +1174,7 @@ def test_a_tool_of_a_class_is_refused_with_what_to_write() -> None:
         class OfClass(MCPEnvironment):
             """Decorates a method."""
 
-            @MCPEnvironment.tool
+            @MCPEnvironment.tool  # type: ignore[call-overload]
             def act_now(self) -> int:
                 return 1
 

@@ -150,7 +150,7 @@ def test_during_a_drain_an_episode_cannot_begin_and_a_lost_client_comes_back(tmp
             socket.socket.close()
         with connect(f"{address}?resume=1", additional_headers=headers) as socket:
             for name in ("add", "finish"):
-                action = {"type": "call_tool", "tool_name": name, "arguments": {}}
+                action: dict[str, object] = {"type": "call_tool", "tool_name": name, "arguments": {}}
                 socket.send(json.dumps({"type": "step", "data": action}))
                 reply = json.loads(socket.recv(TIMEOUT_S))
             assert reply["data"]["done"]

@@ -19,7 +19,7 @@ from fastmcp.client.transports import StdioTransport
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
-from mcpenv import MCPEnvironment, ToolCall, ToolOutcome
+from mcpenv import MCPEnvironment, Mode, ToolCall, ToolOutcome
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv_client import EnvClient
@@ -173,7 +173,7 @@ async def time_out(call: Call, name: str = "slow") -> None:
 
 
 def run(main: Awaitable[None]) -> None:
-    asyncio.run(asyncio.wait_for(main, LIMIT_S))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(main, LIMIT_S))
 
 
 @own_and_mounted
@@ -278,7 +278,7 @@ def test_the_server_s_own_deadline_ends_the_instance_and_says_so(
                 incidents.add(str(refused.value).split("incident ")[1][:8])
             assert await call("read") == 0  # a new instance
 
-    with serving(world, ServerConfig(mode="production", step_timeout_s=0.3)) as url:
+    with serving(world, ServerConfig(mode=Mode.PRODUCTION, step_timeout_s=0.3)) as url:
         run(main(url))
     (logged,) = [record.getMessage() for record in caplog.records if "could not be stopped" in record.getMessage()]
     assert logged.startswith(f"incident {incidents.pop()}: ") and not incidents

@@ -50,7 +50,7 @@ def around(server: FastMCP, **attributes: Any) -> type[MCPEnvironment]:
 
 
 def run(main: Awaitable[Any]) -> Any:
-    return asyncio.run(asyncio.wait_for(main, TIMEOUT_S))  # type: ignore[arg-type]
+    return asyncio.run(asyncio.wait_for(main, TIMEOUT_S))
 
 
 @pytest.fixture(scope="module")
@@ -485,13 +485,13 @@ def test_masked_errors_are_masked_in_simulation_too(masks: bool) -> None:
 def test_what_an_agent_s_call_logs_stands_in_the_record_and_reaches_the_agent(era: Any, wants: bool) -> None:
     """Once each, whether the tool is handed in or own, and whether the agent wants messages or not."""
     logged: list[str] = []
-    progress: list[float] = []
+    reported: list[float] = []
 
-    async def on_log(message: Any) -> None:
-        logged.append(message.data["msg"])
+    async def on_log(params: mcp_types.LoggingMessageNotificationParams) -> None:
+        logged.append(params.data["msg"])
 
-    async def on_progress(done: float, total: float | None, message: str | None) -> None:
-        progress.append(done)
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        reported.append(progress)
 
     async def main(url: str) -> None:
         async with EnvClient(url) as control:
@@ -514,7 +514,7 @@ def test_what_an_agent_s_call_logs_stands_in_the_record_and_reaches_the_agent(er
     with serving(Shop) as url:
         run(main(url))
     assert logged == (["buying 1"] if wants else [])
-    assert progress == ([1, 2] if wants else [])
+    assert reported == ([1, 2] if wants else [])
 
 
 def test_the_server_s_own_log_level_holds() -> None:
@@ -637,7 +637,7 @@ def test_an_own_tool_with_the_name_of_a_mounted_one_is_refused() -> None:
         def __init__(self) -> None:
             super().__init__()
 
-            @self.tool(mode="simulation")
+            @self.tool(mode="simulation")  # type: ignore[untyped-decorator]
             def buy() -> str:
                 return "own"
 
@@ -645,9 +645,9 @@ def test_an_own_tool_with_the_name_of_a_mounted_one_is_refused() -> None:
     with pytest.raises(StartupError, match=said), serving(Twice):
         pass
     for use in (lambda env: env.list_tools(), lambda env: env.call_tool("buy"), lambda env: env.call_tool("refund")):
-        env = Twice()
+        env: Any = Twice()
         with pytest.raises(InvalidTool, match=said):
-            use(env)
+            use(env)  # type: ignore[no-untyped-call]
         env.close()
 
 
@@ -658,7 +658,7 @@ def test_an_own_tool_s_name_that_a_mounted_one_takes_later_is_refused_by_listing
         def __init__(self) -> None:
             super().__init__()
 
-            @self.tool
+            @self.tool  # type: ignore[untyped-decorator]
             def praise() -> str:
                 return "own"
 
@@ -694,7 +694,8 @@ def test_a_name_may_have_a_mounted_tool_in_one_mode_and_an_own_one_in_the_other(
     async def text(url: str) -> str:
         async with Client(f"{url}/mcp") as client:
             assert [tool.name for tool in await client.list_tools()].count("refund") == 1
-            return (await client.call_tool("refund", raise_on_error=False)).content[0].text
+            content: Any = (await client.call_tool("refund", raise_on_error=False)).content
+            return str(content[0].text)
 
     assert run(text(url)) == "play money"
     with serving(Shop, mode="production") as production:

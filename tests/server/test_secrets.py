@@ -120,7 +120,7 @@ async def act(url: str, era: Any) -> str:
     async with asyncio.timeout(TIMEOUT_S), Client(url, auth=ADA, mode=era) as client:
         await client.call_tool("add", {"by": 2})
         await client.call_tool("fail", raise_on_error=False)
-        ids = client.transport.get_session_id()  # type: ignore[attr-defined]
+        ids = client.transport.get_session_id()
     return ids or CONTROL
 
 
