@@ -511,7 +511,7 @@ def test_the_public_url_is_what_agents_are_given(tmp_path: Path, world: str, apa
         assert httpx.post(local, json=INITIALIZE, headers=asked).status_code == 200
         assert httpx.post(local, json=INITIALIZE, headers=asked | {"Host": "elsewhere.example"}).status_code == 421
     assert "  public   https://env.example.com/a/mcp\n" in server.said
-    assert "claude mcp add --transport http world https://env.example.com/a/mcp\n" in server.said
+    assert "mcpenv connect claude-code https://env.example.com/a/mcp\n" in server.said
 
 
 INITIALIZE = {
