@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import logging
 import os
 import tempfile
 from collections.abc import Iterator
@@ -55,3 +56,14 @@ def _one_authority(request: pytest.FixtureRequest) -> Iterator[None]:
         file.flush()
         patch.setenv("SSL_CERT_FILE", file.name)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _logging_stays() -> Iterator[None]:
+    """Restore the levels of loggers: a server that runs in the process of a test configures them."""
+    loggers = [logging.getLogger(name) for name in (None, "mcpenv", "mcpenv.access", "fastmcp")]
+    before = [(logger, logger.level, logger.disabled) for logger in loggers]
+    yield
+    for logger, level, disabled in before:
+        logger.setLevel(level)
+        logger.disabled = disabled

@@ -93,12 +93,14 @@ def agrees(answered: Any, written: Any) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [line for page in PAGES for b in blocks(page, "bash") for line in b.splitlines()])
 def test_a_command_works(command: str, url: str) -> None:
-    program, *arguments = command.replace(URL, url).split()
-    if program != "mcpenv":
+    said, pipe, line = command.replace(URL, url).rpartition(" | ")
+    program, *arguments = line.split()
+    if program != "mcpenv" or (pipe and not said.startswith("echo ")):
         pytest.fail(f"nobody runs {command!r}")
     ended = subprocess.run(
         [sys.executable, "-m", "mcpenv", *arguments],
         cwd=ROOT,
+        input=said.removeprefix("echo "),
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

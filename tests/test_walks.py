@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -85,7 +86,8 @@ class Counter(MCPEnvironment):
 
 
 @pytest.fixture(autouse=True)
-def _no_profiler_stays() -> Any:
+def _no_profiler_stays(caplog: pytest.LogCaptureFixture) -> Any:
+    caplog.set_level(logging.WARNING, "mcpenv")  # the access log is no part of a walk
     before = sys.getprofile()
     yield
     sys.setprofile(before)

@@ -174,6 +174,7 @@ def test_without_the_packages_of_the_report_everything_else_is_there(
         "  verified/there  1.000\n"
         "steps             mean 2.0, median 2, most 2\n"
         "tokens            30 in, 9 out\n"
+        "status            1 completed\n"
         f"results           {tmp_path}\n"
     )
     assert (tmp_path / "summary.json").exists() and not (tmp_path / "report.html").exists()
