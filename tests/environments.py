@@ -126,7 +126,7 @@ class Shout:
 
 
 class EverythingEnvironment(MCPEnvironment):
-    """A tool for every feature of tools.
+    """An environment with a tool for every feature of tools.
 
     Args:
         choice: the second value of the ``Literal`` that ``choose`` takes.
@@ -397,7 +397,7 @@ EVERYTHING_CALLS: dict[str, dict[str, Any]] = {
 
 
 class NotesState(State):
-    """How many notes there are."""
+    """Return the number of notes."""
 
     notes: int = 0
 

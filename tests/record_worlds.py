@@ -22,7 +22,7 @@ class Shout(Action):
 
 
 class Heard(Observation):
-    """What comes of it."""
+    """The result of a tool."""
 
     echo: str
 

@@ -31,7 +31,7 @@ class Slow(MCPEnvironment):
 
         @self.tool
         async def count() -> int:
-            """How often it ran."""
+            """Return how often the tool ran."""
             return self.runs
 
     def close(self) -> None:

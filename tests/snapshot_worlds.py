@@ -27,7 +27,7 @@ class Streak(Rubric):
 
 
 class Half(Rubric):
-    """What a number is worth at the end."""
+    """Return the value of a number at the end."""
 
     async def score(self, call: ToolCall, outcome: ToolOutcome) -> float:
         return 0.5
@@ -121,7 +121,7 @@ class Ledger(MCPEnvironment):
         return self.moved
 
     def balance(self, account: int) -> int:
-        """What an account has."""
+        """Return the balance of an account."""
         (cents,) = self.db.execute("SELECT cents FROM accounts WHERE id = ?", (account,)).fetchone()
         return int(cents)
 
@@ -178,7 +178,7 @@ class Picky(Plain):
 
 
 class Hiding(MCPEnvironment):
-    """A tool that remembers in a variable of the constructor."""
+    """An environment whose tool keeps its state in a variable of the constructor."""
 
     def __init__(self, how: str = "list") -> None:
         items: list[int] = []

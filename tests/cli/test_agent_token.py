@@ -375,7 +375,7 @@ def test_codex_is_told_by_which_variable_it_gets_the_token(cli: Cli, home: Path,
 
 
 def address_of(entry: dict[str, Any]) -> tuple[str, str]:
-    """Where a host goes by an entry, and the header that it sends."""
+    """Return the address of an entry, and the header that a host sends."""
     if "command" not in entry:
         return entry.get("url") or entry["httpUrl"], entry["headers"]["Authorization"]
     assert entry["args"][:2] == ["-y", "mcp-remote"]

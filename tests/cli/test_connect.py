@@ -382,7 +382,7 @@ def test_what_is_printed_can_be_pasted(folder: Path, connect: Cli) -> None:
 
 
 async def _started_by(entry: dict[str, Any], cwd: Path) -> tuple[list[str], Any]:
-    """What a host sees that starts the entry's command in ``cwd``."""
+    """Return what a host sees that starts the entry's command in ``cwd``."""
     transport = StdioTransport(command=entry["command"], args=entry["args"], cwd=str(cwd), keep_alive=False)
     async with asyncio.timeout(60), Client(transport) as client:
         tools = [tool.name for tool in await client.list_tools()]

@@ -157,7 +157,7 @@ class Doubling(Action):
 
 
 class Calling(CallToolAction):
-    """A tool call with a field more."""
+    """The action of a tool call with one more field."""
 
     priority: int = 0
 
@@ -499,7 +499,7 @@ class Own(Part):
 
 
 def _frames(number: float) -> dict[str, Any]:
-    """What somebody might send with that number in it, by the end of the path that must be named."""
+    """Return messages with that number in them, by the end of the path that the error must name."""
     deep = {"a": [{"b": number}]}
     finite_call, seen = ToolCall("t", {}, 1), Seen()
     return {

@@ -1,4 +1,4 @@
-"""What importing the client costs, and what it does not bring with it."""
+"""Test what importing the client costs, and what it must not import."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_IMPORTED = ("mcpenv", "fastmcp", "mcp", "mcp_types", "starlette", "uvicorn",
 
 
 def run(script: str) -> str:
-    """What a script prints in a Python of its own."""
+    """Return the output of a script in a Python of its own."""
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.strip()

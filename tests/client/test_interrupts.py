@@ -32,7 +32,7 @@ def handling(number: int, handler: Callable[..., object] | signal.Handlers) -> I
 
 
 class Interrupted(BaseException):
-    """What a signal's handler raises."""
+    """The exception that a signal's handler raises."""
 
 
 # Python says so where a handler raises in a finalizer.

@@ -1,4 +1,4 @@
-"""What has a JSON form crosses unchanged; what has none is refused by the name of its field."""
+"""Test that JSON values cross unchanged, and that others are refused by the name of their field."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class TestConformance(EnvironmentContract):
 
 
 def answered(name: str, error: Any) -> None:
-    """A tool worked; or it failed, and said that it needs an MCP client, or that it always fails."""
+    """Check that a tool worked, or failed because it needs an MCP client or always fails."""
     needs_a_client = name.startswith(NEEDS_A_CLIENT) and name != "test_input_required_result_capabilities"
     if needs_a_client:
         assert error.error_type is ToolErrorType.EXECUTION_ERROR, name

@@ -243,7 +243,7 @@ def wait_for_end(process: int) -> None:
 
 
 def runs(process: int) -> bool:
-    """Whether it is there, and not only its entry, for which nobody waited."""
+    """Return True if the process runs, and is no zombie."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -374,7 +374,7 @@ def wait_for_lines(file: Path, count: int, process: subprocess.Popen[str]) -> No
 
 
 def _line_of(file: Path, beginning: str, process: subprocess.Popen[str]) -> str:
-    """What follows in that line, once a program has written it."""
+    """Return the rest of that line, once a program has written it."""
     line = re.compile(rf"^{beginning}(.*)\n", re.MULTILINE)
     _wait(lambda: file.exists() and line.search(file.read_text()) is not None, process)
     found = line.search(file.read_text())

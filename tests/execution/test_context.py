@@ -31,7 +31,7 @@ class Looks(MCPEnvironment):
 
         @self.tool
         async def has_own() -> bool:
-            """Whether something is left of the last call."""
+            """Return True if something is left of the last call."""
             return await get_context().get_state("mine") is not None
 
 
@@ -63,7 +63,7 @@ def test_after_a_step_there_is_no_context() -> None:
 
 
 class Hands(MCPEnvironment):
-    """A tool that hands the context it found to a thread."""
+    """An environment with a tool that hands its context to a thread."""
 
     def __init__(self) -> None:
         @self.tool

@@ -292,7 +292,7 @@ def test_a_script_ends_without_warnings_or_threads_of_ours(request: pytest.Fixtu
 
 
 class Barrier(MCPEnvironment):
-    """A tool that returns when the tools of all environments run."""
+    """An environment with a tool that returns when the tools of all environments run."""
 
     def __init__(self, barrier: threading.Barrier) -> None:
         @self.tool

@@ -286,7 +286,7 @@ class Machine(RuleBasedStateMachine):
 
     @contextmanager
     def gate_open(self) -> Iterator[None]:
-        """What waits at the gate goes on, and all code that was given up returns."""
+        """Open the gate: waiting calls continue, and all abandoned code returns."""
         self.model.release()
         self.world.gate.open()
         yield
@@ -397,7 +397,7 @@ class Machine(RuleBasedStateMachine):
             self.call_world(session_id, client.begin("tools/call", call.params), call)
 
     def would_try_twice(self) -> bool:
-        """Where only instances know the tools, a call lists them first, and makes the world if that could not."""
+        """List the tools first where only instances know them; the call makes the world if the listing could not."""
         return self.world.DYNAMIC_TOOLS and self.model.breaks > 0
 
     def call_world(self, session_id: str, request: Request, call: Call) -> None:
@@ -428,7 +428,7 @@ class Machine(RuleBasedStateMachine):
         return None if admission is Admission.WAITS else self.admitted(session, admission)
 
     def admitted(self, session: Session, admission: Admission) -> Answer | None:
-        """What somebody is told who asked for a session."""
+        """Return the answer to a request for a session."""
         call = self.first_calls.pop(session)
         code = {Admission.OPEN: None, Admission.BROKEN: "FACTORY_ERROR", Admission.FULL: "CAPACITY_REACHED"}[admission]
         self.answers[session] = {}
@@ -665,7 +665,7 @@ class Machine(RuleBasedStateMachine):
         self.note("an agent came after the end")
 
     def check_agent(self, session: Session, data: Any, call: Call) -> None:
-        """What an agent is told of a step that the model has taken."""
+        """Return the answer to an agent for a step that the model has taken."""
         if call.failure == "tool_not_found":
             assert data["error"]["code"] == -32602, data
             return
@@ -999,7 +999,7 @@ class Machine(RuleBasedStateMachine):
 
 
 def planes(session: Session) -> list[str]:
-    """Who is attached."""
+    """Return who is attached."""
     if not session.orchestrated:
         return [AGENT]
     attached = [CONTROL] if session.held or session.origin == "http" else []

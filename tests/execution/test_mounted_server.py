@@ -145,7 +145,7 @@ class World:
 
         @below.tool
         def mounted(text: str) -> str:
-            """A tool of a mounted server."""
+            """Return a tool of a mounted server."""
             return f"mounted {text}"
 
         @below.tool
@@ -168,12 +168,12 @@ class Env(MCPEnvironment):
 
         @self.tool
         def own(text: str = "x") -> str:
-            """A tool of the environment's own."""
+            """Return a tool of the environment's own."""
             return f"{name} {text}"
 
         @self.tool
         async def own_later(ctx: Context) -> str:
-            """A tool of the environment's own."""
+            """Return a tool of the environment's own."""
             await ctx.info("own")
             return name
 

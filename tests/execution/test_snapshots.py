@@ -47,7 +47,7 @@ from mcpenv_client.types.tools import Mode
 
 
 def call(env: MCPEnvironment, name: str, **arguments: Any) -> Any:
-    """What a tool gives."""
+    """Return the result of a tool."""
     observation: Any = env.call_tool(name, arguments)
     assert observation.error is None, observation.error
     return observation.result.data

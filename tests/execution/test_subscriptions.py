@@ -106,7 +106,7 @@ async def following(subscription: Subscription) -> ServerEvent:
 
 
 async def is_over(subscription: Subscription) -> bool:
-    """Whether the server ended it in an orderly way; a lost one raises."""
+    """Return True if the server ended the stream in order; a lost one raises."""
     return [event async for event in subscription] == []
 
 

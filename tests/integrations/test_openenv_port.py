@@ -155,7 +155,7 @@ def light(tmp_path: Path) -> Path:
 
 
 def used(folder: Path, body: str) -> Any:
-    """What a program prints that uses the environment of a folder, in a process of its own."""
+    """Return the output of a program, in a process of its own, that uses the environment of a folder."""
     head = f"from mcpenv.packaging.target import load_target\nimport json\nenv = load_target({str(folder)!r}).make()\n"
     command = [sys.executable, "-c", head + body]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

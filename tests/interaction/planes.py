@@ -32,7 +32,7 @@ OVER = "The episode is over."
 
 @dataclass
 class Outcome:
-    """What any plane can say of a call; what a plane does not say is None."""
+    """The outcome of a call on any plane; fields that a plane does not have are None."""
 
     text: str
     content: list[dict[str, Any]]

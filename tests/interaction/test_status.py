@@ -76,7 +76,7 @@ def _crash(number: int) -> int:
 
 
 class Several(MCPEnvironment):
-    """A tool for each thing that can become of a step."""
+    """An environment with a tool for each status of a step."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
     max_steps = 4
@@ -545,7 +545,7 @@ def test_a_reset_that_raises_is_an_error_of_the_environment(plane: str) -> None:
 
 
 class Slow(MCPEnvironment):
-    """A tool that never returns by itself."""
+    """An environment with a tool that never returns by itself."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
     began = threading.Event()

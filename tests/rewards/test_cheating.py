@@ -1,4 +1,4 @@
-"""What an agent tries for a reward that it has not earned: none of it pays. docs/reference/cheating.md has the table.
+"""Test that no cheat of an agent earns a reward. docs/reference/cheating.md has the table.
 
 A real server, an orchestrator on ``/ws`` with a control token, and an agent that has its episode's address.
 """
@@ -50,7 +50,7 @@ async def episode(url: str, task: Task) -> AsyncIterator[tuple[EnvClient[Any, An
 
 
 async def paid(url: str, task: Task, acts: Acts) -> float | None:
-    """What an agent's episode was worth in the end; None if it could not be verified."""
+    """Return the verified reward of an agent's episode; None if it could not be verified."""
     async with episode(url, task) as (env, agent):
         await acts(agent)
         try:
@@ -141,7 +141,7 @@ def test_a_world_that_only_looks_changed_is_not_paid(url: str, what: str) -> Non
 
 
 def test_the_world_before_cannot_be_edited(url: str) -> None:
-    """It is held where no tool reaches; also of a world that is one object, changed in place."""
+    """Keep the answer out of the reach of tools, also in a world that is one object, changed in place."""
     keep = Task(id="keep", verifier={"kind": "expect_exactly", "changes": {"notes/kept/x": 1}})
 
     async def put_and_take_back(agent: Agent) -> None:

@@ -105,7 +105,7 @@ class New(Rubric):
 
 
 class Length(Rubric):
-    """How many words there are at the end."""
+    """A rubric that counts the words at the end."""
 
     name = "length"
 
@@ -114,7 +114,7 @@ class Length(Rubric):
 
 
 class Counting(Rubric):
-    """How often it was asked: a number, which is rebound, unlike a set."""
+    """A rubric that counts its calls: a number is rebound, unlike a set."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -944,7 +944,7 @@ def test_no_rubric_is_asked_beside_a_tool_that_could_not_be_stopped() -> None:
     release, asked = threading.Event(), []
 
     class Stuck(MCPEnvironment):
-        """A tool that cannot be stopped."""
+        """An environment with a tool that cannot be stopped."""
 
         rubric = FunctionRubric(lambda call, outcome: asked.append("step"), lambda t: asked.append("end"), name="asked")
 

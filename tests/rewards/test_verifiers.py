@@ -411,7 +411,7 @@ def test_where_there_are_no_walls_it_does_not_run(monkeypatch: pytest.MonkeyPatc
 
 
 def put_up(*altered: str) -> str:
-    """What comes of putting up the walls in a bare interpreter, some of them altered."""
+    """Return the output of a bare interpreter that puts up the walls, some of them altered."""
     program = f"""
 import os, sys
 sys.path.insert(0, {str(CHILD.parent)!r})

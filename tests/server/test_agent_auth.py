@@ -84,7 +84,7 @@ def url(jwks_url: str) -> Iterator[str]:
 
 
 def claims(**changes: Any) -> dict[str, Any]:
-    """What a right token says, but for the changes; None takes a claim away."""
+    """Return the claims of a valid token with changes; None removes a claim."""
     said = {"sub": "carol", "iss": ISSUER, "aud": AUDIENCE, "exp": int(time.time()) + 600, **changes}
     return {name: claim for name, claim in said.items() if claim is not None}
 
@@ -95,7 +95,7 @@ def signed(key: Any = RSA, algorithm: str = "RS256", **changes: Any) -> str:
 
 
 def status(url: str, token: str | None) -> int:
-    """What a listing is answered with."""
+    """Return the answer to a listing."""
     request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALIZE}
     headers = {"Accept": "application/json, text/event-stream"}
     if token is not None:
@@ -135,7 +135,7 @@ def unsigned() -> str:
 
 
 def signed_with_the_public_key() -> str:
-    """What a server takes that lets the token choose how it is checked."""
+    """Return a token that only a server accepts that lets the token choose how it is checked."""
     message = ".".join(map(base64url, (b'{"alg":"HS256","kid":"rsa"}', json.dumps(claims()).encode())))
     return f"{message}.{base64url(hmac.digest(RSA.as_pem(private=False), message.encode(), 'sha256'))}"
 

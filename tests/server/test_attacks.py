@@ -1,4 +1,4 @@
-"""What an agent tries that has its episode's address and nothing else. docs/reference/attacks.md has the table.
+"""Test what an agent can try with its episode's address and nothing else. docs/reference/attacks.md has the table.
 
 Each attack is sent for real, byte by byte where no client would send such a thing, to a server with both planes at one
 address and a control token, and to one whose control plane is at another address. After each, two episodes are as their
@@ -115,7 +115,7 @@ def test_wrong_control_tokens_are_answered_alike(scene: Scene) -> None:
 
 
 def test_the_control_token_opens_nothing_from_a_wrong_place(scene: Scene) -> None:
-    """Where proxies, browsers and logs would leave it; also, at an address of their own, from the right place."""
+    """Send it where proxies, browsers and logs would leave it, and at an address of its own from the right place."""
     basic = base64.b64encode(f"{TOKEN}:{TOKEN}".encode()).decode()
     body = json.dumps({"token": TOKEN, "control_token": TOKEN, "access_token": TOKEN}).encode()
     places: list[list[tuple[str, str]]] = [

@@ -38,7 +38,7 @@ class Looks(MCPEnvironment):
 
         @self.tool
         async def task(waits: bool) -> bool:
-            """Whether the task is that of all calls before, from the beginning to the end."""
+            """Return True if the same task ran all calls before, from the first line to the last."""
             here = asyncio.current_task()
             self.ran_in.append(here)
             if waits:
@@ -191,7 +191,7 @@ def test_a_tool_may_cancel_its_task_before_it_first_waits(address: str) -> None:
 
 @pytest.mark.slow
 def test_frames_behind_the_one_at_which_a_session_is_taken_over_are_not_begun() -> None:
-    """What was not answered has not happened: the client sends it again on its next socket."""
+    """Drop what was not answered: the client sends it again on its next socket."""
     rounds = 20
 
     async def main(address: str) -> list[tuple[int, int]]:

@@ -73,11 +73,11 @@ class Raw:
         return await self.http.post(url, json=body, headers=headers)
 
     async def status(self, url: str, connection: str) -> int:
-        """What a ping by the connection is answered with."""
+        """Return the answer to a ping on the connection."""
         return (await self.post(url, connection, "ping")).status_code
 
     async def call(self, url: str, connection: str, name: str) -> httpx.Response:
-        """A tool call."""
+        """Return the body of a tool call."""
         return await self.post(url, connection, "tools/call", {"name": name, "arguments": {}})
 
     async def listen(self, url: str, connection: str) -> None:

@@ -1,4 +1,4 @@
-"""What is kept for handshake clients whose stream broke off."""
+"""Test the events that are stored for handshake clients whose stream broke off."""
 
 from __future__ import annotations
 

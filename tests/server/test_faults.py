@@ -64,7 +64,7 @@ RESUMABLE = {"mcpenv-session-id": "session-number-0001", "mcpenv-session-token":
 
 @pytest.fixture(autouse=True)
 def no_log_holds_an_instance(caplog: pytest.LogCaptureFixture) -> None:
-    """What pytest captures holds tracebacks, and these hold the instances that are counted here."""
+    """Keep pytest from capturing tracebacks: they hold the instances that are counted here."""
     for name in ("mcpenv", "uvicorn", "uvicorn.error"):
         caplog.set_level("CRITICAL", name)
 
@@ -93,12 +93,12 @@ async def begun(orchestrator: Control) -> str:
 
 
 def value(reply: dict[str, Any]) -> Any:
-    """What a tool gave."""
+    """Return the text of a tool's result."""
     return reply["data"]["observation"]["result"]["data"]
 
 
 def failure(reply: dict[str, Any]) -> dict[str, str]:
-    """How a tool failed."""
+    """Return the message of a tool's failure."""
     assert reply["type"] == "observation", reply
     error: dict[str, str] = reply["data"]["observation"]["error"]
     return error
@@ -456,7 +456,7 @@ def test_a_tool_that_blocks_for_ever_is_quarantined_until_it_returns(base: type[
 
 
 async def blocked_and_returned(bench: Bench, orchestrator: Control) -> None:
-    """A tool of its episode was given up, and has returned since; nobody has reset."""
+    """Return a session whose abandoned tool has returned, without a reset since."""
     assert failure(await orchestrator.call("block", timeout_s=0.05))["error_type"] == "timeout"
     bench.gate.open()
     async with asyncio.timeout(PATIENCE_S):

@@ -1,4 +1,4 @@
-"""How many files a server may open follows from how many sessions it may have."""
+"""Test that the limit of open files follows from the limit of sessions."""
 
 from __future__ import annotations
 

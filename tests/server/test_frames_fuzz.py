@@ -118,7 +118,7 @@ def url() -> Iterator[str]:
 
 
 def closes(message: str | bytes) -> bool:
-    """Whether the message is a close frame, which is answered by the end of the socket."""
+    """Return True for a close frame, which the end of the socket answers."""
     try:
         frame = json.loads(message) if isinstance(message, str) else None
     except (ValueError, RecursionError):

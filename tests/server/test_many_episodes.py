@@ -136,7 +136,7 @@ def few_files() -> None:
 
 
 def threads_of(pid: int) -> int:
-    """How many threads a process has."""
+    """Return the number of threads of a process."""
     found = re.search(r"^Threads:\s*(\d+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     assert found is not None
     return int(found.group(1))

@@ -35,7 +35,7 @@ def url() -> Iterator[str]:
 
 
 def post(url: str, method: str, params: dict[str, Any] | None = None, **kwargs: Any) -> dict[str, Any]:
-    """What OpenEnv's client sends (httpx says ``Accept: */*``), and the reply's body."""
+    """Send what OpenEnv's client sends (httpx says ``Accept: */*``), and the reply's body."""
     body = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params or {}}
     response = httpx.post(f"{url}/mcp", json=body, timeout=TIMEOUT_S, **kwargs)
     assert response.status_code == 200, response.text

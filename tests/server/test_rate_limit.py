@@ -21,7 +21,7 @@ class Clock:
 
 
 def taken(rate: Rate, key: str, tries: int) -> int:
-    """How many of so many tries are taken."""
+    """Return how many of ``tries`` are allowed."""
     count = 0
     for _ in range(tries):
         try:

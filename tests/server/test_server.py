@@ -591,7 +591,7 @@ def test_lifespan_is_entered_once_and_shared() -> None:
 
             @self.tool
             def who() -> int:
-                """Who."""
+                """Return the id of the shared object."""
                 return id(self.seen)
 
         @classmethod

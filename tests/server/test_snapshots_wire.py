@@ -45,7 +45,7 @@ def data(step: StepResult[Any]) -> Any:
 
 
 def address_of(env: Client) -> str:
-    """Where agents act on its episode."""
+    """Return the address at which agents act on the episode."""
     assert env.mcp_url is not None
     return env.mcp_url
 

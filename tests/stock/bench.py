@@ -79,12 +79,12 @@ class Driven:
 
     @property
     def kept(self) -> bool:
-        """Whether the second call found what the first had done."""
+        """Return True if the second call found what the first had done."""
         return int(self.texts[1]) == int(self.texts[0]) + 2
 
     @property
     def shared(self) -> bool:
-        """Whether it found what another anonymous client had done before it."""
+        """Return True if it found what another anonymous client had done before it."""
         return int(self.texts[0]) > BY_ANOTHER
 
     @property
@@ -95,7 +95,7 @@ class Driven:
 
     @property
     def sessions(self) -> str:
-        """What it did about MCP sessions, in words for the table."""
+        """Return what it did about MCP sessions, in words for the table."""
         opened = {request.session for request in self.requests if request.session}
         used = {request.session for request in self.requests if request.session and request.rpc in USES}
         ended = {request.session for request in self.requests if request.method == "DELETE"}
@@ -118,7 +118,7 @@ class Driven:
 
 @dataclass
 class Bench:
-    """What clients are run with. The runs of a client are made once, when one of them is first asked for.
+    """The servers that clients are run with. A client runs once, when its runs are first asked for.
 
     Its runs at different places may go at the same time, because no world is in two places. Two clients' may not: the
     anonymous stateless ones share a world, and so do those with the same token.
@@ -138,7 +138,7 @@ class Bench:
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(AT_ONCE))
 
     def drive(self, client: StockClient, mode: str | None, place: str) -> Driven:
-        """What came of running the client's program, which ended well, at one of PLACES."""
+        """The outcome of a client's program, which ended with status 0, at one of PLACES."""
         if (client, mode, place) not in self._runs:
             wait(self._runs.values())
             self._python(client)  # made before programs at once ask for it

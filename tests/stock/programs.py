@@ -53,12 +53,12 @@ def printed(ended: Ended) -> Any:
 
 
 def mcp_client(mode: str, *target: str, cwd: Path = ROOT, env: dict[str, str] | None = None) -> Any:
-    """What the ``mcp`` package's own client saw: of a URL, or of ``--`` and a command."""
+    """Return what the ``mcp`` package's own client saw of a URL, or of ``--`` and a command."""
     return printed(run(sys.executable, str(HERE / "mcp_client.py"), mode, *target, cwd=cwd, env=env))
 
 
 def seen(protocol: str, tools: Sequence[str] = SIMULATION_TOOLS) -> dict[str, Any]:
-    """What `mcp_client` must see, whatever it goes through."""
+    """Check what `mcp_client` must see, whatever it goes through."""
     return {
         "protocol": protocol,
         "tools": list(tools),

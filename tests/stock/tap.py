@@ -40,18 +40,18 @@ class Request:
 
 @dataclass
 class Tap:
-    """What went through, of each connection in order."""
+    """The bytes of each connection in order."""
 
     url: str
     sent: list[bytearray] = field(default_factory=list)
     received: list[bytearray] = field(default_factory=list)
 
     def requests(self) -> list[Request]:
-        """What the server was sent, connection by connection."""
+        """Return what was sent to the server, connection by connection."""
         return [request for connection in self.sent for request in _requests(bytes(connection))]
 
     def answered(self, text: str) -> bool:
-        """Whether the server said this, anywhere."""
+        """Return True if the server sent this, anywhere."""
         return any(text.encode() in connection for connection in self.received)
 
 

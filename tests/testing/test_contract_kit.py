@@ -437,7 +437,7 @@ class ParsedAnew(MCPEnvironment):
 
 
 class Refuses(MCPEnvironment):
-    """A tool that knows better what it wants than its schema."""
+    """An environment with a tool that accepts less than its schema."""
 
     def __init__(self) -> None:
         @self.tool

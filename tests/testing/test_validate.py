@@ -124,7 +124,7 @@ def test_a_range_is_what_ends_are_worth_whatever_else_is_paid(metadata: dict[str
 
 def test_to_return_as_much_as_the_oracle_without_solving_is_a_problem_of_the_task() -> None:
     class Idle(Desk):
-        """What a solution costs is more than it is worth."""
+        """An environment in which a solution costs more than it earns."""
 
         pay = -9.0
 

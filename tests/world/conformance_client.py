@@ -96,7 +96,7 @@ async def answer(context: Any, params: Any) -> ElicitResult:
 
 
 def calls(scenario: str, context: dict[str, Any], tools: list[Tool]) -> list[tuple[str, dict[str, Any]]]:
-    """What to call: what the scenario says, else every tool once."""
+    """Return the calls of the scenario, else one of every tool."""
     if "toolCalls" in context:
         return [(call["name"], call["arguments"]) for call in context["toolCalls"]]
     if scenario == "json-schema-2020-12-preservation":

@@ -50,7 +50,7 @@ def read_parquet(file: Path) -> Any:
 
 
 def trl_text(file: Path) -> Any:
-    """What TRL makes of each row: the text that is trained on."""
+    """Return the text of each row that TRL trains on."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from transformers import PreTrainedTokenizerFast
@@ -64,7 +64,7 @@ def trl_text(file: Path) -> Any:
 
 
 def atif(folder: Path) -> Any:
-    """What Harbor's own validator and models make of each document of a folder."""
+    """Return what Harbor's own validator and models read from each document of a folder."""
     from harbor.models.trajectories import Trajectory
     from harbor.utils.trajectory_validator import TrajectoryValidator
 

@@ -25,13 +25,13 @@ class Guess(Action):  # type: ignore[misc]
 
 
 class Hint(Observation):  # type: ignore[misc]
-    """Where the number is."""
+    """The position of the number."""
 
     hint: str = ""
 
 
 class GuessState(State):  # type: ignore[misc]
-    """How far the game is."""
+    """The progress of the game."""
 
     guesses: list[int] = []
 

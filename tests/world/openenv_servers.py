@@ -26,7 +26,7 @@ def openenv_python() -> Path:
 
 
 def run(*arguments: str | Path, cwd: Path = HERE) -> str:
-    """What a Python program prints that has OpenEnv and ends well."""
+    """Return the output of a Python program with OpenEnv that ends with status 0."""
     ended = run_to_end(*arguments, cwd=cwd)
     assert ended.returncode == 0, f"{ended.args} ended with {ended.returncode}:\n{ended.stdout}{ended.stderr}"
     return ended.stdout
@@ -39,7 +39,7 @@ def run_to_end(*arguments: str | Path, cwd: Path = HERE) -> subprocess.Completed
 
 
 def program(name: str, *arguments: str) -> str:
-    """What one of the programs beside prints."""
+    """Return the output of one of the programs beside."""
     return run(PROGRAMS / f"{name}.py", *arguments)
 
 

@@ -61,7 +61,7 @@ pytestmark = [pytest.mark.world, pytest.mark.timeout(SUITE_TIMEOUT_S + 60)]
 
 @dataclass
 class Report:
-    """What the suite said.
+    """The output of a suite.
 
     Attributes:
         status: its exit status.

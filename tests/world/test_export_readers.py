@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def read_back(what: str, path: Path) -> Any:
-    """What the program makes of an export, in the Python of ``MCPENV_EXPORTS``."""
+    """Return what the program reads from an export, in the Python of ``MCPENV_EXPORTS``."""
     python = os.environ.get("MCPENV_EXPORTS")
     assert python, "MCPENV_EXPORTS names no Python that has datasets, trl and harbor; .ci/run makes one and sets it"
     command = [python, str(PROGRAM), what, str(path)]

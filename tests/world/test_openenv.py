@@ -28,7 +28,7 @@ def url() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def seen(url: str) -> dict[str, Any]:
-    """What each of OpenEnv's clients saw."""
+    """Return what each of OpenEnv's clients saw."""
     printed: dict[str, Any] = json.loads(program("clients", url))
     return printed
 

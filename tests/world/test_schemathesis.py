@@ -35,13 +35,13 @@ class Move(Action):
 
 
 class Board(Observation):
-    """What the player sees."""
+    """The board that the player sees."""
 
     cells: list[int]
 
 
 class Count(State):
-    """How far the game is."""
+    """The progress of the game."""
 
     moves: int = 0
 
@@ -153,9 +153,9 @@ async def teapot(request: Request) -> Response:
 
 @pytest.mark.world
 def test_a_500_and_an_undocumented_status_are_found(tmp_path: Path) -> None:
-    """What is above would not pass if there were one."""
+    """Show that the tests above find such faults."""
     with serving(Breaks) as url:
-        done = tried(url, tmp_path, examples=5)
+        done = tried(url, tmp_path, examples=50)
         assert done.returncode == 1
         assert re.search(r"GET /state.*Server error", done.stdout, re.DOTALL), done.stdout
     app = create_app(World)

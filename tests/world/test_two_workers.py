@@ -95,7 +95,7 @@ def test_twelve_typescript_clients_share_a_pool(
 
 
 async def twelve(url: str, era: str) -> list[list[int]]:
-    """What twelve clients of the Python SDK read, one after another and then at once, over one pool of connections."""
+    """Return what twelve clients of the Python SDK read, one by one and then at once, over one pool of connections."""
     statuses: Counter[int] = Counter()
 
     async def count(answer: httpx2.Response) -> None:

@@ -78,7 +78,7 @@ class WireError(McpenvError):
 
     @property
     def status(self) -> Status | None:
-        """What became of the step or episode; None for a refusal, after which nothing has changed."""
+        """The status of the step or episode; None for a refusal, after which nothing has changed."""
         return read_status(self.data.get("status")) or self.usual_status
 
     def to_wire(self) -> dict[str, Any]:

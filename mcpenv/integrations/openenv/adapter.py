@@ -169,7 +169,7 @@ class OpenEnvEnvironment(MCPEnvironment):
 
 
 class SpecKind(ToolKind):
-    """A tool that is known by its schemas only. The remote environment checks its arguments."""
+    """The definition of a tool that is known by its schemas only. The remote environment checks its arguments."""
 
     __slots__ = ()
 

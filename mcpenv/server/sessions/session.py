@@ -28,7 +28,7 @@ SHOWN = 13
 
 
 class Origin(Enum):
-    """Who opened a session."""
+    """The kind of request that opened a session."""
 
     SOCKET = "socket"
     """A ``/ws`` connection."""
@@ -342,7 +342,7 @@ class Session:
         return trajectory
 
     async def _begun(self, beginning: Awaitable[Observation], before: str | None) -> Observation:
-        """What begins an episode, with its address. If it is refused, the episode before keeps its own.
+        """Await a reset or restore and issue a handle. On failure the previous handle stays valid.
 
         Args:
             before: the episode that it ends, which is on disk when this returns, where episodes are recorded.

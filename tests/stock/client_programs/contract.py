@@ -1,4 +1,4 @@
-"""What every client program here is told and what it prints, whichever SDK it uses.
+"""The input and output of every client program here, whichever SDK it uses.
 
 One argument, a JSON object: ``url`` and ``token``, or ``command`` (a server to start); ``mode`` (the SDK's own word for
 its protocol era); ``calls``, pairs of a tool and its arguments; for a client that is a command ``client``, its words.
@@ -32,21 +32,21 @@ class Job:
 
     @property
     def stdio(self) -> dict[str, Any]:
-        """How to start the server."""
+        """The command that starts the server."""
         # With the environment as it is: left to themselves, SDKs hand on a few variables only.
         assert self.command is not None
         return {"command": self.command[0], "args": self.command[1:], "env": dict(os.environ)}
 
 
 def job() -> Job:
-    """What this program is to do."""
+    """The orders of this program."""
     told = json.loads(sys.argv[1])
     calls = [(name, arguments) for name, arguments in told["calls"]]
     return Job(told["url"], told["token"], told["command"], told["mode"], calls, told["client"])
 
 
 class Seen:
-    """What the program saw so far."""
+    """The findings of the program so far."""
 
     def __init__(self, tools: list[str]) -> None:
         self.tools = sorted(tools)

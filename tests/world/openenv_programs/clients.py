@@ -17,7 +17,7 @@ ECHO = {"type": "call_tool", "tool_name": "echo_message", "arguments": {"message
 
 
 class Echoed(BaseModel):
-    """What came back."""
+    """Return the answer."""
 
     text: str
 

@@ -390,12 +390,12 @@ class StepResult(Generic[ObsT]):
 
     @property
     def status(self) -> Status | None:
-        """What became of the step: ``info["status"]``. None after a reset, and from other servers."""
+        """The status of the step: ``info["status"]``. None after a reset, and from other servers."""
         return read_status(self.info.get("status"))
 
     @property
     def episode_status(self) -> Status | None:
-        """What became of the episode: ``info["episode_status"]``. None before its end, and from other servers."""
+        """The status of the episode: ``info["episode_status"]``. None before its end, and from other servers."""
         return read_status(self.info.get("episode_status"))
 
     @property

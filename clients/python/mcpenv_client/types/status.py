@@ -13,7 +13,7 @@ from typing import Any
 
 
 class StatusCode(str, Enum):
-    """What became of a step or an episode."""
+    """The status of a step or an episode."""
 
     COMPLETED = "completed"
     """It came to its end."""
@@ -48,7 +48,7 @@ class Stage(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What became of a step or an episode.
+    """The status of a step or an episode.
 
     Attributes:
         code: what happened.
