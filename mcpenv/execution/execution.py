@@ -16,6 +16,7 @@ from typing import Any
 from fastmcp import FastMCP
 from mcp.shared.subscriptions import ToolsListChanged
 
+from mcpenv import tracing
 from mcpenv.errors import Misuse
 from mcpenv.failures import environment_failure
 from mcpenv.rewards.reward import Finish, reward_of
@@ -79,6 +80,7 @@ class Execution:
         in_flight: the operations that hold the lock.
         sink: receives episodes that are over; None: no recording.
         observer: observes steps, episodes and resets; None: nobody does.
+        traces: steps and resets make spans. Read at each reset.
         max_calls: maximum number of calls that run or wait; None: no limit.
         last_active: the time at which an operation last ended (``time.monotonic``, seconds).
     """
@@ -102,6 +104,7 @@ class Execution:
         "sink",
         "subscribers",
         "tools",
+        "traces",
         "user_code",
     )
 
@@ -120,6 +123,7 @@ class Execution:
         self.in_flight = InFlight()
         self.sink: EpisodeSink | None = None
         self.observer: Observer | None = None
+        self.traces = tracing.enabled()
         self.max_calls: int | None = None
         self.last_active = time.monotonic()
         self._lock = Lock()
@@ -523,8 +527,10 @@ class Execution:
             # A recorded episode can be replayed only if its seed is known.
             assigned = replace(assigned, seed=secrets.randbits(31))
         self.episode.open(assigned, episode_id, implicit)
+        self.traces = tracing.enabled()
         try:
-            observation = await self.run_reset(assigned, episode_id, timeout_s)
+            with tracing.part(self.traces, "reset"):
+                observation = await self.run_reset(assigned, episode_id, timeout_s)
         except BaseException:
             if self.observer is not None:
                 self.observer.reset_over(failed=True)

@@ -22,6 +22,7 @@ from fastmcp.server.dependencies import fastmcp_request_ctx
 from fastmcp.server.extensions import ServerExtension
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.server.providers import Provider
+from fastmcp.server.telemetry import server_span
 from fastmcp.tools.base import InputRequiredToolResult
 from fastmcp.tools.base import Tool as Component
 from fastmcp.tools.base import ToolResult as FastMCPResult
@@ -43,6 +44,7 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from mcpenv import tracing
 from mcpenv.tools.access import AuthChecks, Listing, admits
 from mcpenv.tools.results import to_fastmcp
 from mcpenv_client.errors import (
@@ -228,6 +230,12 @@ class AgentServer(FastMCP):
         """
         if run_middleware and self.middleware:
             return await super().call_tool(name, arguments, version=version)
+        if not tracing.enabled():
+            return await self._call(name, arguments)
+        with server_span(f"tools/call {name}", "tools/call", self.name, "tool", name, tool_name=name):
+            return await self._call(name, arguments)
+
+    async def _call(self, name: str, arguments: dict[str, Any] | None) -> FastMCPResult:
         try:
             # The parser of the 2026-07-28 era accepts invalid JSON values, which must not get into a record.
             refuse_unrecordable([name, arguments], "params")

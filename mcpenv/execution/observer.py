@@ -8,7 +8,13 @@ from mcpenv_client.types.records import StepRecord, Trajectory
 
 
 class Observer(Protocol):
-    """The observer of one instance. Its methods are called on the event loop, and must be quick."""
+    """The observer of one instance. Its methods are called on the event loop, and must be quick.
+
+    Attributes:
+        label: the name of the session for logs and traces, with which nobody can join it.
+    """
+
+    label: str
 
     def step_over(self, record: StepRecord) -> None:
         """Observe a step that was taken and scored, whatever its status."""

@@ -10,6 +10,7 @@ from typing import Protocol
 from mcp.shared.exceptions import MCPError
 
 from mcpenv.failures import environment_failure, step_status
+from mcpenv.tracing import StepTrace
 from mcpenv_client.errors import ErrorCode, WireError
 from mcpenv_client.types.actions import Action
 from mcpenv_client.types.observations import Observation
@@ -35,6 +36,7 @@ class Instance(Site, Protocol):
     in_flight: InFlight
     sink: EpisodeSink | None
     observer: Observer | None
+    traces: bool
 
 
 async def run_action(at: Instance, action: Action, step: Step) -> ToolOutcome:
@@ -78,6 +80,14 @@ class Pipeline:
             ExecutionError, OperationTimeout: user code other than the tool failed. The step is recorded with its fault.
             InputRequired, MCPError: the MCP client must be asked; there was no step.
         """
+        if not self._at.traces:
+            return await self._take()
+        at, call = self._at, self._step.call
+        label = at.session_id if at.observer is None else at.observer.label
+        with StepTrace(call, label, at.episode.id) as self._step.trace:
+            return await self._take()
+
+    async def _take(self) -> StepRecord:
         token = current.set(self._step)
         try:
             record = await self._run_and_score()
@@ -121,8 +131,14 @@ class Pipeline:
         return record
 
     async def _outcome(self) -> ToolOutcome:
+        trace = self._step.trace
         try:
-            return await self._run(self._step)
+            if trace is None:
+                return await self._run(self._step)
+            with trace.tool(InputRequired, MCPError):
+                outcome = await self._run(self._step)
+                trace.tool_over(outcome)
+                return outcome
         except TimedOut as late:
             # A score would run beside the tool that could not be stopped.
             self._step.score = None if self._at.user_code.abandoned else NOT_SCORED
@@ -187,5 +203,7 @@ class Pipeline:
         dropped = episode.add(record, self._env.max_kept_steps)
         if self._at.observer is not None:
             self._at.observer.step_over(record)
+        if self._step.trace is not None:
+            self._step.trace.over(record)
         if dropped and sink is not None and episode.trajectory is not None:
             sink.spill(episode.trajectory, dropped)

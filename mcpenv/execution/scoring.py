@@ -14,6 +14,7 @@ from mcpenv.rewards.rubrics import Rubric
 from mcpenv.rewards.rubrics.episode_rubric import EpisodeRubric
 from mcpenv.rewards.rubrics.rubric import is_async
 from mcpenv.rewards.verifiers import Evidence, Verdict, check, of_verdict, run
+from mcpenv.tracing import enabled, part
 from mcpenv.worlds import Tree, capture
 from mcpenv_client.errors import InvalidMessage
 from mcpenv_client.types.records import Reward, ToolOutcome, Trajectory
@@ -37,7 +38,7 @@ class Scoring:
         problems: the reasons why the end failed verification, as sentences.
     """
 
-    __slots__ = ("_env", "_rubric", "_task", "_user_code", "_verifies", "before", "ended", "problems")
+    __slots__ = ("_env", "_rubric", "_task", "_traces", "_user_code", "_verifies", "before", "ended", "problems")
 
     def __init__(self, user_code: UserCode, env: UserEnvironment) -> None:
         self._user_code = user_code
@@ -45,6 +46,7 @@ class Scoring:
         self._rubric: EpisodeRubric | None = None
         self._task: Task | None = None
         self._verifies = False
+        self._traces = enabled()
         self.before: Tree | None = None
         self.ended = False
         self.problems: list[str] = []
@@ -146,9 +148,10 @@ class Scoring:
     async def _score(self, step: Step, outcome: ToolOutcome) -> Any:
         scored = step.score
         try:
-            if scored is NOT_SCORED:
-                scored = self._env.score(step.call, outcome)
-            return await scored if inspect.isawaitable(scored) else scored
+            with part(self._traces and scored is NOT_SCORED, "score"):
+                if scored is NOT_SCORED:
+                    scored = self._env.score(step.call, outcome)
+                return await scored if inspect.isawaitable(scored) else scored
         except BaseException as error:
             if self._user_code.lets_through(error):
                 raise
@@ -173,7 +176,8 @@ class Scoring:
         return EpisodeRubric(rubric, self._env)
 
     async def _ask_rubric(self, of: Callable[..., Any], *about: Any) -> Reward | None:
-        reward: Reward | None = await self._user_code.stage("rubric", lambda: of(*about, self._call))
+        with part(self._traces, "rubric"):
+            reward: Reward | None = await self._user_code.stage("rubric", lambda: of(*about, self._call))
         return reward
 
     async def _call(self, fn: Callable[..., Any], *args: Any) -> Any:
@@ -191,7 +195,8 @@ class Scoring:
         return None if world is None else capture(world)
 
     async def _verify(self) -> Reward | None:
-        reward: Reward | None = await self._user_code.stage("verify", self._ask_verifier)
+        with part(self._traces, "verify"):
+            reward: Reward | None = await self._user_code.stage("verify", self._ask_verifier)
         return None if reward is None else Reward(reward.value, _named(reward))
 
     async def _ask_verifier(self) -> Reward | None:

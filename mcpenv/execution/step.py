@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from fastmcp import FastMCP
 
 from mcpenv.rewards.reward import Finish
+from mcpenv.tracing import StepTrace
 from mcpenv_client.errors import WireError
 from mcpenv_client.types.records import LogEntry, ToolCall
 from mcpenv_client.types.status import COMPLETED
@@ -49,6 +50,7 @@ class Step:
         client: the call of the agent, which may leave; None for all other callers.
         settled: True if the episode ends with this step, and its end is being scored.
         status: what became of the step.
+        trace: its spans; None if this process does not trace.
     """
 
     def __init__(self, owner: Place, call: ToolCall, kept: dict[str, Any], timeout_s: float | None) -> None:
@@ -64,6 +66,7 @@ class Step:
         self.settled = False
         self.status = COMPLETED
         self.score = NOT_SCORED
+        self.trace: StepTrace | None = None
 
 
 NOT_SCORED: Any = object()

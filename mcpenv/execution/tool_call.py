@@ -21,6 +21,7 @@ from mcpenv.errors import InvalidTool, StartupError
 from mcpenv.failures import UnexpectedFailure, environment_failure, execution_failure, unusable_result
 from mcpenv.tools.registry import BoundTool, Toolbox
 from mcpenv.tools.results import outcome_of
+from mcpenv.tracing import scoring
 from mcpenv_client.errors import NotSerializable, WireError
 from mcpenv_client.types.records import LogEntry, Plane, ToolOutcome
 from mcpenv_client.types.status import COMPLETED, REFUSED_CALL
@@ -169,7 +170,8 @@ class _ToolRun:
             outcome = self._outcome_of(value)
         if self._scores and not self._cancelled:  # after a cancellation the step is over
             try:
-                self._step.score = self._env.score(self._step.call, outcome)
+                with scoring(self._step.trace, outcome):
+                    self._step.score = self._env.score(self._step.call, outcome)
             except BaseException as error:
                 if inline and isinstance(error, KeyboardInterrupt | GeneratorExit):
                     raise

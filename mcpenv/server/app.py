@@ -30,6 +30,7 @@ from .control.openenv import OpenEnvOrMCP, OpenEnvRoute
 from .control.public_url import base_url_of
 from .control.session_routes import SessionRoutes
 from .control.task_routes import ServedTasks, TaskRoutes
+from .control.traced import Traced
 from .control.websocket import ControlSocket
 from .mcp.connections import RESOURCE
 from .mcp.endpoint import MCPEndpoint
@@ -227,10 +228,10 @@ class EnvServer:
             ]
         if simulation:
             routes += [
-                self._controlled("/reset", control.reset, "POST"),
-                self._controlled("/step", control.step, "POST"),
-                self._controlled("/end", control.end, "POST"),
-                self._controlled("/state", control.state),
+                self._traced("/reset", control.reset, "POST"),
+                self._traced("/step", control.step, "POST"),
+                self._traced("/end", control.end, "POST"),
+                self._traced("/state", control.state, "GET"),
                 self._controlled("/list_environments", tasks.environments),
                 self._controlled("/{name}/splits", tasks.splits),
                 self._controlled("/{name}/tasks", tasks.tasks, "POST"),
@@ -336,7 +337,7 @@ class EnvServer:
         self.pool = SessionPool(self.source, config, self._membership)
         self.collection = Collection(self.pool, self.source, config)
         self.description = Description(self.source, config, self._readme)
-        self._openenv = OpenEnvRoute(self.pool, self.source, config)
+        self._openenv = Traced(OpenEnvRoute(self.pool, self.source, config), "mcp")
         self._control = ControlRoutes(self.pool, self.source, config, self.description, self._membership)
         self._mcp = MCPEndpoint(
             handles=self.pool.handles,
@@ -365,6 +366,10 @@ class EnvServer:
 
     def _controlled(self, path: str, handler: Handler, *methods: str) -> Route:
         return Route(path, self._guard(self._gate(request_response(handler))), methods=list(methods or ("GET",)))
+
+    def _traced(self, path: str, handler: Handler, method: str) -> Route:
+        app = Traced(request_response(handler), path.removeprefix("/"))
+        return Route(path, self._guard(self._gate(app)), methods=[method])
 
     def _scraped(self, path: str, handler: Handler) -> Route:
         tokens = self.config.control_token, self.config.metrics_token

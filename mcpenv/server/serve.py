@@ -24,6 +24,7 @@ from .http.gc_tuning import tuned_gc
 from .logs import LogFormat, configure_logging
 from .security.host_check import is_loopback
 from .sessions.factory import EnvFactory
+from .trace_export import export_traces, flush_traces
 from .uvicorn_server import Ending, HTTPServer, listen, loop_factory, serve_doors, settings_of
 from .workers.supervisor import serve_in_processes, serving_in_threads
 from .workers.worker import Served
@@ -69,6 +70,7 @@ def serve_http(
     # The environment's FastMCP server may authenticate agents. That is known once the environment is.
     listening.check(config, agents_need_token=None if auth is None else bool(auth))
     configure_logging(log_level, log_format, access_log=access_log)
+    export_traces()
     with listening.doors() as doors:
         server = EnvServer(env_factory, config=listening.with_address(config, doors), readme=readme, auth=auth)
 
@@ -105,7 +107,7 @@ def serve_workers(
         StartupError: as `serve_http`.
     """
     listening.check(config, agents_need_token=agents_need_token)
-    configured = functools.partial(configure_logging, log_level, log_format, access_log=access_log)
+    configured = functools.partial(_configured, log_level, log_format, access_log)
     configured()
     with listening.doors() as doors:
         serve_in_processes(
@@ -116,6 +118,12 @@ def serve_workers(
             anonymous=not agents_need_token,
             on_started=lambda: on_started(_port(doors[0]), _port(doors[-1]), agents_need_token),
         )
+
+
+def _configured(log_level: str, log_format: LogFormat, access_log: bool) -> None:
+    """Set up the logs and the traces of one process of several."""
+    configure_logging(log_level, log_format, access_log=access_log)
+    export_traces()
 
 
 def _loaded(load: Callable[[], Served], configured: Callable[[], None]) -> Served:
@@ -197,11 +205,13 @@ def serve_stdio(
         StartupError: the environment does not start.
     """
     configure_logging(log_level, log_format, access_log=access_log)
+    export_traces()
     server = EnvServer(env_factory, config=config)
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         if runner.run(_serve_stdio(server)):
             # A thread waits for the next line of stdin and cannot be stopped; everything else has ended.
+            flush_traces()
             os._exit(0)
 
 

@@ -35,7 +35,6 @@ from .wire.protocol import (
     describe_faults,
     encode_action,
     encode_call,
-    encode_frame,
     faults,
     parse_observation,
 )
@@ -332,8 +331,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         Raises:
             ListingFailed: the server answered with something else than a listing.
         """
-        text = encode_frame(FrameType.STEP, encode_action(ListToolsAction()))
-        reply = await self._session.exchange_once(text, "observation")
+        reply = await self._session.exchange_once(FrameType.STEP, encode_action(ListToolsAction()), "observation")
         observation = reply.data.get("observation")
         if not isinstance(observation, dict) or not isinstance(observation.get("tools"), list):
             raise ListingFailed(self.base_url, "the reply has no tools")
@@ -344,7 +342,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
 
     async def state(self) -> StateT:
         """Return the environment's state."""
-        return self._parse_state((await self._session.exchange_once(encode_frame(FrameType.STATE), "state")).data)
+        return self._parse_state((await self._session.exchange_once(FrameType.STATE, None, "state")).data)
 
     # -- the server
 

@@ -17,6 +17,7 @@ from mcpenv_client.wire.protocol import Frame, FrameType, encode_reply
 
 from .codec import error_text, result_text
 from .openenv import answer_on_socket
+from .traced import traced_frame
 
 logger = logging.getLogger("mcpenv")
 
@@ -50,6 +51,14 @@ class Arrival:
 
 async def answer_frame(session: Session, frame: Frame) -> Answer:
     """Answer a frame that is not urgent, with a result or with an error."""
+    if session.execution.traces:
+        return await traced_frame(session, frame, partial(_answer_frame, session, frame))
+    return await _answer_frame(session, frame)
+
+
+async def _answer_frame(
+    session: Session, frame: Frame, on_error: Callable[[WireError], None] = lambda error: None
+) -> Answer:
     try:
         if frame.type is FrameType.MCP:
             data = await answer_on_socket(session, frame.data, frame.timeout_s)
@@ -58,6 +67,7 @@ async def answer_frame(session: Session, frame: Frame) -> Answer:
         return Answer(result_text(await session.run(operation), frame.request_id))
     except Exception as error:  # noqa: BLE001 - the wire's boundary; logged there
         refused = wire_error(error, _A_FRAME)
+        on_error(refused)
         return Answer(error_text(refused, frame.request_id), final=is_final(refused))
 
 

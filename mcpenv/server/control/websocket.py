@@ -10,7 +10,7 @@ from mcpenv.server.sessions.credential import Credential
 from mcpenv.server.sessions.pool import SessionPool
 from mcpenv.server.sessions.session import Session
 from mcpenv_client.errors import WireError
-from mcpenv_client.wire.protocol import PROTOCOL_VERSION, check_version
+from mcpenv_client.wire.protocol import PROTOCOL_HEADER, PROTOCOL_VERSION, check_version
 
 from .concurrent_frames import Gone
 from .connection import Connection
@@ -43,10 +43,13 @@ class ControlSocket:
         """Serve one socket."""
         if (await receive())["type"] != "websocket.connect":
             return
-        await send({"type": "websocket.accept", "subprotocol": _subprotocol(scope)})
+        asked = scope.get("query_string", b"")
+        query = parse_qs(asked.decode("latin-1"), keep_blank_values=True) if asked else {}
+        headers = [(PROTOCOL_HEADER.lower().encode(), PROTOCOL_VERSION.encode())] if "protocol" in query else []
+        await send({"type": "websocket.accept", "subprotocol": _subprotocol(scope), "headers": headers})
         async with Connection(self._pool, receive, send, self._max_message_bytes) as connection:
             try:
-                session = await self._open(scope, connection)
+                session = await self._open(scope, query, connection)
             except Gone:
                 return
             except WireError as error:
@@ -55,15 +58,13 @@ class ControlSocket:
             session.base_url = self._public_url or base_url_of(scope, self._trusted_proxies)
             await connection.serve(session)
 
-    async def _open(self, scope: Scope, connection: Connection) -> Session:
+    async def _open(self, scope: Scope, query: dict[str, list[str]], connection: Connection) -> Session:
         """Return the session that the client requests.
 
         Raises:
             WireError: the request is refused.
             Gone: the client has disconnected.
         """
-        asked = scope.get("query_string", b"")
-        query = parse_qs(asked.decode("latin-1"), keep_blank_values=True) if asked else {}
         if "protocol" in query:
             check_version(query["protocol"][0])
             connection.protocol = PROTOCOL_VERSION

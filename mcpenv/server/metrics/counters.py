@@ -114,12 +114,12 @@ class SessionObserver:
         label: names the session in the log, and lets nobody join it.
     """
 
-    __slots__ = ("_counters", "_label", "_logs", "_tools")
+    __slots__ = ("_counters", "_logs", "_tools", "label")
 
     def __init__(self, counters: Counters, label: str) -> None:
         self._counters = counters
         self._tools = counters.tools
-        self._label = label
+        self.label = label
         self._logs = access.isEnabledFor(logging.INFO)
 
     def step_over(self, record: StepRecord) -> None:
@@ -161,7 +161,7 @@ class SessionObserver:
     def _log(self, record: StepRecord) -> None:
         name = record.call.name[:MAX_NAME]
         fields = {
-            "session": self._label,
+            "session": self.label,
             "tool": name if name.isprintable() else ascii(name)[1:-1],
             "status": record.status.code.value,
             "ms": round(record.outcome.duration_s * 1000, 2),

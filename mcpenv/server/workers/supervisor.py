@@ -21,6 +21,7 @@ from mcpenv.errors import StartupError
 from mcpenv.server.config import MANY_SESSIONS, ServerConfig
 from mcpenv.server.http.file_limits import allow_many
 from mcpenv.server.http.gc_tuning import tuned_gc
+from mcpenv.server.trace_export import flush_traces
 from mcpenv.server.uvicorn_server import loop_factory
 from mcpenv_client.errors import McpenvError
 
@@ -142,6 +143,7 @@ class WorkerProcess:
             if not running.done():
                 worker.end(episodes=True)
             await running
+            await asyncio.to_thread(flush_traces)  # uvicorn ends the process by the signal, without Python's exit
         await send({"type": "lifespan.shutdown.complete"})
 
 

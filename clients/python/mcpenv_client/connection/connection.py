@@ -23,7 +23,7 @@ from mcpenv_client.errors import (
     UnsupportedVersion,
     from_wire,
 )
-from mcpenv_client.wire.protocol import Reply, decode_reply
+from mcpenv_client.wire.protocol import PROTOCOL_HEADER, Reply, decode_reply
 
 from . import forks
 from .handshake import Handshake
@@ -145,7 +145,10 @@ class Connection:
                 compression=None,
                 **direct,
             )
-        return cls(socket, handshake)
+        connection = cls(socket, handshake)
+        if socket.response is not None:
+            connection.protocol = socket.response.headers.get(PROTOCOL_HEADER)
+        return connection
 
     @property
     def ended(self) -> bool:

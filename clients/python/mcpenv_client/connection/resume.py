@@ -13,6 +13,7 @@ from mcpenv_client.wire.protocol import FrameType, Reply, encode_frame
 from . import forks
 from .connection import Connection
 from .handshake import ConnectionOptions, Credential, Handshake
+from .trace_context import trace_context
 
 
 class ResumableSession:
@@ -108,7 +109,7 @@ class ResumableSession:
         connection = await self._current()
         if request_id is None and (self._resume or kind.urgent):
             request_id = self.request_id(kind)
-        text = encode_frame(kind, data, request_id=request_id, timeout_s=timeout_s)
+        text = encode_frame(kind, data, request_id=request_id, timeout_s=timeout_s, trace=_trace_for(connection))
         resumed = 0
         while True:
             try:
@@ -119,9 +120,10 @@ class ResumableSession:
                 resumed += 1
                 connection = await self._resumed(connection, resumed, lost)
 
-    async def exchange_once(self, text: str, answer: str) -> Reply:
+    async def exchange_once(self, kind: FrameType, data: dict[str, Any] | None, answer: str) -> Reply:
         """Send a frame that has no request id, and return its reply. The frame is never sent again."""
-        return await (await self._current()).exchange(text, answer)
+        connection = await self._current()
+        return await connection.exchange(encode_frame(kind, data, trace=_trace_for(connection)), answer)
 
     async def _current(self) -> Connection:
         self._leave_parent()
@@ -176,6 +178,11 @@ class ResumableSession:
         """Leave the session to the parent, in a forked child. A thread that does not exist here may hold the lock."""
         if self._process != forks.number():
             self._process, self._connecting, self._credential = forks.number(), asyncio.Lock(), None
+
+
+def _trace_for(connection: Connection) -> dict[str, str]:
+    """Return the fields of the current span, for a server that has named its protocol. OpenEnv's would refuse them."""
+    return {} if connection.protocol is None else trace_context()
 
 
 def jittered(pause_s: float) -> float:

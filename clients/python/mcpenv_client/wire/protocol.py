@@ -35,6 +35,9 @@ from mcpenv_client.types.values import decode, encode_plain, revive, to_plain, w
 PROTOCOL_VERSION = "1.0"
 """The protocol version, major.minor. A server refuses another major version (`UNSUPPORTED_VERSION`)."""
 
+PROTOCOL_HEADER = "Mcpenv-Protocol"
+"""The header of the handshake's answer with the server's protocol version, for clients that ask for it."""
+
 MAX_REQUEST_ID = 255
 """Maximum characters of a ``request_id``."""
 
@@ -139,17 +142,26 @@ _NEEDED = {
     FrameType.RESTORE: "a snapshot_id",
     FrameType.DROP_SNAPSHOT: "a snapshot_id",
 }
-_FRAME_KEYS = frozenset({"type", "data", "request_id", "timeout_s"})
+_TRACE_KEYS = ("traceparent", "tracestate")
+_FRAME_KEYS = frozenset({"type", "data", "request_id", "timeout_s", *_TRACE_KEYS})
+
+MAX_TRACE_FIELD = 1024
+"""Maximum characters of ``traceparent`` and ``tracestate``."""
 
 
 @dataclass(slots=True)
 class Frame:
-    """The frame of a client, checked as far as possible without the environment."""
+    """The frame of a client, checked as far as possible without the environment.
+
+    Attributes:
+        trace: W3C's ``traceparent`` and ``tracestate``, which name the client's span; None without them.
+    """
 
     type: FrameType
     data: dict[str, Any]
     request_id: str | None = None
     timeout_s: float | None = None
+    trace: dict[str, str] | None = None
 
 
 def decode_frame(text: str | bytes) -> Frame:
@@ -185,7 +197,8 @@ def decode_frame(text: str | bytes) -> Frame:
         raise InvalidMessage(
             f"data of a {kind} frame is a JSON object, not {_json_kind(data)}", errors=[_fault("data", "not an object")]
         )
-    return Frame(member, data, _request_id(frame.get("request_id")), timeout_of(frame.get("timeout_s")))
+    request_id, timeout_s = _request_id(frame.get("request_id")), timeout_of(frame.get("timeout_s"))
+    return Frame(member, data, request_id, timeout_s, _trace_of(frame) if "traceparent" in frame else None)
 
 
 def request_id_of(text: str | bytes) -> str | None:
@@ -204,6 +217,15 @@ def _request_id(value: Any) -> str | None:
         f"request_id is a string of 1 to {MAX_REQUEST_ID} characters",
         errors=[_fault("request_id", "not such a string")],
     )
+
+
+def _trace_of(frame: dict[str, Any]) -> dict[str, str]:
+    fields = {name: frame[name] for name in _TRACE_KEYS if frame.get(name) is not None}
+    for name, value in fields.items():
+        if not isinstance(value, str) or len(value) > MAX_TRACE_FIELD:
+            problem = f"not a string of at most {MAX_TRACE_FIELD} characters"
+            raise InvalidMessage(f"{name} is {problem}", errors=[_fault(name, problem)])
+    return fields
 
 
 def timeout_of(value: Any) -> float | None:
@@ -246,6 +268,7 @@ def encode_frame(
     *,
     request_id: str | None = None,
     timeout_s: float | None = None,
+    trace: Mapping[str, str] | None = None,
 ) -> str:
     """Return the text of a client's frame. ``data`` is plain, as `encode_action` and `to_plain` return it.
 
@@ -259,6 +282,8 @@ def encode_frame(
         frame["request_id"] = request_id
     if timeout_s is not None:
         frame["timeout_s"] = timeout_s
+    if trace:
+        frame.update(trace)
     return encode_plain(frame, kind.value).decode()
 
 
