@@ -109,15 +109,22 @@ def stage_status(name: str, error: BaseException | None = None, limit: str | Non
     return Status(StatusCode.JUDGE_ERROR if judged else StatusCode.ENV_ERROR, _STAGES.get(name), True, limit)
 
 
-def execution_failure(name: str, error: BaseException, mode: Mode) -> ToolFailure:
-    """Return the failure of a tool that raised ``error``; log the traceback unless it is a `ToolError`."""
+def execution_failure(name: str, error: BaseException, mode: Mode, shown: str | None = None) -> ToolFailure:
+    """Return the failure of a tool that raised ``error``; log the traceback unless it is a `ToolError`.
+
+    Args:
+        shown: the text about it that a mounted server made for agents; None: there is none.
+    """
     if isinstance(error, SortedFailure):
         return error.failure
     if isinstance(error, ToolError):
         return ToolFailure(error_type=ToolErrorType.EXECUTION_ERROR, message=_text_of(error) or "The tool failed.")
     incident = new_incident()
     logger.error("incident %s: tool %r raised %s", incident, name, type(error).__name__, exc_info=error)
-    message = "The tool failed" if mode is Mode.PRODUCTION else own_words(error)
+    if mode is Mode.PRODUCTION:
+        message = "The tool failed"
+    else:
+        message = own_words(error) if shown is None else _without_paths(shown, error)
     return UnexpectedFailure(error_type=ToolErrorType.EXECUTION_ERROR, message=f"{message} (incident {incident})")
 
 
@@ -185,8 +192,16 @@ def own_words(error: BaseException) -> str:
     """Return the type and the text of an exception, without file paths."""
     # The text of an OSError names the file; strerror does not.
     text = error.strerror or "" if isinstance(error, OSError) else _text_of(error)
-    message = _PATH.sub("<path>", " ".join(text.split()))[:MAX_MESSAGE]
+    message = _without_paths(text)
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def _without_paths(text: str, error: BaseException | None = None) -> str:
+    """Return the text on one line, without file paths and without the names of files that ``error`` is about."""
+    if isinstance(error, OSError):
+        for file in (error.filename, error.filename2):
+            text = text if file is None else text.replace(repr(file), "<path>")
+    return _PATH.sub("<path>", " ".join(without_known(text).split()))[:MAX_MESSAGE]
 
 
 def _text_of(error: BaseException) -> str:

@@ -259,9 +259,8 @@ class MountedServer:
             return ToolFailure(error_type=ToolErrorType.INVALID_ARGS, message=f"{name}: invalid arguments: {problem}")
         except ToolError as error:
             if error.__cause__ is not None and _made_by_fastmcp(error):
-                # A server, or one mounted on it, may mask the text of exceptions (mask_error_details).
-                shown = str(error).endswith(f": {error.__cause__}")
-                return execution_failure(name, error.__cause__, own.mode if shown else Mode.PRODUCTION)
+                # Its text is what this server, or one mounted on it, shows of the cause (mask_error_details).
+                return execution_failure(name, error.__cause__, own.mode, shown=str(error))
             return execution_failure(name, error, own.mode)
         if isinstance(result, InputRequiredToolResult):
             return result.input_required

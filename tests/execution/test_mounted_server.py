@@ -298,7 +298,9 @@ def test_failures_are_told_apart_as_those_of_own_tools(env: Env) -> None:
     assert failed(env, "refuse") == (ToolErrorType.EXECUTION_ERROR, "Not now.")
     assert failed(env, "fail") == (ToolErrorType.EXECUTION_ERROR, "Own refusal.")
     kind, message = failed(env, "crash")
-    assert kind is ToolErrorType.EXECUTION_ERROR and message.startswith("LookupError: lost (incident")
+    # FastMCP's own text, which its server may mask.
+    assert kind is ToolErrorType.EXECUTION_ERROR
+    assert message.startswith("Error calling tool 'crash': lost (incident")
 
 
 def test_invariant_8_a_validation_error_of_the_tool_s_own_is_no_invalid_argument(env: Env) -> None:
