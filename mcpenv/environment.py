@@ -604,6 +604,8 @@ class MCPEnvironment:
         name = str(options.name or getattr(target, "__name__", type(target).__name__))
         check_name(name)
         modes = modes_of(mode, name)
+        if self._execution.mounted is not None:
+            self._execution.mounted.refuse_taken(name, modes)
         kinds = type(self)._kinds
         kind = kinds.known(fn, name, options)
         if kind is None:

@@ -59,6 +59,9 @@ _NONE: Mapping[str, Mode | str] = MappingProxyType({})
 _fitting: WeakKeyDictionary[FastMCP, set[object]] = WeakKeyDictionary()
 """The sets of own tools, modes and hidden tools that were found to fit a server."""
 
+_names: WeakKeyDictionary[FastMCP, frozenset[str]] = WeakKeyDictionary()
+"""The names of a server's tools, as they were when own tools were last checked against them."""
+
 _held: set[asyncio.Task[None]] = set()
 """Tasks of entered lifespans. A loop refers to its tasks only weakly."""
 
@@ -177,7 +180,9 @@ class MountedServer:
         theirs = {component.name for component in components if not isinstance(component, _OwnTool)}
         for component in components:
             if isinstance(component, _OwnTool) and component.name in theirs:  # the server's was added later
-                raise self._clash(component.name, own.mode)
+                clash = self._clash(component.name, own.mode)
+                logger.error("%s", clash)
+                raise clash
             if component.name in RESERVED_NAMES:
                 logger.error("tool %r is left out: the name is reserved for the orchestrator", component.name)
             elif component.name not in specs:
@@ -187,6 +192,20 @@ class MountedServer:
                 if component.icons:
                     icons[component.name] = component.icons
         return Listing(list(specs.values()), checks, icons)
+
+    def refuse_taken(self, name: str, modes: tuple[Mode, ...]) -> None:
+        """Raise if an own tool is registered late, and a visible tool of the server has its name.
+
+        Before the first check the names of the server's tools are not known. That check then raises.
+
+        Raises:
+            InvalidTool: there is such a tool.
+        """
+        if self._checked is None or name in self.hidden or name not in _names.get(self.server, ()):
+            return
+        for mode in modes:
+            if self.modes.get(name, mode) is mode:
+                raise self._clash(name, mode)
 
     async def check(self, own: Visible) -> None:
         """Enter the server, and raise if its tools and the environment's do not fit together.
@@ -214,6 +233,7 @@ class MountedServer:
         try:
             with self._serve(alone, None), self._requested(own, 0, []):
                 theirs = {component.name for component in await self.server.list_tools(run_middleware=False)}
+                _names[self.server] = frozenset(theirs)
         finally:
             fastmcp_request_ctx.reset(request)
         for name in sorted((self.hidden | self.modes.keys()) - theirs):

@@ -670,6 +670,63 @@ def test_an_own_tool_s_name_that_a_mounted_one_takes_later_is_refused_by_listing
     env.close()
 
 
+def test_an_own_tool_that_comes_late_is_refused_where_it_is_registered() -> None:
+    class Late(around(shop())):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+
+            @self.tool  # type: ignore[untyped-decorator]
+            def take(name: str, mode: str | None = None) -> str:
+                self.tool(lambda: "own", name=name, mode=mode)
+                return name
+
+    env: Any = Late()
+    assert env.call_tool("take", {"name": "praise"}).text == "praise"
+    for mode in (None, "production"):
+        refused = env.call_tool("take", {"name": "buy", "mode": mode}).error
+        assert "'buy': FastMCP server 'shop' has a tool of that name" in refused.message
+    assert env.call_tool("buy", {"apples": 1}).text == "1 apples"
+    assert {"take", "praise", "buy"} <= {tool.name for tool in env.list_tools()}
+    env.close()
+
+
+def test_a_mounted_tool_that_takes_an_own_name_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    server = shop()
+
+    class Own(around(server)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+
+            @self.tool  # type: ignore[untyped-decorator]
+            def praise() -> str:
+                return "own"
+
+    env = Own()
+    env.list_tools()
+    server.tool(name="praise")(lambda: "theirs")
+    with pytest.raises(InvalidTool):
+        env.list_tools()
+    assert [each.levelname for each in caplog.records if "'praise': FastMCP server 'shop'" in each.message] == ["ERROR"]
+    env.close()
+
+
+@pytest.mark.parametrize("masks", [True, False])
+def test_a_file_that_a_mounted_tool_does_not_find_is_not_named(masks: bool) -> None:
+    server = shop(mask_error_details=masks)
+
+    @server.tool
+    def read() -> str:
+        return open("till-receipts.txt").read()
+
+    env = around(server)()
+    error = env.call_tool("read").error
+    assert error is not None
+    message = error.message
+    assert message.startswith("Error calling tool 'read'") and "till-receipts" not in message
+    assert ("No such file" in message) is not masks
+    env.close()
+
+
 def test_a_hidden_tool_that_an_agent_may_not_see_is_known_all_the_same() -> None:
     server = shop(auth=TOKENS)
     server.tool(name="audit", auth=require_scopes("audit"))(lambda: "audited")
