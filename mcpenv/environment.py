@@ -318,7 +318,7 @@ class MCPEnvironment:
         auth: AuthChecks | None = None,
     ) -> Callable[[F], F]: ...
     def tool(
-        self,
+        self: Any = None,
         fn: Any = None,
         /,
         *,
@@ -353,9 +353,9 @@ class MCPEnvironment:
         Raises:
             InvalidTool: the name is reserved or taken, the mode is unknown, or the signature is not one of a tool.
         """
-        if not isinstance(self, MCPEnvironment):
+        if not isinstance(self, MCPEnvironment):  # called on the class, with a function, a name or nothing
             raise InvalidTool(
-                getattr(self, "__name__", repr(self)),
+                name or getattr(self, "__name__", None) or (self if isinstance(self, str) else "(unnamed)"),
                 "tools belong to instances: write @self.tool above a function inside __init__, "
                 "or self.tool(self.method) there",
             )

@@ -1179,6 +1179,28 @@ def test_a_tool_of_a_class_is_refused_with_what_to_write() -> None:
                 return 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "options", "shown"),
+    [
+        ((), {}, r"'\(unnamed\)'"),
+        ((), {"mode": "simulation", "terminal": True}, r"'\(unnamed\)'"),
+        ((), {"mode": "simulation", "name": "act"}, "'act'"),
+        (("act",), {}, "'act'"),
+    ],
+)
+def test_a_tool_of_a_class_with_options_is_refused_the_same(
+    arguments: tuple[Any, ...], options: dict[str, Any], shown: str
+) -> None:
+    with pytest.raises(InvalidTool, match=rf"{shown}.*write @self\.tool above a function inside __init__"):
+
+        class OfClass(MCPEnvironment):
+            """Decorates a method."""
+
+            @MCPEnvironment.tool(*arguments, **options)  # type: ignore[untyped-decorator]
+            def act_now(self) -> int:
+                return 1
+
+
 def test_tools_are_called_by_coroutines_too() -> None:
     async def main() -> None:
         env = Plain()
