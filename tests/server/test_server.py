@@ -661,8 +661,35 @@ def test_the_document_says_which_routes_need_the_token(url: str) -> None:
     assert secured(url) == set()
     with serving(World, ServerConfig(control_token="the-control-token")) as guarded:
         needing = secured(guarded)
-        assert needing == {"/reset", "/step", "/end", "/state", "/sessions", "/sessions/{session_id}", "/capacity"}
+        sessions = {"/sessions", "/sessions/{session_id}", "/capacity"}
+        assert needing == {"/reset", "/step", "/end", "/state", "/metrics", *sessions}
         assert httpx.get(guarded + "/docs").status_code == 200
+
+
+@pytest.mark.parametrize("mode", ["simulation", "production"])
+@pytest.mark.parametrize("control", [None, "the-control-token"])
+@pytest.mark.parametrize("metrics", [None, "the-metrics-token"])
+def test_every_route_that_is_described_exists_and_no_other(mode: Any, control: str | None, metrics: str | None) -> None:
+    config = ServerConfig(mode=Mode(mode), control_token=control, metrics_token=metrics)
+    tokens = {"controlToken": control, "metricsToken": metrics}
+    with serving(World, config) as url:
+        document = httpx.get(f"{url}/openapi.json").json()
+        paths = document["paths"]
+        for path in ("/sessions", "/sessions/{session_id}", "/capacity", "/metrics"):
+            described = paths.get(path, {})
+            there = httpx.get(url + path, headers={"Authorization": f"Bearer {control or metrics}"}).status_code
+            unknown = path == "/sessions/{session_id}" and there == 404 and bool(described)  # no such session
+            assert (path in paths) is (there != 404 or unknown), (path, there)
+            if path not in paths:
+                continue
+            assert ("post" in described) is (path == "/sessions" and mode == "simulation")
+            allowed = [name for each in described["get"].get("security", ()) for name in each]
+            assert set(allowed) <= document["components"].get("securitySchemes", {}).keys()
+            if allowed and path != "/sessions/{session_id}":
+                assert httpx.get(url + path).status_code == 401
+                for name in allowed:
+                    headers = {"Authorization": f"Bearer {tokens[name]}"}
+                    assert httpx.get(url + path, headers=headers).status_code == 200
 
 
 def test_only_an_own_action_may_leave_out_its_type_and_only_if_it_is_the_only_one() -> None:

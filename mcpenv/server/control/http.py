@@ -103,7 +103,9 @@ class ControlRoutes:
         return HTMLResponse(page(self._document()))
 
     def _document(self) -> dict[str, Any]:
-        return document(self._description, self._config.mode, guarded=self._config.control_token is not None)
+        config = self._config
+        tokens = config.control_token is not None, config.metrics_token is not None
+        return document(self._description, config.mode, guarded=tokens[0], metered=tokens[1])
 
     async def _schema(self, request: Request) -> dict[str, Any]:
         prototype = self._source.prototype

@@ -43,12 +43,15 @@ _INFO = {
 }
 
 
-def document(description: Description, mode: Mode, *, guarded: bool) -> dict[str, Any]:
+def document(description: Description, mode: Mode, *, guarded: bool, metered: bool = False) -> dict[str, Any]:
     """Return the OpenAPI 3.1 document of a server in this mode.
 
     Args:
-        guarded: True if the control routes need the control token.
+        guarded: True if there is a control token, which the control routes then need.
+        metered: True if there is a metrics token.
     """
+    tokens = {"controlToken": guarded, "metricsToken": metered}
+    schemes = {name: {"type": "http", "scheme": "bearer"} for name, given in tokens.items() if given}
     metadata = description.metadata()
     schemas = description.schema([])
     paths: dict[str, Any] = {
@@ -59,13 +62,22 @@ def document(description: Description, mode: Mode, *, guarded: bool) -> dict[str
             "get": _operation("JSON Schemas of actions, observations, state, tools, reset options", {"type": "object"})
         },
     }
+    control: dict[str, Any] = {}
+    if mode is Mode.SIMULATION or guarded:
+        control |= _sessions()
     if mode is Mode.SIMULATION:
-        control = _control(schemas)
+        control["/sessions"] |= _opened_session()
+        control |= _control(schemas)
         if metadata["tasks"] is not None:
             control |= _tasks(metadata["name"])
-        if guarded:
-            _guard(control)
-        paths |= control
+    if guarded:
+        _guard(control, {"controlToken": []})
+    paths |= control
+    if mode is Mode.SIMULATION or schemes:
+        metrics = _metrics()
+        if schemes:
+            _guard(metrics, *({name: []} for name in schemes))
+        paths |= metrics
     return {
         "openapi": "3.1.0",
         "info": {
@@ -77,7 +89,7 @@ def document(description: Description, mode: Mode, *, guarded: bool) -> dict[str
         "paths": paths,
         "components": {
             "schemas": {"Observation": _observation(), "Error": _error(), **_server_types()},
-            **({"securitySchemes": {"controlToken": {"type": "http", "scheme": "bearer"}}} if guarded else {}),
+            **({"securitySchemes": schemes} if schemes else {}),
         },
     }
 
@@ -134,7 +146,7 @@ def _control(schemas: dict[str, Any]) -> dict[str, Any]:
         "required": ["action"],
         "additionalProperties": False,
     }
-    observation, session = _component("Observation"), _component("SessionInfo")
+    observation = _component("Observation")
     return {
         "/reset": {
             "post": _post(
@@ -165,10 +177,14 @@ def _control(schemas: dict[str, Any]) -> dict[str, Any]:
             "get": _operation("The state of the environment", embedded(schemas["state"]), _refusals())
             | {"parameters": [{"name": "session_id", "in": "query", "required": False, "schema": _SESSION_ID}]}
         },
-        "/sessions": {
-            "get": _operation("The sessions", _object({"sessions": {"type": "array", "items": session}})),
-            "post": _operation("Open a session without resetting it", session, _refusals()),
-        },
+    }
+
+
+def _sessions() -> dict[str, Any]:
+    """Return the routes about sessions, which a server in production has too."""
+    session = _component("SessionInfo")
+    return {
+        "/sessions": {"get": _operation("The sessions", _object({"sessions": {"type": "array", "items": session}}))},
         "/sessions/{session_id}": {
             "parameters": [{"name": "session_id", "in": "path", "required": True, "schema": {"type": "string"}}],
             "get": _operation("One session", session, {"404": _refusal("No such session")}),
@@ -180,6 +196,15 @@ def _control(schemas: dict[str, Any]) -> dict[str, Any]:
         },
         "/capacity": {"get": _operation("How many sessions there are and may be", _component("ServerCapacityStatus"))},
     }
+
+
+def _opened_session() -> dict[str, Any]:
+    return {"post": _operation("Open a session without resetting it", _component("SessionInfo"), _refusals())}
+
+
+def _metrics() -> dict[str, Any]:
+    answer = {"description": "Prometheus' text", "content": {"text/plain": {"schema": {"type": "string"}}}}
+    return {"/metrics": {"get": {"summary": "The metrics of the whole server", "responses": {"200": answer}}}}
 
 
 def _tasks(name: str) -> dict[str, Any]:
@@ -223,13 +248,13 @@ def _ask_tasks(summary: str, body: dict[str, Any], answer: dict[str, Any]) -> di
     }
 
 
-def _guard(paths: dict[str, Any]) -> None:
-    """Mark each operation as one that needs the control token."""
+def _guard(paths: dict[str, Any], *tokens: dict[str, Any]) -> None:
+    """Mark each operation as one that needs one of these tokens."""
     for methods in paths.values():
         for name, operation in methods.items():
             if name != "parameters":
-                operation["security"] = [{"controlToken": []}]
-                operation["responses"]["401"] = _refusal("The control token is missing or wrong")
+                operation["security"] = list(tokens)
+                operation["responses"]["401"] = _refusal("The token is missing or wrong")
 
 
 def _component(name: str) -> dict[str, Any]:
