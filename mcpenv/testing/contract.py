@@ -12,11 +12,14 @@ import jsonschema  # type: ignore[import-untyped]
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.execution.mounted_server import MountedServer
+from mcpenv.tasks import TaskSet
+from mcpenv.tasks.assignment import Wanted
 from mcpenv.tools.definition import RESERVED_NAMES
 from mcpenv.tools.signatures import docstring_of
 from mcpenv_client.errors import EpisodeDone, ExecutionError, McpenvError, NotSerializable, SessionLost, WireError
-from mcpenv_client.types.actions import CallToolAction
+from mcpenv_client.types.actions import Action, CallToolAction
 from mcpenv_client.types.observations import CallToolObservation, Observation
+from mcpenv_client.types.tasks import Task
 from mcpenv_client.types.tools import Mode, Tool, ToolErrorType, ToolFailure
 from mcpenv_client.types.values import to_plain
 from mcpenv_client.wire.protocol import EpisodeState
@@ -38,6 +41,8 @@ CHECKS = (
     "calls",
     "bad_calls",
     "rewards",
+    "tasks",
+    "verify",
     "determinism",
     "threads",
     "event_loop",
@@ -47,6 +52,12 @@ CHECKS = (
 
 GROUND = ("constructor", "reset")
 """Checks that all others depend on."""
+
+MAX_TASKS = 1000
+"""Maximum tasks of a split that are checked. A generator may have millions."""
+
+MAX_VERIFIED = 3
+"""Maximum tasks of a split whose episodes are verified."""
 
 _UNKNOWN_TOOL = "mcpenv_no_such_tool"
 
@@ -255,6 +266,26 @@ class Contract:
             if reward is not None and (type(reward) is not float or reward - reward != 0.0):
                 raise ContractViolation(f"{trace.label}: the reward is {reward!r}. {advice}")
 
+    # -- tasks
+
+    def tasks(self) -> None:
+        """Check that the tasks can be read, and that options and verifier of each can be used."""
+        with self._subject.instance() as env:
+            cls = type(env)
+        try:
+            for task in _first_of_splits(cls.tasks, MAX_TASKS):
+                Wanted({**self._subject.reset_options, "task": task}, cls._reset_options, cls.tasks).found(None)
+        except Exception as error:
+            advice = "Correct the tasks; mcpenv tasks lists them"
+            raise ContractViolation(f"tasks: {error_text(error)}. {advice}") from error
+
+    def verify(self) -> None:
+        """Check that the end of an episode can be verified: untouched, and after one call of each tool."""
+        with self._subject.instance() as env:
+            for task in self._verified_tasks(env):
+                for actions in ([], self._subject.actions_of(Mode.SIMULATION)):
+                    self._verify_end(env, task, actions)
+
     # -- behaviour on a server
 
     def determinism(self) -> None:
@@ -351,6 +382,34 @@ class Contract:
                 ) from error
         return []
 
+    def _verified_tasks(self, env: MCPEnvironment) -> list[Task | None]:
+        """Return some tasks whose end is verified; None stands for an episode without a task."""
+        cls = type(env)
+        try:
+            tasks = list(_first_of_splits(cls.tasks, MAX_VERIFIED))
+        except Exception:  # noqa: BLE001 - the check of tasks covers this
+            return []
+        verified: list[Task | None] = [task for task in tasks if cls._verifies or task.verifier is not None]
+        return verified or ([None] if cls._verifies else [])
+
+    def _verify_end(self, env: MCPEnvironment, task: Task | None, actions: list[Action]) -> None:
+        named = "" if task is None else f" of task {task.id!r}"
+        options = {} if task is None else {"task": task}
+        try:
+            env.reset(self._subject.seed, **{**self._subject.reset_options, **options})
+            for action in actions:
+                env.step(action)
+            env.end()
+        except EpisodeDone:
+            return  # an action has ended the episode, which was verified then
+        except WireError as error:
+            if isinstance(error, ExecutionError) and error.data.get("stage") not in ("verify", None):
+                return  # scoring, which another check covers
+            raise ContractViolation(
+                f"the end{named} could not be verified: {error_text(error)}. Return a number, a bool, a Verdict or "
+                "None, also if the agent did nothing"
+            ) from error
+
     async def _make_bad_calls(self, mode: Mode) -> None:
         served = self._subject.served(mode)
         try:
@@ -363,6 +422,15 @@ class Contract:
             await served.close()
         finally:
             served.end_threads()
+
+
+def _first_of_splits(tasks: TaskSet | None, number: int) -> Iterator[Task]:
+    """Yield the first tasks of each split."""
+    if tasks is None:
+        return
+    for split in tasks.splits():
+        for index in range(min(number, tasks.size(split))):
+            yield tasks.get(split, index)
 
 
 def _step_once(env: MCPEnvironment) -> bool:

@@ -117,6 +117,12 @@ class EnvironmentContract:
     def test_rewards(self) -> None:  # noqa: D102
         self._check("rewards")
 
+    def test_tasks(self) -> None:  # noqa: D102
+        self._check("tasks")
+
+    def test_verify(self) -> None:  # noqa: D102
+        self._check("verify")
+
     def test_determinism(self) -> None:  # noqa: D102
         self._check("determinism")
 

@@ -111,6 +111,10 @@ class Subject:
         """Make the same calls again on a new instance, with sync code alternating between ``threads`` threads."""
         return run(self._walk_through(mode, self._script(mode), threads))
 
+    def actions_of(self, mode: Mode) -> list[Action]:
+        """Return one call of each tool, and in simulation the own actions."""
+        return [action for _, action in self._script(mode)]
+
     def served(self, mode: Mode, threads: int = 1) -> Served:
         """Return an instance that runs as on a server; `Served.open` makes it."""
         return Served(

@@ -241,7 +241,8 @@ def error_text(problem: BaseException | ToolFailure) -> str:
     """Describe an error and its place in the author's code, on one line."""
     if isinstance(problem, ToolFailure):
         return f"{problem.error_type.value}: {problem.message}"
-    if isinstance(problem, WireError) and problem.__cause__ is not None:
+    # A refusal that passes through user code is its own cause.
+    if isinstance(problem, WireError) and problem.__cause__ not in (None, problem):
         stage = problem.data.get("stage")
         return f"{stage} raised {error_text(problem.__cause__)}" if stage else error_text(problem.__cause__)
     text = f"{type(problem).__name__}: {problem}".removesuffix(": ")

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import warnings
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,7 +28,19 @@ from fastmcp.dependencies import Depends
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from pydantic import AfterValidator, BeforeValidator
 
-from mcpenv import Action, MCPEnvironment, Observation, State, ToolCall, ToolError, ToolOutcome
+import mcpenv
+from mcpenv import (
+    Action,
+    Evidence,
+    MCPEnvironment,
+    Observation,
+    State,
+    Task,
+    TaskSet,
+    ToolCall,
+    ToolError,
+    ToolOutcome,
+)
 from mcpenv.testing import (
     CHECKS,
     ContractViolation,
@@ -414,6 +427,110 @@ def test_a_broken_environment_fails_its_check_with_advice(factory: Any, check: s
     assert re.search(text, report[check].reason, re.DOTALL), report[check].reason
 
 
+class Solves(MCPEnvironment):
+    """Something to do."""
+
+    def __init__(self) -> None:
+        @self.tool
+        def say(text: str) -> str:
+            """Say."""
+            return text
+
+
+def _with_tasks(tasks: Any, **attributes: Any) -> Any:
+    return type("WithTasks", (Solves,), {"tasks": tasks, **attributes})
+
+
+def _verifying(verify: Any, tasks: Any = None) -> Any:
+    return _with_tasks(tasks, verify=verify)
+
+
+def _raises(self: Any, evidence: Evidence) -> bool:
+    raise KeyError("answer")
+
+
+async def _raises_later(self: Any, evidence: Evidence) -> bool:
+    raise KeyError("answer")
+
+
+def _raises_for_b(self: Any, evidence: Evidence) -> bool:
+    return evidence.task is not None and {"a": True}[evidence.task.id]
+
+
+def _raises_after_calls(self: Any, evidence: Evidence) -> float:
+    return 1 / (1 - min(int(self.step_count), 1))
+
+
+def _a_generator_that_raises(draw: random.Random, index: int) -> Task:
+    raise ZeroDivisionError("no such world")
+
+
+TASKS_FILES = {
+    "not json": ('{"id": "a", "prompt": "x"}\n{"id": "b"', r"tasks.jsonl, line 2.* the line is not JSON"),
+    "an id twice": ('{"id": "a", "prompt": "x"}\n{"id": "a", "prompt": "y"}', r"line 2.*'a' is the id of another task"),
+    "no task": ('{"id": "a", "prompt": 7}', r"tasks.jsonl, line 1.*prompt"),
+    "an unknown option": ('{"id": "a", "prompt": "x", "options": {"colour": "red"}}', r"task 'a'.*colour|colour"),
+    "a bad verifier": ('{"id": "a", "prompt": "x", "verifier": {"kind": "vibes"}}', r"verifier"),
+}
+
+
+@pytest.mark.parametrize("name", TASKS_FILES)
+def test_tasks_that_cannot_be_used_fail_their_check(tmp_path: Path, name: str) -> None:
+    content, text = TASKS_FILES[name]
+    (tmp_path / "tasks.jsonl").write_text(content, encoding="utf-8")
+    factory = _with_tasks(TaskSet.from_jsonl(tmp_path / "tasks.jsonl"))
+    test_a_broken_environment_fails_its_check_with_advice(factory, "tasks", text)
+
+
+def test_a_tasks_file_that_is_not_there_and_a_generator_that_raises_fail_their_check(tmp_path: Path) -> None:
+    absent = _with_tasks(TaskSet.from_jsonl(tmp_path / "none.jsonl"))
+    test_a_broken_environment_fails_its_check_with_advice(absent, "tasks", "none.jsonl.*cannot be read")
+    raising = _with_tasks(TaskSet.generate(_a_generator_that_raises, seed=1, sizes={"train": 2}))
+    test_a_broken_environment_fails_its_check_with_advice(raising, "tasks", "ZeroDivisionError: no such world")
+
+
+VERIFIER = "def verify(task, before, after, changes):\n    return True"
+A_AND_B = TaskSet([Task(id="a", prompt="x"), Task(id="b", prompt="y")])
+
+
+@pytest.mark.parametrize(
+    ("factory", "text"),
+    [
+        (_verifying(_raises), r"the end could not be verified: verify raised KeyError: 'answer' \(.* in _raises\)"),
+        (_verifying(_raises_later), r"KeyError: 'answer'"),
+        (_verifying(_raises_for_b, A_AND_B), r"the end of task 'b' could not be verified.*KeyError"),
+        (_verifying(_raises_after_calls), r"ZeroDivisionError"),
+        (_verifying(lambda self, evidence: "good"), r"verify raised TypeError"),
+        (_verifying(lambda self, evidence: float("nan")), r"verify raised ValueError"),
+        (_verifying(lambda self, evidence: {"value": 1.0}), r"verify raised TypeError"),
+        (
+            _with_tasks(TaskSet([Task(id="a", prompt="x", verifier={"kind": "expect_only", "changes": {}})])),
+            r"task 'a'.*reads the world, but the environment has none",
+        ),
+    ],
+)
+def test_a_verification_that_fails_or_gives_no_reward_fails_its_check(factory: Any, text: str) -> None:
+    test_a_broken_environment_fails_its_check_with_advice(factory, "verify", text)
+
+
+@pytest.mark.parametrize(
+    "factory",
+    [
+        _with_tasks(A_AND_B),
+        _verifying(lambda self, evidence: True, A_AND_B),
+        _verifying(lambda self, evidence: mcpenv.Verdict(True)),
+        _verifying(lambda self, evidence: None),
+        _with_tasks(TaskSet([Task(id="a", prompt="x", verifier={"kind": "python", "code": VERIFIER})])),
+    ],
+)
+def test_the_kit_is_silent_about_tasks_and_verification_that_work(factory: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = check_environment(factory)
+    assert report["tasks"].verdict is report["verify"].verdict is Verdict.OK
+    assert not report.of(Verdict.WARNING)
+
+
 class PerInstance(MCPEnvironment):
     """A FastMCP server per instance."""
 
@@ -555,7 +672,7 @@ def test_the_contract_class_runs_in_pytest(tmp_path: Path) -> None:
     done = subprocess.run(
         [*command, str(tmp_path)], capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False
     )
-    assert "1 failed, 27 passed, 2 skipped" in done.stdout, done.stdout
+    assert "1 failed, 31 passed, 2 skipped" in done.stdout, done.stdout
     assert "TestBroken::test_threads" in done.stdout and "THREAD_AFFINE = True" in done.stdout
 
 
