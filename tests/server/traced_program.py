@@ -107,7 +107,7 @@ def main(scenario: Callable[[], None]) -> None:
     ]
     print(tree(seen))
     for span in spans:
-        if span.instrumentation_scope.name == "mcpenv":
+        if span.instrumentation_scope is not None and span.instrumentation_scope.name == "mcpenv":
             print("attributes", span.name, dict(span.attributes or {}), span.status.description, list(span.events))
 
 
