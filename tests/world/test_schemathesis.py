@@ -75,12 +75,6 @@ CONFIG = """
 # A deadline of the client's own choice passes (504), and slots can be taken (503); neither is a failure of the server.
 [checks.not_a_server_error]
 expected-statuses = ["2xx", "3xx", "4xx", 503, 504]
-
-# No route matches an id with a line break; the router's own 404 is plain text.
-[[operations]]
-include-path = "/sessions/{session_id}"
-[operations.checks.content_type_conformance]
-enabled = false
 """
 
 

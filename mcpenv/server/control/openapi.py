@@ -182,16 +182,18 @@ def _control(schemas: dict[str, Any]) -> dict[str, Any]:
 
 def _sessions() -> dict[str, Any]:
     """Return the routes about sessions, which a server in production has too."""
-    session = _component("SessionInfo")
+    session, unknown = _component("SessionInfo"), _refusal("No such session")
+    # No route matches an id with a line break. The router answers in plain text.
+    unknown["content"]["text/plain"] = {"schema": {"type": "string"}}
     return {
         "/sessions": {"get": _operation("The sessions", _object({"sessions": {"type": "array", "items": session}}))},
         "/sessions/{session_id}": {
             "parameters": [{"name": "session_id", "in": "path", "required": True, "schema": {"type": "string"}}],
-            "get": _operation("One session", session, {"404": _refusal("No such session")}),
+            "get": _operation("One session", session, {"404": unknown}),
             "delete": _operation(
                 "End a session",
                 _object({"session_id": _SESSION_ID, "closed": {"type": "boolean"}}),
-                {"404": _refusal("No such session")},
+                {"404": unknown},
             ),
         },
         "/capacity": {"get": _operation("How many sessions there are and may be", _component("ServerCapacityStatus"))},
