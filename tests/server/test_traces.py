@@ -317,7 +317,7 @@ def test_no_secret_leaves_in_the_text_of_an_exception(tmp_path: Path) -> None:
 def test_each_worker_exports_its_own_spans_and_flushes_them_at_its_end(tmp_path: Path) -> None:
     with collecting() as collector:
         slow = {**settings_for(collector), "OTEL_BSP_SCHEDULE_DELAY": "60000"}
-        with started(tmp_path, "run", WORLD, "--port", "0", "--workers", "2", **slow) as server:
+        with started(tmp_path, "run", WORLD, "--port", "0", "--workers", "2", "--drain-s", "0", **slow) as server:
             url = server.url()
             for number in range(1, 5):
                 headers = {"traceparent": f"00-{number:032x}-b7ad6b7169203331-01"}
