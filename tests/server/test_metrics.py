@@ -20,9 +20,10 @@ from fastmcp import Client
 from mcpenv import MCPEnvironment, Mode
 from mcpenv.errors import ConfigurationError
 from mcpenv.server.config import ServerConfig
-from mcpenv.server.metrics.counters import MAX_TOOLS, Counters, SessionObserver
-from mcpenv.server.metrics.exposition import added, exposition, lasting, sample
+from mcpenv.server.metrics.counters import MAX_TOOLS, ORIGINS, Counters, SessionObserver, samples_in
+from mcpenv.server.metrics.exposition import added, exposition, sample
 from mcpenv.server.serve import serving
+from mcpenv.server.sessions.session import Origin
 from mcpenv_client import EnvClient
 from mcpenv_client.types.records import Plane, StepRecord, ToolCall, ToolOutcome
 from mcpenv_client.types.tools import ToolErrorType, ToolFailure
@@ -185,15 +186,32 @@ def test_names_that_agents_invent_do_not_fill_the_memory() -> None:
         observer.step_over(record(f"unknown{number}", ToolErrorType.TOOL_NOT_FOUND))
         observer.step_over(record(f"made{number}"))
     assert len(counters.tools) <= MAX_TOOLS + 2
-    assert counters.tools["(unknown)"].buckets[1] == MAX_TOOLS + 10
+    unknown = counters.samples()[sample("mcpenv_steps_total", tool="(unknown)", status="agent_error")]
+    assert unknown == MAX_TOOLS + 10
 
 
-def test_samples_are_added_up_and_gauges_do_not_outlive_their_process() -> None:
+def test_the_counts_in_a_file_are_those_of_its_process(tmp_path: Path) -> None:
+    path = tmp_path / "counts"
+    assert samples_in(path) == {}
+    counters = Counters(path)
+    observer = SessionObserver(counters, "s")
+    for name in ("add", "a\nb \u2028\ud800", "add"):
+        observer.step_over(record(name))
+    observer.step_over(record("none", ToolErrorType.TOOL_NOT_FOUND))
+    observer.reset_over(failed=True)
+    for origin in Origin:
+        counters.opened(origin.value)
+    counters.recorded(5, 1)
+    assert samples_in(path) == counters.samples()
+    assert counters.samples()[sample("mcpenv_steps_total", tool="add", status="completed")] == 2
+    assert [origin.value for origin in Origin] == list(ORIGINS)
+
+
+def test_samples_are_added_up() -> None:
     steps = sample("mcpenv_steps_total", tool='a"\\\n', status="completed")
     one = {steps: 2.0, "mcpenv_workers": 1.0, "mcpenv_episode_return_sum": -1.5}
     both = added([one, one])
     assert both == {steps: 4.0, "mcpenv_workers": 2.0, "mcpenv_episode_return_sum": -3.0}
-    assert lasting(both) == {steps: 4.0, "mcpenv_episode_return_sum": -3.0}
     assert 'mcpenv_steps_total{tool="a\\"\\\\\\n",status="completed"} 4.0\n' in exposition(both)
 
 
@@ -206,13 +224,13 @@ def test_counters_do_not_fall_when_a_worker_is_killed(tmp_path: Path) -> None:
         url = process.url()
         for _ in range(4):
             play(url, 5)
-        asyncio.run(asyncio.sleep(2.5))  # each worker reports its counters once a second
-        assert scraped(url)[completed] == 20
         children = Path(f"/proc/{process.popen.pid}/task/{process.popen.pid}/children").read_text().split()
         workers = [int(each) for each in children if b"spawn_main" in Path(f"/proc/{each}/cmdline").read_bytes()]
         os.kill(workers[0], signal.SIGKILL)
         process.wait_for("ended unexpectedly")
         assert scraped(url)[completed] == 20
+        play(url, 1)
+        assert scraped(url)[completed] == 21
 
 
 # -- the access log

@@ -71,7 +71,6 @@ SPECIAL = {
     Sessions: st.builds(Sessions, sessions=st.lists(SESSIONS, max_size=3)),
     messages.Capacity: st.builds(messages.Capacity, status=CAPACITIES),
     messages.Metrics: st.builds(messages.Metrics, samples=st.lists(st.dictionaries(st.text(), FINITE), max_size=3)),
-    messages.Counted: st.builds(messages.Counted, samples=st.dictionaries(st.text(), FINITE)),
     Refusal: st.builds(Refusal, number=st.integers(), error=st.dictionaries(st.text(), JSON, max_size=3)),
 }
 

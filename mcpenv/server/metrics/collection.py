@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections import Counter
 from pathlib import Path
@@ -39,18 +38,14 @@ class Collection:
                 session.origin.orchestrated and session.execution.episode.state is EpisodeState.RUNNING
                 for session in sessions
             ),
-            "mcpenv_quarantined_total": pool.slots.quarantined_total,
-            **pool.counters.samples(),
         }
         if recorder is not None:
             counts = recorder.counts
-            samples["mcpenv_records_written_total"] = counts.written
-            samples["mcpenv_records_dropped_total"] = counts.lost
+            pool.counters.recorded(counts.written, counts.lost)
             samples["mcpenv_records_waiting"] = counts.waiting
         if (resident := resident_bytes()) is not None:
             samples["process_resident_memory_bytes"] = resident
-        # Sums of rewards may overflow.
-        return {name: value for name, value in samples.items() if math.isfinite(value)}
+        return {**samples, **pool.counters.samples()}
 
     async def of_server(self) -> Samples:
         """Return the samples of the whole server, which exist once."""

@@ -60,11 +60,6 @@ def added(several: Iterable[Samples]) -> Samples:
     return sums
 
 
-def lasting(samples: Samples) -> Samples:
-    """Return the samples that outlive their process: counters, and not what it has at the moment."""
-    return {name: value for name, value in samples.items() if FAMILIES[_family(name)][0] != _GAUGE}
-
-
 def exposition(samples: Samples) -> str:
     """Return the text of the samples, grouped by metric."""
     groups: dict[str, list[str]] = {family: [] for family in FAMILIES}
@@ -89,4 +84,4 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
-__all__ = ["CONTENT_TYPE", "FAMILIES", "Samples", "added", "exposition", "lasting", "sample"]
+__all__ = ["CONTENT_TYPE", "FAMILIES", "Samples", "added", "exposition", "sample"]

@@ -30,7 +30,6 @@ class Slots:
     Attributes:
         taken: how many instances are being made, at work or being closed.
         quarantined: how many have been left behind with code that could not be stopped.
-        quarantined_total: how many were quarantined here so far.
         closed: no more are given.
     """
 
@@ -41,7 +40,6 @@ class Slots:
         self._queue: deque[asyncio.Future[None]] = deque()
         self.taken = 0
         self.quarantined = 0
-        self.quarantined_total = 0
         self.closed = False
 
     @property
@@ -135,7 +133,6 @@ class Slots:
 
     def quarantine(self) -> Callable[[], None]:
         """Count an instance whose code could not be stopped. Return a function that ends the count, from any thread."""
-        self.quarantined_total += 1
         self.count_quarantined(1)
         loop = asyncio.get_running_loop()
 

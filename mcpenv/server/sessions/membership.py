@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from mcpenv.server.config import ServerConfig
+from mcpenv.server.metrics.counters import Counters
 from mcpenv.server.metrics.exposition import Samples
 from mcpenv_client.types.server import SessionInfo
 
@@ -51,6 +52,10 @@ class Membership(Protocol):
         Args:
             own: those of this worker.
         """
+        ...
+
+    def counters(self) -> Counters:
+        """Return new counters for the sessions of this worker."""
         ...
 
     async def metrics(self, own: Samples) -> list[Samples]:
@@ -100,6 +105,10 @@ class Alone:
     async def recorded(self, own: dict[str, int]) -> dict[str, int]:
         """Return the counts as they are: there are no other workers."""
         return own
+
+    def counters(self) -> Counters:
+        """Return counters in the memory of this process."""
+        return Counters()
 
     async def metrics(self, own: Samples) -> list[Samples]:
         """Return this worker's, which are all."""

@@ -15,7 +15,7 @@ from mcpenv.execution.execution import Execution
 from mcpenv.execution.snapshots import Snapshot
 from mcpenv.execution.snapshots.store import SnapshotStore
 from mcpenv.server.config import MANY_SESSIONS, ServerConfig
-from mcpenv.server.metrics.counters import Counters, SessionObserver
+from mcpenv.server.metrics.counters import QUARANTINED, REFUSED, SessionObserver
 from mcpenv_client.errors import CapacityReached, InvalidMessage, McpenvError, NotSupported, SessionLost, Unauthorized
 
 from .credential import Credential
@@ -54,7 +54,7 @@ class SessionPool:
         self.actions = source.actions
         self.handles = Handles(self._membership.new_id)
         self.slots = self._membership.slots(self._limit, config)
-        self.counters = Counters()
+        self.counters = self._membership.counters()
         self.ending = False
         self.on_connection_end: Callable[[str], None] | None = None
 
@@ -232,8 +232,8 @@ class SessionPool:
         self.retire_handle(session)
         try:
             await close_instance(session.execution, reason)
-            if session.execution.sink is not None and session.execution.episode.id is not None:
-                await session.execution.sink.written(session.execution.episode.id)
+            if session.execution.episode.id is not None:
+                await self.wait_recorded(session.execution, session.execution.episode.id)
         finally:
             self._ending.discard(session)
             if session.credential is not None:
@@ -366,6 +366,15 @@ class SessionPool:
         if session is not None:
             self._begin_close(session, reason)
 
+    async def wait_recorded(self, execution: Execution, episode_id: str) -> None:
+        """Return when an ended episode is on disk, where episodes are recorded, and is counted."""
+        sink, recorder = execution.sink, self._source.recorder
+        if sink is not None:
+            await sink.written(episode_id)
+        if recorder is not None:
+            counts = recorder.counts
+            self.counters.recorded(counts.written, counts.lost)
+
     def refuse_at_end(self) -> None:
         """Refuse to begin an episode if the server is shutting down.
 
@@ -413,7 +422,7 @@ class SessionPool:
         try:
             await self.slots.take(self.make_room, origin.orchestrated)
         except CapacityReached:
-            self.counters.refused += 1
+            self.counters.numbers[REFUSED] += 1
             raise
         making = self._make(origin)
         try:
@@ -428,7 +437,7 @@ class SessionPool:
             raise
         session = Session(self, session_id, origin, execution, credential)
         execution.observer = SessionObserver(self.counters, session.label)
-        self.counters.opened[origin.value] = self.counters.opened.get(origin.value, 0) + 1
+        self.counters.opened(origin.value)
         self._sessions[session_id] = session
         if credential is not None:
             self._membership.hold(session_id)
@@ -444,12 +453,16 @@ class SessionPool:
             self.slots.free()
 
     def _make(self, origin: Origin) -> Making:
-        return self._source.make(orchestrated=origin.orchestrated, on_abandoned=self.slots.quarantine)
+        return self._source.make(orchestrated=origin.orchestrated, on_abandoned=self._quarantine)
 
     async def _made(self, making: Making) -> Execution:
         execution = await making.result()
-        execution.user_code.on_abandoned = self.slots.quarantine
+        execution.user_code.on_abandoned = self._quarantine
         return execution
+
+    def _quarantine(self) -> Callable[[], None]:
+        self.counters.numbers[QUARANTINED] += 1
+        return self.slots.quarantine()
 
     async def make_room(self, orchestrated: bool) -> None:
         """Close sessions until a slot is free, if possible, for a session with or without an orchestrator."""

@@ -78,6 +78,10 @@ class Pool(Protocol):
         """Give the session a new instance, because code of its own cannot be stopped."""
         ...
 
+    async def wait_recorded(self, execution: Execution, episode_id: str) -> None:
+        """Return when an ended episode is on disk, where episodes are recorded, and is counted."""
+        ...
+
     def refuse_at_end(self) -> None:
         """Refuse to begin an episode if the server is shutting down."""
         ...
@@ -354,8 +358,8 @@ class Session:
         finally:
             if episode.number != number:
                 self._pool.retire_handle(self)
-        if before is not None and self.execution.sink is not None:
-            await self.execution.sink.written(before)
+        if before is not None:
+            await self._pool.wait_recorded(self.execution, before)
         self._mint(observation)
         return observation
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from mcpenv.errors import StartupError
 from mcpenv.server.config import ServerConfig
+from mcpenv.server.metrics.counters import samples_in
 from mcpenv.server.metrics.exposition import Samples, added
 from mcpenv.server.sessions.capacity import RETRY_AFTER_S, Slots
 from mcpenv.server.sessions.rate_limit import Rate
@@ -27,7 +28,6 @@ from .messages import (
     Capacity,
     Claim,
     CollectMetrics,
-    Counted,
     CountEpisodes,
     Done,
     Draining,
@@ -75,6 +75,11 @@ EXPECTED_S = 5.0
 """Seconds for which a connection that opens a session counts as load before the session takes a slot."""
 
 
+def counts_of(folder: Path, tag: str) -> Path:
+    """Return the path of the file in which a worker counts."""
+    return folder / f"{tag}.counts"
+
+
 @dataclass(slots=True, eq=False)
 class Worker:
     """The hub's record of a worker.
@@ -90,7 +95,6 @@ class Worker:
         quarantined: number of instances whose code cannot be stopped.
         expected: the expiry (monotonic seconds) of each expected session that has no slot yet.
         given: number of connections and sessions routed to it so far.
-        counted: its counters, as it last sent them.
     """
 
     number: int
@@ -105,7 +109,6 @@ class Worker:
     quarantined: int = 0
     expected: deque[float] = field(default_factory=deque)
     given: int = 0
-    counted: Samples = field(default_factory=dict)
 
     @property
     def load(self) -> tuple[int, int, int]:
@@ -252,7 +255,7 @@ class Hub:
     def _gone(self, worker: Worker) -> None:
         """Handle a worker that has disconnected: free its slots and chosen ids."""
         self._workers.remove(worker)
-        self._counted = added([self._counted, worker.counted])
+        self._counted = added([self._counted, samples_in(counts_of(self._folder, worker.tag))])
         if worker.passage is not None:
             worker.passage.close()
         if worker.ready and not worker.leaving:
@@ -375,13 +378,13 @@ class Hub:
 
     async def metrics(self, asking: Worker) -> Metrics:
         """Return the samples of the other workers, and the counters of the workers that are gone."""
-        answers = await self._ask(self._others(asking), CollectMetrics(), Metrics)
+        others = self._others(asking)
+        answers = await self._ask(others, CollectMetrics(), Metrics)
         samples = [each for answer in answers if answer is not None for each in answer.samples]
+        for worker, answer in zip(others, answers, strict=True):
+            if answer is None and worker in self._workers:
+                samples.append(samples_in(counts_of(self._folder, worker.tag)))  # it has just died
         return Metrics(samples=[*samples, self._counted])
-
-    def count(self, worker: Worker, samples: Samples) -> None:
-        """Keep the counters of a worker, so that sums do not fall when it is gone."""
-        worker.counted = samples
 
     async def find(self, asking: Worker, session_id: str) -> Location:
         """Return the tag of the other worker that has a session with this id; None if there is none."""
@@ -485,7 +488,6 @@ class Hub:
             ListSessions: lambda _: self.sessions(worker),
             CountEpisodes: lambda _: self.recorded(worker),
             CollectMetrics: lambda _: self.metrics(worker),
-            Counted: lambda notice: self.count(worker, notice.samples),
             FindSession: lambda asked: self.find(worker, asked.session_id),
             TakeSlot: take,
             FreeSlot: lambda _: self.free(worker),

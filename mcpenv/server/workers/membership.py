@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from mcpenv.server.config import ServerConfig
+from mcpenv.server.metrics.counters import Counters
 from mcpenv.server.metrics.exposition import Samples
 from mcpenv.server.sessions.capacity import Slots
 from mcpenv_client.types.server import SessionInfo
@@ -29,11 +31,16 @@ from .rpc import Channel
 
 
 class Member:
-    """The membership that asks the hub for everything that concerns the whole server."""
+    """The membership that asks the hub for everything that concerns the whole server.
 
-    def __init__(self, channel: Channel, worker: str) -> None:
+    Args:
+        counts: the file for the worker's counters.
+    """
+
+    def __init__(self, channel: Channel, worker: str, counts: Path) -> None:
         self._channel = channel
         self._tag = worker
+        self._counts = counts
         self.shared_slots: SharedSlots | None = None
 
     def new_id(self) -> str:
@@ -62,6 +69,10 @@ class Member:
         """Return the counts of recorded episodes, summed over the running workers."""
         others = (await self._channel.call(CountEpisodes(), EpisodeCounts)).counts
         return {name: sum(each[name] for each in (own, *others)) for name in own}
+
+    def counters(self) -> Counters:
+        """Return counters that the hub can read, also if this process is killed."""
+        return Counters(self._counts)
 
     async def metrics(self, own: Samples) -> list[Samples]:
         """Return the samples of all workers, and of those that are gone."""

@@ -282,13 +282,6 @@ class Quarantined(Message):
     change: int
 
 
-class Counted(Message):
-    """The counters of a worker so far, for the time when it is gone."""
-
-    type: Literal["counted"] = "counted"
-    samples: dict[str, float]
-
-
 # -- notices of the hub to a worker
 
 
@@ -328,7 +321,6 @@ Notice = Annotated[
     | ReleaseId
     | FreeSlot
     | Quarantined
-    | Counted
     | End
     | Hurry
     | Running

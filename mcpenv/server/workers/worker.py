@@ -15,18 +15,16 @@ from typing import Any
 from mcpenv.server.app import AgentAuth, EnvServer, application
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.control.session_routes import info_of
-from mcpenv.server.metrics.exposition import Samples, lasting
 from mcpenv.server.sessions.factory import EnvFactory
 from mcpenv.server.uvicorn_server import Ending, HTTPServer, serve_doors, settings_of
 from mcpenv_client.errors import McpenvError
 
 from .acceptor import receive_connection
 from .forwarding import Forwarding, Peers
-from .hub import HUB
+from .hub import HUB, counts_of
 from .membership import Member
 from .messages import (
     CollectMetrics,
-    Counted,
     CountEpisodes,
     Done,
     Draining,
@@ -54,9 +52,6 @@ from .rpc import Channel
 from .tunnel import TunnelServer
 
 logger = logging.getLogger("mcpenv")
-
-REPORT_S = 1.0
-"""Seconds between two reports of a worker's counters. What a killed worker counted since its last one is lost."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +110,7 @@ class Worker:
             peers = Peers(self._job.folder, (await channel.call(Hello(), WorkerTag)).tag, self._job.count)
             try:
                 served = self._load()
-                member = Member(channel, peers.own)
+                member = Member(channel, peers.own, counts_of(self._job.folder, peers.own))
                 server = EnvServer(
                     served.env_factory,
                     config=self._job.config,
@@ -169,7 +164,6 @@ class Worker:
             receiving = await stack.enter_async_context(_receiving(passage, servers))
 
             async def others() -> None:
-                channel.tell(Counted(samples=lasting(server.collection.of_process())))
                 channel.tell(Leaving())
                 for door in doors:
                     await door.idle()
@@ -185,7 +179,6 @@ class Worker:
                     self.end()
 
             stack.callback(peers.close)
-            stack.callback(asyncio.ensure_future(_report_counts(server, channel)).cancel)
             await serve_doors(server, [(each, None) for each in servers], started)
 
     def _handlers(self, server: EnvServer, member: Member, peers: Peers) -> dict[type[Message], Callable[[Any], Any]]:
@@ -222,17 +215,6 @@ class Worker:
             FindEvictable: evictable,
             Evict: evict,
         }
-
-
-async def _report_counts(server: EnvServer, channel: Channel) -> None:
-    """Tell the hub the counters, for the case that this process is killed."""
-    told: Samples = {}
-    while True:
-        await asyncio.sleep(REPORT_S)
-        counted = lasting(server.collection.of_process())
-        if counted != told:
-            channel.tell(Counted(samples=counted))
-            told = counted
 
 
 @asynccontextmanager
