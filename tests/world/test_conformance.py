@@ -1,6 +1,8 @@
-"""The official MCP conformance suite against ``mcpenv run envs/conformance_mcp``, and against `MCPToolClient`.
+"""The official MCP conformance suite against ``mcpenv run``, and against `MCPToolClient`.
 
-What they print of themselves is shown whatever pytest captures, so that it stands in CI's log.
+The servers have tools of the environment's own, or those of a FastMCP server that is handed in. Each has one worker or
+two, and serves in simulation, in production, or at the address of an episode. What the suites print of themselves, and a
+table of all servers, is shown whatever pytest captures, so that it stands in CI's log.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import pytest
 from proxy import nginx
 
@@ -23,7 +26,10 @@ sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests" / "stock")]
 from programs import node_environment, script  # noqa: E402
 from serving import served  # noqa: E402
 
-ENVIRONMENT = ROOT / "envs" / "conformance_mcp"
+WORLDS = {
+    "own tools": ROOT / "envs" / "conformance_mcp",
+    "handed-in server": Path(__file__).with_name("conformance_mounted"),
+}
 SUITE_VERSION = "0.2.0-alpha.12"
 SUITE_TIMEOUT_S = 600
 PROGRAM_TIMEOUT_MS = 480_000
@@ -55,6 +61,8 @@ OTHER_GRANTS = {
     "auth/wif-jwt-bearer",
 }
 """Extensions of OAuth that the driver program does not choose."""
+
+PLACES = ("simulation", "production", "episode")
 
 pytestmark = [pytest.mark.world, pytest.mark.timeout(SUITE_TIMEOUT_S + 60)]
 
@@ -137,15 +145,62 @@ def suite(tmp_path: Path) -> Suite:
     return Suite(Path(named).resolve(), tmp_path)
 
 
-@pytest.fixture(scope="module", params=["one worker", "two workers", "two workers behind nginx"])
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The MCP address of a server of the conformance environment."""
-    workers = "1" if request.param == "one worker" else "2"
+@dataclass(frozen=True)
+class Case:
+    """A server, and the place in it where the suite acts.
+
+    Attributes:
+        world: a key of `WORLDS`.
+        place: "simulation" or "production", at ``/mcp``; or "episode".
+        proxied: True if nginx is in front.
+    """
+
+    world: str
+    workers: int
+    place: str
+    proxied: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.world}, {self.workers} worker{'s' * (self.workers - 1)}, {self.place}{', nginx' if self.proxied else ''}"
+
+
+CASES = [
+    *(Case(world, workers, place) for world in WORLDS for workers in (1, 2) for place in PLACES),
+    Case("own tools", 2, "simulation", proxied=True),
+]
+
+
+@pytest.fixture(scope="module", params=CASES, ids=str)
+def case(request: pytest.FixtureRequest) -> Case:
+    found: Case = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def server(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The MCP address of a case."""
+    mode = "production" if case.place == "production" else "simulation"
     with ExitStack() as stack:
-        url = stack.enter_context(served(ENVIRONMENT, "--workers", workers))
-        if request.param.endswith("nginx"):
+        url = stack.enter_context(served(WORLDS[case.world], "--workers", str(case.workers), "--mode", mode))
+        if case.proxied:
             url = stack.enter_context(nginx(url, tmp_path_factory.mktemp("nginx")))
-        yield f"{url}/mcp"
+        if case.place != "episode":
+            yield f"{url}/mcp"
+            return
+        begun = httpx.post(f"{url}/reset", json={}, timeout=60).json()
+        yield begun["info"]["mcp_url"]
+        assert httpx.delete(f"{url}/sessions/{begun['session_id']}", timeout=60).status_code == 200
+
+
+@pytest.fixture(scope="module")
+def table(request: pytest.FixtureRequest) -> Iterator[dict[Case, dict[str, str]]]:
+    """The results by case and revision. They are printed at the end."""
+    results: dict[Case, dict[str, str]] = {}
+    yield results
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print(f"\n---- conformance {SUITE_VERSION} server\n{'':42}{'2025-11-25':>12}{'2026-07-28':>12}")
+        for case, scores in results.items():
+            print(f"{case!s:42}{scores.get('2025-11-25', '-'):>12}{scores.get('2026-07-28', '-'):>12}")
 
 
 def show(capsys: pytest.CaptureFixture[str], title: str, said: str) -> None:
@@ -161,18 +216,20 @@ def test_a_server_has_everything_that_the_revision_requires(
     revision: str,
     count: int,
     not_passing: set[str],
+    case: Case,
     server: str,
     suite: Suite,
     capsys: pytest.CaptureFixture[str],
-    request: pytest.FixtureRequest,
+    table: dict[Case, dict[str, str]],
 ) -> None:
     report = suite.run("server", "--url", server, "--requirements", revision)
-    kind = request.node.callspec.params["server"]
-    title = f"conformance {SUITE_VERSION} server --requirements {revision}, {kind}"
     passed = sum(report.passed[name] for name in report.scored)
-    show(capsys, title, f"{report.summary}\n{passed}/{len(report.scored)} scored scenarios, exit {report.status}")
-    assert report.status == 0
-    assert (passed, len(report.scored)) == (count, count)
+    table.setdefault(case, {})[revision] = f"{passed}/{len(report.scored)}"
+    if case == CASES[0]:
+        title = f"conformance {SUITE_VERSION} server --requirements {revision}, {case}"
+        show(capsys, title, f"{report.summary}\n{passed}/{len(report.scored)} scored scenarios, exit {report.status}")
+    assert report.status == 0, report.summary
+    assert (passed, len(report.scored)) == (count, count), report.summary
     warned = {
         (scenario, check)
         for scenario in set(report.passed) - not_passing - TASKS
@@ -222,8 +279,13 @@ def test_the_tool_client_does_everything_that_the_revision_requires(
     assert report.unscored >= OTHER_GRANTS
 
 
-def test_mcp_conform_finds_nothing_over_stdio(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    command = f"{sys.executable} -m mcpenv run {ENVIRONMENT} --transport stdio"
+@pytest.mark.parametrize("mode", ["simulation", "production"])
+@pytest.mark.parametrize("world", WORLDS)
+def test_mcp_conform_finds_nothing_over_stdio(
+    world: str, mode: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    # Its HTTP transport reads no event streams, with which FastMCP answers clients of the handshake era.
+    command = f"{sys.executable} -m mcpenv run {WORLDS[world]} --mode {mode} --transport stdio"
     ended = subprocess.run(
         [script("mcp-conform"), "server", "--transport", "stdio", "--command", command, "--timeout", "60"],
         cwd=tmp_path,
@@ -235,7 +297,7 @@ def test_mcp_conform_finds_nothing_over_stdio(capsys: pytest.CaptureFixture[str]
     )
     said = ended.stdout.splitlines()
     result = next((line.strip() for line in said if "Result:" in line), "")
-    show(capsys, "mcp-conform server --transport stdio", f"{result}\nexit {ended.returncode}")
+    show(capsys, f"mcp-conform server --transport stdio, {world}, {mode}", f"{result}\nexit {ended.returncode}")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     passed, of = map(int, re.findall(r"(\d+)/(\d+) checks passed", result)[0])
     assert passed == of > 80
