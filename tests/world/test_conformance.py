@@ -1,8 +1,8 @@
 """The official MCP conformance suite against ``mcpenv run``, and against `MCPToolClient`.
 
 The servers have tools of the environment's own, or those of a FastMCP server that is handed in. Each has one worker or
-two, and serves in simulation, in production, or at the address of an episode. What the suites print of themselves, and a
-table of all servers, is shown whatever pytest captures, so that it stands in CI's log.
+two, and serves in simulation, in production, or at the address of an episode. What the suites print of themselves, and
+a table of all servers, is shown whatever pytest captures, so that it stands in CI's log.
 """
 
 from __future__ import annotations
@@ -161,7 +161,8 @@ class Case:
     proxied: bool = False
 
     def __str__(self) -> str:
-        return f"{self.world}, {self.workers} worker{'s' * (self.workers - 1)}, {self.place}{', nginx' if self.proxied else ''}"
+        workers = "one worker" if self.workers == 1 else "two workers"
+        return ", ".join((self.world, workers, self.place, *(["nginx"] if self.proxied else [])))
 
 
 CASES = [
@@ -198,9 +199,9 @@ def table(request: pytest.FixtureRequest) -> Iterator[dict[Case, dict[str, str]]
     results: dict[Case, dict[str, str]] = {}
     yield results
     with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-        print(f"\n---- conformance {SUITE_VERSION} server\n{'':42}{'2025-11-25':>12}{'2026-07-28':>12}")
+        print(f"\n---- conformance {SUITE_VERSION} server\n{'':44}{'2025-11-25':>12}{'2026-07-28':>12}")
         for case, scores in results.items():
-            print(f"{case!s:42}{scores.get('2025-11-25', '-'):>12}{scores.get('2026-07-28', '-'):>12}")
+            print(f"{case!s:44}{scores.get('2025-11-25', '-'):>12}{scores.get('2026-07-28', '-'):>12}")
 
 
 def show(capsys: pytest.CaptureFixture[str], title: str, said: str) -> None:
