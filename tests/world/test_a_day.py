@@ -285,8 +285,13 @@ class Held:
         self._inside, self._gate = path.with_suffix(".inside"), path.with_suffix(".gate")
         self.arguments = {"inside": str(self._inside), "gate": str(self._gate)}
 
-    async def begun(self) -> None:
-        await until(self._inside.exists, "the tool does not begin")
+    async def begun(self, calling: asyncio.Future[Any] | None = None) -> None:
+        """Wait until the tool runs. Raise what ended the call before that."""
+        await until(
+            lambda: self._inside.exists() or (calling is not None and calling.done()), "the tool does not begin"
+        )
+        if calling is not None and not self._inside.exists():
+            await calling
 
     def open(self) -> None:
         self._gate.touch()
@@ -294,7 +299,7 @@ class Held:
     async def given_up(self, calling: Coroutine[Any, Any, Any]) -> None:
         """Make the call, and leave while its tool runs."""
         task = asyncio.ensure_future(calling)
-        await self.begun()
+        await self.begun(task)
         task.cancel()
         await asyncio.wait({task})
 
@@ -369,7 +374,7 @@ class Orchestrator:
         async with self._day.passing():
             held = self._day.call()
             calling = asyncio.ensure_future(self._client.call_tool("hold", held.arguments, request_id=held.name))
-            await held.begun()
+            await held.begun(calling)
             assert await self._client.cancel(held.name)
             with pytest.raises(OperationCancelled):
                 await calling
@@ -543,9 +548,10 @@ async def impatient(day: Day, number: int) -> None:
             for _ in range(chance.randint(1, 2)):
                 held = day.call()
                 if chance.random() < 0.3:
+                    calling = asyncio.ensure_future(client.call_tool("hold", held.arguments, read_timeout_seconds=1.0))
+                    await held.begun(calling)
                     with pytest.raises(Exception, match=r"(?i)timed out"):
-                        await client.call_tool("hold", held.arguments, read_timeout_seconds=1.0)
-                    await held.begun()
+                        await calling
                 else:
                     await held.given_up(client.call_tool("hold", held.arguments))
                 held.open()
@@ -667,7 +673,7 @@ async def kill_workers(day: Day, bystanders: Bystanders) -> None:
         client, worker = await opened_in(day, lambda worker: worker != bystanders.worker)
         held = day.call()
         calling = asyncio.ensure_future(client.call_tool("endless", {"inside": held.arguments["inside"]}))
-        await held.begun()
+        await held.begun(calling)
         async with day.turnstile.stopped():
             await day.agree()
             os.kill(worker, signal.SIGKILL)
