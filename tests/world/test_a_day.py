@@ -404,7 +404,7 @@ class Orchestrator:
         """Have an agent in the episode, which leaves while its call runs."""
         day, era = self._day, self._chance.choice(ERAS)
         async with day.passing():
-            await self._client.state()  # raises if the session has gone with its worker
+            await self._client.trajectory()  # raises if the session has gone with its worker
             held, url = day.call(), self._client.mcp_url
             assert url is not None
             if self._chance.random() < 0.15:
@@ -427,10 +427,12 @@ class Orchestrator:
         process = await asyncio.create_subprocess_exec(
             sys.executable, program, url, era, *held.arguments.values(), stdout=asyncio.subprocess.PIPE
         )
-        await held.begun()
-        process.kill()
-        said, _ = await process.communicate()
-        held.open()
+        try:
+            await held.begun()
+        finally:
+            process.kill()
+            said, _ = await process.communicate()
+            held.open()
         assert process.returncode == -signal.SIGKILL
         for _ in range(said.count(b"answered")):
             self._day.stepped("add", scored=True)
@@ -438,6 +440,7 @@ class Orchestrator:
 
     async def _close(self) -> None:
         async with self._day.passing():
+            await self._client.trajectory()  # likewise
             await self._client.close()
             if self._running:
                 await self._day.ended("cancelled")
