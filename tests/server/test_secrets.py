@@ -148,6 +148,7 @@ def test_no_secret_is_in_anything_that_a_busy_server_writes(tmp_path: Path, opti
     assert "no login with" in logged
     assert "401 for key" in logged
     assert "author" in logged
+    assert not set("╭│╰") & set(logged)  # the boxes of FastMCP's own handlers
     assert '"add"' in records
     known = (CONTROL, ADA, WRONG, API_KEY, PASSWORD, RESUME_TOKEN, *made)
     encoded = [form for each in known for form in forms(each)]
