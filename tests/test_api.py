@@ -10,6 +10,7 @@ import sys
 import pytest
 
 import mcpenv
+import mcpenv_client
 from mcpenv import api, server
 
 LOADS_FASTMCP = "import sys; from {} import *; print('fastmcp' in sys.modules)"
@@ -28,6 +29,11 @@ def test_all_names_what_is_there_once() -> None:
         assert getattr(mcpenv, name) is not None
         assert name in dir(mcpenv)
     assert mcpenv.__version__ == importlib.metadata.version("mcpenv")
+
+
+def test_what_trainers_compute_is_in_the_client_too() -> None:
+    for name in ("advantages", "ranks", "score_of"):
+        assert getattr(mcpenv_client, name) is getattr(mcpenv, name)
 
 
 def test_nothing_offered_is_called_as_a_module_of_ours() -> None:
