@@ -77,8 +77,14 @@ class UnexpectedFailure(ToolFailure):
     """The failure of a tool whose own code failed, not the agent's call. The same on the wire."""
 
 
+class LostFailure(ToolFailure):
+    """The failure of a call whose server behind the environment was lost. The same on the wire."""
+
+
 def step_status(failure: ToolFailure) -> Status:
     """Return the status of a step whose tool failed."""
+    if isinstance(failure, LostFailure):
+        return Status(StatusCode.TRANSPORT_LOST, Stage.TOOL, True)
     return TOOL_RAISED if isinstance(failure, UnexpectedFailure) else status_of_failure(failure)
 
 

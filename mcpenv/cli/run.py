@@ -18,6 +18,7 @@ from fastmcp.server.auth import AuthProvider
 from watchfiles import Change, PythonFilter, run_process
 
 from mcpenv.errors import ConfigurationError
+from mcpenv.integrations.mcp_proxy.target import PREFIX
 from mcpenv.packaging.target import Target, load_target, watched_path
 from mcpenv.server.config import ServerConfig, mode_from
 from mcpenv.server.logs import LogFormat
@@ -38,9 +39,10 @@ RELOADED = "WATCHFILES_CHANGES"
 
 
 def run(
-    target: str,
+    target: str | None = None,
     /,
     *,
+    mcp: str | None = None,
     mode: Literal["simulation", "production"] | None = None,
     transport: Literal["http", "stdio"] = "http",
     settings: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
@@ -60,10 +62,13 @@ def run(
     """Serve an environment over HTTP or stdio.
 
     Args:
-        target: Folder with environment.py, .py file, folder:Class, module:Class, module:factory, or an installed name.
+        target: Folder with environment.py, .py file, folder:Class, module:Class, module:factory, an installed name, or
+            a JSON file with mcpServers.
+        mcp: Command or URL of an MCP server to serve as an environment, instead of a target.
         mode: simulation for orchestrators, production for live clients. Default: MCPENV_MODE, or simulation.
         transport: http for many clients, stdio for the client that starts this command.
-        settings: name=value for the environment's constructor; may be given several times.
+        settings: name=value for the environment's constructor, or for mcpenv in a JSON file. May be
+            given several times.
         tasks: Tasks to use instead of the environment's own: a .jsonl file, a .parquet file or a dataset's folder.
         record: Folder to write every episode to; see: mcpenv trajectories --help
         workers: Number of processes that serve together as one server. Useful for tools that use much CPU time.
@@ -73,6 +78,9 @@ def run(
         no_access_log: Do not log tool calls. They are logged at level info, without arguments.
         debug: Show the traceback when something fails.
     """
+    if (target is None) == (mcp is None):
+        raise ConfigurationError("name one environment: a TARGET, or --mcp with the command or URL of an MCP server")
+    target = target if target is not None else f"{PREFIX}{mcp}"
     config = replace(config_from(mode_from(mode), addresses, sessions, limits), record=record)
     if record is not None and (config.mode is not Mode.SIMULATION or transport == "stdio"):
         where = "over stdio" if transport == "stdio" else f"in {config.mode.value} mode"

@@ -1,7 +1,8 @@
 """Targets: find and load the environment that TARGET on the command line names.
 
 TARGET is ``folder``, ``file.py``, ``folder:Class``, ``file.py:Class``, ``module:Class``, ``module:factory`` or the name
-of an installed environment. A folder with ``openenv.yaml`` and an environment class of OpenEnv are accepted too.
+of an installed environment. A folder with ``openenv.yaml`` and an environment class of OpenEnv are accepted too, and
+MCP servers: a JSON file with ``mcpServers``, ``mcp:COMMAND`` or ``mcp:URL``.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from fastmcp import FastMCP
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import TargetError
+from mcpenv.integrations.mcp_proxy.target import PREFIX, load_servers, names_servers
 from mcpenv.integrations.openenv.adapter import OpenEnvEnvironment
 from mcpenv.integrations.openenv.target import (
     MANIFEST,
@@ -106,8 +108,10 @@ def load_target(target: str, settings: Sequence[str] = (), tasks: str | Path | N
         TargetError: the target is not found, it does not load (``__cause__``), or the settings do not fit.
         InvalidTasks: the tasks cannot be read.
     """
-    place = _find(target)
     task_set = None if tasks is None else TaskSet.from_path(tasks)
+    if names_servers(target):
+        return _servers(target, settings, task_set)
+    place = _find(target)
     if place.file is not None and place.file.name == MANIFEST:
         return _openenv(place, load_folder(target, place.file.parent, place.attribute), settings, task_set)
     try:
@@ -132,6 +136,21 @@ def load_target(target: str, settings: Sequence[str] = (), tasks: str | Path | N
         folder=folder,
         readme=_readme(folder),
         spec=place.spec or _module_spec(place, module),
+    )
+
+
+def _servers(target: str, settings: Sequence[str], tasks: TaskSet | None) -> Target:
+    """Return the target of MCP servers."""
+    cls = load_servers(target, settings)
+    made: Any = cls if tasks is None else with_tasks(cls, tasks)
+    file = None if target.startswith(PREFIX) else _absolute(Path(target).expanduser())
+    return Target(
+        name=_slug(cls.exposed_name()),
+        factory=made,
+        environment_class=made,
+        folder=None if file is None else file.parent,
+        readme=None,
+        spec=target if file is None else str(file),
     )
 
 
@@ -179,6 +198,8 @@ def watched_path(target: str) -> Path:
     Raises:
         TargetError: the target is not found.
     """
+    if names_servers(target) and not target.startswith(PREFIX):
+        return _absolute(Path(target).expanduser())
     place = _find(target)
     if place.file is not None:
         assert place.root is not None

@@ -11,8 +11,8 @@ from fastmcp.dependencies import Depends
 from pydantic import BaseModel, Field
 
 from mcpenv import Context, InvalidTool, MCPEnvironment, Mode, ToolErrorType
-from mcpenv.integrations.openenv.adapter import SpecKind
 from mcpenv.tools.definition import KindCache, ToolKind
+from mcpenv.tools.schema_tool import SchemaTool
 from mcpenv_client import Tool
 
 
@@ -370,7 +370,7 @@ def test_each_class_has_kinds_of_its_own() -> None:
 
 def test_a_tool_known_by_its_schemas_has_all_that_a_parsed_one_shows_to_a_step() -> None:
     described = Tool(name="far", description="Far away.", input_schema={"type": "object"}, output_schema=None)
-    kind = SpecKind(described)
+    kind = SchemaTool(described)
     # How it was parsed is asked where it is parsed only.
     shown = {name for name in ToolKind.__slots__ if not name.startswith("_")} - {"signature", "twin"}
     assert {name for name in shown if not hasattr(kind, name)} == set()

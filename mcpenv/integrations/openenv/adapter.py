@@ -9,18 +9,18 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from fastmcp.tools.base import Tool as Component
 from fastmcp.tools.base import ToolResult as FastMCPResult
-from mcp_types import ContentBlock, ToolAnnotations
+from mcp_types import ContentBlock
 from pydantic import ConfigDict, TypeAdapter, create_model
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.failures import SortedFailure
 from mcpenv.tasks.reset_options import ResetOptions
 from mcpenv.tasks.source import TaskRefusal, TaskSource
-from mcpenv.tools.definition import ToolKind, ToolOptions, check_name
+from mcpenv.tools.definition import check_name
 from mcpenv.tools.json_schema import embedded
 from mcpenv.tools.registry import BOTH_MODES, BoundTool
+from mcpenv.tools.schema_tool import SchemaTool
 from mcpenv_client.errors import NotSupported, SessionLost
 from mcpenv_client.types.actions import Action
 from mcpenv_client.types.observations import AnyObservation, Observation
@@ -131,7 +131,7 @@ class OpenEnvEnvironment(MCPEnvironment):
 
     def _add_tool(self, spec: Tool, modes: tuple[Mode, ...]) -> None:
         check_name(spec.name)
-        self._execution.tools.add(BoundTool(SpecKind(spec), partial(self._call, spec.name)), modes)
+        self._execution.tools.add(BoundTool(SchemaTool(spec), partial(self._call, spec.name)), modes)
 
     def _add_action_tool(self) -> None:
         action = self.described["action"]
@@ -140,7 +140,7 @@ class OpenEnvEnvironment(MCPEnvironment):
             description=action["schema"].get("description") or f"Take a {action['name']}.",
             input_schema=_for_agents(action["schema"]),
         )
-        self._execution.tools.add(BoundTool(SpecKind(spec), self._act_as_tool), BOTH_MODES)
+        self._execution.tools.add(BoundTool(SchemaTool(spec), self._act_as_tool), BOTH_MODES)
 
     async def _call(self, name: str, arguments: dict[str, Any]) -> FastMCPResult:
         answer = await self._ask("call", name=name, arguments=arguments)
@@ -166,39 +166,6 @@ class OpenEnvEnvironment(MCPEnvironment):
         self._reward = answer["reward"]
         if answer["done"]:
             self.finish()
-
-
-class SpecKind(ToolKind):
-    """The definition of a tool that is known by its schemas only. The remote environment checks its arguments."""
-
-    __slots__ = ()
-
-    def __init__(self, spec: Tool) -> None:
-        annotations = None if spec.annotations is None else ToolAnnotations.model_validate(spec.annotations)
-        component = Component(
-            name=spec.name,
-            title=spec.title,
-            description=spec.description,
-            parameters=spec.input_schema,
-            output_schema=spec.output_schema,
-            annotations=annotations,
-            meta=spec.meta,
-        )
-        self.name = spec.name
-        self.spec = spec
-        self.component = component  # type: ignore[assignment]
-        self.is_async = True
-        self.is_coroutine = True
-        self.concurrent = False
-        self.injected = False
-        self.plain_return = None
-        self.parameter_names = ()
-        self.options = ToolOptions()
-        self.timeout_s, self.terminal = None, False
-
-    def validate(self, arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the JSON object of arguments as one argument, unchecked."""
-        return (arguments,), {}
 
 
 def adapted(process: OpenEnvProcess, described: Mapping[str, Any]) -> type[OpenEnvEnvironment]:

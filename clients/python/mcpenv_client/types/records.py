@@ -350,6 +350,8 @@ class Trajectory(_Stored):
         return Status(StatusCode.TRANSPORT_LOST if lost else StatusCode.CANCELLED, None, True)
 
     def _truncated_status(self) -> Status:
+        if self.reason == TRANSPORT_LOST:
+            return Status(StatusCode.TRANSPORT_LOST, Stage.TOOL, True)
         if self.reason in _CUT_BY_TOOL:
             # An author or an orchestrator may give the same reason for a limit of its own.
             ending = next((step for step in reversed(self.steps) if step.truncated), None)
@@ -357,6 +359,9 @@ class Trajectory(_Stored):
                 return Status(StatusCode.TRUNCATED, Stage.TOOL, True, self.reason)
         return Status(StatusCode.TRUNCATED, None, self.reason in _CUT_BESIDE, self.reason)
 
+
+TRANSPORT_LOST = "transport_lost"
+"""The reason of an episode that ended because a server behind its environment was lost, and perhaps its world."""
 
 _CUT_BY_TOOL = frozenset({"timeout", "a tool could not be stopped"})
 _CUT_BESIDE = frozenset(

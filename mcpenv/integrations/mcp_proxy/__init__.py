@@ -1,0 +1,15 @@
+"""Serve MCP servers of other people as an environment: their tools, with reset, rewards, an end and a record.
+
+    config       read the configuration: the ``mcpServers`` format of MCP hosts, with keys of mcpenv
+    target       resolve what the command line names: a configuration file, a command or a URL
+    loop         run all connections of this process on one event loop in a thread
+    delivery     note how far a request came, so that failures are told apart
+    stdio        the transport to a server that is a process
+    http         the transport to a server at a URL
+    upstream     one connection to one server
+    workspace    the folder of an episode, made from a template
+    catalog      merge the tools of several servers into one set, with names, overrides and hashes
+    environment  the environment class
+
+Decision: docs/decisions/023-proxied-servers.md.
+"""

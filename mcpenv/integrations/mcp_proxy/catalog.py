@@ -1,0 +1,193 @@
+"""Merge the tools of several servers into one set, with names, overrides and hashes."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mcp_types import Tool as ListedTool
+
+from mcpenv.errors import ConfigurationError, InvalidTool
+from mcpenv.tools.definition import ToolOptions, check_name
+from mcpenv.tools.registry import BOTH_MODES
+from mcpenv.tools.schema_tool import SchemaTool
+from mcpenv_client.types.tools import Mode, Tool
+
+from .config import ProxyConfig, ServerSettings, ToolSettings
+from .delivery import DiscoveryFailed
+from .upstream import Upstream
+from .workspace import Workspace
+
+logger = logging.getLogger("mcpenv.upstream")
+
+REPEATABLE_HINTS = ("readOnlyHint", "idempotentHint")
+
+
+@dataclass(frozen=True)
+class ProxiedTool:
+    """One tool of the set.
+
+    Attributes:
+        kind: the tool as agents see it.
+        server: the name of its server.
+        name: its name on that server.
+        bound: values of arguments that agents do not see.
+        modes: the modes that have it.
+        repeatable: True if it may be called again when it is not known what came of a call.
+    """
+
+    kind: SchemaTool
+    server: str
+    name: str
+    bound: Mapping[str, Any]
+    modes: tuple[Mode, ...]
+    repeatable: bool
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The tools of all servers of a configuration.
+
+    Attributes:
+        tools: the tools in the order of the servers.
+        servers: name, version, protocol version and ``tools_hash`` of each server, by its name in the configuration.
+        instructions: the servers' instructions for agents, or None.
+    """
+
+    tools: Sequence[ProxiedTool]
+    servers: Mapping[str, Mapping[str, Any]]
+    instructions: str | None
+
+
+def tools_hash(listed: Sequence[ListedTool]) -> str:
+    """Return the SHA-256 of a list of tools, in hexadecimal digits. The order does not matter."""
+    plain = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in listed]
+    plain.sort(key=lambda tool: str(tool["name"]))
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+async def discover(config: ProxyConfig) -> Catalog:
+    """Start every server once, learn its tools, and end it.
+
+    Raises:
+        DiscoveryFailed: a required server does not start.
+        ConfigurationError: the settings name a tool that no server has, or give two tools one name.
+    """
+    workspace = None
+    if any(server.uses_workspace for server in config.servers.values()):
+        workspace = Workspace(config.environment.workspace)
+        await asyncio.to_thread(workspace.restore)
+    upstreams = [Upstream(name, settings, workspace) for name, settings in config.servers.items()]
+    try:
+        opened = await asyncio.gather(*(upstream.open() for upstream in upstreams), return_exceptions=True)
+        found: dict[str, list[ListedTool]] = {}
+        servers, texts = {}, []
+        for upstream, listed in zip(upstreams, opened, strict=True):
+            if isinstance(listed, BaseException):
+                if upstream.settings.required or not isinstance(listed, DiscoveryFailed):
+                    raise listed
+                logger.warning("%s; its tools are absent", listed)
+                continue
+            found[upstream.name] = listed
+            servers[upstream.name] = {**upstream.identity, "tools_hash": tools_hash(listed)}
+            if upstream.instructions:
+                texts.append(upstream.instructions)
+    finally:
+        await asyncio.gather(*(upstream.close() for upstream in upstreams))
+        if workspace is not None:
+            await asyncio.to_thread(workspace.remove)
+    return Catalog(_tools(config, found), servers, "\n\n".join(texts) or None)
+
+
+def _tools(config: ProxyConfig, found: Mapping[str, Sequence[ListedTool]]) -> list[ProxiedTool]:
+    names: Counter[str] = Counter()
+    for server, listed in found.items():
+        settings = config.servers[server]
+        names.update(_own_name(settings, tool) for tool in listed if not _settings_of(settings, tool).hidden)
+        unknown = settings.tools.keys() - {tool.name for tool in listed}
+        if unknown:
+            known = ", ".join(tool.name for tool in listed) or "none"
+            raise ConfigurationError(f"server {server!r} has no tool {min(unknown)!r}; it has: {known}")
+    always = config.environment.namespace == "always"
+    tools: dict[str, ProxiedTool] = {}
+    for server, listed in found.items():
+        for tool in listed:
+            if _settings_of(config.servers[server], tool).hidden:
+                continue
+            name = _own_name(config.servers[server], tool)
+            made = _proxied(
+                config.servers[server], server, tool, f"{server}_{name}" if always or names[name] > 1 else name
+            )
+            if made.kind.name in tools:
+                other = tools[made.kind.name].server
+                raise ConfigurationError(
+                    f"servers {other!r} and {server!r} both have a tool {made.kind.name!r}; rename one: "
+                    f'"tools": {{"{tool.name}": {{"name": "..."}}}}'
+                )
+            tools[made.kind.name] = made
+    if not tools:
+        raise ConfigurationError("the servers have no tools, or all of them are hidden")
+    return list(tools.values())
+
+
+def _settings_of(server: ServerSettings, tool: ListedTool) -> ToolSettings:
+    return server.tools.get(tool.name) or ToolSettings()
+
+
+def _own_name(server: ServerSettings, tool: ListedTool) -> str:
+    return _settings_of(server, tool).name or tool.name
+
+
+def _proxied(server: ServerSettings, server_name: str, listed: ListedTool, name: str) -> ProxiedTool:
+    settings = _settings_of(server, listed)
+    try:
+        check_name(name)
+    except InvalidTool as error:
+        raise ConfigurationError(
+            f'server {server_name!r}: {error}, with "tools": {{"{listed.name}": {{"name": "..."}}}}'
+        ) from error
+    plain = listed.model_dump(mode="json", by_alias=True, exclude_none=True)
+    annotations = {**plain.get("annotations", {}), **settings.annotations}
+    spec = Tool(
+        name=name,
+        title=plain.get("title"),
+        description=settings.description or plain.get("description", ""),
+        input_schema=_without(plain["inputSchema"], settings.arguments, server_name, listed.name),
+        output_schema=plain.get("outputSchema"),
+        annotations=annotations or None,
+        meta=plain.get("_meta"),
+    )
+    options = ToolOptions(timeout_s=settings.timeout_s or server.call_timeout_s, terminal=settings.terminal)
+    return ProxiedTool(
+        kind=SchemaTool(spec, options, listed.icons),
+        server=server_name,
+        name=listed.name,
+        bound=settings.arguments,
+        modes=BOTH_MODES if settings.mode is None else (settings.mode,),
+        repeatable=settings.idempotent or any(annotations.get(hint) is True for hint in REPEATABLE_HINTS),
+    )
+
+
+def _without(schema: dict[str, Any], bound: Mapping[str, Any], server: str, tool: str) -> dict[str, Any]:
+    """Return an input schema without the arguments whose values are bound.
+
+    Raises:
+        ConfigurationError: the tool has no such argument.
+    """
+    if not bound:
+        return schema
+    properties = schema.get("properties", {})
+    for name in bound:
+        if name not in properties:
+            raise ConfigurationError(f"server {server!r}: tool {tool!r} has no argument {name!r} to bind")
+    kept = {name: value for name, value in properties.items() if name not in bound}
+    return {**schema, "properties": kept, "required": [name for name in schema.get("required", ()) if name in kept]}
+
+
+__all__ = ["Catalog", "ProxiedTool", "discover", "tools_hash"]

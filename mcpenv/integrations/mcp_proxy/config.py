@@ -1,0 +1,247 @@
+"""The configuration of a proxied environment: the ``mcpServers`` format of MCP hosts, with keys of mcpenv.
+
+A key that is not known is refused, so that nothing that is configured is dropped in silence. The keys of hosts that
+concern only their own screen are accepted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
+
+from mcpenv.errors import ConfigurationError
+from mcpenv_client.types.tools import Mode
+
+HOST_KEYS = frozenset({"alwaysAllow", "autoApprove", "trust", "description", "gallery"})
+"""Keys of a server's entry that say how a host shows it or asks its user."""
+
+WORKSPACE = "{workspace}"
+"""The text that stands for the folder of the episode in arguments, variables and bound values."""
+
+_VARIABLE = re.compile(r"\$\{(?:env:)?(\w+)\}")
+
+
+class StateOf(StrEnum):
+    """The place where a server keeps its state. It decides what a reset does, and what may be called again."""
+
+    NONE = "none"
+    """Nowhere: the server only computes, or only reads what does not change."""
+    WORKSPACE = "workspace"
+    """In the files of the episode's folder, and nowhere else."""
+    PROCESS = "process"
+    """In the process, perhaps in files too. It ends with the process."""
+    SESSION = "session"
+    """In the MCP session of an HTTP server. It ends with the session."""
+    EXTERNAL = "external"
+    """In a service that all episodes share. A reset does not reset it."""
+
+
+class ToolSettings(BaseModel):
+    """The settings of one proxied tool.
+
+    Attributes:
+        name: another name for agents.
+        description: another description.
+        hidden: True to leave the tool out.
+        mode: "simulation" or "production"; None for both.
+        annotations: MCP hints, merged over the server's own, such as ``{"readOnlyHint": true}``.
+        arguments: values that the agent does not see and cannot set.
+        terminal: True if a successful call ends the episode.
+        idempotent: True if the tool may be called again when it is not known what came of a call.
+        timeout_s: maximum seconds of a call, instead of the server's.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str | None = None
+    description: str | None = None
+    hidden: bool = False
+    mode: Mode | None = None
+    annotations: dict[str, bool | str] = Field(default_factory=dict)
+    arguments: dict[str, JsonValue] = Field(default_factory=dict)
+    terminal: bool = False
+    idempotent: bool = False
+    timeout_s: Annotated[float, Field(gt=0)] | None = None
+
+
+class ServerSettings(BaseModel):
+    """The settings of one server: a command or a URL, and how an environment uses it.
+
+    Attributes:
+        command: the program, with ``args``. ``{workspace}`` in them stands for the episode's folder.
+        env: variables for the process. It gets few others; ``${NAME}`` stands for one of this process.
+        cwd: the working directory; the workspace if there is one.
+        url: the address of a server over streamable HTTP, instead of a command.
+        headers: HTTP headers; ``${NAME}`` stands for a variable of this process.
+        state: where the server keeps its state. The default is "process" for a command, "session" for a URL.
+        per_episode: "start" a process or session for each episode, or "keep" it and restore the workspace. The default
+            is "keep" for a server without state, and for one with external state; otherwise "start".
+        required: False to go on without the tools of a server that does not start.
+        tools: settings by the server's own tool names.
+        start_timeout_s: maximum seconds from the start to the list of tools.
+        call_timeout_s: maximum seconds of a call.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: Literal["stdio", "http", "streamable-http", "streamableHttp"] | None = None
+    command: str | None = None
+    args: list[str] = Field(default_factory=list)
+    env: dict[str, str] = Field(default_factory=dict)
+    cwd: str | None = None
+    url: str | None = None
+    headers: dict[str, str] = Field(default_factory=dict)
+    disabled: bool = False
+    state: StateOf | None = None
+    per_episode: Literal["start", "keep"] | None = None
+    required: bool = True
+    tools: dict[str, ToolSettings] = Field(default_factory=dict)
+    start_timeout_s: Annotated[float, Field(gt=0)] = 60.0
+    call_timeout_s: Annotated[float, Field(gt=0)] = 60.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_host_keys(cls, data: Any) -> Any:
+        return {key: value for key, value in data.items() if key not in HOST_KEYS} if isinstance(data, dict) else data
+
+    @field_validator("env", "headers")
+    @classmethod
+    def _with_variables(cls, values: dict[str, str]) -> dict[str, str]:
+        return {name: _resolved(value) for name, value in values.items()}
+
+    @model_validator(mode="after")
+    def _one_address(self) -> ServerSettings:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("a server has either a command or a url")
+        if self.url is not None and (self.args or self.env or self.cwd is not None):
+            raise ValueError("args, env and cwd are for a command, and this server has a url")
+        if self.command is not None and self.headers:
+            raise ValueError("headers are for a url, and this server has a command")
+        if self.state is StateOf.SESSION and self.command is not None:
+            raise ValueError('state "session" is for a url; use "process"')
+        if self.state in (StateOf.PROCESS, StateOf.WORKSPACE) and self.url is not None:
+            raise ValueError(f'state "{self.state.value}" is for a command; use "session", "external" or "none"')
+        if self.per_episode == "keep" and self.where in (StateOf.PROCESS, StateOf.SESSION):
+            raise ValueError(
+                f'per_episode "keep" would keep the state of the episode before: state is "{self.where.value}"'
+            )
+        return self
+
+    @property
+    def where(self) -> StateOf:
+        """The place of the state."""
+        return self.state or (StateOf.PROCESS if self.command is not None else StateOf.SESSION)
+
+    @property
+    def kept(self) -> bool:
+        """True if the process or session goes on after a reset."""
+        if self.per_episode is None:
+            return self.where in (StateOf.NONE, StateOf.EXTERNAL)
+        return self.per_episode == "keep"
+
+    @property
+    def uses_workspace(self) -> bool:
+        """True if the episode's folder is named in the command or in a bound value."""
+        values = [self.args, list(self.env.values()), self.cwd, [tool.arguments for tool in self.tools.values()]]
+        return self.where is StateOf.WORKSPACE or WORKSPACE in json.dumps(values)
+
+
+class ProxySettings(BaseModel):
+    """The key ``mcpenv`` of a configuration: the settings of the whole environment.
+
+    Attributes:
+        name: the environment's name for clients.
+        description: its description, for agents too.
+        namespace: "clash" to put the server's name before the names of tools that several servers have; "always" to
+            put it before every name.
+        workspace: a folder that is copied for each episode. None: an empty folder, where a server needs one.
+        max_steps: steps after which an episode is truncated.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str | None = None
+    description: str | None = None
+    namespace: Literal["clash", "always"] = "clash"
+    workspace: Path | None = None
+    max_steps: Annotated[int, Field(gt=0)] | None = None
+
+
+class ProxyConfig(BaseModel):
+    """A whole configuration.
+
+    Attributes:
+        servers: settings by server name, in order.
+        environment: the settings of the environment.
+    """
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    servers: dict[str, ServerSettings] = Field(alias="mcpServers", min_length=1)
+    environment: ProxySettings = Field(alias="mcpenv", default_factory=ProxySettings)
+
+    @model_validator(mode="after")
+    def _some_are_enabled(self) -> ProxyConfig:
+        self.servers = {name: server for name, server in self.servers.items() if not server.disabled}
+        if not self.servers:
+            raise ValueError("every server is disabled")
+        return self
+
+
+def read_config(source: Mapping[str, Any] | str | Path, changes: Mapping[str, str] | None = None) -> ProxyConfig:
+    """Return the configuration of a dictionary or of a JSON file. A relative workspace is relative to the file.
+
+    Args:
+        source: the dictionary, or the path of the file.
+        changes: settings of the environment by name, as text, instead of those of the source. A relative workspace
+            among them is relative to the working directory.
+
+    Raises:
+        ConfigurationError: it cannot be read, or does not fit.
+    """
+    folder = Path.cwd()
+    name = "the configuration"
+    if isinstance(source, str | Path):
+        name, folder = str(source), Path(source).absolute().parent
+        try:
+            source = json.loads(Path(source).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"{name}: {error}") from error
+    if changes:
+        if "workspace" in changes:
+            folder = Path.cwd()
+        own = source.get("mcpenv", {}) if isinstance(source, Mapping) else {}
+        source = {**dict(source), "mcpenv": {**own, **changes}}  # type: ignore[arg-type]
+    try:
+        config = ProxyConfig.model_validate(source)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "it"
+        raise ConfigurationError(f"{name}: {where}: {first['msg'].removeprefix('Value error, ')}") from error
+    template = config.environment.workspace
+    if template is not None:
+        template = folder / template.expanduser()
+        if not template.is_dir():
+            raise ConfigurationError(f"{name}: mcpenv.workspace: there is no folder {template}")
+        config.environment.workspace = template
+    return config
+
+
+def _resolved(value: str) -> str:
+    def variable(match: re.Match[str]) -> str:
+        found = os.environ.get(match[1])
+        if found is None:
+            raise ValueError(f"the environment variable {match[1]} is not set")
+        return found
+
+    return _VARIABLE.sub(variable, value)
+
+
+__all__ = ["WORKSPACE", "ProxyConfig", "ProxySettings", "ServerSettings", "StateOf", "ToolSettings", "read_config"]

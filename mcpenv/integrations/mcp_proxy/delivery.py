@@ -1,0 +1,79 @@
+"""Note how far a request to a server came. It decides if the request may be sent again."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from enum import Enum
+
+
+class Delivery(Enum):
+    """How far a request came."""
+
+    NOT_SENT = "not sent"
+    """The server cannot have seen it: it may be sent again."""
+    SENT = "sent"
+    """Its first byte was accepted. What came of it is known only from an answer."""
+
+
+class Request:
+    """One request on its way.
+
+    Attributes:
+        delivery: how far it came. The transport that sends it sets this.
+        fault: what the transport saw go wrong, or None.
+        world_lost: True if the server forgot its session.
+    """
+
+    def __init__(self) -> None:
+        self.delivery = Delivery.NOT_SENT
+        self.fault: str | None = None
+        self.world_lost = False
+
+
+CURRENT: ContextVar[Request | None] = ContextVar("mcpenv_upstream_request", default=None)
+"""The request that the running task sends. Transports send in the task of the caller, so that they find it here."""
+
+
+class UpstreamError(Exception):
+    """The base of the failures of a server behind an environment.
+
+    UpstreamError
+    ├── DiscoveryFailed     it did not start, or did not list its tools
+    └── CallFailed          a call has no answer
+        ├── NotDelivered    the server cannot have seen the call
+        ├── OutcomeUnknown  the call may have run
+        └── WorldLost       the process or the session that held the world is gone
+    """
+
+
+class DiscoveryFailed(UpstreamError):
+    """Raised if a server did not start, or did not list its tools."""
+
+
+class CallFailed(UpstreamError):
+    """The base of the failures of a call without an answer."""
+
+
+class NotDelivered(CallFailed):
+    """Raised if the server cannot have seen the call."""
+
+
+class OutcomeUnknown(CallFailed):
+    """Raised if the call may have run."""
+
+
+class WorldLost(CallFailed):
+    """Raised if the process or the session that held the world is gone."""
+
+
+__all__ = [
+    "CURRENT",
+    "CallFailed",
+    "Delivery",
+    "DiscoveryFailed",
+    "NotDelivered",
+    "OutcomeUnknown",
+    "Request",
+    "UpstreamError",
+    "WorldLost",
+]

@@ -1,0 +1,46 @@
+"""Run all connections of this process on one event loop, in a daemon thread."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class BackgroundLoop:
+    """An event loop in a thread of its own. The thread starts with the first coroutine.
+
+    Connections outlive the loop of any caller: a script's, a test's, a server's. Threads may share it. A forked child
+    process gets a new loop.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._process = 0
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine, and return the future of its result. Cancelling the future cancels the coroutine."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._running())
+
+    async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine, and await its result on the caller's loop. Cancelling cancels the coroutine."""
+        return await asyncio.wrap_future(self.submit(coroutine))
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._mutex:
+            if self._loop is None or self._process != os.getpid():
+                self._loop, self._process = asyncio.SelectorEventLoop(), os.getpid()
+                threading.Thread(target=self._loop.run_forever, name="mcpenv-upstreams", daemon=True).start()
+            return self._loop
+
+
+UPSTREAMS = BackgroundLoop()
+"""The loop of all upstream connections."""
+
+__all__ = ["UPSTREAMS", "BackgroundLoop"]

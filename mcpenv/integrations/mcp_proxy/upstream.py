@@ -1,0 +1,212 @@
+"""One connection to one server: it starts, lists its tools, answers calls, and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fastmcp.client.transports import ClientTransport
+from fastmcp.server.providers.proxy import ProxyClient
+from mcp import MCPError
+from mcp.shared.dispatcher import ProgressFnT
+from mcp_types import CallToolResult, LoggingMessageNotificationParams, TextContent
+from mcp_types import Tool as ListedTool
+from pydantic import ValidationError
+
+from .config import ServerSettings
+from .delivery import (
+    CURRENT,
+    CallFailed,
+    Delivery,
+    DiscoveryFailed,
+    NotDelivered,
+    OutcomeUnknown,
+    Request,
+    WorldLost,
+)
+from .http import http_transport
+from .stdio import ServerProcess
+from .workspace import Workspace
+
+logger = logging.getLogger("mcpenv.upstream")
+
+OnLog = Callable[[str, str], None]
+
+
+class Upstream:
+    """A connection to a server. All methods run on the loop of `UPSTREAMS`; calls may run at once.
+
+    Args:
+        name: the server's name in the configuration.
+        settings: its settings.
+        workspace: the episode's folder, if a server uses one.
+    """
+
+    def __init__(self, name: str, settings: ServerSettings, workspace: Workspace | None) -> None:
+        self.name = name
+        self.settings = settings
+        self._workspace = workspace
+        self._client: ProxyClient[Any] | None = None
+        self._process: ServerProcess | None = None
+        self._on_log: OnLog | None = None
+
+    async def open(self) -> list[ListedTool]:
+        """Start or connect, and return the server's tools.
+
+        Raises:
+            DiscoveryFailed: the server did not start, or did not list its tools in time.
+        """
+        assert self._client is None
+        transport: ClientTransport
+        self._process = None
+        if self.settings.url is not None:
+            transport = http_transport(self.settings.url, self.settings.headers)
+        else:
+            try:
+                transport = self._process = self._new_process()
+            except FileNotFoundError as error:
+                raise DiscoveryFailed(f"server {self.name!r} did not start: {error}") from error
+        client: ProxyClient[Any] = ProxyClient(
+            transport,
+            mode="auto",
+            forward_incoming_headers=False,
+            init_timeout=self.settings.start_timeout_s,
+            roots=None,
+            sampling_handler=None,
+            elicitation_handler=None,
+            progress_handler=None,
+            message_handler=None,
+            log_handler=self._log,
+        )
+        try:
+            async with asyncio.timeout(self.settings.start_timeout_s):
+                await client.__aenter__()  # type: ignore[no-untyped-call]
+                tools = await client.list_tools()
+        except (Exception, TimeoutError) as error:
+            await self._disconnect(client)
+            raise DiscoveryFailed(self._why_not_started(error)) from error
+        self._client = client
+        return tools
+
+    @property
+    def dead(self) -> bool:
+        """True if the process of the server has ended, or there is no connection."""
+        return self._client is None or (self._process is not None and self._process.dead)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The name, version and protocol version that the server told."""
+        assert self._client is not None
+        info = self._client.server_info
+        return {
+            "name": None if info is None else info.name,
+            "version": None if info is None else info.version,
+            "protocol": self._client.protocol_version,
+        }
+
+    @property
+    def instructions(self) -> str | None:
+        """The server's instructions for agents."""
+        return None if self._client is None else self._client.instructions
+
+    async def call(
+        self, tool: str, arguments: dict[str, Any], on_progress: ProgressFnT, on_log: OnLog
+    ) -> CallToolResult:
+        """Call a tool. An error that the server answers is a result with ``is_error``.
+
+        Raises:
+            NotDelivered: the server cannot have seen the call.
+            OutcomeUnknown: the call may have run.
+            WorldLost: the server has forgotten its session.
+        """
+        if self._client is None or self.dead:
+            raise NotDelivered(f"server {self.name!r} has ended{self._exit()}")
+        request, self._on_log = Request(), on_log
+        reset = CURRENT.set(request)
+        try:
+            return await self._client.call_tool_mcp(tool, arguments, progress_handler=on_progress)
+        except ValidationError as error:
+            raise OutcomeUnknown(f"server {self.name!r} gave an answer that is no tool result") from error
+        except Exception as error:  # of the client, of its transport, or the server's answer
+            failure = await self._failure(request)
+            if failure is not None:
+                raise failure from error
+            if not isinstance(error, MCPError):
+                raise
+            return CallToolResult(content=[TextContent(type="text", text=error.error.message)], is_error=True)
+        finally:
+            CURRENT.reset(reset)
+            self._on_log = None
+
+    async def close(self) -> None:
+        """End the session, and the process with it. Idempotent."""
+        client, self._client = self._client, None
+        if client is not None:
+            await self._disconnect(client)
+
+    async def _disconnect(self, client: ProxyClient[Any]) -> None:
+        try:
+            await client.close()  # type: ignore[no-untyped-call]
+        except Exception:  # the failure that ended the session, which its caller has got already
+            logger.debug("the session with server %r had failed", self.name, exc_info=True)
+
+    async def _failure(self, request: Request) -> CallFailed | None:
+        """Return what became of a call without an answer; None if the server has answered with an error."""
+        if request.world_lost:
+            return WorldLost(f"server {self.name!r} has forgotten its session")
+        if request.fault is None and not self.dead:
+            return None
+        if self._process is not None:
+            await self._process.exited()
+        fault = request.fault or f"it has ended{self._exit()}"
+        kind = NotDelivered if request.delivery is Delivery.NOT_SENT else OutcomeUnknown
+        return kind(f"server {self.name!r}: {fault}")
+
+    async def _log(self, message: LoggingMessageNotificationParams) -> None:
+        data = message.data.get("msg", message.data) if isinstance(message.data, dict) else message.data
+        text = data if isinstance(data, str) else json.dumps(data, default=str)
+        if self._on_log is not None:
+            self._on_log(message.level, text)
+        else:
+            logger.debug("%s: %s", self.name, text)
+
+    def _new_process(self) -> ServerProcess:
+        fill: Callable[[Any], Any] = _as_it_is if self._workspace is None else self._workspace.fill
+        cwd = self.settings.cwd
+        if cwd is not None:
+            folder: Path | None = Path(fill(cwd))
+        else:
+            folder = None if self._workspace is None else self._workspace.path
+        command = [str(self.settings.command), *fill(self.settings.args)]
+        return ServerProcess(command, fill(self.settings.env), folder)
+
+    def _why_not_started(self, error: BaseException) -> str:
+        what = self.settings.url or self.settings.command
+        if self._process is None:
+            return f"server {self.name!r} ({what}) cannot be used: {_cause(error)}"
+        tail = self._process.stderr_tail
+        said = f"; the end of its stderr:\n{tail}" if tail else ""
+        return f"server {self.name!r} ({what}) did not start: {_cause(error)}{self._exit()}{said}"
+
+    def _exit(self) -> str:
+        status = None if self._process is None else self._process.exit_status
+        return "" if status is None else f" with status {status}"
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _cause(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "it did not answer in time"
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+__all__ = ["OnLog", "Upstream"]

@@ -1,0 +1,56 @@
+"""Define tools that are known by their schemas only, because another process runs them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastmcp.tools.base import Tool as Component
+from mcp_types import ToolAnnotations
+
+from mcpenv_client.types.tools import Tool
+
+from .definition import ToolKind, ToolOptions
+
+
+class SchemaTool(ToolKind):
+    """The definition of a tool that another process runs, and whose arguments are checked there.
+
+    Its function is async and takes the arguments as one ``dict``.
+
+    Args:
+        spec: the tool as agents see it.
+        options: timeout, end and concurrency. Other options have no effect.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, spec: Tool, options: ToolOptions | None = None, icons: list[Any] | None = None) -> None:
+        annotations = None if spec.annotations is None else ToolAnnotations.model_validate(spec.annotations)
+        component = Component(
+            name=spec.name,
+            title=spec.title,
+            description=spec.description,
+            parameters=spec.input_schema,
+            output_schema=spec.output_schema,
+            annotations=annotations,
+            meta=spec.meta,
+            icons=icons,
+        )
+        self.name = spec.name
+        self.spec = spec
+        self.component = component  # type: ignore[assignment]
+        self.is_async = True
+        self.is_coroutine = True
+        self.injected = False
+        self.plain_return = None
+        self.parameter_names = ()
+        self.options = options or ToolOptions()
+        self.timeout_s, self.terminal = self.options.timeout_s, self.options.terminal
+        self.concurrent = self.options.concurrent
+
+    def validate(self, arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the JSON object of arguments as one argument, unchecked."""
+        return (arguments,), {}
+
+
+__all__ = ["SchemaTool"]
