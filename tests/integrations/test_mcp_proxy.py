@@ -157,6 +157,7 @@ def test_a_reset_starts_a_process(env: ProxyEnvironment) -> None:
     assert ended(int(before))
 
 
+@pytest.mark.slow
 def test_a_server_without_state_is_kept() -> None:
     with proxied(every=command("everything", state="none"))() as env:
         env.reset()
@@ -165,6 +166,7 @@ def test_a_server_without_state_is_kept() -> None:
         assert call(env, "process").text == before
 
 
+@pytest.mark.slow
 def test_two_episodes_share_nothing(everything: type[ProxyEnvironment]) -> None:
     with everything() as one, everything() as other:
         one.reset()
@@ -181,6 +183,7 @@ def test_close_leaves_no_process(everything: type[ProxyEnvironment]) -> None:
     assert ended(process)
 
 
+@pytest.mark.slow
 def test_no_process_outlives_one_that_was_killed() -> None:
     program = (
         "import sys\n"
@@ -201,6 +204,7 @@ def test_no_process_outlives_one_that_was_killed() -> None:
     assert ended(child)
 
 
+@pytest.mark.slow
 def test_a_stubborn_server_is_killed() -> None:
     env = proxied(s=command("stubborn"))()
     env.reset()
@@ -221,6 +225,7 @@ def template(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", ["start", "keep"])
 def test_a_reset_restores_the_workspace(template: Path, kept: str) -> None:
     files = command("files", args=["{workspace}"], state="workspace", per_episode=kept)
@@ -255,6 +260,7 @@ def test_a_bound_argument_is_not_seen_and_cannot_be_set(template: Path) -> None:
 # -- several servers
 
 
+@pytest.mark.slow
 def test_names_that_clash_get_their_servers_name() -> None:
     with proxied(one=command("everything"), two=command("everything"), files=command("files", args=["/"]))() as env:
         env.reset()
@@ -264,11 +270,13 @@ def test_names_that_clash_get_their_servers_name() -> None:
         assert (call(env, "one_read").text, call(env, "two_read").text) == ("4", "0")
 
 
+@pytest.mark.slow
 def test_names_may_always_have_a_namespace() -> None:
     cls = proxied({"namespace": "always"}, files=command("files", args=["/"]))
     assert {tool.kind.name for tool in cls.catalog.tools} >= {"files_read", "files_write"}
 
 
+@pytest.mark.slow
 def test_tools_can_be_hidden_and_given_one_mode() -> None:
     tools = {"die": {"hidden": True}, "add": {"mode": "simulation", "annotations": {"destructiveHint": False}}}
     cls = proxied(every=command("everything", tools=tools))
@@ -321,6 +329,7 @@ def test_a_server_that_ends_in_a_call_loses_the_episode(env: ProxyEnvironment) -
     assert call(env, "read").text == "0"
 
 
+@pytest.mark.slow
 def test_a_call_that_was_not_delivered_is_repeated_where_no_state_was_lost() -> None:
     with proxied(every=command("everything", state="external"))() as env:
         env.reset()
@@ -331,6 +340,7 @@ def test_a_call_that_was_not_delivered_is_repeated_where_no_state_was_lost() -> 
         assert second.text not in ("", first) and not second.done
 
 
+@pytest.mark.slow
 def test_a_call_of_unknown_outcome_is_repeated_only_if_that_is_safe(tmp_path: Path) -> None:
     with proxied(every=command("everything", state="external"))() as env:
         env.reset()
@@ -338,6 +348,7 @@ def test_a_call_of_unknown_outcome_is_repeated_only_if_that_is_safe(tmp_path: Pa
         assert call(env, "die").done
 
 
+@pytest.mark.slow
 def test_another_episode_does_not_notice(everything: type[ProxyEnvironment]) -> None:
     with everything() as one, everything() as other:
         one.reset()
@@ -347,6 +358,7 @@ def test_another_episode_does_not_notice(everything: type[ProxyEnvironment]) -> 
         assert call(other, "add").text == "2"
 
 
+@pytest.mark.slow
 def test_production_goes_on_with_a_new_process(everything: type[ProxyEnvironment]) -> None:
     async def main(url: str) -> list[Any]:
         async with Client(f"{url}/mcp") as client:
@@ -358,12 +370,14 @@ def test_production_goes_on_with_a_new_process(everything: type[ProxyEnvironment
         assert asyncio.run(main(url)) == [True, 1]
 
 
+@pytest.mark.slow
 def test_lines_that_are_no_messages_are_passed_over() -> None:
     with proxied(noisy=command("noisy"))() as env:
         env.reset()
         assert call(env, "speak").text == "spoken"
 
 
+@pytest.mark.slow
 def test_a_call_that_takes_too_long_fails_and_the_server_stays() -> None:
     with proxied(every=command("everything", call_timeout_s=0.3))() as env:
         env.reset()
@@ -378,6 +392,7 @@ def test_a_server_that_does_not_start_is_quoted() -> None:
     assert "status 7" in str(raised.value)
 
 
+@pytest.mark.slow
 def test_a_server_that_is_not_required_may_be_absent() -> None:
     cls = proxied(broken=command("broken", required=False), every=command("everything"))
     assert list(cls.catalog.servers) == ["every"]
