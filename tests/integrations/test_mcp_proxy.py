@@ -20,7 +20,7 @@ import uvicorn
 from fastmcp import Client, FastMCP
 from fastmcp.server.dependencies import get_context
 
-from mcpenv import CallToolAction, ListToolsAction, Mode, Observation
+from mcpenv import CallToolAction, ListToolsAction, Mode
 from mcpenv.errors import ConfigurationError, TargetError
 from mcpenv.integrations.mcp_proxy.delivery import DiscoveryFailed
 from mcpenv.integrations.mcp_proxy.environment import ProxyEnvironment
@@ -38,21 +38,21 @@ def command(name: str, **more: Any) -> dict[str, Any]:
     return {"command": sys.executable, "args": [str(SERVERS / f"{name}.py"), *more.pop("args", [])], **more}
 
 
-def proxied(environment: dict[str, Any] | None = None, **servers: dict[str, Any]) -> type[ProxyEnvironment]:
+def proxied(environment: dict[str, Any] | None = None, **servers: dict[str, Any]) -> Any:
     return ProxyEnvironment.from_config({"mcpServers": servers, "mcpenv": environment or {}})
 
 
-def call(env: ProxyEnvironment, tool: str, **arguments: Any) -> Observation:
+def call(env: Any, tool: str, **arguments: Any) -> Any:
     return env.step(CallToolAction(tool_name=tool, arguments=arguments))
 
 
 @pytest.fixture(scope="module")
-def everything() -> type[ProxyEnvironment]:
+def everything() -> Any:
     return proxied(every=command("everything"))
 
 
 @pytest.fixture
-def env(everything: type[ProxyEnvironment]) -> Iterator[ProxyEnvironment]:
+def env(everything: Any) -> Iterator[Any]:
     with everything() as made:
         made.reset()
         yield made
@@ -61,7 +61,7 @@ def env(everything: type[ProxyEnvironment]) -> Iterator[ProxyEnvironment]:
 # -- what passes
 
 
-def test_the_tools_are_those_of_the_server(env: ProxyEnvironment) -> None:
+def test_the_tools_are_those_of_the_server(env: Any) -> None:
     tools = {tool.name: tool for tool in env.step(ListToolsAction()).tools or ()}
     assert tools["add"].description == "Add to the counter."
     assert tools["add"].input_schema["properties"] == {"by": {"default": 1, "type": "integer"}}
@@ -69,7 +69,7 @@ def test_the_tools_are_those_of_the_server(env: ProxyEnvironment) -> None:
     assert tools["add"].output_schema is not None
 
 
-def test_every_kind_of_content_passes(env: ProxyEnvironment) -> None:
+def test_every_kind_of_content_passes(env: Any) -> None:
     image, sound, structured = (call(env, name).result for name in ("picture", "sound", "structured"))
     assert image is not None and image.content[0]["mimeType"] == "image/png"
     assert sound is not None and sound.content[0]["mimeType"] == "audio/wav"
@@ -78,13 +78,13 @@ def test_every_kind_of_content_passes(env: ProxyEnvironment) -> None:
     assert structured.structured_content == {"a": [1, None]} and structured.meta == {"k": "v"}
 
 
-def test_an_error_of_the_tool_is_data(env: ProxyEnvironment) -> None:
+def test_an_error_of_the_tool_is_data(env: Any) -> None:
     failed = call(env, "fail", text="not today")
     assert failed.result is not None and failed.result.is_error and failed.text == "not today"
     assert not failed.done and failed.info["status"]["code"] == "agent_error"
 
 
-def test_progress_and_logs_of_the_server_stand_in_the_record(env: ProxyEnvironment) -> None:
+def test_progress_and_logs_of_the_server_stand_in_the_record(env: Any) -> None:
     call(env, "work", steps=2)
     assert env.trajectory is not None
     logs = env.trajectory.steps[-1].logs
@@ -95,7 +95,7 @@ def test_progress_and_logs_of_the_server_stand_in_the_record(env: ProxyEnvironme
     ]
 
 
-def test_progress_reaches_an_agent_over_mcp(everything: type[ProxyEnvironment]) -> None:
+def test_progress_reaches_an_agent_over_mcp(everything: Any) -> None:
     seen: list[tuple[float, str | None]] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
@@ -112,7 +112,7 @@ def test_progress_reaches_an_agent_over_mcp(everything: type[ProxyEnvironment]) 
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-def test_agents_of_both_eras_call_a_server_of_one(everything: type[ProxyEnvironment], mode: str) -> None:
+def test_agents_of_both_eras_call_a_server_of_one(everything: Any, mode: str) -> None:
     async def main(url: str) -> list[Any]:
         async with Client(url, mode=mode) as client:
             return [(await client.call_tool("add", {"by": by})).data for by in (1, 2)]
@@ -122,17 +122,15 @@ def test_agents_of_both_eras_call_a_server_of_one(everything: type[ProxyEnvironm
         assert orchestrator.call_tool("read").observation.text == "3"
 
 
-def test_a_process_gets_few_variables_of_this_one(
-    everything: type[ProxyEnvironment], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_gets_few_variables_of_this_one(everything: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_OF_THE_SERVICE", "hunter2")
     with everything() as env:
         env.reset()
         assert "SECRET_OF_THE_SERVICE" not in call(env, "variables").text
 
 
-def test_a_call_that_is_cancelled_leaves_the_server_usable(everything: type[ProxyEnvironment]) -> None:
-    async def main() -> str:
+def test_a_call_that_is_cancelled_leaves_the_server_usable(everything: Any) -> None:
+    async def main() -> Any:
         env = everything()
         await env.reset_async()
         with pytest.raises(TimeoutError):
@@ -148,7 +146,7 @@ def test_a_call_that_is_cancelled_leaves_the_server_usable(everything: type[Prox
 # -- reset
 
 
-def test_a_reset_starts_a_process(env: ProxyEnvironment) -> None:
+def test_a_reset_starts_a_process(env: Any) -> None:
     call(env, "add", by=5)
     before = call(env, "process").text
     env.reset()
@@ -167,7 +165,7 @@ def test_a_server_without_state_is_kept() -> None:
 
 
 @pytest.mark.slow
-def test_two_episodes_share_nothing(everything: type[ProxyEnvironment]) -> None:
+def test_two_episodes_share_nothing(everything: Any) -> None:
     with everything() as one, everything() as other:
         one.reset()
         other.reset()
@@ -175,7 +173,7 @@ def test_two_episodes_share_nothing(everything: type[ProxyEnvironment]) -> None:
         assert (call(one, "read").text, call(other, "read").text) == ("3", "0")
 
 
-def test_close_leaves_no_process(everything: type[ProxyEnvironment]) -> None:
+def test_close_leaves_no_process(everything: Any) -> None:
     env = everything()
     env.reset()
     process = int(call(env, "process").text)
@@ -294,17 +292,18 @@ def test_tools_can_be_hidden_and_given_one_mode() -> None:
     assert "read" in names and "add" not in names
 
 
-def test_a_subclass_adds_tools_scores_and_ends(everything: type[ProxyEnvironment]) -> None:
-    class Scored(everything):  # type: ignore[misc, valid-type]
+def test_a_subclass_adds_tools_scores_and_ends(everything: Any) -> None:
+    class Scored(everything):  # type: ignore[misc]
         """The counter, scored."""
 
         def __init__(self) -> None:
             super().__init__()
 
-            @self.tool(terminal=True)
             def stop() -> str:
                 """Stop."""
                 return "stopped"
+
+            self.tool(stop, terminal=True)
 
         def score(self, call: Any, outcome: Any) -> float:
             return float(outcome.error is None and call.name == "add")
@@ -318,7 +317,7 @@ def test_a_subclass_adds_tools_scores_and_ends(everything: type[ProxyEnvironment
 # -- failures
 
 
-def test_a_server_that_ends_in_a_call_loses_the_episode(env: ProxyEnvironment) -> None:
+def test_a_server_that_ends_in_a_call_loses_the_episode(env: Any) -> None:
     lost = call(env, "die")
     assert lost.done and lost.truncated and not lost.terminated
     assert lost.error is not None and lost.error.error_type == "transport_error"
@@ -349,7 +348,7 @@ def test_a_call_of_unknown_outcome_is_repeated_only_if_that_is_safe(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_another_episode_does_not_notice(everything: type[ProxyEnvironment]) -> None:
+def test_another_episode_does_not_notice(everything: Any) -> None:
     with everything() as one, everything() as other:
         one.reset()
         other.reset()
@@ -359,7 +358,7 @@ def test_another_episode_does_not_notice(everything: type[ProxyEnvironment]) -> 
 
 
 @pytest.mark.slow
-def test_production_goes_on_with_a_new_process(everything: type[ProxyEnvironment]) -> None:
+def test_production_goes_on_with_a_new_process(everything: Any) -> None:
     async def main(url: str) -> list[Any]:
         async with Client(f"{url}/mcp") as client:
             await client.call_tool("add")
