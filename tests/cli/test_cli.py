@@ -181,7 +181,7 @@ def test_every_option_is_explained(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
     ("arguments", "said"),
     [
         (("walk",), 'Unknown command "walk"'),
-        (("run",), 'Command "run" parameter'),
+        (("run",), "name one environment: a TARGET, or --mcp"),
         (("call", "world"), 'Command "call" parameter'),
         (("run", "world", "--prot", "1"), "Unknown option: --prot"),
         (("run", "world", "--port", "http"), 'Invalid value for --port: unable to convert "http" into int'),
