@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -68,6 +69,16 @@ def write(folder: Path, name: str, text: str) -> str:
     (folder / name).mkdir(exist_ok=True)
     (folder / name / "environment.py").write_text(dedent(text), encoding="utf-8")
     return name
+
+
+def processes_with(argument: str) -> list[int]:
+    """The running processes of this machine that have an argument, whatever their namespace."""
+    found = []
+    for process in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if process.name.isdigit() and argument.encode() in (process / "cmdline").read_bytes().split(b"\0"):
+                found.append(int(process.name))
+    return found
 
 
 def free_port() -> int:

@@ -16,8 +16,8 @@ print("variables:", sorted(name for name in os.environ if name.startswith("MCPEN
 print("prompt:", prompt, flush=True)
 how = prompt.partition(":")[0]
 if how == "slow":
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    print("child:", child.pid, flush=True)
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", sys.argv[1]])
+    print("child with:", sys.argv[1], flush=True)
     time.sleep(600)
 
 from mcp import Client  # noqa: E402 - it takes a second

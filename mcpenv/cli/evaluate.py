@@ -21,7 +21,8 @@ from rich.progress import Progress as Bar
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.evaluation.agent import Agent
-from mcpenv.evaluation.evaluation import Evaluated, Progress, evaluate
+from mcpenv.evaluation.evaluation import NO_CALLS, Evaluated, Progress, evaluate
+from mcpenv.evaluation.isolation import NOT_ISOLATED, Choice
 from mcpenv.evaluation.model_agent import DEFAULT_KEY, DEFAULT_URL, ModelAgent
 from mcpenv.evaluation.program_agent import ProgramAgent
 from mcpenv.evaluation.results import Failure
@@ -40,6 +41,9 @@ _EPISODES = Group("Episodes", sort_key=11)
 _RESULTS = Group("Results", sort_key=12)
 
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
+Paths = Annotated[list[Path] | None, Parameter(negative=())]
+
+_FOR_PROGRAMS = {"workspace", "isolation", "hide", "show"}
 
 
 @Parameter(name="*", group=_AGENT)
@@ -57,9 +61,14 @@ class AgentOptions:
         system: File with a system message.
         max_turns: Maximum answers of the model in one episode.
         request_fields: JSON object with further fields for each request.
-        agent: A program that is an MCP client, with its arguments. {mcp_url}, {prompt} and {task_id} are replaced.
-            Without {prompt}, the program reads the prompt from stdin. MCPENV_MCP_URL, MCPENV_PROMPT and
-            MCPENV_TASK_ID are set too.
+        agent: A program that is an MCP client, with its arguments. {mcp_url} and {prompt} are replaced. Without
+            {prompt}, the program reads the prompt from stdin. MCPENV_MCP_URL and MCPENV_PROMPT are set too. It runs in
+            an empty directory.
+        workspace: Folder whose copy is the program's working directory, new for each episode.
+        isolation: auto: where bubblewrap works, the program sees neither the environment's files nor results.
+            bubblewrap: refuse to start where it does not work. none: no isolation. Default: auto.
+        hide: More files or folders that an isolated program must not see; may be given several times.
+        show: Files or folders that it may read although they are hidden or in /tmp; may be given several times.
     """
 
     model: str | None = None
@@ -71,6 +80,10 @@ class AgentOptions:
     max_turns: int | None = None
     request_fields: str | None = None
     agent: str | None = None
+    workspace: Path | None = None
+    isolation: Choice | None = None
+    hide: Paths = None
+    show: Paths = None
 
     def make(self) -> Agent:
         """Return the agent.
@@ -80,13 +93,18 @@ class AgentOptions:
         """
         if (self.model is None) == (self.agent is None):
             raise ConfigurationError("no single agent is chosen: give either --model NAME or --agent COMMAND")
+        given = {name for name, value in vars(self).items() if value is not None} - {"agent", "model"}
         if self.agent is not None:
-            given = [name for name, value in vars(self).items() if value is not None and name not in ("agent", "model")]
-            if given:
-                options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-                raise ConfigurationError(f"{options}: only for --model; give an --agent its options in its command")
-            return ProgramAgent(self.agent)
+            _refuse(given - _FOR_PROGRAMS, "only for --model; give an --agent its options in its command")
+            return ProgramAgent(
+                self.agent,
+                workspace=self.workspace,
+                isolation=self.isolation or "auto",
+                hide=self.hide or (),
+                show=self.show or (),
+            )
         assert self.model is not None
+        _refuse(given & _FOR_PROGRAMS, "only for --agent")
         key = self.api_key_env
         if key is None and os.environ.get(DEFAULT_KEY):
             key = DEFAULT_KEY
@@ -168,8 +186,8 @@ def evaluate_command(
     """Evaluate an agent on an environment's tasks and print the figures.
 
     Exit status 0: success. 1: the result is below --fail-under, the environment or the endpoint failed in an episode,
-    or the agent's program crashed in all episodes. 2: nothing was played, or the agent or the server was lost. 130:
-    Ctrl-C. After any of these, the same command with --out continues the evaluation.
+    the agent's program crashed in all episodes, or no episode has a tool call. 2: nothing was played, or the agent or
+    the server was lost. 130: Ctrl-C. After any of these, the same command with --out continues the evaluation.
 
     Args:
         target: An environment as for run, or the URL of a server.
@@ -180,6 +198,8 @@ def evaluate_command(
     if not is_url(target) and (episodes.control_token is not None or episodes.control_token_file is not None):
         raise ConfigurationError("--control-token and --control-token-file are for a server at a URL")
     playing = agent.make()
+    if isinstance(playing, ProgramAgent) and playing.isolated.bwrap is None:
+        note(f"The agent is {NOT_ISOLATED}: {playing.isolated.reason}. It may read answers and earlier results.")
     with _interrupted_by_every_end(), _Shown() as shown:
         done = evaluate(
             target,
@@ -208,6 +228,12 @@ def evaluate_command(
 
 
 # -- the agent's options
+
+
+def _refuse(given: set[str], why: str) -> None:
+    if given:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(given))
+        raise ConfigurationError(f"{options}: {why}")
 
 
 def _text(option: str, file: Path) -> str:
@@ -291,7 +317,8 @@ def _print(done: Evaluated) -> None:
     page, summary = Page(sys.stdout), done.summary
     unit = "seeds" if done.settings["split"] is None else "tasks"
     counted = f"{summary.finished} ({unit}: {len(summary.tasks)}), {summary.scored} with a return"
-    lines = [("episodes", counted), *_figures(summary), ("results", str(done.directory))]
+    isolation = [("isolation", name)] if (name := done.isolation) is not None else []
+    lines = [("episodes", counted), *_figures(summary), *isolation, ("results", str(done.directory))]
     width = max(len(name) for name, _ in lines) + 2
     for name, value in lines:
         page.line((name.ljust(width), "bold"), value)
@@ -339,6 +366,11 @@ def _status(done: Evaluated, fail_under: float | None) -> int:
         why = Counter(result.detail for result in done.results).most_common(1)[0][0]
         where = shlex.quote(str(done.directory / AGENTS))
         report(f"the agent crashed in every episode: {why}. Its output is in {where}. --fresh repeats the episodes")
+        return FAILED
+    if summary.without_calls and not summary.unscored:
+        where = shlex.quote(str(done.directory / AGENTS))
+        output = f" Its output is in {where}." if done.isolation is not None else ""
+        report(f"{NO_CALLS}: is the agent connected to the environment?{output} --fresh repeats the episodes")
         return FAILED
     if summary.unscored:
         why = next((result.detail for result in done.results if result.unscored and result.detail), None)

@@ -29,6 +29,7 @@ class Play:
         tools: the tools that the agent can call.
         deadline: by the event loop's clock, in seconds.
         output: the file for the agent's output, if it prints any.
+        hidden: the files and folders that a program of the agent must not see: the environment's code, the results.
     """
 
     env: EnvClient
@@ -38,6 +39,7 @@ class Play:
     tools: Sequence[Tool]
     deadline: float
     output: Path
+    hidden: Sequence[Path] = ()
 
     @property
     def left_s(self) -> float:

@@ -45,12 +45,15 @@ class Played:
     messages: list[dict[str, Any]] | None = None
 
 
-async def play(planned: Planned, server: Server, agent: Agent, *, timeout_s: float, output: Path) -> Played:
+async def play(
+    planned: Planned, server: Server, agent: Agent, *, timeout_s: float, output: Path, hidden: Sequence[Path] = ()
+) -> Played:
     """Play one episode in a session of its own. Cancelling ends the session and the agent.
 
     Args:
         timeout_s: seconds after the reset at which the agent is stopped.
         output: the file for the agent's output.
+        hidden: the files and folders that a program of the agent must not see.
 
     Raises:
         ConnectionFailed: the connection to the server is lost.
@@ -70,7 +73,7 @@ async def play(planned: Planned, server: Server, agent: Agent, *, timeout_s: flo
     try:
         async with client as env:
             try:
-                acted = await _acted(env, planned.key, server, agent, timeout_s, output, played)
+                acted = await _acted(env, planned.key, server, agent, timeout_s, output, hidden, played)
             except WireError as error:
                 acted = Acted().fail_with(error)
             played.trajectory = await _trajectory(env)
@@ -87,7 +90,14 @@ async def play(planned: Planned, server: Server, agent: Agent, *, timeout_s: flo
 
 
 async def _acted(
-    env: EnvClient, key: Key, server: Server, agent: Agent, timeout_s: float, output: Path, played: Played
+    env: EnvClient,
+    key: Key,
+    server: Server,
+    agent: Agent,
+    timeout_s: float,
+    output: Path,
+    hidden: Sequence[Path],
+    played: Played,
 ) -> Acted:
     """Reset the episode, let the agent act, and end the episode.
 
@@ -107,6 +117,7 @@ async def _acted(
             tools=tools,
             deadline=asyncio.get_running_loop().time() + timeout_s,
             output=output,
+            hidden=hidden,
         )
     )
     if acted.failure is not Failure.ENVIRONMENT_ERROR:

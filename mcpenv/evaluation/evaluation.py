@@ -21,6 +21,7 @@ from mcpenv_client.types.tasks import Task
 
 from .agent import Agent
 from .episode import play
+from .isolation import history_of
 from .plan import Key, Planned, chosen, of_seeds, samples_of
 from .results import EpisodeResult
 from .run_directory import SERVER_LOG, SUMMARY, RunFolder
@@ -30,6 +31,9 @@ from .summary import Summary, summarize
 EPISODES_WITHOUT_TASKS = 10
 CONCURRENCY = 4
 RUNS = Path("runs")
+
+NO_CALLS = "no episode has a tool call"
+"""The finding that makes the figures of an evaluation worthless."""
 
 _TASKS_AT_A_TIME = 1000
 
@@ -68,6 +72,12 @@ class Evaluated:
     summary: Summary
     results: list[EpisodeResult]
     settings: dict[str, Any]
+
+    @property
+    def isolation(self) -> str | None:
+        """``bubblewrap`` or ``not isolated`` if the agent is a program, else None."""
+        isolation: str | None = self.settings["agent"].get("isolation")
+        return isolation
 
     def to_plain(self) -> dict[str, Any]:
         """Return settings and figures as plain JSON data."""
@@ -172,9 +182,10 @@ async def evaluate_async(
             "timeout_s": timeout_s,
         }
         environment = RecordedEnvironment(server.name, server.version)
+        hidden = _hidden(directory, server.folder, None if tasks is None else Path(tasks))
         folder = await asyncio.to_thread(RunFolder, directory, described, environment, fresh=fresh)
         try:
-            run = _Run(server, agent, folder, plan, timeout_s, pass_threshold, on_progress)
+            run = _Run(server, agent, folder, plan, timeout_s, pass_threshold, on_progress, hidden)
             await run.play(at_a_time, retry_errors)
             return run.evaluated(described)
         finally:
@@ -193,6 +204,7 @@ class _Run:
         timeout_s: float,
         pass_threshold: float | None,
         on_progress: Callable[[Progress], None],
+        hidden: Sequence[Path],
     ) -> None:
         self._server = server
         self._agent = agent
@@ -201,6 +213,7 @@ class _Run:
         self._timeout_s = timeout_s
         self._pass_threshold = pass_threshold
         self._on_progress = on_progress
+        self._hidden = hidden
         self._passed: dict[Key, bool | None] = {}
 
     async def play(self, at_a_time: int, retry_errors: bool) -> None:
@@ -249,7 +262,9 @@ class _Run:
     async def _work(self, waiting: Iterator[Planned]) -> None:
         for planned in waiting:
             output = self._folder.output_of(planned.key)
-            played = await play(planned, self._server, self._agent, timeout_s=self._timeout_s, output=output)
+            played = await play(
+                planned, self._server, self._agent, timeout_s=self._timeout_s, output=output, hidden=self._hidden
+            )
             # The thread runs to its end even if this task is cancelled, so that an episode is never half written.
             await asyncio.to_thread(
                 self._folder.add,
@@ -272,6 +287,19 @@ class _Run:
         """Return the results of this plan. The folder may have more, of a larger plan."""
         found = (self._folder.finished(planned.key) for planned in self._plan)
         return [result for result in found if result is not None]
+
+
+def _hidden(directory: Path, folder: Path | None, tasks: Path | None) -> list[Path]:
+    """Return what an agent's program must not see: results, also those of earlier runs, and the environment's files.
+
+    Earlier versions of the files in git are among them.
+
+    Args:
+        folder: the folder of the environment's code; None if it is not known.
+        tasks: the file of tasks, if it is not the environment's own.
+    """
+    files = [path.absolute() for path in (folder, tasks) if path is not None]
+    return [directory.absolute(), RUNS.absolute(), *files, *(git for path in files for git in history_of(path))]
 
 
 async def _plan(

@@ -40,6 +40,7 @@ def report_of(evaluated: Evaluated) -> str:
         settings=evaluated.settings,
         listed=list(_flat(evaluated.settings)),
         summary=summary,
+        isolation=evaluated.isolation,
         results=evaluated.results,
         plots=plots,
     )

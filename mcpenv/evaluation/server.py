@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -44,6 +45,7 @@ class Server:
         has_tasks: True if the environment has tasks.
         slots: maximum concurrent sessions.
         free: number of sessions that were free at the start.
+        folder: the folder of the environment's code; None if it is not known, as for a server at a URL.
     """
 
     url: str
@@ -54,6 +56,7 @@ class Server:
     has_tasks: bool
     slots: int
     free: int
+    folder: Path | None = None
 
     def client(self) -> EnvClient:
         """Return a client for a new session, not yet connected."""
@@ -112,7 +115,7 @@ async def served(
             own = OwnServer(target, settings, tasks, token, log)
             # In a thread, because stopping may take seconds.
             stack.push_async_callback(asyncio.to_thread, own.stop)
-            url = await asyncio.to_thread(own.url)
+            url, folder = await asyncio.to_thread(own.started)
         else:
             if settings or tasks is not None:
                 raise ConfigurationError(
@@ -120,7 +123,9 @@ async def served(
                 )
             config = replace(ServerConfig(), control_token=token, require_handle=True)
             url = stack.enter_context(serving(target, config))
-        yield await _described(url, token)
+            file = getattr(sys.modules.get(target.__module__), "__file__", None)
+            folder = None if file is None else Path(file).parent
+        yield replace(await _described(url, token), folder=folder)
 
 
 def _base(url: str) -> str:

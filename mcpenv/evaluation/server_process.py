@@ -56,12 +56,12 @@ class OwnServer:
             )
         assert self._process.stdin is not None
         # Not as an argument, because every user of this machine can see those.
-        with contextlib.suppress(BrokenPipeError):  # the process has ended; `url` reports it
+        with contextlib.suppress(BrokenPipeError):  # the process has ended; `started` reports it
             self._process.stdin.write(json.dumps(job).encode() + b"\n")
             self._process.stdin.flush()
 
-    def url(self) -> str:
-        """Block until the server accepts connections, and return its URL.
+    def started(self) -> tuple[str, Path | None]:
+        """Block until the server accepts connections; return its URL and the folder of the environment's code.
 
         Raises:
             ConfigurationError: the server does not start. The text is the server's own error message.
@@ -74,7 +74,8 @@ class OwnServer:
             raise ConfigurationError("the environment's server ended while it started; see its log") from None
         if "error" in said:
             raise ConfigurationError(said["error"])
-        return f"http://127.0.0.1:{said['port']}"
+        folder = said["folder"]
+        return f"http://127.0.0.1:{said['port']}", None if folder is None else Path(folder)
 
     def stop(self) -> None:
         """Stop the server and its environments; kill it after `STOP_TIMEOUT_S` seconds. Idempotent."""
@@ -92,12 +93,13 @@ class OwnServer:
 
 
 def main() -> int:
-    """Serve the job in the first line of stdin until stdin is closed; write the port or an error to stdout."""
+    """Serve the job in the first line of stdin until stdin is closed; write port and folder, or an error, to stdout."""
     told, job = _streams()
     asked = json.loads(job.readline())
     _end_with(job)
     try:
         target = load_target(asked["target"], asked["settings"], asked["tasks"])
+        folder = None if target.folder is None else str(target.folder)
         config = replace(
             ServerConfig(),
             control_token=asked["control_token"],
@@ -110,7 +112,7 @@ def main() -> int:
             port=0,
             readme=target.readme,
             auth=False,  # its agents have the address of an episode
-            on_started=lambda port, *_: _tell(told, {"port": port}),
+            on_started=lambda port, *_: _tell(told, {"port": port, "folder": folder}),
         )
     except McpenvError as error:
         _tell(told, {"error": str(error)})

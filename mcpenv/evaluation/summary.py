@@ -101,6 +101,11 @@ class Summary:
         """The number of episodes without a score because the environment or the endpoint failed."""
         return self.failures.get(Failure.ENVIRONMENT_ERROR, 0) + self.failures.get(Failure.MODEL_ERROR, 0)
 
+    @property
+    def without_calls(self) -> bool:
+        """No finished episode has a step: the agent has called no tool, and was perhaps never connected."""
+        return self.max_steps == 0
+
     def to_plain(self) -> dict[str, Any]:
         """Return the figures as plain JSON data."""
         plain = asdict(self)

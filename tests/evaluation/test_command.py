@@ -18,8 +18,9 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
+import mcp
 import pytest
-from command_line import Done
+from command_line import Done, processes_with
 from evaluate_endpoint import Endpoint, scripted_endpoint
 from evaluate_world import Counting
 
@@ -34,6 +35,7 @@ pytestmark = pytest.mark.slow
 WORLD = Path(__file__).parents[1].joinpath("evaluate_world.py")
 COUNTING = f"{WORLD}:Counting"
 PROGRAM = Path(__file__).parents[1].joinpath("evaluate_program.py")
+BY_PROGRAM = ("--agent", f"{sys.executable} {PROGRAM} {{mcp_url}}", "--show", str(Path(mcp.__file__).parents[1]))
 TIMEOUT_S = 60.0
 
 Cli = Callable[..., Done]
@@ -109,13 +111,13 @@ def test_what_tasks_and_agents_wrote_is_text_in_the_report(cli: Cli, tmp_path: P
 
 
 def test_a_program_that_crashes_in_every_episode_fails_the_command(cli: Cli, tmp_path: Path) -> None:
-    rows = [{"id": name, "prompt": name} for name in ("a", "b", "c")]
+    rows = [{"id": name, "prompt": f"{how}: {name}"} for name, how in (("a", "crash"), ("b", "solve"), ("c", "crash"))]
     (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     given = (COUNTING, "--tasks", str(tmp_path / "tasks.jsonl"))
     done = cli(*given, "--out", str(tmp_path / "all"), "--agent", "sh -c 'echo no key >&2; exit 7'")
     said = f"error: the agent crashed in every episode: exit status 7: no key. Its output is in {tmp_path}/all/agents"
     assert done.status == 1 and said in done.err
-    some = cli(*given, "--out", str(tmp_path / "some"), "--agent", "sh -c 'test {task_id} = b'")
+    some = cli(*given, "--out", str(tmp_path / "some"), *BY_PROGRAM)
     assert some.status == 0 and "error:" not in some.err
     assert Counter(result.failure for result in read_results(tmp_path / "some")) == {"agent_crashed": 2, None: 1}
 
@@ -359,14 +361,16 @@ def test_a_full_disk_ends_the_evaluation_and_keeps_what_is_there(endpoint: Endpo
     check_whole(tmp_path, 48)
 
 
-def test_a_signal_to_end_ends_the_programs_that_play(tmp_path: Path) -> None:
-    command = f"{sys.executable} {PROGRAM} {{mcp_url}}"
-    with running(COUNTING, "--agent", command, "--split", "slow", "--out", str(tmp_path)) as first:
-        child = int(_line_of(tmp_path / "agents" / "slow-0.log", "child: ", first.process))
+@pytest.mark.parametrize("isolation", ["auto", "none"])
+def test_a_signal_to_end_ends_the_programs_that_play(tmp_path: Path, isolation: str) -> None:
+    given = (COUNTING, *BY_PROGRAM, "--isolation", isolation, "--split", "slow", "--out", str(tmp_path))
+    with running(*given) as first:
+        url = _line_of(tmp_path / "agents" / "slow-0.log", "child with: ", first.process)
+        assert len(processes_with(url)) >= 2
         (server,) = servers_of(tmp_path)
         stopped = first.end(signal.SIGTERM)
     assert stopped.status == 130 and "0 of 1 episodes are finished" in stopped.err
-    assert not runs(child) and not runs(server)
+    assert processes_with(url) == [] and not runs(server)
 
 
 def wait_for_lines(file: Path, count: int, process: subprocess.Popen[str]) -> None:

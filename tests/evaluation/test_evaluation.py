@@ -13,18 +13,23 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import mcp
 import pytest
+from command_line import processes_with
 from evaluate_endpoint import Endpoint, called, refused, scripted_endpoint
 from evaluate_world import Counting
 
 from mcpenv import ConfigurationError, Stage, Status, StatusCode
 from mcpenv.evaluation import Evaluated, ModelAgent, ProgramAgent, evaluate
+from mcpenv.evaluation.isolation import Choice
 from mcpenv.evaluation.report import report_of
 from mcpenv.evaluation.results import EpisodeResult, Failure, read_results
 from mcpenv.trajectories import RecordedEpisode, read_episodes
 
 PROGRAM = Path(__file__).parents[1].joinpath("evaluate_program.py")
 COMMAND = f"{sys.executable} {PROGRAM} {{mcp_url}}"
+SHOW = [Path(mcp.__file__).parents[1]]
+"""The packages of `PROGRAM`, which may be in a temporary folder."""
 
 
 @pytest.fixture
@@ -247,7 +252,9 @@ def test_a_call_under_way_at_the_time_limit_is_ended_and_the_episode_is_scored(
 def by_program(tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MCPENV_CONTROL_TOKEN", "not-for-agents")
-        return evaluate(Counting, ProgramAgent(COMMAND), out=tmp_path_factory.mktemp("eval"), split="programs")
+        return evaluate(
+            Counting, ProgramAgent(COMMAND, show=SHOW), out=tmp_path_factory.mktemp("eval"), split="programs"
+        )
 
 
 def printed(done: Evaluated, task: str) -> str:
@@ -276,47 +283,48 @@ def test_a_program_that_crashed_is_quoted(by_program: Evaluated) -> None:
 
 def test_what_a_program_prints_is_kept_and_it_knows_nothing_of_the_control_plane(by_program: Evaluated) -> None:
     said = printed(by_program, "p-solve")
-    assert "variables: ['MCPENV_MCP_URL', 'MCPENV_PROMPT', 'MCPENV_TASK_ID']" in said
+    assert "variables: ['MCPENV_MCP_URL', 'MCPENV_PROMPT']" in said
     assert "prompt: solve: count to 2 (p-solve)." in said
     assert "tools: ['add', 'look.at/it']" in said
 
 
-def test_a_program_is_killed_at_the_time_limit_with_all_that_it_started(tmp_path: Path) -> None:
-    done = evaluate(Counting, ProgramAgent(COMMAND), out=tmp_path, split="slow", timeout_s=3.0)
+@pytest.mark.parametrize("isolation", ["auto", "none"])
+def test_a_program_is_killed_at_the_time_limit_with_all_that_it_started(tmp_path: Path, isolation: Choice) -> None:
+    agent = ProgramAgent(COMMAND, show=SHOW, isolation=isolation)
+    done = evaluate(Counting, agent, out=tmp_path, split="slow", timeout_s=3.0)
     assert (done.results[0].failure, done.results[0].truncated) == (Failure.TIMEOUT, True)
-    child = int(printed(done, "slow").partition("child: ")[2].split()[0])
-    state = Path(f"/proc/{child}/stat")
-    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+    assert processes_with(printed(done, "slow").partition("child with: ")[2].strip()) == []
 
 
 def test_a_prompt_in_the_arguments_leaves_stdin_empty_and_is_one_argument(tmp_path: Path) -> None:
-    done = evaluate(Counting, ProgramAgent(COMMAND + " {prompt}"), out=tmp_path, split="odd")
+    done = evaluate(Counting, ProgramAgent(COMMAND + " {prompt}", show=SHOW), out=tmp_path, split="odd")
     (result,) = done.results
     (log,) = (tmp_path / "agents").iterdir()
     assert (result.failure, result.score) == (None, 1.0), log.read_text()
 
 
-@pytest.mark.parametrize("written", ["{url}", "{mcp-url}", "{task_id2}", "{the_prompt}"])
+@pytest.mark.parametrize("written", ["{url}", "{mcp-url}", "{task_id}", "{the_prompt}"])
 def test_a_place_that_nothing_fills_in_is_said(written: str) -> None:
-    with pytest.warns(UserWarning, match=rf"\{written} is not a placeholder; \{{mcp_url\}}, "):
+    with pytest.warns(UserWarning, match=rf"\{written} is not a placeholder; \{{mcp_url\}} and "):
         ProgramAgent(f"true {written}")
 
 
 def test_braces_of_a_program_s_own_are_not_spoken_of() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ProgramAgent("true ${URL} '{print}' {mcp_url} {prompt} {task_id} ${task}")
+        ProgramAgent("true ${URL} '{print}' {mcp_url} {prompt} ${task}")
 
 
 def test_what_is_filled_in_stays_within_one_argument_whatever_it_holds(tmp_path: Path) -> None:
     command = (
-        f"""{sys.executable} -c 'import sys; print(sys.argv[1:])' '{{"url": "{{mcp_url}}"}}' --id={{task_id}} {{no}}"""
+        f"""{sys.executable} -c 'import sys; print(sys.argv[1:])' '{{"url": "{{mcp_url}}"}}' -p={{prompt}} {{no}}"""
     )
     done = evaluate(Counting, ProgramAgent(command), out=tmp_path, split="odd")
     (log,) = (tmp_path / "agents").iterdir()
-    config, task_id, rest = ast.literal_eval(log.read_text())
+    config, prompt, rest = ast.literal_eval(log.read_text())
     assert json.loads(config)["url"].endswith("/mcp") and rest == "{no}"
-    assert task_id == f"--id={done.results[0].task}" and "<script>" in task_id
+    assert done.results[0].task == "odd/id <script>alert(1)</script>"
+    assert prompt == f"-p=solve: count to 2 ({done.results[0].task})."
 
 
 @pytest.mark.parametrize("command", ["", "no-such-program {mcp_url}", "'unbalanced"])
