@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -75,11 +76,15 @@ class Isolation:
         """Return the name in reports."""
         return NOT_ISOLATED if self.bwrap is None else "bubblewrap"
 
-    def command(self, words: Sequence[str], scratch: Path, hidden: Iterable[Path], shown: Iterable[Path]) -> list[str]:
-        """Return the command line that runs ``words`` in ``scratch``; without isolation, ``words``.
+    @contextmanager
+    def command(
+        self, words: Sequence[str], scratch: Path, hidden: Iterable[Path], shown: Iterable[Path]
+    ) -> Iterator[tuple[list[str], list[int]]]:
+        """Yield the command line that runs ``words`` in ``scratch``, and the file descriptors that it needs.
 
-        The program has its own process ids. It can write to ``scratch``, the home folder and empty temporary folders,
-        and read the rest of the system. The network is shared.
+        Without isolation the command line is ``words``. With it, the program has its own process ids. It can write to
+        ``scratch``, the home folder and empty temporary folders, and read the rest of the system. The network is
+        shared.
 
         Args:
             hidden: files and folders that the program must not see.
@@ -89,25 +94,16 @@ class Isolation:
             ConfigurationError: a folder to hide contains the home folder, and with it the agent's configuration.
         """
         if self.bwrap is None:
-            return list(words)
-        hidden = [path.resolve() for path in hidden if path.exists()]
-        home = _home()
-        for path in hidden:
-            if home is not None and home.is_relative_to(path):
-                raise ConfigurationError(
-                    f"{path} contains the home folder {home}, so it cannot be hidden from the agent; move the "
-                    "environment or the results to a folder of their own, or use --isolation none"
-                )
-        mounts = dict.fromkeys(map(Path, [*_EMPTY, tempfile.gettempdir()]), _Mount.EMPTY)
-        mounts |= dict.fromkeys(map(Path, _RESOLVERS), _Mount.READ)
-        if home is not None:
-            mounts[home] = _Mount.WRITE
-            mounts |= dict.fromkeys((home / name for name in _TRANSCRIPTS), _Mount.EMPTY)
-        mounts |= dict.fromkeys((each for path in shown for each in (path, path.resolve())), _Mount.READ)
-        mounts |= dict.fromkeys(hidden, _Mount.EMPTY)
-        mounts[scratch.resolve()] = _Mount.WRITE
+            yield list(words), []
+            return
+        mounts = _mounts(scratch, [path.resolve() for path in hidden if path.exists()], shown)
         arguments = [argument for mount in _arguments(mounts) for argument in mount]
-        return [self.bwrap, *_BASE, *_ROOT, *arguments, "--chdir", str(scratch), "--", *words]
+        # In a file, because /proc shows the program the arguments of its first process, and these name hidden folders.
+        with tempfile.TemporaryFile() as file:
+            file.write(b"".join(os.fsencode(argument) + b"\0" for argument in arguments))
+            file.seek(0)
+            options = [*_BASE, *_ROOT, "--args", str(file.fileno()), "--chdir", str(scratch)]
+            yield [self.bwrap, *options, "--", *words], [file.fileno()]
 
 
 def history_of(path: Path) -> list[Path]:
@@ -147,6 +143,30 @@ def _fault(bwrap: str) -> str | None:
         return None
     lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
     return f"bubblewrap does not work here: {lines[-1] if lines else f'exit status {done.returncode}'}"
+
+
+def _mounts(scratch: Path, hidden: Sequence[Path], shown: Iterable[Path]) -> dict[Path, _Mount]:
+    """Return what becomes of folders and files of the system. A folder's mount holds for what is in it, too.
+
+    Raises:
+        ConfigurationError: a folder to hide contains the home folder.
+    """
+    home = _home()
+    mounts = dict.fromkeys(map(Path, [*_EMPTY, tempfile.gettempdir()]), _Mount.EMPTY)
+    mounts |= dict.fromkeys(map(Path, _RESOLVERS), _Mount.READ)
+    if home is not None:
+        mounts[home] = _Mount.WRITE
+        mounts |= dict.fromkeys((home / name for name in _TRANSCRIPTS), _Mount.EMPTY)
+    mounts |= dict.fromkeys((each for path in shown for each in (path, path.resolve())), _Mount.READ)
+    for path in hidden:
+        if home is not None and home.is_relative_to(path):
+            raise ConfigurationError(
+                f"{path} contains the home folder {home}, so it cannot be hidden from the agent; move the environment "
+                "or the results to a folder of their own, or use --isolation none"
+            )
+        mounts[path] = _Mount.EMPTY
+    mounts[scratch.resolve()] = _Mount.WRITE
+    return mounts
 
 
 def _home() -> Path | None:

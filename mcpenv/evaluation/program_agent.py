@@ -180,9 +180,13 @@ class ProgramAgent:
         words = [_filled(word, play) for word in self._words]
         environment = _environment(play, scratch, hidden)
         shown = [*self._shown, *_files_of(environment)]
-        with _stdin(play.prompt if "{prompt}" not in self.command else "") as stdin:
+        with (
+            _stdin(play.prompt if "{prompt}" not in self.command else "") as stdin,
+            self.isolated.command(words, scratch, hidden, shown) as (command, descriptors),
+        ):
             process = await asyncio.create_subprocess_exec(
-                *self.isolated.command(words, scratch, hidden, shown),
+                *command,
+                pass_fds=descriptors,
                 stdin=stdin,
                 stdout=output.pipe,
                 stderr=subprocess.STDOUT,
