@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,12 +16,12 @@ from mcpenv.packaging.target import is_url, load_target
 
 from .hosts.bearer import TOKEN, keeps_tokens, with_bearer
 from .hosts.config_files import Installed
-from .hosts.hosts import CLAUDE_CODE, HOSTS, Host, Place, Server
+from .hosts.hosts import CLAUDE_CODE, HOSTS, Form, Host, Place, Server
 from .output import Page, author_output, print_json, quiet_logs
 from .remote import mcp_url
 from .tokens import AGENT_TOKEN, AgentToken
 
-HostName = Literal["claude-desktop", "claude-code", "cursor", "vscode", "codex", "gemini-cli", "inspector"]
+HostName = Literal["claude-desktop", "claude-code", "cursor", "vscode", "codex", "gemini-cli", "goose", "inspector"]
 
 
 def connect(
@@ -106,8 +107,7 @@ def _install(host: Host, server: Server, file: Path | None, snippet: str, force:
     # FastMCP's installers import its whole command line, which takes a second.
     from .hosts.claude_code import add
 
-    add(host, server, snippet, force=force, token=token)
-    return Installed(None, changed=True)
+    return Installed(None, changed=add(host, server, snippet, force=force, token=token))
 
 
 def _document(host: Host, server: Server, file: Path | None, snippet: str, done: Installed | None) -> dict[str, Any]:
@@ -137,6 +137,10 @@ def _notes(host: Host, token: str | None, done: Installed | None) -> list[str]:
     return [f"The file contains the token{', and other users of this machine may read it' if others else ''}."]
 
 
+def _run_recipe(file: Path | None) -> str:
+    return f"Run it: goose run --no-profile --recipe {shlex.quote(str(file))} --params prompt=..."
+
+
 def _show(
     page: Page,
     host: Host,
@@ -159,8 +163,8 @@ def _show(
         page.line(f"{host.title} has {server.name} now{':' if where else '.'}{where}")
         if done.backup is not None:
             notes = [f"Backup of the previous file: {done.backup}", *notes]
-        notes = [*notes, f"Restart {host.title} to use it."]
+        notes = [*notes, f"Restart {host.title} to use it." if host.form is not Form.RECIPE else _run_recipe(file)]
     else:
-        page.line(f"{host.title} has {server.name} already:{where}")
+        page.line(f"{host.title} has {server.name} already{':' if where else '.'}{where}")
     for note in notes:
         page.line((note, "dim"))

@@ -370,7 +370,7 @@ def test_codex_is_told_by_which_variable_it_gets_the_token(cli: Cli, home: Path,
     assert f"\nCodex stores no token: set {VARIABLE} in the environment in which Codex starts.\n" in done.out
     text = (home / ".codex" / "config.toml").read_text(encoding="utf-8")
     assert ADAS_TOKEN not in text
-    entry = {"url": f"{url}/mcp", "bearer_token_env_var": VARIABLE}
+    entry = {"url": f"{url}/mcp", "required": True, "bearer_token_env_var": VARIABLE}
     assert tomllib.loads(text) == {"mcp_servers": {"mcpenv": entry}}
 
 

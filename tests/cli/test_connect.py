@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from command_line import Cli, command_lines
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
@@ -28,7 +29,7 @@ URL = "http://127.0.0.1:8000/mcp"
 OVER_HTTP = Server("echo", url=URL)
 OVER_STDIO = Server("echo", ("/bin/python", "-m", "mcpenv", "run", "/envs/echo"))
 WITH_FILE = [key for key, host in HOSTS.items() if host.locate is not None]
-WITH_JSON = [key for key in WITH_FILE if key != "codex"]
+WITH_JSON = [key for key in WITH_FILE if key not in ("codex", "goose")]
 
 ENVIRONMENT = '''
 from mcpenv import MCPEnvironment
@@ -89,6 +90,7 @@ def connect(folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
         ("codex", "linux", {}, "/u/.codex/config.toml"),
         ("codex", "darwin", {"CODEX_HOME": "/c"}, "/c/config.toml"),
         ("gemini-cli", "linux", {}, "/u/.gemini/settings.json"),
+        ("goose", "linux", {}, "/w/goose.yaml"),
     ],
 )
 def test_each_host_has_its_file(key: str, platform: str, environ: dict[str, str], file: str) -> None:
@@ -112,7 +114,7 @@ def test_the_entries_of_a_url() -> None:
     assert read("vscode") == {"servers": {"echo": {"type": "http", "url": URL}}}
     assert read("gemini-cli") == {"mcpServers": {"echo": {"httpUrl": URL}}}
     assert read("claude-code") == {"mcpServers": {"echo": {"type": "http", "url": URL}}}
-    assert tomllib.loads(HOSTS["codex"].text(OVER_HTTP)) == {"mcp_servers": {"echo": {"url": URL}}}
+    assert tomllib.loads(HOSTS["codex"].text(OVER_HTTP)) == {"mcp_servers": {"echo": {"url": URL, "required": True}}}
 
 
 def test_the_entries_of_a_command() -> None:
@@ -120,7 +122,26 @@ def test_the_entries_of_a_command() -> None:
     for key in ("claude-desktop", "cursor", "gemini-cli"):
         assert json.loads(HOSTS[key].text(OVER_STDIO)) == {"mcpServers": {"echo": entry}}
     assert json.loads(HOSTS["vscode"].text(OVER_STDIO)) == {"servers": {"echo": {"type": "stdio", **entry}}}
-    assert tomllib.loads(HOSTS["codex"].text(OVER_STDIO)) == {"mcp_servers": {"echo": entry}}
+    assert tomllib.loads(HOSTS["codex"].text(OVER_STDIO)) == {"mcp_servers": {"echo": {**entry, "required": True}}}
+
+
+def test_goose_gets_a_recipe_because_it_names_tools_by_the_extension() -> None:
+    prompt = {"key": "prompt", "input_type": "string", "requirement": "required", "description": "What to do."}
+    recipe = yaml.safe_load(HOSTS["goose"].text(OVER_HTTP))
+    assert recipe["extensions"] == [{"type": "streamable_http", "name": "echo", "uri": URL, "timeout": 300}]
+    assert (recipe["parameters"], recipe["prompt"]) == ([prompt], "{{ prompt | indent(2) }}")
+    (extension,) = yaml.safe_load(HOSTS["goose"].text(OVER_STDIO))["extensions"]
+    arguments = ["-m", "mcpenv", "run", "/envs/echo"]
+    assert extension == {"type": "stdio", "name": "echo", "cmd": "/bin/python", "args": arguments, "timeout": 300}
+
+
+def test_a_recipe_that_is_there_is_replaced_only_by_force(folder: Path, connect: Cli) -> None:
+    first = connect("goose", URL, "--write", "--name", "echo")
+    assert first.status == 0 and f"goose run --no-profile --recipe {folder / 'goose.yaml'}" in first.out
+    assert connect("goose", URL, "--write", "--name", "echo").out.startswith("Goose has echo already:")
+    refused = connect("goose", URL, "--write", "--name", "other")
+    assert refused.status == 2 and "is unchanged: it has another recipe" in refused.err
+    assert connect("goose", URL, "--write", "--name", "other", "--force").status == 0
 
 
 def test_the_commands_that_are_pasted() -> None:
@@ -423,6 +444,8 @@ STAND_IN = """#!/bin/sh
 if [ "$1" = "--version" ]; then echo "2.0.0 (Claude Code)"; exit 0; fi
 printf '%s\\n' "$@" >> "{log}"
 if [ "$2 $3" = "add taken" ]; then echo "MCP server taken already exists" >&2; exit 1; fi
+if [ "$2 $5" = "add same" ]; then echo "MCP server same already exists" >&2; exit 1; fi
+if [ "$2 $3" = "get same" ]; then printf 'same:\\n  Type: http\\n  URL: {url}\\n'; fi
 """
 
 
@@ -431,7 +454,7 @@ def claude(tmp_path: Path) -> Path:
     """A stand-in for Claude Code's command, which writes down its arguments."""
     command = tmp_path / "bin" / "claude"
     command.parent.mkdir()
-    command.write_text(STAND_IN.format(log=tmp_path / "log"), encoding="utf-8")
+    command.write_text(STAND_IN.format(log=tmp_path / "log", url=URL), encoding="utf-8")
     command.chmod(0o755)
     return command
 
@@ -454,6 +477,10 @@ def test_claude_code_is_told_by_its_own_command(
     refused = connect("claude-code", "counter", "--write", "--name", "taken")
     assert refused.status == 2
     assert refused.err == "error: claude mcp add: MCP server taken already exists\n"
+    same = connect("claude-code", URL, "--write", "--name", "same")
+    assert (same.status, same.out) == (0, "Claude Code has same already.\n")
+    other = connect("claude-code", "http://127.0.0.1:9000/mcp", "--write", "--name", "same")
+    assert (other.status, other.err) == (2, "error: claude mcp add: MCP server same already exists\n")
 
 
 @pytest.mark.skipif(

@@ -495,7 +495,7 @@ def test_an_episode_spans_both_addresses(tmp_path: Path, world: str, era: str) -
         by_http = httpx.post(f"{server.control}/reset", headers=CONTROL).json()["info"]["mcp_url"]
     assert (total, terminated) == (0.5, True)
     for url in (mcp_url, by_http):
-        assert re.fullmatch(rf"{re.escape(server.url)}/episodes/[\w-]{{32}}/mcp", url)
+        assert re.fullmatch(rf"{re.escape(server.url)}/episodes/[\w-]{{22}}/mcp", url)
 
 
 @pytest.mark.slow

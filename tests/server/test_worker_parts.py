@@ -107,7 +107,7 @@ def test_an_id_says_whose_it_is_and_cannot_be_guessed() -> None:
     for each in several:
         worker, rest = worker_id.split(each)
         assert worker == OWN
-        assert len(rest) == 32  # 192 bits, six in a character
+        assert len(rest) == 22  # 128 bits, six in a character
     assert worker_id.number_of(OWN) == 1
     assert worker_id.tag_of(1, 3) == OWN
 

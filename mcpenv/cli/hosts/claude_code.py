@@ -12,8 +12,8 @@ from mcpenv.errors import ConfigurationError
 from .hosts import Host, Server
 
 
-def add(host: Host, server: Server, snippet: str, *, force: bool, token: str | None = None) -> None:
-    """Run ``claude mcp add``.
+def add(host: Host, server: Server, snippet: str, *, force: bool, token: str | None = None) -> bool:
+    """Run ``claude mcp add``, and return False if Claude Code has the same server already.
 
     Args:
         host: Claude Code, with the server's token if the server requires one.
@@ -33,9 +33,24 @@ def add(host: Host, server: Server, snippet: str, *, force: bool, token: str | N
         subprocess.run([claude, "mcp", "remove", server.name], capture_output=True, check=False)
     try:
         run_cli_command([claude, *host.command(server)[1:]])
+        return True
     except subprocess.CalledProcessError as error:
+        if _has(claude, server, token):
+            return False
         message = (error.stderr or error.stdout or "").strip() or f"exit status {error.returncode}"
         if token is not None:
             message = message.replace(token, "...")
         # `from None`: the error contains the whole command, and with it the token.
         raise ConfigurationError(f"claude mcp add: {message}") from None
+
+
+def _has(claude: str, server: Server, token: str | None) -> bool:
+    """Return True if Claude Code has this server under its name."""
+    done = subprocess.run([claude, "mcp", "get", server.name], capture_output=True, text=True, check=False)
+    lines = {line.strip() for line in done.stdout.splitlines()}
+    if server.url is None:
+        command, *arguments = server.command
+        return {f"Command: {command}", f"Args: {' '.join(arguments)}"} <= lines
+    if token is None:
+        return f"URL: {server.url}" in lines and "Headers:" not in lines
+    return {f"URL: {server.url}", f"Authorization: Bearer {token}"} <= lines

@@ -22,6 +22,9 @@ from .config_files import Installed, add_to_json, add_to_toml, change_file
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """The pattern of a server's name that every host accepts."""
 
+GOOSE_TIMEOUT_S = 300
+"""The timeout of Goose's calls: this framework's default deadline of a step."""
+
 _WIDTH = 76
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -91,6 +94,7 @@ class Form(Enum):
 
     JSON = "json"
     TOML = "toml"
+    RECIPE = "recipe"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,8 @@ class Host:
         entry = self._entry(server)
         if self.form is Form.JSON:
             return compact_json({self.servers_key: {server.name: entry}})
+        if self.form is Form.RECIPE:
+            return _recipe(server, entry)
         # JSON strings and arrays of strings are valid TOML, with \u escapes for characters that are not ASCII.
         lines = [f"{key} = {json.dumps(value)}" for key, value in entry.items()]
         return "\n".join([f"[{self.servers_key}.{server.name}]", *lines])
@@ -149,6 +155,9 @@ class Host:
         entry = self._entry(server)
         if self.form is Form.JSON:
             return change_file(file, lambda text: add_to_json(text, self.servers_key, server.name, entry, force))
+        if self.form is Form.RECIPE:
+            recipe = self.text(server) + "\n"
+            return change_file(file, lambda text: _only(recipe, text, force))
         table = self.text(server)
         return change_file(file, lambda text: add_to_toml(text, (self.servers_key, server.name), entry, table, force))
 
@@ -156,6 +165,38 @@ class Host:
         if self.entry is None:
             raise ConfigurationError(f"{self.title} has no configuration file; run: {self.snippet(server)}")
         return self.entry(server)
+
+
+def _only(recipe: str, text: str, force: bool) -> str:
+    """Return the recipe in place of a file's text.
+
+    Raises:
+        ValueError: the file has another text, and ``force`` is False.
+    """
+    if text.strip() and text != recipe and not force:
+        raise ValueError("it has another recipe; choose another --config, or replace it with --force")
+    return recipe
+
+
+def _recipe(server: Server, extension: dict[str, Any]) -> str:
+    """Return a recipe of Goose as YAML, whose values are JSON."""
+    described = {"version": "1.0.0", "title": server.name, "description": f"Use the tools of {server.name}."}
+    parameter = {"key": "prompt", "input_type": "string", "requirement": "required", "description": "What to do."}
+    lines = [f"{key}: {json.dumps(value)}" for key, value in described.items()]
+    # A block, because Goose inserts the value as text, with quotes and line breaks.
+    lines.append("prompt: |-\n  {{ prompt | indent(2) }}")
+    for group, item in (("parameters", parameter), ("extensions", extension)):
+        first, *rest = (f"{key}: {json.dumps(value)}" for key, value in item.items())
+        lines += [f"{group}:", f"  - {first}", *(f"    {line}" for line in rest)]
+    return "\n".join(lines)
+
+
+def _goose_extension(server: Server) -> dict[str, Any]:
+    """Return an extension of Goose. Its name begins the names of tools, which from a URL would be too long."""
+    if server.url is not None:
+        return {"type": "streamable_http", "name": server.name, "uri": server.url, "timeout": GOOSE_TIMEOUT_S}
+    command, *arguments = server.command
+    return {"type": "stdio", "name": server.name, "cmd": command, "args": arguments, "timeout": GOOSE_TIMEOUT_S}
 
 
 def _claude_desktop_file(place: Place) -> Path:
@@ -211,13 +252,28 @@ HOSTS: dict[str, Host] = {
             entry=lambda server: server.entry(typed=True),
             locate=lambda place: place.folder / ".vscode" / "mcp.json",
         ),
-        Host("codex", "Codex", servers_key="mcp_servers", entry=Server.entry, locate=_codex_file, form=Form.TOML),
+        # Without "required" it works on without the tools if the server does not answer.
+        Host(
+            "codex",
+            "Codex",
+            servers_key="mcp_servers",
+            entry=lambda server: {**server.entry(), "required": True},
+            locate=_codex_file,
+            form=Form.TOML,
+        ),
         # Its key "url" stands for the deprecated SSE transport.
         Host(
             "gemini-cli",
             "gemini-cli",
             entry=lambda server: server.entry(url_key="httpUrl"),
             locate=lambda place: place.home / ".gemini" / "settings.json",
+        ),
+        Host(
+            "goose",
+            "Goose",
+            entry=_goose_extension,
+            locate=lambda place: place.folder / "goose.yaml",
+            form=Form.RECIPE,
         ),
         Host("inspector", "Inspector", command=_open_in_inspector),
     )

@@ -29,7 +29,7 @@ class Handle:
     """The address of one episode.
 
     Attributes:
-        value: 192 random bits, URL-safe.
+        value: 128 random bits, URL-safe.
         execution: the instance; None once the episode is past and its instance may be closed.
         episode_id: the episode. The instance may have had others since.
         left: the answer of listings after the instance is gone.
@@ -65,7 +65,7 @@ class Handles:
         on_forget: called with a handle that has stopped answering.
     """
 
-    def __init__(self, new_value: Callable[[], str] = lambda: secrets.token_urlsafe(24)) -> None:
+    def __init__(self, new_value: Callable[[], str] = lambda: secrets.token_urlsafe(16)) -> None:
         self._new_value = new_value
         self._handles: dict[str, Handle] = {}
         self._past: deque[tuple[float, Handle]] = deque()

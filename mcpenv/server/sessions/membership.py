@@ -19,7 +19,7 @@ class Membership(Protocol):
     """The operations that concern the whole server, however many workers it has."""
 
     def new_id(self) -> str:
-        """Return a new session id or handle value: 192 random bits, URL-safe."""
+        """Return a new session id or handle value: 128 random bits, URL-safe."""
         ...
 
     def slots(self, limit: Callable[[], int], config: ServerConfig) -> Slots:
@@ -87,7 +87,7 @@ class Alone:
 
     def new_id(self) -> str:
         """Return a new id."""
-        return secrets.token_urlsafe(24)
+        return secrets.token_urlsafe(16)
 
     def slots(self, limit: Callable[[], int], config: ServerConfig) -> Slots:
         """Return this worker's slots."""

@@ -34,5 +34,5 @@ def number_of(tag: str) -> int:
 
 
 def new_id(tag: str) -> str:
-    """Return a new id of the worker: its tag and 192 random bits."""
-    return f"{tag}.{secrets.token_urlsafe(24)}"
+    """Return a new id of the worker: its tag and 128 random bits."""
+    return f"{tag}.{secrets.token_urlsafe(16)}"
