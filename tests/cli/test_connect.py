@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 from command_line import Cli, command_lines
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
