@@ -138,7 +138,7 @@ def _notes(host: Host, token: str | None, done: Installed | None) -> list[str]:
 
 
 def _run_recipe(file: Path | None) -> str:
-    return f"Run it: goose run --no-profile --recipe {shlex.quote(str(file))} --params prompt=..."
+    return f"Run it: goose run --recipe {shlex.quote(str(file))} --params prompt=..."
 
 
 def _show(

@@ -137,7 +137,7 @@ def test_goose_gets_a_recipe_because_it_names_tools_by_the_extension() -> None:
 
 def test_a_recipe_that_is_there_is_replaced_only_by_force(folder: Path, connect: Cli) -> None:
     first = connect("goose", URL, "--write", "--name", "echo")
-    assert first.status == 0 and f"goose run --no-profile --recipe {folder / 'goose.yaml'}" in first.out
+    assert first.status == 0 and f"goose run --recipe {folder / 'goose.yaml'}" in first.out
     assert connect("goose", URL, "--write", "--name", "echo").out.startswith("Goose has echo already:")
     refused = connect("goose", URL, "--write", "--name", "other")
     assert refused.status == 2 and "is unchanged: it has another recipe" in refused.err

@@ -1,0 +1,245 @@
+"""Run real agent programs with a scripted model: on episodes by `mcpenv eval`, on production over HTTP and stdio."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from evaluate_world import Counting
+from scripted_model import DONE, ScriptedModel, scripted_model
+
+from mcpenv import Mode
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.serve import serving
+
+COUNTING = f"{Path(__file__).parents[1] / 'evaluate_world.py'}:Counting"
+TIMEOUT_S = 150
+NODE_MODULES = Path(os.environ.get("MCPENV_NODE_MODULES", "/nowhere"))
+PROMPT = "solve: count to 2."
+
+
+@dataclass(frozen=True)
+class Program:
+    """One agent program.
+
+    Attributes:
+        package: its package on npm.
+        command: the command that docs/how-to/evaluate.md has for it, with ``{mcp_url}`` and ``{prompt}``.
+        model: returns the variables that make it use a model at a URL. It may write files to its home folder.
+        files: the files of its workspace, by name.
+        stdio: the arguments in place of those with ``{mcp_url}``, and the files, for a server that is a command.
+    """
+
+    package: str
+    command: str
+    model: Callable[[str, Path], dict[str, str]]
+    files: dict[str, str]
+    stdio: Callable[[list[str]], tuple[str, dict[str, str]]]
+
+
+def _claude_model(url: str, home: Path) -> dict[str, str]:
+    quiet = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"}
+    return {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "sk-ant-scripted", **quiet}
+
+
+def _codex_model(url: str, home: Path) -> dict[str, str]:
+    (home / ".codex").mkdir()
+    (home / ".codex" / "config.toml").write_text(
+        'model = "gpt-5"\nmodel_provider = "scripted"\n[model_providers.scripted]\nname = "scripted"\n'
+        f'base_url = "{url}/v1"\nwire_api = "responses"\nenv_key = "SCRIPTED_KEY"\n'
+    )
+    return {"SCRIPTED_KEY": "key"}
+
+
+def _gemini_model(url: str, home: Path) -> dict[str, str]:
+    (home / ".gemini").mkdir()
+    (home / ".gemini" / "settings.json").write_text('{"security": {"auth": {"selectedType": "gemini-api-key"}}}')
+    return {"GEMINI_API_KEY": "key", "GEMINI_MODEL": "gemini-2.5-flash", "GOOGLE_GEMINI_BASE_URL": url}
+
+
+def _goose_model(url: str, home: Path) -> dict[str, str]:
+    names = {"GOOSE_PROVIDER": "openai", "GOOSE_MODEL": "gpt-4o", "OPENAI_HOST": url, "OPENAI_API_KEY": "key"}
+    return {**names, "GOOSE_DISABLE_KEYRING": "1", "GOOSE_MODE": "auto"}
+
+
+CLAUDE = "claude -p {prompt} --strict-mcp-config --allowedTools mcp__env --mcp-config "
+CODEX = "codex exec --skip-git-repo-check "
+CODEX_END = " -c mcp_servers.env.required=true -c mcp_servers.env.default_tools_approval_mode=approve {prompt}"
+GEMINI = "env GEMINI_CLI_TRUST_WORKSPACE=true gemini --approval-mode yolo -p {prompt}"
+GOOSE = "goose run --no-session --recipe goose.yaml --params prompt={prompt}"
+RECIPE = """\
+version: "1.0.0"
+title: episode
+description: An episode of an environment.
+prompt: "{{ prompt }}"
+parameters:
+  - {key: prompt, input_type: string, requirement: required, description: What to do.}
+"""
+ADDRESS = "  - {key: mcp_url, input_type: string, requirement: required, description: The episode's address.}\n"
+
+
+def _gemini_settings(server: dict[str, object]) -> dict[str, str]:
+    return {".gemini/settings.json": json.dumps({"mcpServers": {"env": {**server, "trust": True}}})}
+
+
+PROGRAMS = {
+    "Claude Code": Program(
+        "@anthropic-ai/claude-code",
+        CLAUDE + """'{"mcpServers": {"env": {"type": "http", "url": "{mcp_url}"}}}'""",
+        _claude_model,
+        {},
+        lambda server: (
+            CLAUDE + shlex.quote(json.dumps({"mcpServers": {"env": {"command": server[0], "args": server[1:]}}})),
+            {},
+        ),
+    ),
+    "Codex": Program(
+        "@openai/codex",
+        f"{CODEX}-c mcp_servers.env.url={{mcp_url}}{CODEX_END}",
+        _codex_model,
+        {},
+        lambda server: (
+            f"{CODEX}-c mcp_servers.env.command={server[0]} "
+            f"-c {shlex.quote(f'mcp_servers.env.args={json.dumps(server[1:])}')}{CODEX_END}",
+            {},
+        ),
+    ),
+    "gemini-cli": Program(
+        "@google/gemini-cli",
+        GEMINI,
+        _gemini_model,
+        _gemini_settings({"httpUrl": "$MCPENV_MCP_URL"}),
+        lambda server: (GEMINI, _gemini_settings({"command": server[0], "args": server[1:]})),
+    ),
+    "Goose": Program(
+        "@aaif/goose-binary-linux-x64",
+        f"{GOOSE} --params mcp_url={{mcp_url}}",
+        _goose_model,
+        {
+            "goose.yaml": f"{RECIPE}{ADDRESS}extensions:\n"
+            '  - {type: streamable_http, name: env, uri: "{{ mcp_url }}", timeout: 300}\n'
+        },
+        lambda server: (
+            GOOSE,
+            {
+                "goose.yaml": f"{RECIPE}extensions:\n"
+                f"  - {{type: stdio, name: env, cmd: {json.dumps(server[0])}, args: {json.dumps(server[1:])}}}\n"
+            },
+        ),
+    ),
+}
+TABLE: dict[str, dict[str, str]] = {name: {} for name in PROGRAMS}
+COLUMNS = ("eval", "eval, bubblewrap", "production, HTTP", "production, stdio")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _print_the_table() -> Iterator[None]:
+    yield
+    if not any(TABLE.values()):
+        return
+    rows: list[tuple[str, ...]] = [("agent program", *COLUMNS)]
+    for name, found in TABLE.items():
+        version = json.loads((NODE_MODULES / PROGRAMS[name].package / "package.json").read_text())["version"]
+        rows.append((f"{name} {version}", *(found.get(column, "not run") for column in COLUMNS)))
+    print("\n" + "\n".join("".join(cell.ljust(26) for cell in row).rstrip() for row in rows))
+
+
+@pytest.fixture
+def model() -> Iterator[ScriptedModel]:
+    with scripted_model() as served:
+        yield served
+
+
+def variables(program: Program, model: ScriptedModel, folder: Path) -> dict[str, str]:
+    """Return the variables of a program with a new home folder, that uses the model."""
+    home, commands = folder / "home", folder / "bin"
+    home.mkdir()
+    commands.mkdir()
+    # The package of Goose names its command after the platform.
+    (commands / "goose").symlink_to(NODE_MODULES / ".bin" / "goose-binary-linux-x64")
+    path = [str(commands), str(NODE_MODULES / "node" / "bin"), str(NODE_MODULES / ".bin"), os.environ["PATH"]]
+    return {**os.environ, "HOME": str(home), "PATH": os.pathsep.join(path), **program.model(model.url, home)}
+
+
+def workspace(files: dict[str, str], folder: Path) -> Path:
+    made = folder / "workspace"
+    for name, text in files.items():
+        (made / name).parent.mkdir(parents=True, exist_ok=True)
+        (made / name).write_text(text)
+    made.mkdir(exist_ok=True)
+    return made
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_command_is_the_documented_one(name: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "evaluate.md").read_text(encoding="utf-8")
+    documented = " ".join(page.replace("\\\n", " ").replace('\\"', '"').split())
+    assert PROGRAMS[name].command in documented
+
+
+@pytest.mark.world
+@pytest.mark.parametrize("isolation", ["none", "bubblewrap"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_solves_an_episode_by_the_documented_command(
+    name: str, isolation: str, model: ScriptedModel, tmp_path: Path
+) -> None:
+    program = PROGRAMS[name]
+    options = ["--split", "odd", "--out", str(tmp_path / "out"), "--isolation", isolation, "--json"]
+    options += ["--timeout-s", str(TIMEOUT_S - 30)]
+    if program.files:
+        options += ["--workspace", str(workspace(program.files, tmp_path))]
+    if isolation == "bubblewrap":
+        shown = [tmp_path / "bin", NODE_MODULES]
+        options += [part for path in shown for part in ("--show", str(path))]
+    done = subprocess.run(
+        [sys.executable, "-m", "mcpenv", "eval", COUNTING, "--agent", program.command, *options],
+        env=variables(program, model, tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    said = "".join(log.read_text() for log in (tmp_path / "out" / "agents").glob("*.log"))
+    assert done.returncode == 0, f"{done.stderr}\n{said[-3000:]}"
+    (result,) = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()]
+    assert (result["return"], result["steps"], result["status"]["code"]) == (1.0, 2, "completed")
+    TABLE[name]["eval" if isolation == "none" else "eval, bubblewrap"] = "2 calls, return 1.0"
+
+
+@pytest.mark.world
+@pytest.mark.parametrize("transport", ["HTTP", "stdio"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_uses_production(name: str, transport: str, model: ScriptedModel, tmp_path: Path) -> None:
+    program = PROGRAMS[name]
+    env = variables(program, model, tmp_path)
+
+    def run(command: str, files: dict[str, str], url: str) -> None:
+        words = [word.replace("{mcp_url}", url).replace("{prompt}", PROMPT) for word in shlex.split(command)]
+        done = subprocess.run(
+            words,
+            cwd=workspace(files, tmp_path),
+            env={**env, "MCPENV_MCP_URL": url},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        assert DONE in done.stdout
+
+    if transport == "HTTP":
+        with serving(Counting, ServerConfig(mode=Mode.PRODUCTION)) as url:
+            run(program.command, program.files, f"{url}/mcp")
+    else:
+        server = [sys.executable, "-m", "mcpenv", "run", COUNTING, "--transport", "stdio", "--mode", "production"]
+        run(*program.stdio(server), "")
+    assert model.results() == ["1", "2"]
+    TABLE[name][f"production, {transport}"] = "1, 2"
