@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import pytest
 from evaluate_world import Counting
 from scripted_model import DONE, ScriptedModel, scripted_model
@@ -34,10 +36,12 @@ class Program:
         command: the command that docs/how-to/evaluate.md has for it, with ``{mcp_url}`` and ``{prompt}``.
         model: returns the variables that make it use a model at a URL. It may write files to its home folder.
         files: the files of its workspace, by name.
+        executable: its program in the folder of packages.
         stdio: the arguments in place of those with ``{mcp_url}``, and the files, for a server that is a command.
     """
 
     package: str
+    executable: str
     command: str
     model: Callable[[str, Path], dict[str, str]]
     files: dict[str, str]
@@ -89,9 +93,10 @@ def _gemini_settings(server: dict[str, object]) -> dict[str, str]:
     return {".gemini/settings.json": json.dumps({"mcpServers": {"env": {**server, "trust": True}}})}
 
 
-PROGRAMS = {
-    "Claude Code": Program(
-        "@anthropic-ai/claude-code",
+def _claude_code(package: str, executable: str) -> Program:
+    return Program(
+        package,
+        executable,
         CLAUDE + """'{"mcpServers": {"env": {"type": "http", "url": "{mcp_url}"}}}'""",
         _claude_model,
         {},
@@ -99,9 +104,15 @@ PROGRAMS = {
             CLAUDE + shlex.quote(json.dumps({"mcpServers": {"env": {"command": server[0], "args": server[1:]}}})),
             {},
         ),
-    ),
+    )
+
+
+PROGRAMS = {
+    "Claude Code": _claude_code("@anthropic-ai/claude-code", ".bin/claude"),
+    "Claude Code (handshake)": _claude_code("claude-code-handshake", "claude-code-handshake/cli.js"),
     "Codex": Program(
         "@openai/codex",
+        ".bin/codex",
         f"{CODEX}-c mcp_servers.env.url={{mcp_url}}{CODEX_END}",
         _codex_model,
         {},
@@ -113,6 +124,7 @@ PROGRAMS = {
     ),
     "gemini-cli": Program(
         "@google/gemini-cli",
+        ".bin/gemini",
         GEMINI,
         _gemini_model,
         _gemini_settings({"httpUrl": "$MCPENV_MCP_URL"}),
@@ -120,6 +132,7 @@ PROGRAMS = {
     ),
     "Goose": Program(
         "@aaif/goose-binary-linux-x64",
+        ".bin/goose-binary-linux-x64",
         f"{GOOSE} --params mcp_url={{mcp_url}}",
         _goose_model,
         {
@@ -135,6 +148,15 @@ PROGRAMS = {
         ),
     ),
 }
+SESSIONS = {
+    "Claude Code": "service",
+    "Claude Code (handshake)": "connection",
+    "Codex": "connection",
+    "gemini-cli": "connection",
+    "Goose": "service",
+}
+"""The kind of session that each opens on production: stateless clients share one, a handshake has its own."""
+
 TABLE: dict[str, dict[str, str]] = {name: {} for name in PROGRAMS}
 COLUMNS = ("eval", "eval, bubblewrap", "production, HTTP", "production, stdio")
 
@@ -148,7 +170,7 @@ def _print_the_table() -> Iterator[None]:
     for name, found in TABLE.items():
         version = json.loads((NODE_MODULES / PROGRAMS[name].package / "package.json").read_text())["version"]
         rows.append((f"{name} {version}", *(found.get(column, "not run") for column in COLUMNS)))
-    print("\n" + "\n".join("".join(cell.ljust(26) for cell in row).rstrip() for row in rows))
+    print("\n" + "\n".join("".join(cell.ljust(34) for cell in row).rstrip() for row in rows))
 
 
 @pytest.fixture
@@ -162,9 +184,10 @@ def variables(program: Program, model: ScriptedModel, folder: Path) -> dict[str,
     home, commands = folder / "home", folder / "bin"
     home.mkdir()
     commands.mkdir()
-    # The package of Goose names its command after the platform.
-    (commands / "goose").symlink_to(NODE_MODULES / ".bin" / "goose-binary-linux-x64")
-    path = [str(commands), str(NODE_MODULES / "node" / "bin"), str(NODE_MODULES / ".bin"), os.environ["PATH"]]
+    # Two versions of Claude Code have one name, and Goose has one with its platform.
+    name = next(word for word in program.command.split() if word != "env" and "=" not in word)
+    (commands / name).symlink_to(NODE_MODULES / program.executable)
+    path = [str(commands), str(NODE_MODULES / "node" / "bin"), os.environ["PATH"]]
     return {**os.environ, "HOME": str(home), "PATH": os.pathsep.join(path), **program.model(model.url, home)}
 
 
@@ -236,10 +259,13 @@ def test_a_program_uses_production(name: str, transport: str, model: ScriptedMod
         assert DONE in done.stdout
 
     if transport == "HTTP":
-        with serving(Counting, ServerConfig(mode=Mode.PRODUCTION)) as url:
+        with serving(Counting, ServerConfig(mode=Mode.PRODUCTION, metrics_token="metrics-token")) as url:
             run(program.command, program.files, f"{url}/mcp")
+            metrics = httpx.get(f"{url}/metrics", headers={"Authorization": "Bearer metrics-token"}).text
+        opened = re.findall(r'^mcpenv_sessions_opened_total\{origin="(\w+)"\} 1', metrics, re.MULTILINE)
+        assert opened == [SESSIONS[name]]
     else:
         server = [sys.executable, "-m", "mcpenv", "run", COUNTING, "--transport", "stdio", "--mode", "production"]
         run(*program.stdio(server), "")
     assert model.results() == ["1", "2"]
-    TABLE[name][f"production, {transport}"] = "1, 2"
+    TABLE[name][f"production, {transport}"] = "1, 2" + (f", {SESSIONS[name]}" if transport == "HTTP" else "")
