@@ -31,7 +31,9 @@ class ControlGate:
 
     def __init__(self, app: ASGIApp, *tokens: str | None) -> None:
         self._app = app
-        self._digests = [_digest(check_token(token, "the control token")) for token in tokens if token is not None]
+        self._digests = [
+            _digest(check_token(token, "a token of the control plane")) for token in tokens if token is not None
+        ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
