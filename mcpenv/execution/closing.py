@@ -10,7 +10,7 @@ from typing import Any, NoReturn, Protocol
 from mcpenv.tools.registry import Toolbox
 from mcpenv_client.errors import SessionLost
 
-from .concurrency.event_loop import NoLoop
+from .concurrency.event_loop import without_loop
 from .episode import Episode
 from .mounted_server import MountedServer
 from .scoring import Scoring
@@ -83,11 +83,8 @@ def _close_late(instance: Instance, loop: asyncio.AbstractEventLoop | None) -> N
         return
     token = current.set(instance)
     try:
-        with NoLoop():
-            if inspect.iscoroutinefunction(close):
-                asyncio.run(close())  # on a loop of its own: the loop that the instance used may be closed
-            else:
-                close()
+        # On a loop of its own: the loop that the instance used may be closed.
+        without_loop((lambda: asyncio.run(close())) if inspect.iscoroutinefunction(close) else close)
     finally:
         current.reset(token)
         _forget(instance)

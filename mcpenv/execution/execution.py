@@ -27,7 +27,6 @@ from mcpenv_client.errors import (
     EpisodeDone,
     ErrorCode,
     ExecutionError,
-    RateLimited,
     SessionLost,
     WireError,
     status_of_code,
@@ -42,7 +41,7 @@ from mcpenv_client.types.values import to_plain
 from mcpenv_client.wire.protocol import EpisodeState, Event, action_type, next_state
 
 from . import closing
-from .concurrency.cancellation import AgentCall, InFlight
+from .concurrency.agent_call import AgentCall
 from .concurrency.event_loop import Home
 from .concurrency.lock import Lock
 from .episode import Episode
@@ -77,7 +76,7 @@ class Execution:
         session_id: names this instance for tools that keep state.
         home: the event loop of blocking calls.
         subscribers: the subscribers to changes of tools, prompts and resources.
-        in_flight: the operations that hold the lock.
+        lock: the lock of operations.
         sink: receives episodes that are over; None: no recording.
         observer: observes steps, episodes and resets; None: nobody does.
         traces: steps and resets make spans. Read at each reset.
@@ -87,14 +86,13 @@ class Execution:
 
     __slots__ = (
         "__weakref__",
-        "_lock",
         "_told_version",
         "env",
         "environment_type",
         "episode",
         "home",
-        "in_flight",
         "last_active",
+        "lock",
         "max_calls",
         "mode",
         "mounted",
@@ -120,13 +118,12 @@ class Execution:
         self.session_id = secrets.token_hex(8)
         self.home = Home()
         self.subscribers = Subscribers()
-        self.in_flight = InFlight()
+        self.lock = Lock()
         self.sink: EpisodeSink | None = None
         self.observer: Observer | None = None
         self.traces = tracing.enabled()
         self.max_calls: int | None = None
         self.last_active = time.monotonic()
-        self._lock = Lock()
         self._told_version = 0
 
     @property
@@ -142,12 +139,12 @@ class Execution:
     @property
     def busy(self) -> bool:
         """True if an operation holds the lock or waits for it."""
-        return self._lock.locked
+        return self.lock.locked
 
     async def wait_idle(self) -> None:
         """Return once the operations that hold the lock have ended."""
-        async with self._lock.held():
-            pass
+        await self.lock.acquire()
+        self.lock.release()
 
     # -- tools
 
@@ -196,8 +193,7 @@ class Execution:
         tool = self.tools.get(self.mode, name)
 
         async def take(client: AgentCall | None = None) -> StepRecord:
-            self._refuse_above_limit()
-            async with _Operation(self, Event.STEP, shared=self._may_share(tool)):
+            async with _Operation(self, Event.STEP, shared=self._may_share(tool), limit=self.max_calls):
                 await self._ready_to_step(episode_id)
                 step = self._begin_step(name, arguments, plane, principal, timeout_s)
                 step.client = client
@@ -228,8 +224,7 @@ class Execution:
         arguments = {name: value for name, value in to_plain(action, "action").items() if name != "type"}
         if not arguments["metadata"]:
             del arguments["metadata"]
-        self._refuse_above_limit()
-        async with _Operation(self, Event.STEP):
+        async with _Operation(self, Event.STEP, limit=self.max_calls):
             await self._ready_to_step()
             step = self._begin_step(action_type(type(action)), arguments, plane, principal, timeout_s)
             record = await Pipeline(self, step, partial(run_action, self, action)).take()
@@ -364,7 +359,7 @@ class Execution:
 
         Call it on the event loop that runs them, before `close`.
         """
-        self.in_flight.stop()
+        self.lock.stop()
 
     async def close(self, reason: str = "closed") -> None:
         """Run the user's close once; later calls do nothing.
@@ -379,10 +374,13 @@ class Execution:
             return
         self._refuse_inside()
         if not self.user_code.abandoned:
-            async with self._lock.held():
+            await self.lock.acquire()
+            try:
                 if not self.closed and not self.user_code.abandoned:
                     await closing.close(self, reason)
                     self.last_active = time.monotonic()
+            finally:
+                self.lock.release()
         if not self.closed:
             await closing.close_stuck(self, reason)
 
@@ -466,10 +464,6 @@ class Execution:
         call = ToolCall(name, arguments, self.episode.step_count, plane, principal)
         return Step(self, call, self.episode.kept, timeout_s)
 
-    def _refuse_above_limit(self) -> None:
-        if self.max_calls is not None and len(self._lock) >= self.max_calls:
-            raise RateLimited(f"{self.max_calls} calls are under way or wait their turn; no more are taken")
-
     def _may_share(self, tool: BoundTool | None) -> bool:
         """Return True if the tool may run beside others: it is concurrent, or its class is, without episodes."""
         if tool is not None and tool.kind.concurrent:
@@ -478,8 +472,8 @@ class Execution:
 
     def _after_operation(self) -> None:
         self.last_active = time.monotonic()
-        # Concurrent steps are all part of the episode: it is complete when none is in flight.
-        if self.episode.state is EpisodeState.DONE and len(self.in_flight) == 0:
+        # Concurrent steps are all part of the episode: it is complete with the last of them.
+        if self.episode.state is EpisodeState.DONE and self.lock.holders == 1:
             self.hand_over()
         if self.tools.version != self._told_version:
             self._told_version = self.tools.version
@@ -492,9 +486,7 @@ class Execution:
                 "call the function itself"
             )
 
-    def _refuse_stopped(self, event: Event) -> None:
-        if self.in_flight.stopped:
-            raise SessionLost("the session was closed")
+    def _refuse_abandoned(self, event: Event) -> None:
         if self.user_code.abandoned:
             if self.episode.state is not EpisodeState.NEW:
                 next_state(self.episode.state, event)
@@ -570,15 +562,17 @@ class _Operation:
     Args:
         event: of the episode's state table.
         shared: other shared operations may run at the same time.
+        limit: maximum number of operations that run or wait; None: no limit.
         if_abandoned: the reason why the episode is truncated if the operation's code cannot be stopped.
 
     Raises:
         Misuse: the caller is code of this environment.
+        RateLimited: there are as many already.
         SessionLost: the session ends.
         ExecutionError: code that could not be stopped still runs here.
     """
 
-    __slots__ = ("_call", "_event", "_execution", "_if_abandoned", "_shared")
+    __slots__ = ("_event", "_execution", "_hold", "_if_abandoned", "_limit", "_shared")
 
     def __init__(
         self,
@@ -586,40 +580,33 @@ class _Operation:
         event: Event = Event.STEP,
         *,
         shared: bool = False,
+        limit: int | None = None,
         if_abandoned: str | None = None,
     ) -> None:
         self._execution = execution
         self._event = event
         self._shared = shared
+        self._limit = limit
         self._if_abandoned = if_abandoned
-        self._call = execution.in_flight.call()
 
     async def __aenter__(self) -> None:
         execution = self._execution
         execution._refuse_inside()
-        execution._refuse_stopped(self._event)
-        await execution._lock.acquire(shared=self._shared)
-        try:
-            execution._refuse_stopped(self._event)
-            self._call.__enter__()
-        except BaseException:
-            execution._lock.release(shared=self._shared)
-            raise
+        execution._refuse_abandoned(self._event)
+        hold = await execution.lock.hold(shared=self._shared, limit=self._limit)
+        if execution.user_code.abandoned:  # while this one waited
+            with hold:
+                execution._refuse_abandoned(self._event)
+        self._hold = hold
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        try:
-            self._call.__exit__(kind, error, trace)
-        finally:
-            self._end()
-
-    def _end(self) -> None:
         execution = self._execution
-        if self._if_abandoned is not None and execution.user_code.abandoned:
-            execution.episode.cut_short(self._if_abandoned)
         try:
+            if self._if_abandoned is not None and execution.user_code.abandoned:
+                execution.episode.cut_short(self._if_abandoned)
             execution._after_operation()
         finally:
-            execution._lock.release(shared=self._shared)
+            self._hold.__exit__(kind, error, trace)
 
 
 __all__ = ["Execution", "InputRequired"]

@@ -45,7 +45,7 @@ from mcpenv_client.types.records import LogEntry
 from mcpenv_client.types.tools import Mode, Tool, ToolErrorType, ToolFailure, ToolResult
 from mcpenv_client.wire.protocol import describe_faults
 
-from .concurrency.event_loop import NoLoop
+from .concurrency.event_loop import without_loop
 from .concurrency.threads import THREADS
 from .context import AnnouncingSession, RecordSession
 from .mounted_threads import ThreadsOfEnvironment, run_sync
@@ -351,8 +351,7 @@ class MountedServer:
         if loop is asyncio.get_running_loop():
             await asyncio.wait({task})
         elif not loop.is_running():  # a blocking call entered it, and a coroutine leaves it
-            with NoLoop():
-                loop.run_until_complete(asyncio.wait({task}))
+            without_loop(loop.run_until_complete, asyncio.wait({task}))
         if task.done() and not task.cancelled() and task.exception() is not None:
             logger.error("leaving the lifespan of a mounted server failed", exc_info=task.exception())
 

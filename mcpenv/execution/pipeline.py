@@ -18,7 +18,7 @@ from mcpenv_client.types.records import Reward, StepRecord, ToolOutcome
 from mcpenv_client.types.status import TOOL_RAISED, Stage, Status, StatusCode
 from mcpenv_client.types.tools import ToolErrorType, ToolFailure
 
-from .concurrency.cancellation import InFlight
+from .concurrency.lock import Lock
 from .observer import Observer
 from .scoring import Scoring
 from .sink import EpisodeSink
@@ -33,7 +33,7 @@ class Instance(Site, Protocol):
     """The environment instance that takes steps."""
 
     scoring: Scoring | None
-    in_flight: InFlight
+    lock: Lock
     sink: EpisodeSink | None
     observer: Observer | None
     traces: bool
@@ -147,7 +147,7 @@ class Pipeline:
     async def _with_end(self, scoring: Scoring, record: StepRecord) -> Reward | None:
         """Return the reward of the step that ends the episode, with the reward of the end."""
         scoring.ended = True
-        await self._at.in_flight.alone()  # concurrent tools would change the world that is scored
+        await self._at.lock.alone()  # concurrent tools would change the world that is scored
         ended = self._at.episode.with_last(record)
         of_end = await scoring.of_end(ended)
         assert self._at.episode.trajectory is not None

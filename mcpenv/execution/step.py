@@ -13,7 +13,7 @@ from mcpenv_client.errors import WireError
 from mcpenv_client.types.records import LogEntry, ToolCall
 from mcpenv_client.types.status import COMPLETED
 
-from .concurrency.cancellation import AgentCall
+from .concurrency.agent_call import AgentCall
 from .notifications import Subscribers
 
 

@@ -28,12 +28,11 @@ from mcpenv_client.types.status import COMPLETED, REFUSED_CALL
 from mcpenv_client.types.tools import Mode, ToolErrorType, ToolFailure, ToolResult
 from mcpenv_client.wire.protocol import describe_faults
 
-from .concurrency.cancellation import Deadline
 from .context import AmbientContext, EnvironmentContext
 from .episode import Episode
 from .mounted_server import MountedServer, Visible
 from .step import Place, Step
-from .user_code import UserCode, UserEnvironment
+from .user_code import Deadline, UserCode, UserEnvironment
 
 
 class InputRequired(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import threading
@@ -18,8 +19,8 @@ from mcpenv_client.types.actions import Action
 from mcpenv_client.types.records import ToolCall, ToolOutcome
 from mcpenv_client.types.state import State
 
-from .concurrency.cancellation import Deadline
-from .concurrency.threads import INLINE, THREADS, Abandoned, Runner
+from .concurrency.event_loop import INLINE
+from .concurrency.threads import THREADS, Abandoned, Runner
 from .step import Step, current, inside
 
 logger = logging.getLogger("mcpenv")
@@ -75,6 +76,52 @@ class UserEnvironment(Protocol):
     def _author_close(self) -> Callable[[], Any]: ...
 
 
+class Deadline:
+    """A context manager that cancels the current task after ``limit_s`` seconds; None for no limit.
+
+    The same as `asyncio.timeout`, which in Python 3.11 does not recognize `Abandoned`, a subclass of `CancelledError`.
+
+    Attributes:
+        limit_s: the limit.
+
+    Raises:
+        TimeoutError: the deadline passed, and the task was not cancelled for another reason.
+    """
+
+    __slots__ = ("_before", "_expired", "_handle", "_loop", "_task", "limit_s")
+
+    def __init__(self, limit_s: float | None) -> None:
+        self.limit_s = limit_s
+        self._expired = False
+        self._handle: asyncio.Handle | None = None
+
+    def __enter__(self) -> None:
+        if self.limit_s is None:
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._before = task.cancelling()
+        self._loop = task.get_loop()
+        # Most calls return without suspending: they end before the timer is set, which costs ten times as much.
+        self._handle = self._loop.call_soon(self._set_timer, self._loop.time() + self.limit_s)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if self._handle is None:
+            return
+        self._handle.cancel()
+        # Always undone: the cancellation must not reach later work of the task.
+        if self._expired and self._task.uncancel() <= self._before and isinstance(error, asyncio.CancelledError):
+            raise TimeoutError from error
+
+    def _set_timer(self, when: float) -> None:
+        self._handle = self._loop.call_at(when, self._expire)
+
+    def _expire(self) -> None:
+        self._expired = True
+        self._task.cancel()
+
+
 class UserCode:
     """The runner of the code of one environment.
 
@@ -125,6 +172,10 @@ class UserCode:
                 shortest = limit
         return shortest
 
+    def deadline(self, *limits: float | None) -> Deadline:
+        """Return the deadline of the code that begins now: the shortest of the limits that are set."""
+        return Deadline(self.limit(*limits))
+
     async def stage(
         self, name: str, make: Callable[[], Coroutine[Any, Any, Any]], timeout_s: float | None = None
     ) -> Any:
@@ -134,10 +185,10 @@ class UserCode:
             OperationTimeout: it passed its deadline.
             ExecutionError: it raised; ``__cause__`` is the exception.
         """
-        limit = self.limit(timeout_s)
+        deadline = self.deadline(timeout_s)
         token = None if inside(self._owner) else current.set(self._owner)
         try:
-            with Deadline(limit):
+            with deadline:
                 try:
                     return await make()
                 except BaseException as error:
@@ -145,7 +196,7 @@ class UserCode:
                         raise
                     raise environment_failure(name, error) from error
         except TimeoutError:
-            raise stage_timeout(name, limit) from None
+            raise stage_timeout(name, deadline.limit_s) from None
         finally:
             if token is not None:
                 current.reset(token)

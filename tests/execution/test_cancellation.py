@@ -5,7 +5,9 @@ import contextlib
 
 import pytest
 
-from mcpenv.execution.concurrency.cancellation import AgentCall, Deadline, InFlight
+from mcpenv.execution.concurrency.agent_call import AgentCall
+from mcpenv.execution.concurrency.lock import Lock
+from mcpenv.execution.user_code import Deadline
 from mcpenv_client import SessionLost
 
 
@@ -15,25 +17,25 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def call(in_flight: InFlight) -> None:
-    with in_flight.call():
+async def call(lock: Lock) -> None:
+    with await lock.hold(shared=True):
         await asyncio.Event().wait()
 
 
-def test_stop_ends_calls_in_flight_with_session_lost_and_refuses_further_ones() -> None:
+def test_stop_ends_the_operations_that_hold_the_lock_with_session_lost_and_refuses_further_ones() -> None:
     async def main() -> None:
-        in_flight = InFlight()
-        calls = [asyncio.create_task(call(in_flight)) for _ in range(2)]
+        lock = Lock()
+        calls = [asyncio.create_task(call(lock)) for _ in range(2)]
         await settle()
-        assert len(in_flight) == 2
-        in_flight.stop()
+        assert lock.holders == 2
+        lock.stop()
         for each in calls:
             with pytest.raises(SessionLost):
                 await each
             assert each.cancelling() == 0
-        assert len(in_flight) == 0
+        assert lock.holders == 0
         with pytest.raises(SessionLost):
-            await call(in_flight)
+            await call(lock)
 
     asyncio.run(main())
 
@@ -41,10 +43,10 @@ def test_stop_ends_calls_in_flight_with_session_lost_and_refuses_further_ones() 
 @pytest.mark.parametrize("first", ["stop", "cancel"])
 def test_a_cancellation_by_somebody_else_is_not_swallowed_by_stop(first: str) -> None:
     async def main() -> None:
-        in_flight = InFlight()
-        task = asyncio.create_task(call(in_flight))
+        lock = Lock()
+        task = asyncio.create_task(call(lock))
         await settle()
-        for do in (in_flight.stop, task.cancel) if first == "stop" else (task.cancel, in_flight.stop):
+        for do in (lock.stop, task.cancel) if first == "stop" else (task.cancel, lock.stop):
             do()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -55,10 +57,10 @@ def test_a_cancellation_by_somebody_else_is_not_swallowed_by_stop(first: str) ->
 
 def test_a_call_that_catches_its_cancellation_does_not_cancel_what_follows() -> None:
     async def main() -> None:
-        in_flight = InFlight()
+        lock = Lock()
 
         async def stubborn() -> str:
-            with in_flight.call():
+            with await lock.hold(shared=True):
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.Event().wait()
             await asyncio.sleep(0)
@@ -66,7 +68,7 @@ def test_a_call_that_catches_its_cancellation_does_not_cancel_what_follows() -> 
 
         task = asyncio.create_task(stubborn())
         await settle()
-        in_flight.stop()
+        lock.stop()
         assert await task == "went on"
 
     asyncio.run(main())
@@ -74,12 +76,12 @@ def test_a_call_that_catches_its_cancellation_does_not_cancel_what_follows() -> 
 
 def test_a_deadline_inside_a_call_is_told_apart_from_stop() -> None:
     async def main() -> None:
-        in_flight = InFlight()
-        with in_flight.call():
+        lock = Lock()
+        with await lock.hold(shared=True):
             with pytest.raises(TimeoutError), Deadline(0.001):
                 await asyncio.Event().wait()
             await asyncio.sleep(0)
-        assert not in_flight.stopped
+        assert not lock.stopped
 
     asyncio.run(main())
 
@@ -128,15 +130,15 @@ def test_a_deadline_recognizes_subclasses_of_cancelled_error_and_lets_other_canc
 
 def test_alone_returns_when_the_other_calls_have_ended() -> None:
     async def main() -> None:
-        in_flight, free = InFlight(), asyncio.Event()
+        lock, free = Lock(), asyncio.Event()
 
         async def other() -> None:
-            with in_flight.call():
+            with await lock.hold(shared=True):
                 await free.wait()
 
         async def last() -> None:
-            with in_flight.call():
-                await in_flight.alone()
+            with await lock.hold(shared=True):
+                await lock.alone()
 
         others = [asyncio.create_task(other()) for _ in range(2)]
         await settle()

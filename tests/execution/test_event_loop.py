@@ -15,7 +15,7 @@ from environments import CounterEnvironment
 from strict_python import STRICT_PYTHON
 
 from mcpenv import CallToolAction, MCPEnvironment
-from mcpenv.execution.concurrency.event_loop import Home, NoLoop
+from mcpenv.execution.concurrency.event_loop import Home, without_loop
 
 
 class Meeting(MCPEnvironment):
@@ -137,14 +137,16 @@ def test_context_variables_set_before_a_blocking_call_are_seen_in_it() -> None:
     assert env.call_tool("read").text == "set"
 
 
-def test_no_loop_hides_the_running_loop_and_brings_it_back() -> None:
+def test_without_loop_hides_the_running_loop_and_brings_it_back() -> None:
     async def main() -> None:
         outer = asyncio.get_running_loop()
-        with NoLoop():
+
+        def inside() -> int:
             with pytest.raises(RuntimeError):
                 asyncio.get_running_loop()
-            with NoLoop():
-                assert asyncio.run(asyncio.sleep(0, 5)) == 5
+            return without_loop(asyncio.run, asyncio.sleep(0, 5))
+
+        assert without_loop(inside) == 5
         assert asyncio.get_running_loop() is outer
         await asyncio.sleep(0)
 

@@ -12,7 +12,8 @@ import pytest
 from environments import NotesEnvironment
 
 from mcpenv import CallToolAction, MCPEnvironment, State, ToolCall, ToolOutcome
-from mcpenv.execution.concurrency.threads import INLINE, Abandoned, OwnThread, Runner, Threads
+from mcpenv.execution.concurrency.event_loop import INLINE
+from mcpenv.execution.concurrency.threads import Abandoned, OwnThread, Runner, Threads
 
 
 @pytest.fixture(params=["inline", "threads", "own thread"])

@@ -13,32 +13,50 @@ import asyncio
 import atexit
 import threading
 from collections import deque
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 # 3.12 and 3.13 count the task of a nested loop against the outer one; Python 3.11 keeps them apart by loop.
 _swap_current_task = getattr(asyncio.tasks, "_swap_current_task", None)
 
 
-class NoLoop:
-    """A context manager that hides the running event loop of this thread."""
+def without_loop(fn: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+    """Return the result of ``fn``, which does not see that an event loop runs in this thread."""
+    outer = asyncio._get_running_loop()
+    if outer is None:
+        return fn(*args, **kwargs)
+    task = _swap_current_task(outer, None) if _swap_current_task else None
+    asyncio._set_running_loop(None)
+    try:
+        return fn(*args, **kwargs)
+    finally:
+        asyncio._set_running_loop(outer)
+        if _swap_current_task:
+            _swap_current_task(outer, task)
 
-    __slots__ = ("_outer", "_task")
 
-    def __enter__(self) -> None:
-        self._outer = outer = asyncio._get_running_loop()
-        if outer is not None:
-            self._task = _swap_current_task(outer, None) if _swap_current_task else None
-            asyncio._set_running_loop(None)
+class Inline:
+    """The runner that runs code in the caller's thread, for an environment used in process.
 
-    def __exit__(self, *exc: object) -> None:
-        if self._outer is not None:
-            asyncio._set_running_loop(self._outer)
-            if _swap_current_task:
-                _swap_current_task(self._outer, self._task)
+    The running event loop is hidden meanwhile, as it is in a worker thread, because ``asyncio.run`` and sync Playwright
+    refuse to work in a thread with a running loop.
+    """
+
+    inline = True
+
+    async def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call it."""
+        return without_loop(fn, *args, **kwargs)
+
+    def close(self) -> None:
+        """Do nothing, as there is no thread to end."""
+
+
+INLINE = Inline()
 
 
 class PrivateLoop:
@@ -64,8 +82,8 @@ class PrivateLoop:
         with self._mutex:
             self._runner = threading.get_ident()
             try:
-                with NoLoop():
-                    return self._loop.run_until_complete(coroutine)
+                result: T = without_loop(self._loop.run_until_complete, coroutine)
+                return result
             finally:
                 self._runner = None
 

@@ -6,6 +6,11 @@ import asyncio
 import threading
 from collections import deque
 
+from mcpenv_client.errors import RateLimited, SessionLost
+
+STOPPED = "the session was closed"
+"""The text for operations that `Lock.stop` has ended or refused."""
+
 
 class _Waiter:
     __slots__ = ("future", "granted", "loop", "shared")
@@ -16,23 +21,39 @@ class _Waiter:
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[None] = self.loop.create_future()
 
-    def wake(self) -> None:
-        if not self.future.done():
-            self.future.set_result(None)
 
+class Hold:
+    """The hold of the lock by the running task, which `Lock.stop` cancels: a context manager that releases the lock.
 
-class _Held:
-    __slots__ = ("_lock", "_shared")
+    Raises:
+        SessionLost: `Lock.stop` was called, and the task was not cancelled for another reason.
+    """
+
+    __slots__ = ("_before", "_cancelled", "_lock", "_shared", "_task")
 
     def __init__(self, lock: Lock, shared: bool) -> None:
+        task = asyncio.current_task()
+        assert task is not None
         self._lock = lock
         self._shared = shared
+        self._task = task
+        self._before = task.cancelling()
+        self._cancelled = False
 
-    async def __aenter__(self) -> None:
-        await self._lock.acquire(shared=self._shared)
+    def __enter__(self) -> None:
+        return
 
-    async def __aexit__(self, *exc: object) -> None:
-        self._lock.release(shared=self._shared)
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._lock.end(self, shared=self._shared)
+        # The cancellation is always undone: it must not reach later work of the task.
+        if self._cancelled and self._task.uncancel() <= self._before and isinstance(error, asyncio.CancelledError):
+            raise SessionLost(STOPPED) from None
+
+    def cancel(self) -> None:
+        """Cancel the task."""
+        if not self._cancelled:
+            self._cancelled = True
+            self._task.cancel()
 
 
 class Lock:
@@ -40,14 +61,20 @@ class Lock:
 
     It has one holder, or several that all acquired it ``shared`` (tools declared ``concurrent``). An asyncio.Lock
     serves one loop only, but environments are stepped from threads, private loops and servers.
+
+    Attributes:
+        stopped: True if `stop` was called. `hold` acquires it no more, `acquire` does.
     """
 
-    __slots__ = ("_holders", "_mutex", "_queue")
+    __slots__ = ("_alone", "_holders", "_holds", "_mutex", "_queue", "stopped")
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._holders = 0  # -1 for an exclusive holder, else the number of shared ones
         self._queue: deque[_Waiter] = deque()
+        self._holds: list[Hold] = []
+        self._alone: list[asyncio.Future[None]] = []
+        self.stopped = False
 
     def __len__(self) -> int:
         """Return the number of holders and waiters."""
@@ -58,9 +85,51 @@ class Lock:
         """True if the lock is held or waited for."""
         return self._holders != 0 or bool(self._queue)
 
-    def held(self, *, shared: bool = False) -> _Held:
-        """Return an async context manager that holds the lock."""
-        return _Held(self, shared)
+    @property
+    def holders(self) -> int:
+        """The number of holders."""
+        return abs(self._holders)
+
+    async def hold(self, *, shared: bool = False, limit: int | None = None) -> Hold:
+        """Wait for the lock, for an operation of the running task. Cancelling leaves the queue.
+
+        Args:
+            limit: maximum number of holders and waiters; None: no limit.
+
+        Raises:
+            RateLimited: there are as many already.
+            SessionLost: `stop` was called.
+        """
+        if limit is not None and len(self) >= limit:
+            raise RateLimited(f"{limit} calls are under way or wait their turn; no more are taken")
+        if self.stopped:
+            raise SessionLost(STOPPED)
+        await self.acquire(shared=shared)
+        if self.stopped:
+            self.release(shared=shared)
+            raise SessionLost(STOPPED)
+        hold = Hold(self, shared)
+        self._holds.append(hold)
+        return hold
+
+    def end(self, hold: Hold, *, shared: bool) -> None:
+        """End what `hold` returned."""
+        self._holds.remove(hold)
+        self.release(shared=shared)
+
+    async def alone(self) -> None:
+        """Wait until the caller is the only holder. The caller takes care that no operation begins meanwhile."""
+        while self.holders > 1:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._alone.append(future)
+            if self.holders > 1:
+                await future
+
+    def stop(self) -> None:
+        """Cancel the operations that hold the lock and refuse further ones. Call it on the loop that runs them."""
+        self.stopped = True
+        for hold in self._holds:
+            hold.cancel()
 
     def try_acquire(self, *, shared: bool = False) -> bool:
         """Acquire the lock unless that would mean waiting. Return whether it was acquired."""
@@ -91,6 +160,10 @@ class Lock:
         with self._mutex:
             self._holders = self._holders - 1 if shared else 0
             self._grant()
+        if self._alone:
+            waiting, self._alone = self._alone, []
+            for future in waiting:
+                future.get_loop().call_soon_threadsafe(_wake, future)
 
     def _acquire_now(self, shared: bool) -> bool:
         if self._queue or not self._is_free_for(shared):
@@ -108,4 +181,9 @@ class Lock:
                 continue  # its thread ended while it waited
             waiter.granted = True
             self._holders = self._holders + 1 if waiter.shared else -1
-            waiter.loop.call_soon_threadsafe(waiter.wake)
+            waiter.loop.call_soon_threadsafe(_wake, waiter.future)
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -14,8 +14,6 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
-from .event_loop import NoLoop
-
 IDLE_S = 10.0
 """Seconds after which an idle pool thread ends."""
 
@@ -45,24 +43,6 @@ class Abandoned(asyncio.CancelledError):
     def when_finished(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` once the code has returned, from its thread; at once if it already has."""
         self._job.when_finished(callback)
-
-
-class Inline:
-    """The runner that runs code in the caller's thread, for an environment used in process.
-
-    The running event loop is hidden meanwhile, as it is in a worker thread, because ``asyncio.run`` and sync Playwright
-    refuse to work in a thread with a running loop.
-    """
-
-    inline = True
-
-    async def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call it."""
-        with NoLoop():
-            return fn(*args, **kwargs)
-
-    def close(self) -> None:
-        """Do nothing, as there is no thread to end."""
 
 
 class _Job:
@@ -205,5 +185,4 @@ class OwnThread:
         self._thread.jobs.put(None)
 
 
-INLINE = Inline()
 THREADS = Threads()
