@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, overload
@@ -19,14 +19,13 @@ from mcpenv_client.errors import InvalidMessage
 from mcpenv_client.types.actions import Action, CallToolAction, ListToolsAction
 from mcpenv_client.types.models import build_models
 from mcpenv_client.types.observations import Observation
-from mcpenv_client.types.records import Plane, Reward, ToolCall, ToolOutcome, Trajectory
+from mcpenv_client.types.records import Reward, ToolCall, ToolOutcome, Trajectory
 from mcpenv_client.types.state import State
 from mcpenv_client.types.tasks import Task
 from mcpenv_client.types.tools import Mode, Tool
 from mcpenv_client.wire.protocol import ActionTypes, action_type
 
 from .errors import InvalidTool, Misuse
-from .execution import observations
 from .execution.execution import Execution
 from .execution.lifespan import IN_PROCESS, UNSET, being_made
 from .execution.mcp_server import AgentServer, Finder, OnlyExecution
@@ -445,13 +444,16 @@ class MCPEnvironment:
             ExecutionError: the author's score, act or implicit reset raised (``__cause__``).
             TypeError: not an action of this environment.
         """
-        return self._execution.home.drive(self.step_async(action, timeout_s=timeout_s))
+        return self._execution.home.drive(self._step(action, timeout_s))
 
     async def step_async(self, action: Action, *, timeout_s: float | None = None) -> Observation:
         """Take a step. `step` for coroutines."""
+        return await self._step(action, timeout_s)
+
+    def _step(self, action: Action, timeout_s: float | None) -> Coroutine[Any, Any, Observation]:
         if not isinstance(action, (CallToolAction, ListToolsAction, *self.action_types)):
             raise TypeError(f"{type(self).__name__} takes no {type(action).__name__} as an action")
-        return await observations.step(self._execution, action, plane=Plane.PROCESS, timeout_s=timeout_s)
+        return self._execution.step(action, timeout_s=timeout_s)
 
     def call_tool(
         self, name: str, arguments: dict[str, Any] | None = None, *, timeout_s: float | None = None
@@ -484,8 +486,7 @@ class MCPEnvironment:
 
     async def end_async(self, *, truncated: bool = False, reason: str | None = None) -> Observation:
         """End the episode. `end` for coroutines."""
-        await self._execution.end(truncated=truncated, reason=reason)
-        return observations.latest(self._execution)
+        return await self._execution.end(truncated=truncated, reason=reason)
 
     def list_tools(self) -> list[Tool]:
         """Return the tools that are visible in this mode. This is not a step."""
@@ -537,7 +538,7 @@ class MCPEnvironment:
         """Continue a snapshot. `restore` for coroutines."""
         if not isinstance(snapshot, Snapshot):
             raise Misuse(f"restore needs a Snapshot, as snapshot() returns, and got a {type(snapshot).__name__}")
-        return await observations.restore(self._execution, snapshot)
+        return await self._execution.restore(snapshot)
 
     async def fork_async(self, snapshot: Snapshot | None = None) -> Self:
         """Return another instance. `fork` for coroutines."""

@@ -6,7 +6,6 @@ numbers and ids, never arguments or the text of an exception.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 
@@ -17,8 +16,6 @@ from mcpenv_client.types.records import StepRecord, ToolCall, ToolOutcome
 from mcpenv_client.types.tools import ToolErrorType
 
 _tracer = trace.get_tracer("mcpenv")
-
-_NO_SPAN: AbstractContextManager[None] = contextlib.nullcontext()
 
 MAX_NAME = 100
 """Maximum characters of a tool's name in a span. An agent may ask for any name."""
@@ -48,9 +45,21 @@ def request(operation: str, carrier: Mapping[str, str]) -> Iterator[trace.Span]:
         yield span
 
 
-def part(traces: bool, name: str) -> AbstractContextManager[object]:
-    """Run the block in a span below the current one, if ``traces``. An exception marks the span as failed."""
-    return _part(name) if traces else _NO_SPAN
+@contextmanager
+def part(name: str, context: Context | None = None) -> Iterator[None]:
+    """Run the block in a span. An exception marks the span as failed.
+
+    Args:
+        context: the context of the span above it; None for the current one.
+    """
+    with _tracer.start_as_current_span(
+        name, context=context, record_exception=False, set_status_on_exception=False
+    ) as span:
+        try:
+            yield
+        except BaseException as error:
+            failed(span, type(error).__qualname__)
+            raise
 
 
 def failed(span: trace.Span, error_type: str) -> None:
@@ -109,7 +118,7 @@ class StepTrace:
     def score(self, outcome: ToolOutcome) -> Iterator[None]:
         """Run the block, a `score` in the thread of its tool, in a span beside that of the tool."""
         self.tool_over(outcome)
-        with _part("score", trace.set_span_in_context(self._step)):
+        with part("score", trace.set_span_in_context(self._step)):
             yield
 
     def over(self, record: StepRecord) -> None:
@@ -132,23 +141,6 @@ class StepTrace:
             span.end()
 
 
-def scoring(traced: StepTrace | None, outcome: ToolOutcome) -> AbstractContextManager[object]:
-    """Run a `score` in the thread of its tool, in a span if the step has spans."""
-    return _NO_SPAN if traced is None else traced.score(outcome)
-
-
-@contextmanager
-def _part(name: str, context: Context | None = None) -> Iterator[None]:
-    with _tracer.start_as_current_span(
-        name, context=context, record_exception=False, set_status_on_exception=False
-    ) as span:
-        try:
-            yield
-        except BaseException as error:
-            failed(span, type(error).__qualname__)
-            raise
-
-
 def _use(span: trace.Span, *, end: bool = False) -> AbstractContextManager[trace.Span]:
     return trace.use_span(span, end_on_exit=end, record_exception=False, set_status_on_exception=False)
 
@@ -169,4 +161,4 @@ def _error_type(outcome: ToolOutcome) -> str | None:
     return None
 
 
-__all__ = ["StepTrace", "enabled", "failed", "part", "request", "scoring"]
+__all__ = ["StepTrace", "enabled", "failed", "part", "request"]

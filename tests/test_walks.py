@@ -28,7 +28,7 @@ ROOTS = [Path(str(package.__file__)).parents[0] for package in (mcpenv, mcpenv_c
 BEGINNING = 0
 """The argument of the instruction RESUME at the beginning of a function; elsewhere it is larger (module `dis`)."""
 COMPREHENSIONS = {"<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>", "<lambda>"}
-THE_CORE = {f"mcpenv/execution/{name}.py" for name in ("execution", "pipeline", "tool_call", "episode")}
+THE_CORE = {f"mcpenv/execution/{name}.py" for name in ("execution", "pipeline", "episode")}
 
 MOST_FILES, MOST_RETURNS = 25, 41
 """Of any walk. A walk that grows has found a second path, or machinery on its way."""

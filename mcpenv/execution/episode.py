@@ -5,15 +5,15 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
 
-from mcpenv.rewards.reward import Finish
 from mcpenv.tasks.assignment import Assignment, copied
 from mcpenv_client.errors import NotSerializable
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import Fork, Reward, StepRecord, Trajectory
-from mcpenv_client.types.status import COMPLETED, COMPLETED_DATA, Status
+from mcpenv_client.types.status import Status
+from mcpenv_client.types.tools import ToolErrorType
 from mcpenv_client.types.values import to_plain
 from mcpenv_client.wire.protocol import EpisodeState, Event, next_state
 
@@ -26,6 +26,27 @@ TIME_LIMIT = "time_limit"
 DROPPED_PART, DROPPED_MOST = 64, 256
 """Records dropped at once: this fraction of the records held, and at most so many. Dropping moves all remaining
 records, which after each step would take longer than the step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The arguments of the first ``finish(...)`` call of a step or a reset."""
+
+    reward: Reward | None
+    truncated: bool
+    reason: str | None
+
+
+class Limits(Protocol):
+    """The limits of an environment.
+
+    Attributes:
+        SURVIVES_TIMEOUT: True if the world can continue after a tool that passed its deadline.
+        max_steps: maximum steps of an episode; None: no limit.
+    """
+
+    SURVIVES_TIMEOUT: ClassVar[bool]
+    max_steps: int | None
 
 
 class Episode:
@@ -118,7 +139,9 @@ class Episode:
         self.state = next_state(self.state, Event.RESET)
         trajectory, said = self.trajectory, self.reset_finish
         assert trajectory is not None
-        update: dict[str, Any] = {"info": {**observation.info, **self.info(None)}}
+        update: dict[str, Any] = {"info": dict(observation.info)}
+        if self.orchestrated:
+            update["info"]["episode_id"] = trajectory.episode_id
         if trajectory.task is not None:
             update["metadata"] = {"prompt": trajectory.task.prompt, **observation.metadata}
             update["info"]["task"] = trajectory.task.name
@@ -174,8 +197,8 @@ class Episode:
         """The sum of the rewards so far; None if there was none."""
         return self.trajectory.total_reward if self.scored and self.trajectory is not None else None
 
-    def count_step(self) -> None:
-        """Count one more step.
+    def count_step(self) -> int:
+        """Count one more step, and return its number.
 
         Raises:
             EpisodeDone, SessionLost: no step is allowed in this state.
@@ -183,34 +206,42 @@ class Episode:
         if self.state is not EpisodeState.RUNNING:
             self.state = next_state(self.state, Event.STEP)
         self.step_count += 1
+        return self.step_count
 
     def uncount_step(self) -> None:
         """Undo `count_step`, because the tool asked its client for input."""
         self.step_count -= 1
 
     def judge(
-        self, record: StepRecord, finish: Finish | None, terminal: bool, cut_short: str | None, limit: int | None
-    ) -> None:
-        """Decide whether this step ends the episode.
+        self, record: StepRecord, finish: Finish | None, terminal: bool, limits: Limits, *, abandoned: bool
+    ) -> bool:
+        """Decide whether this step ends the episode. Mark it so, and return True if it does.
 
         Args:
             terminal: True if the tool was declared to end the episode.
-            cut_short: the reason why the world cannot continue; None if it can.
-            limit: ``max_steps``; the task may have a lower limit.
+            limits: the limits of the environment; the task may have a lower limit of steps.
+            abandoned: True if code that could not be stopped still runs, so that the world cannot continue.
         """
         if not self.orchestrated:
-            return
-        outcome = record.outcome
+            return False
+        outcome, own = record.outcome, record.outcome.value
         if finish is not None:
             record.truncated, record.terminated, record.reason = finish.truncated, not finish.truncated, finish.reason
         elif terminal and outcome.result is not None and not outcome.result.is_error:
             record.terminated = True
-        elif (own := outcome.observation) is not None and own.done:
+        elif isinstance(own, Observation) and own.done:
             record.terminated, record.truncated = own.terminated, own.truncated
         if record.terminated or record.truncated:
-            return
-        record.reason = cut_short or self._limit_reached(limit)
+            return True
+        error = outcome.error
+        if abandoned:
+            record.reason = "a tool could not be stopped"
+        elif error is not None and error.error_type is ToolErrorType.TIMEOUT and not limits.SURVIVES_TIMEOUT:
+            record.reason = "timeout"
+        else:
+            record.reason = self._limit_reached(limits.max_steps)
         record.truncated = record.reason is not None
+        return record.truncated
 
     def with_last(self, record: StepRecord) -> Trajectory:
         """Return a copy of the trajectory that includes ``record``, which ends the episode."""
@@ -316,28 +347,6 @@ class Episode:
         self.state = next_state(self.state, Event.CLOSE)
         self._stop_clock(reason)
         self.watchers.tell(Ending.CLOSED)
-
-    def info(self, record: StepRecord | None) -> dict[str, Any]:
-        """Return the framework's part of an observation; empty where there are no episodes."""
-        trajectory = self.trajectory
-        if not self.orchestrated or trajectory is None:
-            return {}
-        info: dict[str, Any] = {"episode_id": trajectory.episode_id}
-        if self.state is EpisodeState.DONE:
-            self.add_status(info)
-        if record is not None:
-            info["status"] = {**COMPLETED_DATA} if record.status is COMPLETED else record.status.to_plain()
-            if record.fault is not None and record.done:
-                info["fault"] = record.fault  # the worth is unknown
-            else:
-                info["return"] = trajectory.total_reward if self.scored else None
-            if record.reward is not None and record.reward.components:
-                info["reward"] = dict(record.reward.components)
-            if record.reason is not None:
-                info["reason"] = record.reason
-            if trajectory.implicit_reset and record.call.step == 1:
-                info["reset"] = "implicit"
-        return info
 
     def add_status(self, info: dict[str, Any]) -> None:
         """Add what became of the episode to an observation's info, if the episode is over."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,7 +20,6 @@ from mcp.shared.subscriptions import ToolsListChanged
 from mcpenv import tracing
 from mcpenv.errors import Misuse
 from mcpenv.failures import environment_failure
-from mcpenv.rewards.reward import Finish, reward_of
 from mcpenv.tasks.assignment import Assignment, Wanted
 from mcpenv.tools.access import Listing
 from mcpenv.tools.registry import BoundTool, Toolbox
@@ -31,9 +31,9 @@ from mcpenv_client.errors import (
     WireError,
     status_of_code,
 )
-from mcpenv_client.types.actions import Action
-from mcpenv_client.types.observations import Observation
-from mcpenv_client.types.records import Plane, Reward, StepRecord, ToolCall
+from mcpenv_client.types.actions import Action, CallToolAction, ListToolsAction
+from mcpenv_client.types.observations import ListToolsObservation, Observation
+from mcpenv_client.types.records import Plane, Reward, StepRecord, ToolCall, reward_of
 from mcpenv_client.types.state import State
 from mcpenv_client.types.status import Stage, Status, StatusCode
 from mcpenv_client.types.tools import Mode, Tool
@@ -44,17 +44,18 @@ from . import closing
 from .concurrency.agent_call import AgentCall
 from .concurrency.event_loop import Home
 from .concurrency.lock import Lock
-from .episode import Episode
+from .episode import Episode, Finish
+from .mounted_call import run_through, visible
 from .mounted_server import MountedServer
 from .notifications import Ending, Subscribers
+from .observations import latest, observation_of
 from .observer import Observer
-from .pipeline import Pipeline, run_action
+from .pipeline import InputRequired, Run, run_action, run_tool, take_step
 from .restore import refuse_without_episodes, restore, take_snapshot
 from .scoring import Scoring
 from .sink import EpisodeSink
 from .snapshots import Snapshot
 from .step import Step, current, inside
-from .tool_call import InputRequired, run_tool, visible
 from .user_code import UserCode, UserEnvironment
 
 STATE_ABANDONED = "state could not be stopped"
@@ -160,6 +161,29 @@ class Execution:
 
     # -- steps
 
+    async def step(
+        self,
+        action: Action,
+        *,
+        plane: Plane = Plane.PROCESS,
+        principal: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Observation:
+        """Take an action: call a tool, list the tools, or take an action of the environment's own.
+
+        Raises:
+            as `call_tool` and `act`.
+        """
+        if isinstance(action, ListToolsAction):
+            return ListToolsObservation(tools=await self.list_tools())
+        if isinstance(action, CallToolAction):
+            record = await self.call_tool(
+                action.tool_name, action.arguments, plane=plane, principal=principal, timeout_s=timeout_s
+            )
+        else:
+            record = await self.act(action, plane=plane, principal=principal, timeout_s=timeout_s)
+        return observation_of(self.episode, record)
+
     async def call_tool(
         self,
         name: str,
@@ -169,6 +193,7 @@ class Execution:
         principal: str | None = None,
         timeout_s: float | None = None,
         episode_id: str | None = None,
+        client: AgentCall | None = None,
     ) -> StepRecord:
         """Call a tool, which is one step. A tool's failure is data in the record.
 
@@ -179,10 +204,10 @@ class Execution:
             principal: who asks, if that is known.
             timeout_s: seconds that the tool may take.
             episode_id: the only episode that the call is meant for; a reset may come before it has the lock.
+            client: the call of the agent that asks; None for all other callers.
 
-        Cancelling stops an async tool. A sync one cannot be stopped. The call of an agent (``plane``) then runs to its
-        end, and is scored and recorded. For any other caller, the episode is truncated, and the instance does nothing
-        more.
+        Cancelling stops an async tool. A sync one cannot be stopped: the episode is truncated, and the instance does
+        nothing more. `AgentCall` cancels the call of an agent only if it can be stopped.
 
         Raises:
             EpisodeDone: the episode is over.
@@ -190,20 +215,12 @@ class Execution:
             ExecutionError: the user's scoring, or an implicit reset, raised.
             InputRequired: the tool asks its client for input.
         """
-        tool = self.tools.get(self.mode, name)
-
-        async def take(client: AgentCall | None = None) -> StepRecord:
-            async with _Operation(self, Event.STEP, shared=self._may_share(tool), limit=self.max_calls):
-                await self._ready_to_step(episode_id)
-                step = self._begin_step(name, arguments, plane, principal, timeout_s)
-                step.client = client
-                terminal = tool is not None and tool.kind.terminal
-                return await Pipeline(self, step, partial(run_tool, self, tool), terminal).take()
-
-        if plane is Plane.AGENT:
-            client = AgentCall()
-            return await client.result(take(client))
-        return await take()
+        tool = self.tools.by_mode[self.mode].get(name)
+        mounted = self.mounted
+        run = partial(run_tool, self, tool) if mounted is None else partial(run_through, self, mounted)
+        return await self._take_step(
+            name, arguments, run, plane, principal, timeout_s, tool=tool, episode_id=episode_id, client=client
+        )
 
     async def act(
         self,
@@ -212,7 +229,7 @@ class Execution:
         plane: Plane = Plane.PROCESS,
         principal: str | None = None,
         timeout_s: float | None = None,
-    ) -> tuple[StepRecord, Observation]:
+    ) -> StepRecord:
         """Take an action of the environment's own, which is one step.
 
         Raises:
@@ -224,13 +241,8 @@ class Execution:
         arguments = {name: value for name, value in to_plain(action, "action").items() if name != "type"}
         if not arguments["metadata"]:
             del arguments["metadata"]
-        async with _Operation(self, Event.STEP, limit=self.max_calls):
-            await self._ready_to_step()
-            step = self._begin_step(action_type(type(action)), arguments, plane, principal, timeout_s)
-            record = await Pipeline(self, step, partial(run_action, self, action)).take()
-        observation = record.outcome.value
-        assert isinstance(observation, Observation)
-        return record, observation
+        run = partial(run_action, self, action)
+        return await self._take_step(action_type(type(action)), arguments, run, plane, principal, timeout_s)
 
     # -- the episode
 
@@ -278,17 +290,17 @@ class Execution:
         async with _Operation(self, Event.RESET):
             return await self._reset(assigned, episode_id, timeout_s, implicit=False)
 
-    async def end(self, *, truncated: bool = False, reason: str | None = None) -> None:
-        """End the episode, because the agent has stopped, and score its end. Do nothing if it is over.
+    async def end(self, *, truncated: bool = False, reason: str | None = None) -> Observation:
+        """End the episode, because the agent has stopped, and score its end. Return its last observation.
 
         Raises:
             InvalidMessage: there is no episode yet.
             ExecutionError: scoring the end failed; the episode is over all the same.
         """
-        if self.episode.state is EpisodeState.DONE:
-            return
-        async with _Operation(self, Event.END):
-            await self._end(truncated, reason)
+        if self.episode.state is not EpisodeState.DONE:
+            async with _Operation(self, Event.END):
+                await self._end(truncated, reason)
+        return latest(self.episode)
 
     async def snapshot(self, *, timeout_s: float | None = None) -> Snapshot:
         """Return a snapshot of the episode. Changes nothing, also if it fails.
@@ -303,8 +315,8 @@ class Execution:
         async with _Operation(self, Event.SNAPSHOT, if_abandoned="a snapshot could not be stopped"):
             return await take_snapshot(self, timeout_s)
 
-    async def restore(self, snapshot: Snapshot, *, timeout_s: float | None = None) -> None:
-        """Go on from a snapshot, in a new episode that has the same steps.
+    async def restore(self, snapshot: Snapshot, *, timeout_s: float | None = None) -> Observation:
+        """Go on from a snapshot, in a new episode that has the same steps. Return its last observation.
 
         Raises:
             Misuse: it is of another class or version.
@@ -316,6 +328,7 @@ class Execution:
         snapshot.check_class(type(self.env), self.env.VERSION)
         async with _Operation(self, Event.RESET, if_abandoned="a restore could not be stopped"):
             await restore(self, snapshot, timeout_s)
+        return latest(self.episode)
 
     async def wait(self, timeout_s: float | None = None, *, episode_id: str | None = None) -> bool:
         """Return when the running episode is over (True), or after ``timeout_s`` seconds (False). Holds no lock.
@@ -457,18 +470,42 @@ class Execution:
 
     # -- inside
 
-    def _begin_step(
-        self, name: str, arguments: dict[str, Any], plane: Plane, principal: str | None, timeout_s: float | None
-    ) -> Step:
-        self.episode.count_step()
-        call = ToolCall(name, arguments, self.episode.step_count, plane, principal)
-        return Step(self, call, self.episode.kept, timeout_s)
+    async def _take_step(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        run: Run,
+        plane: Plane,
+        principal: str | None,
+        timeout_s: float | None,
+        *,
+        tool: BoundTool | None = None,
+        episode_id: str | None = None,
+        client: AgentCall | None = None,
+    ) -> StepRecord:
+        """Take a step while holding the lock. Reset an environment that is NEW with defaults.
 
-    def _may_share(self, tool: BoundTool | None) -> bool:
-        """Return True if the tool may run beside others: it is concurrent, or its class is, without episodes."""
-        if tool is not None and tool.kind.concurrent:
-            return True
-        return not self.episode.orchestrated and self.env.CONCURRENT_CALLS
+        Args:
+            tool: the own tool that is called, if there is one.
+
+        Raises:
+            EpisodeDone: the episode is over, or is not ``episode_id``.
+        """
+        if self.episode.orchestrated or not self.env.CONCURRENT_CALLS:
+            shared = tool is not None and tool.kind.concurrent
+        else:
+            shared = True
+        async with _Operation(self, Event.STEP, shared=shared, limit=self.max_calls):
+            episode = self.episode
+            if episode_id is not None and episode_id != episode.id:
+                raise EpisodeDone("The episode is over.")
+            if episode.state is EpisodeState.NEW:
+                await self._reset(Assignment(None, None, {}), None, None, implicit=True)
+            if self.scoring is not None and self.scoring.ended:
+                raise EpisodeDone("the episode is over, reset to begin another")
+            call = ToolCall(name, arguments, episode.count_step(), plane, principal)
+            step = Step(self, call, episode.kept, timeout_s, client, tool is not None and tool.kind.terminal)
+            return await take_step(self, step, run)
 
     def _after_operation(self) -> None:
         self.last_active = time.monotonic()
@@ -480,7 +517,7 @@ class Execution:
             self.subscribers.tell(ToolsListChanged())
 
     def _refuse_inside(self) -> None:
-        if inside(self):
+        if current.get() is not None and inside(self):
             raise Misuse(
                 "this environment is in the middle of a step: its own tools and reset cannot step, reset or close it; "
                 "call the function itself"
@@ -497,19 +534,6 @@ class Execution:
                 incident=incident,
             )
 
-    async def _ready_to_step(self, episode_id: str | None = None) -> None:
-        """Reset an environment that is NEW with defaults. Refuse a step after the end.
-
-        Raises:
-            EpisodeDone: the episode is over, or is not ``episode_id``.
-        """
-        if episode_id is not None and episode_id != self.episode.id:
-            raise EpisodeDone("The episode is over.")
-        if self.episode.state is EpisodeState.NEW:
-            await self._reset(Assignment(None, None, {}), None, None, implicit=True)
-        if self.scoring is not None and self.scoring.ended:
-            raise EpisodeDone("the episode is over, reset to begin another")
-
     async def _reset(
         self, assigned: Assignment, episode_id: str | None, timeout_s: float | None, *, implicit: bool
     ) -> Observation:
@@ -521,7 +545,7 @@ class Execution:
         self.episode.open(assigned, episode_id, implicit)
         self.traces = tracing.enabled()
         try:
-            with tracing.part(self.traces, "reset"):
+            with tracing.part("reset") if self.traces else nullcontext():
                 observation = await self.run_reset(assigned, episode_id, timeout_s)
         except BaseException:
             if self.observer is not None:

@@ -59,6 +59,7 @@ from mcpenv_client.types.records import Plane
 from mcpenv_client.types.tools import Tool, ToolErrorType
 from mcpenv_client.types.values import refuse_unrecordable
 
+from .concurrency.agent_call import AgentCall
 from .context import ask_for_progress
 from .execution import Execution, InputRequired
 from .mounted_server import MountedServer
@@ -245,11 +246,19 @@ class AgentServer(FastMCP):
             target = await self._finder.to_call()
             tools = target.execution.tools
             listed = tools.version
-            tool = tools.get(target.execution.mode, name)
+            tool = tools.by_mode[target.execution.mode].get(name)
             if tool is not None and tool.auth is not None and not await admits(self, tool.auth, tool.kind.component):
                 raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {name!r}")
-            record = await target.execution.call_tool(
-                name, arguments or {}, plane=Plane.AGENT, principal=target.principal, episode_id=target.episode_id
+            client = AgentCall()
+            record = await client.result(
+                target.execution.call_tool(
+                    name,
+                    arguments or {},
+                    plane=Plane.AGENT,
+                    principal=target.principal,
+                    episode_id=target.episode_id,
+                    client=client,
+                )
             )
             if tools.version != listed:
                 await _announce_change()

@@ -92,7 +92,7 @@ class Visible:
 
     def get(self, name: str) -> BoundTool | None:
         """Return the tool of that name, or None."""
-        return self.toolbox.get(self.mode, name)
+        return self.toolbox.by_mode[self.mode].get(name)
 
     def __iter__(self) -> Iterator[BoundTool]:
         return self.toolbox.listed(self.mode)

@@ -1,90 +1,84 @@
-"""The simulation shim: a step is a tool call, a listing, or an action of the environment's own."""
+"""The observations of an episode for its orchestrator, made from the records of its steps."""
 
 from __future__ import annotations
 
-from mcpenv_client.types.actions import Action, CallToolAction, ListToolsAction
-from mcpenv_client.types.observations import CallToolObservation, ListToolsObservation, Observation
-from mcpenv_client.types.records import Plane, StepRecord
+from typing import Any
 
-from .execution import Execution
-from .snapshots import Snapshot
+from mcpenv_client.types.observations import CallToolObservation, Observation
+from mcpenv_client.types.records import StepRecord
+from mcpenv_client.types.status import COMPLETED, COMPLETED_DATA
+from mcpenv_client.wire.protocol import EpisodeState
+
+from .episode import Episode
 
 
-async def step(
-    execution: Execution, action: Action, *, plane: Plane, principal: str | None = None, timeout_s: float | None = None
-) -> Observation:
-    """Take ``action``; the observation carries reward, done and info.
+def info_of(episode: Episode, record: StepRecord | None) -> dict[str, Any]:
+    """Return the framework's part of the observation of a step; empty where there are no episodes.
 
-    Raises:
-        EpisodeDone, ExecutionError, OperationTimeout, SessionLost: as the core does.
+    Args:
+        record: the step; None for the reset.
     """
-    if isinstance(action, CallToolAction):
-        record = await execution.call_tool(
-            action.tool_name, action.arguments, plane=plane, principal=principal, timeout_s=timeout_s
+    trajectory = episode.trajectory
+    if not episode.orchestrated or trajectory is None:
+        return {}
+    info: dict[str, Any] = {"episode_id": trajectory.episode_id}
+    if episode.state is EpisodeState.DONE:
+        episode.add_status(info)
+    if record is not None:
+        info["status"] = {**COMPLETED_DATA} if record.status is COMPLETED else record.status.to_plain()
+        if record.fault is not None and record.done:
+            info["fault"] = record.fault  # the worth is unknown
+        else:
+            info["return"] = trajectory.total_reward if episode.scored else None
+        if record.reward is not None and record.reward.components:
+            info["reward"] = dict(record.reward.components)
+        if record.reason is not None:
+            info["reason"] = record.reason
+        if trajectory.implicit_reset and record.call.step == 1:
+            info["reset"] = "implicit"
+    return info
+
+
+def observation_of(episode: Episode, record: StepRecord) -> Observation:
+    """Return the observation of a step, with its reward, end and info."""
+    outcome, info = record.outcome, info_of(episode, record)
+    reward = None if record.reward is None else record.reward.value
+    own = outcome.value
+    if isinstance(own, Observation) and outcome.result is None:
+        return own.model_copy(
+            update={
+                "reward": reward,
+                "terminated": record.terminated,
+                "truncated": record.truncated,
+                "info": {**own.info, **info},
+            }
         )
-        return observation_of(execution, record)
-    if isinstance(action, ListToolsAction):
-        return ListToolsObservation(tools=await execution.list_tools())
-    record, _ = await execution.act(action, plane=plane, principal=principal, timeout_s=timeout_s)
-    return observation_of(execution, record)
-
-
-async def restore(execution: Execution, snapshot: Snapshot, timeout_s: float | None = None) -> Observation:
-    """Continue from a snapshot. Return the last observation of its episode.
-
-    Raises:
-        NotSupported, Misuse, ExecutionError, OperationTimeout, SessionLost: as the core does.
-    """
-    await execution.restore(snapshot, timeout_s=timeout_s)
-    return latest(execution)
-
-
-def latest(execution: Execution) -> Observation:
-    """Return the last observation of the running episode, as ``wait`` answers it."""
-    trajectory, first = execution.episode.trajectory, execution.episode.first
-    if trajectory is None:
-        return Observation()
-    if execution.episode.last is not None:
-        return execution.episode.last
-    if trajectory.steps:
-        observation: Observation = observation_of(execution, trajectory.steps[-1])
-    else:
-        observation = first if first is not None else Observation(info=execution.episode.info(None))
-    info = dict(observation.info)
-    execution.episode.add_status(info)
-    # Another step than the last may have ended the episode (tools may run together), or none.
-    return observation.model_copy(
-        update={"terminated": trajectory.terminated, "truncated": trajectory.truncated, "info": info}
-    )
-
-
-def observation_of(execution: Execution, record: StepRecord) -> Observation:
-    """Return the observation of a step."""
-    own = record.outcome.value
-    if isinstance(own, Observation) and record.outcome.result is None:
-        return _own_observation(execution, record, own)
-    return _tool_observation(execution, record)
-
-
-def _own_observation(execution: Execution, record: StepRecord, observation: Observation) -> Observation:
-    return observation.model_copy(
-        update={
-            "reward": None if record.reward is None else record.reward.value,
-            "terminated": record.terminated,
-            "truncated": record.truncated,
-            "info": {**observation.info, **execution.episode.info(record)},
-        }
-    )
-
-
-def _tool_observation(execution: Execution, record: StepRecord) -> CallToolObservation:
     return CallToolObservation.model_construct(
-        reward=None if record.reward is None else record.reward.value,
+        reward=reward,
         terminated=record.terminated,
         truncated=record.truncated,
         metadata={},
-        info=execution.episode.info(record),
+        info=info,
         tool_name=record.call.name,
-        result=record.outcome.result,
-        error=record.outcome.error,
+        result=outcome.result,
+        error=outcome.error,
+    )
+
+
+def latest(episode: Episode) -> Observation:
+    """Return the last observation of the running episode, as ``wait`` answers it."""
+    trajectory, first = episode.trajectory, episode.first
+    if trajectory is None:
+        return Observation()
+    if episode.last is not None:
+        return episode.last
+    if trajectory.steps:
+        observation = observation_of(episode, trajectory.steps[-1])
+    else:
+        observation = first if first is not None else Observation(info=info_of(episode, None))
+    info = dict(observation.info)
+    episode.add_status(info)
+    # Another step than the last may have ended the episode (tools may run together), or none.
+    return observation.model_copy(
+        update={"terminated": trajectory.terminated, "truncated": trajectory.truncated, "info": info}
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from mcpenv.errors import InvalidVerifier
 from mcpenv.failures import environment_failure
-from mcpenv.rewards.reward import reward_of, total
 from mcpenv.rewards.rubrics import Rubric
 from mcpenv.rewards.rubrics.episode_rubric import EpisodeRubric
 from mcpenv.rewards.rubrics.rubric import is_async
@@ -17,7 +17,7 @@ from mcpenv.rewards.verifiers import Evidence, Verdict, check, of_verdict, run
 from mcpenv.tracing import enabled, part
 from mcpenv.worlds import Tree, capture
 from mcpenv_client.errors import InvalidMessage
-from mcpenv_client.types.records import Reward, ToolOutcome, Trajectory
+from mcpenv_client.types.records import Reward, ToolOutcome, Trajectory, reward_of, total
 from mcpenv_client.types.tasks import Task
 
 from .concurrency.threads import THREADS
@@ -109,8 +109,9 @@ class Scoring:
             of_rubric = await self._ask_rubric(self._rubric.of_step, step.call, outcome)
         own, finish = outcome.observation, step.finish
         try:
-            of_own = None if own is None else reward_of(own.reward)
-            return total(reward_of(scored), of_own, of_rubric, None if finish is None else finish.reward)
+            return total(
+                scored, None if own is None else own.reward, of_rubric, None if finish is None else finish.reward
+            )
         except (TypeError, ValueError) as error:
             raise environment_failure("score", error) from error
 
@@ -148,7 +149,7 @@ class Scoring:
     async def _score(self, step: Step, outcome: ToolOutcome) -> Any:
         scored = step.score
         try:
-            with part(self._traces and scored is NOT_SCORED, "score"):
+            with part("score") if self._traces and scored is NOT_SCORED else nullcontext():
                 if scored is NOT_SCORED:
                     scored = self._env.score(step.call, outcome)
                 return await scored if inspect.isawaitable(scored) else scored
@@ -176,7 +177,7 @@ class Scoring:
         return EpisodeRubric(rubric, self._env)
 
     async def _ask_rubric(self, of: Callable[..., Any], *about: Any) -> Reward | None:
-        with part(self._traces, "rubric"):
+        with part("rubric") if self._traces else nullcontext():
             reward: Reward | None = await self._user_code.stage("rubric", lambda: of(*about, self._call))
         return reward
 
@@ -195,7 +196,7 @@ class Scoring:
         return None if world is None else capture(world)
 
     async def _verify(self) -> Reward | None:
-        with part(self._traces, "verify"):
+        with part("verify") if self._traces else nullcontext():
             reward: Reward | None = await self._user_code.stage("verify", self._ask_verifier)
         return None if reward is None else Reward(reward.value, _named(reward))
 

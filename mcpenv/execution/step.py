@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fastmcp import FastMCP
 
-from mcpenv.rewards.reward import Finish
 from mcpenv.tracing import StepTrace
 from mcpenv_client.errors import WireError
-from mcpenv_client.types.records import LogEntry, ToolCall
-from mcpenv_client.types.status import COMPLETED
+from mcpenv_client.types.records import LogEntry, StepRecord, ToolCall
+from mcpenv_client.types.status import COMPLETED, Status
 
 from .concurrency.agent_call import AgentCall
+from .episode import Finish
 from .notifications import Subscribers
+
+NOT_SCORED: Any = object()
+"""The score of a step that was not scored where its tool ran."""
 
 
 class Place(Protocol):
@@ -34,6 +39,7 @@ class Place(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class Step:
     """The running step of an instance.
 
@@ -42,6 +48,10 @@ class Step:
         kept: the values that the episode's tools keep until the next reset.
         own_kept: the values that this call keeps until its end; None: no value yet.
         timeout_s: the caller's limit in seconds; None: no limit.
+        terminal: True if the tool is declared to end the episode.
+        started_at, clock: the time at which the step began: since the epoch, and of ``time.perf_counter``; seconds.
+        ran: True if the tool or the action has returned.
+        decided: the record of the step, once the episode is decided to end with it.
         score: the result of a sync `score`, which runs in the thread of its tool; else `NOT_SCORED`.
         logs: the messages that the tool logged so far.
         finish: the arguments of the first ``finish(...)``.
@@ -53,24 +63,25 @@ class Step:
         trace: its spans; None if this process does not trace.
     """
 
-    def __init__(self, owner: Place, call: ToolCall, kept: dict[str, Any], timeout_s: float | None) -> None:
-        self.owner = owner
-        self.call = call
-        self.kept = kept
-        self.timeout_s = timeout_s
-        self.logs: list[LogEntry] = []
-        self.own_kept: dict[str, Any] | None = None
-        self.finish: Finish | None = None
-        self.fault: WireError | None = None
-        self.client: AgentCall | None = None
-        self.settled = False
-        self.status = COMPLETED
-        self.score = NOT_SCORED
-        self.trace: StepTrace | None = None
+    owner: Place
+    call: ToolCall
+    kept: dict[str, Any]
+    timeout_s: float | None = None
+    client: AgentCall | None = None
+    terminal: bool = False
+    started_at: float = field(default_factory=time.time)
+    clock: float = field(default_factory=time.perf_counter)
+    logs: list[LogEntry] = field(default_factory=list)
+    own_kept: dict[str, Any] | None = None
+    finish: Finish | None = None
+    fault: WireError | None = None
+    score: Any = NOT_SCORED
+    status: Status = COMPLETED
+    ran: bool = False
+    decided: StepRecord | None = None
+    settled: bool = False
+    trace: StepTrace | None = None
 
-
-NOT_SCORED: Any = object()
-"""The score of a step that was not scored where its tool ran."""
 
 current: ContextVar[object | None] = ContextVar("mcpenv_current", default=None)
 """The `Step` that runs in this context, or the execution whose reset, state or close runs."""

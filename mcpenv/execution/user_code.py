@@ -19,6 +19,7 @@ from mcpenv_client.types.actions import Action
 from mcpenv_client.types.records import ToolCall, ToolOutcome
 from mcpenv_client.types.state import State
 
+from .concurrency.agent_call import AgentCall
 from .concurrency.event_loop import INLINE
 from .concurrency.threads import THREADS, Abandoned, Runner
 from .step import Step, current, inside
@@ -212,13 +213,21 @@ class UserCode:
         value = await self.hand_over(None, fn, *args)
         return await value if inspect.isawaitable(value) else value
 
-    async def hand_over(self, limit: float | None, fn: Callable[..., Any], *args: Any) -> Any:
-        """Run sync code by the runner. In process, a ``limit`` moves it to a worker thread, which can be abandoned."""
+    async def hand_over(
+        self, limit: float | None, fn: Callable[..., Any], *args: Any, client: AgentCall | None = None
+    ) -> Any:
+        """Run sync code by the runner. In process, a ``limit`` moves it to a worker thread, which can be abandoned.
+
+        Args:
+            client: the call of an agent, which cannot be stopped meanwhile.
+        """
         runner = self.runner
         if runner.inline and limit is not None and not self.affine:
             runner = THREADS
+        if client is not None:
+            client.stoppable = False
         try:
-            return await runner.run(fn, *args)
+            result = await runner.run(fn, *args)
         except Abandoned as abandoned:
             self.abandoned = True
             if self.incident is None:
@@ -234,6 +243,9 @@ class UserCode:
                     self._after.append(self.on_abandoned())
             abandoned.when_finished(self._returned)
             raise
+        if client is not None:
+            client.stoppable = True
+        return result
 
     async def beside(self, fn: Callable[..., Any], *args: Any) -> Any:
         """Run sync code that belongs to no instance: on a server in a pool thread, in process in the caller's."""

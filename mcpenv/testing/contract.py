@@ -341,7 +341,7 @@ class Contract:
                 bound.kind.name
                 for mode in Mode
                 for bound in mine.tools.listed(mode)
-                if (same := theirs.tools.get(mode, bound.kind.name)) is not None and same.kind is not bound.kind
+                if (same := theirs.tools.by_mode[mode].get(bound.kind.name)) is not None and same.kind is not bound.kind
             ]
         if anew:
             raise ContractWarning(

@@ -14,7 +14,6 @@ from types import FrameType
 from typing import Any
 
 from mcpenv.environment import MCPEnvironment
-from mcpenv.execution import observations
 from mcpenv.execution.concurrency.threads import OwnThread
 from mcpenv_client.errors import OperationTimeout, WireError
 from mcpenv_client.types.actions import Action
@@ -128,7 +127,7 @@ class Served:
 
     async def step(self, action: Action, label: str) -> Trace:
         """Take a step."""
-        return await self._trace(label, action, lambda: observations.step(self.execution, action, plane=Plane.CONTROL))
+        return await self._trace(label, action, lambda: self.execution.step(action, plane=Plane.CONTROL))
 
     async def state(self) -> Trace:
         """Read the state."""

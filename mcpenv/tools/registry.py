@@ -44,12 +44,17 @@ class BoundTool:
 
 
 class Toolbox:
-    """An instance's own tools in order of registration. Each mode has one tool per name."""
+    """An instance's own tools in order of registration. Each mode has one tool per name.
 
-    __slots__ = ("_by_mode", "_removed", "_saved", "version")
+    Attributes:
+        by_mode: the tools of each mode by name, for reading.
+        version: changes with the tools.
+    """
+
+    __slots__ = ("_removed", "_saved", "by_mode", "version")
 
     def __init__(self) -> None:
-        self._by_mode: dict[Mode, dict[str, BoundTool]] = {Mode.SIMULATION: {}, Mode.PRODUCTION: {}}
+        self.by_mode: dict[Mode, dict[str, BoundTool]] = {Mode.SIMULATION: {}, Mode.PRODUCTION: {}}
         self._saved: dict[int, dict[Mode, dict[str, BoundTool]]] = {}
         self._removed: dict[tuple[Mode, str], BoundTool] = {}
         self.version = 0
@@ -62,19 +67,19 @@ class Toolbox:
         """
         name = tool.kind.name
         for mode in modes:
-            if name in self._by_mode[mode]:
+            if name in self.by_mode[mode]:
                 raise InvalidTool(
                     name, f"registered twice for {mode.value} mode. Rename it, as each mode has one tool per name"
                 )
         for mode in modes:
-            self._by_mode[mode][name] = tool
+            self.by_mode[mode][name] = tool
         self.version += 1
         if len(modes) == 1:
             self._compare(name)
 
     def remove(self, name: str) -> bool:
         """Remove a tool from both modes. Return True if there was one."""
-        found = {(mode, name): tools.pop(name) for mode, tools in self._by_mode.items() if name in tools}
+        found = {(mode, name): tools.pop(name) for mode, tools in self.by_mode.items() if name in tools}
         self._removed.update(found)
         while len(self._removed) > MAX_REMEMBERED:
             del self._removed[next(iter(self._removed))]
@@ -84,7 +89,7 @@ class Toolbox:
     def save(self) -> int:
         """Save the current set of tools, and return its version for `load`."""
         if self.version not in self._saved:
-            self._saved[self.version] = {mode: dict(tools) for mode, tools in self._by_mode.items()}
+            self._saved[self.version] = {mode: dict(tools) for mode, tools in self.by_mode.items()}
             while len(self._saved) > MAX_REMEMBERED:
                 del self._saved[next(iter(self._saved))]
         return self.version
@@ -92,47 +97,43 @@ class Toolbox:
     def load(self, version: int) -> None:
         """Restore the set of tools that `save` returned ``version`` for, if it is still kept."""
         if version != self.version and version in self._saved:
-            self._by_mode = {mode: dict(tools) for mode, tools in self._saved[version].items()}
+            self.by_mode = {mode: dict(tools) for mode, tools in self._saved[version].items()}
             self.version += 1
 
     def arrange(self, mode: Mode, names: tuple[str, ...]) -> list[str]:
         """Select the tools with these names, in this order, also removed ones. Return the names of missing ones."""
-        tools = self._by_mode[mode]
+        tools = self.by_mode[mode]
         if tuple(tools) == names:
             return []
         found = {name: tools.get(name) or self._removed.get((mode, name)) for name in names}
-        self._by_mode[mode] = {name: tool for name, tool in found.items() if tool is not None}
+        self.by_mode[mode] = {name: tool for name, tool in found.items() if tool is not None}
         self.version += 1
         return [name for name, tool in found.items() if tool is None]
 
-    def get(self, mode: Mode, name: str) -> BoundTool | None:
-        """Return the tool of this name in ``mode``, or None."""
-        return self._by_mode[mode].get(name)
-
     def listed(self, mode: Mode) -> Iterator[BoundTool]:
         """Return the tools of ``mode``."""
-        return iter(self._by_mode[mode].values())
+        return iter(self.by_mode[mode].values())
 
     def listing(self, mode: Mode) -> Listing:
         """Return the tools of ``mode`` with their checks and icons."""
-        tools = self._by_mode[mode].values()
+        tools = self.by_mode[mode].values()
         checks = {tool.kind.name: tool.auth for tool in tools if tool.auth is not None}
         icons = {tool.kind.name: tool.kind.component.icons for tool in tools if tool.kind.component.icons}
         return Listing([tool.kind.spec for tool in tools], checks, icons)
 
     def get_any(self, name: str) -> BoundTool | None:
         """Return a tool of this name in either mode, or None."""
-        return self._by_mode[Mode.SIMULATION].get(name) or self._by_mode[Mode.PRODUCTION].get(name)
+        return self.by_mode[Mode.SIMULATION].get(name) or self.by_mode[Mode.PRODUCTION].get(name)
 
     def _compare(self, name: str) -> None:
         """Warn if a tool's schemas differ between modes, so that an agent cannot reuse what it learned in one."""
-        first, *rest = [tools[name].kind.spec for tools in self._by_mode.values() if name in tools]
+        first, *rest = [tools[name].kind.spec for tools in self.by_mode.values() if name in tools]
         if any(spec.input_schema != first.input_schema for spec in rest):
             warnings.warn(f"tool {name!r} has other parameters in simulation than in production", stacklevel=4)
 
     def clear(self) -> None:
         """Remove all tools, and with them the closures that refer to the instance."""
-        for tools in self._by_mode.values():
+        for tools in self.by_mode.values():
             tools.clear()
         self._saved.clear()
         self._removed.clear()

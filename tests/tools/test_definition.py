@@ -21,7 +21,7 @@ class Item(BaseModel):
 
 
 def kind_of(env: MCPEnvironment, name: str) -> ToolKind:
-    tool = env._execution.tools.get(Mode.SIMULATION, name)
+    tool = env._execution.tools.by_mode[Mode.SIMULATION].get(name)
     assert tool is not None
     return tool.kind
 

@@ -64,7 +64,7 @@ class Returning(MCPEnvironment):
         return given
 
     def kind(self, hint: Any) -> ToolKind:
-        tool = self._execution.tools.get(Mode.SIMULATION, f"give_{self.HINTS.index(hint)}")
+        tool = self._execution.tools.by_mode[Mode.SIMULATION].get(f"give_{self.HINTS.index(hint)}")
         assert tool is not None
         return tool.kind
 

@@ -193,7 +193,7 @@ def test_a_toolbox_forgets_its_tools() -> None:
 
     env.tool(one)
     toolbox: Toolbox = env._execution.tools
-    assert toolbox.get(Mode.PRODUCTION, "one") is not None
+    assert "one" in toolbox.by_mode[Mode.PRODUCTION]
     env.close()
     assert list(toolbox.listed(Mode.SIMULATION)) == []
 

@@ -7,8 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from mcpenv.rewards.reward import reward_of
-from mcpenv_client.types.records import Reward, ToolCall, ToolOutcome, Trajectory
+from mcpenv_client.types.records import Reward, ToolCall, ToolOutcome, Trajectory, reward_of
 
 from .composites import Composite, Moment
 from .rubric import Rubric, Scored, overrides

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from mcpenv.rewards.reward import total
-from mcpenv_client.types.records import StepRecord, Trajectory
+from mcpenv_client.types.records import StepRecord, Trajectory, total
 
 from .episode_rubric import EpisodeRubric
 from .rubric import Rubric, is_async

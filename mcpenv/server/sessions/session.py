@@ -8,8 +8,8 @@ from collections.abc import Awaitable
 from enum import Enum
 from typing import Protocol
 
-from mcpenv.execution import observations
 from mcpenv.execution.execution import Execution
+from mcpenv.execution.observations import info_of, latest
 from mcpenv.execution.snapshots import Snapshot
 from mcpenv.execution.snapshots.store import SnapshotStore
 from mcpenv_client.errors import InvalidMessage, SessionLost
@@ -252,7 +252,7 @@ class Session:
                 return operations.Dropped(self.snapshots.drop(operation.snapshot_id))
             case operations.Wait():
                 await operation.execution.wait(operation.timeout_s, episode_id=operation.episode_id)
-                return observations.latest(operation.execution)
+                return latest(operation.execution.episode)
             case operations.Cancel():
                 return self.cancel(operation)
             case operations.ReadTrajectory():
@@ -288,9 +288,7 @@ class Session:
         async with self._resetting:  # the next one would begin its episode before this one's has its handle
             if self.execution.user_code.abandoned:
                 await self._pool.replace(self)
-            return await self._begun(
-                observations.restore(self.execution, snapshot, timeout_s), self.execution.episode.id
-            )
+            return await self._begun(self.execution.restore(snapshot, timeout_s=timeout_s), self.execution.episode.id)
 
     async def fork(self, asked: operations.Fork) -> operations.Forked:
         """Open another session that continues from a snapshot, or from the episode as it stands."""
@@ -312,17 +310,16 @@ class Session:
         await self._renew()
         execution = self.execution
         record = await execution.call_tool(asked.name, asked.arguments, plane=Plane.CONTROL, timeout_s=asked.timeout_s)
-        return operations.ToolCalled(record, execution.episode.info(record))
+        return operations.ToolCalled(record, info_of(execution.episode, record))
 
     async def act(self, asked: operations.Act) -> Observation:
         """List the tools, or take an action of the environment's own."""
         await self._renew()
-        return await observations.step(self.execution, asked.action, plane=Plane.CONTROL, timeout_s=asked.timeout_s)
+        return await self.execution.step(asked.action, plane=Plane.CONTROL, timeout_s=asked.timeout_s)
 
     async def end(self, asked: operations.End) -> Observation:
         """End the episode; return its last observation."""
-        await self.execution.end(truncated=asked.truncated, reason=asked.reason)
-        return observations.latest(self.execution)
+        return await self.execution.end(truncated=asked.truncated, reason=asked.reason)
 
     async def state(self, asked: operations.ReadState) -> State:
         """Read the environment's state."""

@@ -86,6 +86,35 @@ def finite(what: str, value: Any) -> float:
     return number
 
 
+def reward_of(value: Any) -> Reward | None:
+    """Convert None, a bool, a number or a `Reward` to a `Reward` or None.
+
+    Raises:
+        TypeError, ValueError: if it is not a finite number.
+    """
+    if value is None or isinstance(value, Reward):
+        return value
+    return Reward(value)
+
+
+def total(*parts: Any) -> Reward | None:
+    """Return the sum of the parts that are not None, each as `reward_of` converts it; None if all are None.
+
+    Components of the same name add up.
+
+    Raises:
+        TypeError, ValueError: a part, or the sum, is not a finite number.
+    """
+    given = [reward for part in parts if (reward := reward_of(part)) is not None]
+    if len(given) <= 1:
+        return given[0] if given else None
+    components: dict[str, float] = {}
+    for reward in given:
+        for name, value in reward.components.items():
+            components[name] = components.get(name, 0.0) + value
+    return Reward(sum(reward.value for reward in given), components)
+
+
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """The call as it was sent.
@@ -134,7 +163,7 @@ class ToolOutcome:
         def __getattr__(self, name):
             """Return the ``result`` of an outcome that `returned` made. Called for attributes that are not set."""
             if name == "result":
-                return ToolResult.wrapping(self.value)
+                return ToolResult.model_construct(**wrapped_data(self.value))
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def result_data(self) -> dict[str, Any] | None:
