@@ -272,8 +272,9 @@ class AgentServer(FastMCP):
             raise ToolError(_for_agent(error)) from error
         failure = record.outcome.error
         if failure is None:
-            assert record.outcome.result is not None
-            return to_fastmcp(record.outcome.result)
+            result = record.outcome.result
+            assert result is not None
+            return to_fastmcp(result)
         if failure.error_type is ToolErrorType.TOOL_NOT_FOUND:
             raise MCPError(code=INVALID_PARAMS, message=failure.message)
         raise ToolError(failure.message)

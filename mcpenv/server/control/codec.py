@@ -30,7 +30,7 @@ def data_of(result: Result) -> dict[str, Any]:
     """
     match result:
         case ToolCalled():
-            return step_data(result.record, result.info)
+            return step_data(result.record, result.record.outcome.result_data(), result.info)
         case Observation():
             return observation_data(result)
         case State():

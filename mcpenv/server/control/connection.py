@@ -21,7 +21,7 @@ from mcpenv.server.sessions.pool import SessionPool
 from mcpenv.server.sessions.session import Session
 from mcpenv_client.errors import CapacityReached, InvalidJSON, InvalidMessage, Unauthorized, WireError
 from mcpenv_client.types.values import encode_plain
-from mcpenv_client.wire.protocol import Frame, FrameType, decode_frame, request_id_of
+from mcpenv_client.wire.protocol import URGENT_FRAMES, Frame, FrameType, decode_frame, request_id_of
 
 from .codec import error_text
 from .concurrent_frames import Gone, UrgentFrames
@@ -228,7 +228,7 @@ class Connection:
         """Read frames until the serving task waits for one, or the client disconnects; then release its work."""
         try:
             while (arrival := await self._receive_frame()) is not None:
-                if self._session is not None and arrival.frame is not None and arrival.frame.type.urgent:
+                if self._session is not None and arrival.frame is not None and arrival.frame.type in URGENT_FRAMES:
                     self._urgent.serve(self._session, arrival)
                     await self._urgent.room()
                     continue
@@ -273,7 +273,7 @@ class Connection:
                     await self._reply(arrival, error_text(arrival.error, arrival.request_id))
             elif frame.type is FrameType.CLOSE:
                 return
-            elif frame.type.urgent:
+            elif frame.type in URGENT_FRAMES:
                 self._urgent.serve(session, arrival)
                 if self._urgent.crowded:
                     await self._urgent.room()

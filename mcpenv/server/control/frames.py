@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from mcpenv.execution.execution import Execution
@@ -30,6 +31,7 @@ Text = str | Callable[[], str]
 """An answer, or what makes it: one that may be long is made when it can be sent."""
 
 
+@dataclass(slots=True, eq=False)
 class Arrival:
     """A frame, or what is wrong with it.
 
@@ -40,13 +42,10 @@ class Arrival:
         answer: kept until the answers to the frames before it have been sent.
     """
 
-    __slots__ = ("answer", "error", "frame", "request_id")
-
-    def __init__(self, frame: Frame | None, request_id: str | None, error: WireError | None = None) -> None:
-        self.frame = frame
-        self.request_id = request_id
-        self.error = error
-        self.answer: Text | None = None
+    frame: Frame | None
+    request_id: str | None
+    error: WireError | None = None
+    answer: Text | None = None
 
 
 async def answer_frame(session: Session, frame: Frame) -> Answer:

@@ -75,19 +75,23 @@ class Act:
     timeout_s: float | None = None
 
 
+_CALL_KEYS = frozenset({"type", "tool_name", "arguments", "metadata"})
+
+
 def decode_step(data: Mapping[str, Any], accepted: Accepted, timeout_s: float | None = None) -> CallTool | Act:
     """Return the operation for the ``data`` of a step.
 
     Raises:
         InvalidMessage: with locations in ``errors``.
     """
-    call = accepted.actions.decode_call(data)
-    if call is None:
-        action = accepted.actions.decode(dict(data))
-        if not isinstance(action, CallToolAction):
-            return Act(action, timeout_s)
-        call = action.tool_name, action.arguments
-    return CallTool(*call, timeout_s)
+    if data.get("type") == "call_tool" and data.keys() <= _CALL_KEYS:
+        name, arguments = data.get("tool_name"), data.get("arguments", {})
+        if isinstance(name, str) and isinstance(arguments, dict) and isinstance(data.get("metadata", {}), dict):
+            return CallTool(name, arguments, timeout_s)
+    action = accepted.actions.decode(dict(data))
+    if isinstance(action, CallToolAction):
+        return CallTool(action.tool_name, action.arguments, timeout_s)
+    return Act(action, timeout_s)
 
 
 @dataclass(frozen=True, slots=True)

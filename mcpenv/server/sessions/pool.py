@@ -415,7 +415,8 @@ class SessionPool:
             session.replacing = None
         self.retire_handle(session)  # the old instance provides its listing before it is closed
         execution.observer = session.execution.observer
-        left, session.execution = session.execution, execution
+        left = session.execution
+        session.use(execution)
         await close_instance(left)
 
     async def _open(self, session_id: str, origin: Origin, credential: Credential | None = None) -> Session:

@@ -47,16 +47,17 @@ class RequestSessions:
             Unauthorized: a handle is needed.
             RateLimited: the agent sends too many requests.
         """
-        handle = await self._admit()
+        principal = principal_of_request()
+        handle = await self._admit(principal)
         if handle is not None:
             return handle.execution or self._source.prototype or handle
         self._refuse_without_handle()
-        session = self._pool.find(self._key()[0])
+        session = self._pool.find(self._key(principal)[0])
         if session is not None:
             return session.execution
         if self._source.prototype is not None:
             return self._source.prototype
-        return (await self._session()).execution
+        return (await self._session(principal)).execution
 
     async def to_call(self) -> Target:
         """Return the session's instance, made at its first call. For a handle, return the instance of its episode.
@@ -67,25 +68,26 @@ class RequestSessions:
             Unauthorized: a handle is needed.
             RateLimited: the agent sends too many requests.
         """
-        handle = await self._admit()
+        principal = principal_of_request()
+        handle = await self._admit(principal)
         if handle is not None:
             execution = handle.current
             if execution is None:
                 raise EpisodeDone("The episode is over.")
             handle.used = True
-            return Target(execution, handle.episode_id, principal_of_request())
+            return Target(execution, handle.episode_id, principal)
         self._refuse_without_handle()
-        return Target((await self._session()).execution, None, principal_of_request())
+        return Target((await self._session(principal)).execution, None, principal)
 
-    async def _session(self) -> Session:
-        key, origin = self._key()
+    async def _session(self, principal: str | None) -> Session:
+        key, origin = self._key(principal)
         return await self._pool.get_or_open(key, origin)
 
-    async def _admit(self) -> Handle | None:
+    async def _admit(self, principal: str | None) -> Handle | None:
         """Return the handle of the request, or None. Raise if its agent sends too many requests."""
         handle = self._handle()
         if self._limited:
-            agent = principal_of_request() or (ANYBODY if handle is None else f"handle:{handle.value}")
+            agent = principal or (ANYBODY if handle is None else f"handle:{handle.value}")
             await self._membership.spend(agent)
         return handle
 
@@ -103,9 +105,8 @@ class RequestSessions:
                 "orchestrator of the episode for it"
             )
 
-    def _key(self) -> tuple[str, Origin]:
+    def _key(self, principal: str | None) -> tuple[str, Origin]:
         context = fastmcp_request_ctx.get()
-        principal = principal_of_request()
         if principal is not None and not self._per_connection:
             return f"principal:{principal}", Origin.PRINCIPAL
         if context is not None and context.request is not None:

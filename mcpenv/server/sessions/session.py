@@ -111,6 +111,7 @@ class Session:
     Attributes:
         id: the address of the session.
         execution: the instance; a reset replaces it if its code could not be stopped.
+        accepted: the types that decode its operations.
         replies: the answers to requests that carry an id.
         snapshots: the snapshots that the session made and can name.
         base_url: the server's address as its orchestrator sees it, for the URL of the episode's handle.
@@ -127,6 +128,7 @@ class Session:
         "_pool",
         "_resetting",
         "_socket",
+        "accepted",
         "base_url",
         "claimed",
         "closing",
@@ -155,7 +157,7 @@ class Session:
         self._resetting = asyncio.Lock()
         self.id = session_id
         self.origin = origin
-        self.execution = execution
+        self.use(execution)
         self.credential = credential
         self.replies = Replies()
         self.snapshots = pool.new_snapshots()
@@ -219,11 +221,11 @@ class Session:
             return 0.0
         return time.monotonic() - self.last_activity
 
-    @property
-    def accepted(self) -> operations.Accepted:
-        """The types that decode the session's operations."""
-        env = self.execution.env
-        return operations.Accepted(self._pool.actions, env._reset_options, type(env).tasks)
+    def use(self, execution: Execution) -> None:
+        """Use an instance from now on."""
+        env = execution.env
+        self.execution = execution
+        self.accepted = operations.Accepted(self._pool.actions, env._reset_options, type(env).tasks)
 
     async def run(self, operation: operations.Operation) -> operations.Result:
         """Run an operation.

@@ -129,11 +129,9 @@ class FrameType(str, Enum):
     TRAJECTORY = "trajectory"
     CANCEL = "cancel"
 
-    @property
-    def urgent(self) -> bool:
-        """True if the frame is served at once, also during a step."""
-        return self in (FrameType.WAIT, FrameType.TRAJECTORY, FrameType.CANCEL)
 
+URGENT_FRAMES = (FrameType.WAIT, FrameType.TRAJECTORY, FrameType.CANCEL)
+"""The frames that are served at once, also during a step."""
 
 _FRAME_TYPES = {member.value: member for member in FrameType}
 _NEEDED = {
@@ -197,8 +195,13 @@ def decode_frame(text: str | bytes) -> Frame:
         raise InvalidMessage(
             f"data of a {kind} frame is a JSON object, not {_json_kind(data)}", errors=[_fault("data", "not an object")]
         )
-    request_id, timeout_s = _request_id(frame.get("request_id")), timeout_of(frame.get("timeout_s"))
-    return Frame(member, data, request_id, timeout_s, _trace_of(frame) if "traceparent" in frame else None)
+    return Frame(
+        member,
+        data,
+        _request_id(frame["request_id"]) if "request_id" in frame else None,
+        timeout_of(frame["timeout_s"]) if "timeout_s" in frame else None,
+        _trace_of(frame) if "traceparent" in frame else None,
+    )
 
 
 def request_id_of(text: str | bytes) -> str | None:
@@ -287,9 +290,6 @@ def encode_frame(
     return encode_plain(frame, kind.value).decode()
 
 
-_CALL_KEYS = frozenset({"type", "tool_name", "arguments", "metadata"})
-
-
 class ActionTypes:
     """The actions that an environment takes: the two of MCP and its own, distinguished by ``type``.
 
@@ -310,15 +310,6 @@ class ActionTypes:
 
     def __iter__(self) -> Iterator[type[Action]]:
         return iter(dict.fromkeys(self._by_type.values()))
-
-    def decode_call(self, data: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | None:
-        """Return tool name and arguments of a well-formed tool call; None for all other data, which `decode` reads."""
-        if data.get("type") != "call_tool" or not data.keys() <= _CALL_KEYS:
-            return None
-        name, arguments = data.get("tool_name"), data.get("arguments", {})
-        if isinstance(name, str) and isinstance(arguments, dict) and isinstance(data.get("metadata", {}), dict):
-            return name, arguments
-        return None
 
     def decode(self, data: dict[str, Any]) -> Action:
         """Return the action for the ``data`` of a step frame.
@@ -408,13 +399,14 @@ def observation_data(observation: Observation) -> dict[str, Any]:
     return _reply_data(body, observation.reward, observation.terminated, observation.truncated, info)
 
 
-def step_data(record: StepRecord, info: dict[str, Any]) -> dict[str, Any]:
-    """Return `observation_data` of the step of a tool call, whose result is plain data already.
+def step_data(record: StepRecord, result: dict[str, Any] | None, info: dict[str, Any]) -> dict[str, Any]:
+    """Return `observation_data` of the step of a tool call.
 
     Args:
+        result: the ``result`` of its outcome, plain JSON data.
         info: the framework's part of the observation, plain JSON data.
     """
-    body = _call_body(record.call.name, record.outcome.result_data(), record.outcome.error)
+    body = _call_body(record.call.name, result, record.outcome.error)
     reward = None if record.reward is None else record.reward.value
     return _reply_data(body, reward, record.terminated, record.truncated, info)
 
@@ -555,6 +547,7 @@ __all__ = [
     "MAX_TIMEOUT_S",
     "PROTOCOL_VERSION",
     "TRANSITIONS",
+    "URGENT_FRAMES",
     "ActionTypes",
     "EpisodeState",
     "Event",
