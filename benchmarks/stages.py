@@ -45,14 +45,14 @@ STAGES = (
     ("frame in", r"(websockets_sansio_impl|protocol|frames|streams|queues)\.py"),
     (
         "validate, run the tool",
-        r"tool_call\.py|signatures\.py|definition\.py|context\.py|mcpenv_tools\.py:.*add",
+        r"pipeline\.py:(run_tool|ToolRun)|signatures\.py|definition\.py|context\.py|mcpenv_tools\.py:.*add",
     ),
     ("result", r"results\.py|tools\.py|records\.py:ToolOutcome\.returned"),
-    ("score", r"mcpenv_tools\.py:Tools\.score|reward\.py|records\.py:(Reward|finite|ToolOutcome)"),
+    ("score", r"mcpenv_tools\.py:Tools\.score|records\.py:(Reward|finite|total|ToolOutcome)"),
     ("score", r"scoring\.py"),
     ("record", r"episode\.py:Episode\.(add|judge|count_step)|records\.py:(ToolCall|StepRecord)"),
-    ("encode", r"observations\.py|codec\.py|episode\.py:Episode\.info"),
-    ("dispatch", r"(connection|session|execution|lock|cancellation|step|pipeline|registry)\.py"),
+    ("encode", r"observations\.py|codec\.py"),
+    ("dispatch", r"(connection|session|execution|lock|step|pipeline)\.py"),
 )
 """Which functions (``FILE:QUALIFIED NAME``) belong to which stage; the first that matches."""
 

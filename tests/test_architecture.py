@@ -81,7 +81,7 @@ def test_the_page_lists_every_package_and_file_at_the_top() -> None:
 
 def test_every_file_that_the_walks_name_is_there() -> None:
     walks = PAGE.partition("## Three walks")[2].partition("## Private names")[0]
-    files = re.findall(r"^\d\. `([\w/]+\.py)`", walks, re.MULTILINE)
+    files = re.findall(r"^\d+\. `([\w/]+\.py)`", walks, re.MULTILINE)
     assert len(files) > 15
     assert all(
         any((folder.parent / file).is_file() or (folder / file).is_file() for folder in SOURCES) for file in files

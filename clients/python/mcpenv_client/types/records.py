@@ -105,7 +105,7 @@ def total(*parts: Any) -> Reward | None:
     Raises:
         TypeError, ValueError: a part, or the sum, is not a finite number.
     """
-    given = [reward for part in parts if (reward := reward_of(part)) is not None]
+    given = [part if isinstance(part, Reward) else Reward(part) for part in parts if part is not None]
     if len(given) <= 1:
         return given[0] if given else None
     components: dict[str, float] = {}
