@@ -23,6 +23,7 @@ import mcpenv
 import mcpenv_client
 from mcpenv import CallToolAction, MCPEnvironment, ToolCall, ToolOutcome
 from mcpenv.server.app import create_app
+from mcpenv.server.mcp import endpoint
 
 ROOTS = [Path(str(package.__file__)).parents[0] for package in (mcpenv, mcpenv_client)]
 BEGINNING = 0
@@ -155,7 +156,8 @@ def test_a_step_over_ws() -> None:
     run(main)
 
 
-def test_a_call_over_mcp() -> None:
+def test_a_call_over_mcp(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "WATCH_AFTER_S", 60.0)  # on a busy machine, a watcher would enter the walk
     walk, version = Walk(), "2026-07-28"
     meta = {
         "io.modelcontextprotocol/protocolVersion": version,

@@ -126,11 +126,8 @@ async def _take(at: Instance, step: Step, run: Run) -> StepRecord:
                 await _score_end(at, scores, step, made)
         record = made
         return record
-    except (InputRequired, MCPError) as error:
-        if step.decided is not None:
-            record = _failed(at, env, scores, step, error)
-        else:
-            episode.uncount_step()
+    except (InputRequired, MCPError):
+        episode.uncount_step()
         raise
     except BaseException as error:
         if step.decided is not None or isinstance(error, WireError | asyncio.CancelledError):
