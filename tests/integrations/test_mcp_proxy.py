@@ -358,14 +358,15 @@ def test_another_episode_does_not_notice(everything: Any) -> None:
 
 
 @pytest.mark.slow
-def test_production_goes_on_with_a_new_process(everything: Any) -> None:
+@pytest.mark.parametrize("mode", Mode)
+def test_a_service_goes_on_with_a_new_process(everything: Any, mode: Mode) -> None:
     async def main(url: str) -> list[Any]:
         async with Client(f"{url}/mcp") as client:
             await client.call_tool("add")
             died = await client.call_tool("die", raise_on_error=False)
             return [died.is_error, (await client.call_tool("add")).data]
 
-    with serving(everything, ServerConfig(mode=Mode.PRODUCTION)) as url:
+    with serving(everything, ServerConfig(mode=mode)) as url:
         assert asyncio.run(main(url)) == [True, 1]
 
 

@@ -20,7 +20,7 @@ from mcpenv.failures import LostFailure, SortedFailure
 from mcpenv.tools.registry import BoundTool
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import TRANSPORT_LOST
-from mcpenv_client.types.tools import Mode, ToolErrorType
+from mcpenv_client.types.tools import ToolErrorType
 
 from .catalog import Catalog, ProxiedTool, discover, tools_hash
 from .config import ProxyConfig, StateOf, read_config
@@ -174,8 +174,8 @@ class ProxyEnvironment(MCPEnvironment):
     async def _lost(self, tool: ProxiedTool, upstream: Upstream, failure: CallFailed) -> SortedFailure:
         """Truncate the episode, whose world is not known any more, and return the failure for the agent."""
         self.finish(truncated=True, reason=TRANSPORT_LOST)
-        if self.mode is Mode.PRODUCTION:
-            # No episode ends here. The service goes on with a new world.
+        if not self._execution.episode.orchestrated:
+            # No episode ends here, and nobody resets. The service goes on with a new world.
             logger.error("%s; it is started again, and what it kept in memory is lost", failure)
             await UPSTREAMS.run(self._restart(upstream))
         return SortedFailure(LostFailure(error_type=ToolErrorType.TRANSPORT_ERROR, message=str(failure)))

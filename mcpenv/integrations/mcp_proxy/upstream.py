@@ -162,6 +162,10 @@ class Upstream:
             return None
         if self._process is not None:
             await self._process.exited()
+            tail = self._process.stderr_tail
+            logger.warning(
+                "server %r has ended%s; the end of its stderr:\n%s", self.name, self._exit(), tail or "(nothing)"
+            )
         fault = request.fault or f"it has ended{self._exit()}"
         kind = NotDelivered if request.delivery is Delivery.NOT_SENT else OutcomeUnknown
         return kind(f"server {self.name!r}: {fault}")
