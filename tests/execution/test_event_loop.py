@@ -144,7 +144,8 @@ def test_without_loop_hides_the_running_loop_and_brings_it_back() -> None:
         def inside() -> int:
             with pytest.raises(RuntimeError):
                 asyncio.get_running_loop()
-            return without_loop(asyncio.run, asyncio.sleep(0, 5))
+            slept: int = without_loop(asyncio.run, asyncio.sleep(0, 5))
+            return slept
 
         assert without_loop(inside) == 5
         assert asyncio.get_running_loop() is outer

@@ -130,7 +130,7 @@ def test_without_the_token_every_control_route_answers_as_documented(tmp_path: P
         assert {name for name, methods in operations.items() if "401" in str(methods)} == set(CONTROLLED)
 
 
-CONTROLLED = ("/reset", "/step", "/end", "/state", "/sessions", "/sessions/{session_id}", "/capacity")
+CONTROLLED = ("/reset", "/step", "/end", "/state", "/sessions", "/sessions/{session_id}", "/capacity", "/metrics")
 
 
 class Breaks(World):
