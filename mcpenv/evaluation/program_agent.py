@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import re
 import shlex
@@ -26,6 +27,8 @@ from mcpenv_client.types.records import StepResult
 from .agent import Acted, Play
 from .isolation import Choice, Isolation, installation_of
 from .results import Failure
+
+logger = logging.getLogger("mcpenv")
 
 MCP_URL = "MCPENV_MCP_URL"
 PROMPT = "MCPENV_PROMPT"
@@ -257,9 +260,14 @@ class _Output:
 
     def _copy(self, reading: int) -> None:
         with self._file, os.fdopen(reading, "rb", buffering=0) as pipe:
+            lost = False
             while data := pipe.read(65536):
-                with contextlib.suppress(OSError):  # a full disk does not stop the program
+                try:
                     self._file.write(data)
+                except OSError as error:  # a full disk does not stop the program
+                    if not lost:
+                        logger.warning("the output of an agent is not written to %s: %s", self._file.name, error)
+                    lost = True
 
 
 def _filled(word: str, play: Play) -> str:

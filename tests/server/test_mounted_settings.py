@@ -651,8 +651,8 @@ def test_an_own_tool_with_the_name_of_a_mounted_one_is_refused() -> None:
         env.close()
 
 
-def test_an_own_tool_s_name_that_a_mounted_one_takes_later_is_refused_by_listings() -> None:
-    server = shop()
+def praising(server: FastMCP) -> Any:
+    """Return an environment around a server, with a tool ``praise`` of its own."""
 
     class Own(around(server)):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -662,7 +662,13 @@ def test_an_own_tool_s_name_that_a_mounted_one_takes_later_is_refused_by_listing
             def praise() -> str:
                 return "own"
 
-    env = Own()
+    return Own()
+
+
+def test_an_own_tool_s_name_that_a_mounted_one_takes_later_is_refused_by_listings() -> None:
+    server = shop()
+
+    env = praising(server)
     assert "praise" in [tool.name for tool in env.list_tools()]
     server.tool(name="praise")(lambda: "theirs")
     with pytest.raises(InvalidTool, match="'praise': FastMCP server 'shop' has a tool of that name"):
@@ -693,15 +699,7 @@ def test_an_own_tool_that_comes_late_is_refused_where_it_is_registered() -> None
 def test_a_mounted_tool_that_takes_an_own_name_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     server = shop()
 
-    class Own(around(server)):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-
-            @self.tool  # type: ignore[untyped-decorator]
-            def praise() -> str:
-                return "own"
-
-    env = Own()
+    env = praising(server)
     env.list_tools()
     server.tool(name="praise")(lambda: "theirs")
     with pytest.raises(InvalidTool):

@@ -38,7 +38,7 @@ OnLog = Callable[[str, str], None]
 
 
 class Upstream:
-    """A connection to a server. All methods run on the loop of `UPSTREAMS`; calls may run at once.
+    """A connection to a server. All methods run on the loop of `UPSTREAMS`, one at a time.
 
     Args:
         name: the server's name in the configuration.

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from .config import WORKSPACE
+
+logger = logging.getLogger("mcpenv.upstream")
 
 
 class Workspace:
@@ -37,8 +40,11 @@ class Workspace:
         return digest_of(self.path)
 
     def remove(self) -> None:
-        """Delete the folder."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Delete the folder. What a process still writes or locks is left, and logged."""
+        try:
+            shutil.rmtree(self.path)
+        except OSError as error:
+            logger.warning("workspace %s is not deleted: %s", self.path, error)
 
     def fill(self, value: Any) -> Any:
         """Return a JSON value with the folder's path in place of ``{workspace}``."""
