@@ -515,14 +515,18 @@ def test_a_target_that_cannot_be_used_is_one_line(target: str, said: str) -> Non
 
 
 def ended(process: int, within_s: float = 20.0) -> bool:
-    """Return True once a process has ended; False if it runs after ``within_s`` seconds."""
+    """Return True once a process has ended; False if it runs after ``within_s`` seconds.
+
+    A zombie counts once its last thread has ended: the files of the process are open until then.
+    """
     until = time.monotonic() + within_s
     while True:
         try:
             state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+            threads = len(os.listdir(f"/proc/{process}/task"))
         except (FileNotFoundError, ProcessLookupError):
             return True
-        if state == "Z":
+        if state in ("Z", "X") and threads <= 1:
             return True
         if time.monotonic() >= until:
             return False
