@@ -138,7 +138,8 @@ def _notes(host: Host, token: str | None, done: Installed | None) -> list[str]:
 
 
 def _run_recipe(file: Path | None) -> str:
-    return f"Run it: goose run --recipe {shlex.quote(str(file))} --params prompt=..."
+    where = "FILE" if file is None else shlex.quote(str(file))
+    return f"Run it: goose run --recipe {where} --params prompt=..."
 
 
 def _show(
@@ -157,6 +158,8 @@ def _show(
         page.block(snippet)
         if host.key != "inspector":
             notes = [*notes, "Add --write to install it."]
+        if host.form is Form.RECIPE:
+            notes = [*notes, _run_recipe(file)]
         if notes:
             page.line()
     elif done.changed:

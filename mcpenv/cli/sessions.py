@@ -184,7 +184,8 @@ class ControlPlane:
     def _refused(self, reply: httpx.Response, body: Any, path: str) -> ConfigurationError:
         message = body.get("message") if isinstance(body, dict) else None
         if reply.status_code == httpx.codes.UNAUTHORIZED:
-            why = "it requires its control token (--control-token-file, or MCPENV_CONTROL_TOKEN)"
+            another = ", and refuses this one" if "Authorization" in reply.request.headers else ""
+            why = f"it requires its control token{another} (--control-token-file, or MCPENV_CONTROL_TOKEN)"
         elif message is not None:
             why = str(message)
         elif reply.status_code == httpx.codes.NOT_FOUND:

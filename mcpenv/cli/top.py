@@ -136,7 +136,9 @@ def _page(now: Scrape, before: Scrape | None) -> RenderableType:
         f"{_rate(now, before, 'mcpenv_episodes_total')}, "
         f"{now.total('mcpenv_records_written_total'):g} recorded, {now.total('mcpenv_records_dropped_total'):g} dropped"
     )
-    memory = f"{now.total('process_resident_memory_bytes') / _MIB:.0f} MiB in {now.total('mcpenv_workers'):g} processes"
+    workers = now.total("mcpenv_workers")
+    processes = f"{workers:g} process{'' if workers == 1 else 'es'}"
+    memory = f"{now.total('process_resident_memory_bytes') / _MIB:.0f} MiB in {processes}"
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for heading in ("tool", "steps", "per s", "failed", "mean ms", "mean reward"):
         table.add_column(heading, justify="left" if heading == "tool" else "right", no_wrap=True)

@@ -49,6 +49,7 @@ DRAIN_S = 1.0
 
 _PLACE = re.compile(r"\{(mcp_url|prompt)\}")
 _LIKE_A_PLACE = re.compile(r"(?<!\$)\{[\w-]*(?:url|prompt|task)[\w-]*\}")
+_SCRIPT = re.compile(r"[^-{][^{]*\.(?:py|js|mjs|cjs|ts|sh|rb|pl)")
 _OURS = "MCPENV_"
 _ALWAYS_KEPT = ("PATH", "HOME")
 
@@ -115,6 +116,9 @@ class ProgramAgent:
             self._words[0] = os.path.abspath(program)
             links = (Path(self._words[0]), Path(self._words[0]).resolve())
             self._shown += map(installation_of, links)
+        script = self._words[1] if len(self._words) > 1 else ""
+        if _SCRIPT.fullmatch(script) and not _exists(script, self.workspace):
+            raise ConfigurationError(f"agent {self.command!r}: there is no file {script!r}")
         for number, word in enumerate(self._words[1:], 1):
             file = _file_of(word, self.workspace)
             if file is not None:
@@ -208,6 +212,11 @@ def _file_of(word: str, workspace: Path | None) -> Path | None:
     if workspace is not None and not os.path.isabs(word) and (workspace / word).exists():
         return None
     return Path(os.path.abspath(word))
+
+
+def _exists(script: str, workspace: Path | None) -> bool:
+    """Return True if a script is a file of the present working directory or of the workspace."""
+    return os.path.isfile(script) or (workspace is not None and (workspace / script).is_file())
 
 
 def _files_of(environment: dict[str, str]) -> list[Path]:

@@ -24,6 +24,7 @@ from mcpenv_client.client import EnvClient
 from mcpenv_client.connection.addresses import http_base, is_loopback, without_password
 from mcpenv_client.errors import ConnectionFailed
 from mcpenv_client.types.server import ServerCapacityStatus
+from mcpenv_client.types.tools import Mode
 
 from .server_process import OwnServer
 
@@ -149,6 +150,8 @@ async def _described(url: str, control_token: str | None) -> Server:
     shown = without_password(url)
     async with _http(url, control_token) as http:
         metadata = await _object(http, shown, "/metadata")
+        if metadata.get("mode") == Mode.PRODUCTION:
+            raise ConfigurationError(f"{shown}: it is in production, where there are no episodes; run it in simulation")
         answered = await _object(http, shown, "/capacity")
     try:
         capacity = ServerCapacityStatus.model_validate(answered)
@@ -176,8 +179,9 @@ async def _object(http: httpx.AsyncClient, shown: str, path: str) -> dict[str, A
     except ValueError as error:
         raise ConnectionFailed(shown, f"{path} is not JSON; is it a server of mcpenv?") from error
     if reply.status_code == httpx.codes.UNAUTHORIZED:
+        another = ", and refuses this one" if "Authorization" in http.headers else ""
         raise ConfigurationError(
-            f"{shown}: it requires its control token (--control-token-file, or MCPENV_CONTROL_TOKEN)"
+            f"{shown}: it requires its control token{another} (--control-token-file, or MCPENV_CONTROL_TOKEN)"
         )
     if reply.status_code == httpx.codes.NOT_FOUND:
         raise ConfigurationError(

@@ -26,7 +26,7 @@ from fastmcp import FastMCP
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import TargetError
-from mcpenv.integrations.mcp_proxy.target import PREFIX, load_servers, names_servers
+from mcpenv.integrations.mcp_proxy.target import PREFIX, load_servers, names_servers, with_absolute_paths
 from mcpenv.integrations.openenv.adapter import OpenEnvEnvironment
 from mcpenv.integrations.openenv.target import (
     MANIFEST,
@@ -150,7 +150,7 @@ def _servers(target: str, settings: Sequence[str], tasks: TaskSet | None) -> Tar
         environment_class=made,
         folder=None if file is None else file.parent,
         readme=None,
-        spec=target if file is None else str(file),
+        spec=with_absolute_paths(target) if file is None else str(file),
     )
 
 

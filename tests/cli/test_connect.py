@@ -136,6 +136,7 @@ def test_goose_gets_a_recipe_because_it_names_tools_by_the_extension() -> None:
 
 
 def test_a_recipe_that_is_there_is_replaced_only_by_force(folder: Path, connect: Cli) -> None:
+    assert "goose run --recipe" in connect("goose", URL, "--name", "echo").out
     first = connect("goose", URL, "--write", "--name", "echo")
     assert first.status == 0 and f"goose run --recipe {folder / 'goose.yaml'}" in first.out
     assert connect("goose", URL, "--write", "--name", "echo").out.startswith("Goose has echo already:")

@@ -251,9 +251,11 @@ def test_the_token_comes_by_option_file_or_variable(
 
 
 def test_without_the_token_nothing_is_told(cli: Cli, guarded: str) -> None:
-    said = f"error: {guarded}: it requires its control token (--control-token-file, or MCPENV_CONTROL_TOKEN)\n"
-    for options in ((), ("--control-token", "another-secret"), ("--end", "x"), ("--json",)):
-        assert cli("sessions", guarded, *options) == Done(2, "", said)
+    said = f"error: {guarded}: it requires its control token%s (--control-token-file, or MCPENV_CONTROL_TOKEN)\n"
+    for options in ((), ("--end", "x"), ("--json",)):
+        assert cli("sessions", guarded, *options) == Done(2, "", said % "")
+    wrong = cli("sessions", guarded, "--control-token", "another-secret")
+    assert wrong == Done(2, "", said % ", and refuses this one")
 
 
 def test_an_agents_session_has_its_name(cli: Cli, guarded: str) -> None:

@@ -144,6 +144,7 @@ def test_an_episode_without_a_score_is_said_and_fails_the_command(
         ([COUNTING, "--model", "a", "--agent", "b"], "no single agent is chosen"),
         ([COUNTING, "--agent", "cat", "--temperature", "1"], "--temperature: only for --model"),
         ([COUNTING, "--agent", "no-such-program"], "there is no program 'no-such-program'"),
+        ([COUNTING, "--agent", "python3 no_such_agent.py"], "there is no file 'no_such_agent.py'"),
         ([COUNTING, "--model", "a", "--base-url", "nowhere"], "'nowhere' is not an http(s):// URL"),
         ([COUNTING, "--model", "a", "--system", "no-such-file"], "--system no-such-file: No such file"),
         ([COUNTING, "--model", "a", "--request-fields", "[]"], "--request-fields is not a JSON object"),

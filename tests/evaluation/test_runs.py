@@ -100,9 +100,12 @@ def test_a_server_at_a_url_is_used_with_its_control_token(endpoint: Endpoint, tm
             evaluate(url, agent, out=tmp_path / "b", concurrency=4, control_token="secret-of-control")
         with pytest.raises(ConfigurationError, match="--set and --tasks are for an environment's code"):
             evaluate(url, agent, out=tmp_path / "b", settings=["bonus=1"], control_token="secret-of-control")
-    with serving(Counting, mode="production") as url:
-        with pytest.raises(ConfigurationError, match="it has no /capacity"):
-            evaluate(url, agent, out=tmp_path / "b")
+        with pytest.raises(ConfigurationError, match="control token, and refuses this one"):
+            evaluate(url, agent, out=tmp_path / "b", n=1, control_token="another-secret")
+    for config in (None, ServerConfig(control_token="secret-of-control")):
+        with serving(Counting, config, mode="production") as url:
+            with pytest.raises(ConfigurationError, match="it is in production, where there are no episodes"):
+                evaluate(url, agent, out=tmp_path / "b", control_token="secret-of-control")
     with pytest.raises(ConnectionFailed):
         evaluate(url, agent, out=tmp_path / "b")
 

@@ -500,6 +500,12 @@ def test_a_command_is_a_target() -> None:
         assert env.call_tool("add").text == "1"
 
 
+def test_the_target_of_a_command_works_from_any_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(SERVERS)
+    loaded = load_target(f"mcp:{sys.executable} everything.py ./ everything")
+    assert loaded.spec == f"mcp:{sys.executable} {SERVERS / 'everything.py'} {SERVERS} everything"
+
+
 @pytest.mark.parametrize(
     ("target", "said"),
     [

@@ -39,6 +39,22 @@ def load_servers(target: str, settings: Sequence[str] = ()) -> type[ProxyEnviron
         raise TargetError(target, str(error).removeprefix(f"{target}: ")) from error
 
 
+def with_absolute_paths(target: str) -> str:
+    """Return a target that starts the same server from any working directory.
+
+    Words of its command that name an existing file, or contain a ``/`` and name a folder, are made absolute.
+    """
+    what = target.removeprefix(PREFIX).strip()
+    if what.startswith(("http://", "https://")):
+        return target
+    return PREFIX + shlex.join(_absolute(word) for word in shlex.split(what))
+
+
+def _absolute(word: str) -> str:
+    path = Path(word).expanduser()
+    return str(path.absolute()) if path.is_file() or ("/" in word and path.is_dir()) else word
+
+
 def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
@@ -70,4 +86,4 @@ def _name_in(text: str) -> str:
     return name.strip("-") or "server"
 
 
-__all__ = ["PREFIX", "load_servers", "names_servers"]
+__all__ = ["PREFIX", "load_servers", "names_servers", "with_absolute_paths"]
