@@ -26,6 +26,7 @@ from mcpenv_client.types.tools import Mode, Tool
 from mcpenv_client.wire.protocol import ActionTypes, action_type
 
 from .errors import InvalidTool, Misuse
+from .execution.ending import finish
 from .execution.execution import Execution
 from .execution.lifespan import IN_PROCESS, UNSET, being_made
 from .execution.mcp_server import AgentServer, Finder, OnlyExecution
@@ -398,7 +399,7 @@ class MCPEnvironment:
         Raises:
             Misuse: called anywhere else.
         """
-        self._execution.finish(reward, truncated, reason)
+        finish(self._execution, reward, truncated, reason)
 
     @property
     def episode_id(self) -> str | None:

@@ -11,9 +11,12 @@ from mcpenv.tools.registry import Toolbox
 from mcpenv_client.errors import SessionLost
 
 from .concurrency.event_loop import without_loop
+from .ending import hand_over
 from .episode import Episode
 from .mounted_server import MountedServer
+from .observer import Observer
 from .scoring import Scoring
+from .sink import EpisodeSink
 from .step import current
 from .user_code import UserCode, UserEnvironment
 
@@ -27,10 +30,8 @@ class Instance(Protocol):
     episode: Episode
     mounted: MountedServer | None
     scoring: Scoring | None
-
-    def hand_over(self, reason: str | None = None) -> None:
-        """Give the running episode to the sink."""
-        ...
+    sink: EpisodeSink | None
+    observer: Observer | None
 
 
 async def close(instance: Instance, reason: str) -> None:
@@ -52,7 +53,7 @@ async def close_stuck(instance: Instance, reason: str) -> None:
 
 
 def _close_episode(instance: Instance, reason: str) -> None:
-    instance.hand_over(reason)
+    hand_over(instance, reason)
     instance.episode.close(reason)
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,23 +17,18 @@ from mcp.shared.subscriptions import ToolsListChanged
 
 from mcpenv import tracing
 from mcpenv.errors import Misuse
-from mcpenv.failures import environment_failure
 from mcpenv.tasks.assignment import Assignment, Wanted
 from mcpenv.tools.access import Listing
 from mcpenv.tools.registry import BoundTool, Toolbox
 from mcpenv_client.errors import (
     EpisodeDone,
-    ErrorCode,
     ExecutionError,
     SessionLost,
-    WireError,
-    status_of_code,
 )
 from mcpenv_client.types.actions import Action, CallToolAction, ListToolsAction
 from mcpenv_client.types.observations import ListToolsObservation, Observation
-from mcpenv_client.types.records import Plane, Reward, StepRecord, ToolCall, reward_of
+from mcpenv_client.types.records import Plane, StepRecord, ToolCall
 from mcpenv_client.types.state import State
-from mcpenv_client.types.status import Stage, Status, StatusCode
 from mcpenv_client.types.tools import Mode, Tool
 from mcpenv_client.types.values import to_plain
 from mcpenv_client.wire.protocol import EpisodeState, Event, action_type, next_state
@@ -44,13 +37,15 @@ from . import closing
 from .concurrency.agent_call import AgentCall
 from .concurrency.event_loop import Home
 from .concurrency.lock import Lock
-from .episode import Episode, Finish
+from .ending import end, hand_over
+from .episode import Episode
 from .mounted_call import run_through, visible
 from .mounted_server import MountedServer
 from .notifications import Ending, Subscribers
 from .observations import latest, observation_of
 from .observer import Observer
 from .pipeline import InputRequired, Run, run_action, run_tool, take_step
+from .reset import reset
 from .restore import refuse_without_episodes, restore, take_snapshot
 from .scoring import Scoring
 from .sink import EpisodeSink
@@ -288,7 +283,7 @@ class Execution:
             as `reset`.
         """
         async with _Operation(self, Event.RESET):
-            return await self._reset(assigned, episode_id, timeout_s, implicit=False)
+            return await reset(self, assigned, episode_id, timeout_s, implicit=False)
 
     async def end(self, *, truncated: bool = False, reason: str | None = None) -> Observation:
         """End the episode, because the agent has stopped, and score its end. Return its last observation.
@@ -299,7 +294,7 @@ class Execution:
         """
         if self.episode.state is not EpisodeState.DONE:
             async with _Operation(self, Event.END):
-                await self._end(truncated, reason)
+                await end(self, truncated, reason)
         return latest(self.episode)
 
     async def snapshot(self, *, timeout_s: float | None = None) -> Snapshot:
@@ -397,76 +392,10 @@ class Execution:
         if not self.closed:
             await closing.close_stuck(self, reason)
 
-    def finish(self, reward: Any, truncated: bool, reason: str | None) -> None:
-        """Do what `MCPEnvironment.finish` says.
-
-        Raises:
-            Misuse: outside a step and a reset of this environment.
-            ExecutionError: the reward is no finite number; the step fails with it, even if the tool catches it.
-        """
-        now = current.get()
-        step = now if isinstance(now, Step) and now.owner is self else None
-        in_reset = now is self and self.episode.state is EpisodeState.NEW
-        if (step is None or step.settled) and not in_reset:
-            raise Misuse("finish() has a meaning only inside a tool, score, act or reset of its environment")
-        try:
-            said = Finish(reward_of(reward), truncated, reason)
-        except (TypeError, ValueError) as error:
-            failure = environment_failure("finish", error)
-            failure.__cause__ = error
-            if step is not None:
-                step.fault = step.fault or failure
-            raise failure from error
-        if step is not None:
-            step.finish = step.finish or said
-        else:
-            self.episode.reset_finish = self.episode.reset_finish or said
-
     @property
     def said_of_end(self) -> list[str]:
         """The reasons why the end of the episode failed verification, as sentences."""
         return [] if self.scoring is None else self.scoring.problems
-
-    # -- for restore and closing
-
-    async def run_reset(self, assigned: Assignment, episode_id: str | None, timeout_s: float | None) -> Observation:
-        """Run the user's reset once, for the episode that was opened."""
-        seed, options = assigned.seed, assigned.options
-        self.scoring, self.episode.reset_number = None, -1
-        observation = await self.user_code.stage(
-            "reset",
-            lambda: self.user_code.call(self.env._author_reset(seed, episode_id, options)),
-            timeout_s,
-        )
-        if observation is None:
-            observation = Observation()
-        if not isinstance(observation, Observation):
-            wrong = TypeError(f"reset returned a {type(observation).__name__}; return an Observation or None")
-            raise environment_failure("reset", wrong) from wrong
-        self.episode.reset_number = self.episode.number
-        return observation
-
-    def hand_over(self, reason: str | None = None) -> None:
-        """Give the episode to the sink and the observer, once, if it is over.
-
-        Args:
-            reason: why it is given up, if it has not come to its end.
-        """
-        episode = self.episode
-        trajectory = episode.trajectory
-        if trajectory is None or episode.handed_over or not episode.orchestrated:
-            return
-        if self.sink is None and self.observer is None:
-            return
-        if episode.state is EpisodeState.NEW:
-            return  # its reset failed: it never began
-        if reason is not None and episode.state is EpisodeState.RUNNING:
-            episode.give_up(reason)
-        episode.handed_over = True
-        if self.sink is not None:
-            self.sink.episode_over(trajectory)
-        if self.observer is not None:
-            self.observer.episode_over(trajectory)
 
     # -- inside
 
@@ -500,7 +429,7 @@ class Execution:
             if episode_id is not None and episode_id != episode.id:
                 raise EpisodeDone("The episode is over.")
             if episode.state is EpisodeState.NEW:
-                await self._reset(Assignment(None, None, {}), None, None, implicit=True)
+                await reset(self, Assignment(None, None, {}), None, None, implicit=True)
             if self.scoring is not None and self.scoring.ended:
                 raise EpisodeDone("the episode is over, reset to begin another")
             call = ToolCall(name, arguments, episode.count_step(), plane, principal)
@@ -511,7 +440,7 @@ class Execution:
         self.last_active = time.monotonic()
         # Concurrent steps are all part of the episode: it is complete with the last of them.
         if self.episode.state is EpisodeState.DONE and self.lock.holders == 1:
-            self.hand_over()
+            hand_over(self)
         if self.tools.version != self._told_version:
             self._told_version = self.tools.version
             self.subscribers.tell(ToolsListChanged())
@@ -533,51 +462,6 @@ class Execution:
                 "begin with a new one",
                 incident=incident,
             )
-
-    async def _reset(
-        self, assigned: Assignment, episode_id: str | None, timeout_s: float | None, *, implicit: bool
-    ) -> Observation:
-        self.env._reset_options.check(assigned.options)
-        self.hand_over("reset")
-        if self.sink is not None and assigned.seed is None and self.env._reset_options.takes_seed:
-            # A recorded episode can be replayed only if its seed is known.
-            assigned = replace(assigned, seed=secrets.randbits(31))
-        self.episode.open(assigned, episode_id, implicit)
-        self.traces = tracing.enabled()
-        try:
-            with tracing.part("reset") if self.traces else nullcontext():
-                observation = await self.run_reset(assigned, episode_id, timeout_s)
-        except BaseException:
-            if self.observer is not None:
-                self.observer.reset_over(failed=True)
-            raise
-        if self.episode.orchestrated:
-            scoring = Scoring(self.user_code, self.env)
-            await scoring.begin(assigned.task, timeout_s)
-            self.scoring = scoring
-        if self.observer is not None:
-            self.observer.reset_over(failed=False)
-        return self.episode.opened(observation)
-
-    async def _end(self, truncated: bool, reason: str | None) -> None:
-        if self.episode.state is EpisodeState.DONE:
-            return  # the step that held the lock has ended it
-        next_state(self.episode.state, Event.END)
-        scoring, trajectory = self.scoring, self.episode.trajectory
-        assert trajectory is not None
-        reward: Reward | None = None
-        if scoring is not None and scoring.owes_end and not self.user_code.abandoned:
-            ended = self.episode.as_ended(truncated, reason)
-            try:
-                reward = await scoring.of_end(ended)
-            except BaseException as error:
-                code, status = ErrorCode.CANCELLED, Status(StatusCode.CANCELLED, Stage.SCORE, True)
-                if isinstance(error, WireError):
-                    code, status = error.code, error.status or status_of_code(error.code.value)
-                self.episode.end(None, truncated, reason, code.value, status)
-                raise
-            trajectory.verified = ended.verified
-        self.episode.end(reward, truncated, reason)
 
 
 class _Operation:

@@ -16,7 +16,10 @@ from mcpenv_client.types.records import Trajectory
 from mcpenv_client.types.tools import Mode
 from mcpenv_client.wire.protocol import EpisodeState, Event, next_state
 
+from .ending import hand_over
 from .episode import Episode
+from .observer import Observer
+from .reset import run_reset
 from .scoring import Scoring
 from .sink import EpisodeSink
 from .snapshots.snapshot import HeldEpisode, HeldState, Snapshot, class_name, size_of
@@ -35,18 +38,12 @@ class Instance(Protocol):
     scoring: Scoring | None
     session_id: str
     sink: EpisodeSink | None
+    observer: Observer | None
+    traces: bool
 
     @property
     def server(self) -> FastMCP | None:
         """The mounted server."""
-        ...
-
-    async def run_reset(self, assigned: Assignment, episode_id: str | None, timeout_s: float | None) -> object:
-        """Run the user's reset."""
-        ...
-
-    def hand_over(self, reason: str | None = None) -> None:
-        """Give the running episode to the sink."""
         ...
 
 
@@ -121,7 +118,7 @@ async def restore(instance: Instance, snapshot: Snapshot, timeout_s: float | Non
     same_reset = held.reset_of == (instance.session_id, episode.reset_number)
     if not same_reset:  # this instance lacks what that reset made
         _open_instead(instance, assigned)
-        await instance.run_reset(assigned, episode.id, timeout_s)
+        await run_reset(instance, assigned, episode.id, timeout_s)
     scoring = Scoring(instance.user_code, instance.env)
     await scoring.resume(held, timeout_s)
     put = _Put(instance, snapshot, scoring)
@@ -138,7 +135,7 @@ async def restore(instance: Instance, snapshot: Snapshot, timeout_s: float | Non
 
 def _open_instead(instance: Instance, assigned: Assignment) -> None:
     """Open the new episode. The running one is over; the environment is NEW until the restore is complete."""
-    instance.hand_over("restored")
+    hand_over(instance, "restored")
     instance.episode.open(assigned, None, implicit=False, instead="restored")
 
 

@@ -1,0 +1,117 @@
+"""The end of an episode: what the author says of it, its score, and its way to the sink and the observer."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from mcpenv.errors import Misuse
+from mcpenv.failures import environment_failure
+from mcpenv_client.errors import ErrorCode, WireError, status_of_code
+from mcpenv_client.types.records import Reward, reward_of
+from mcpenv_client.types.status import Stage, Status, StatusCode
+from mcpenv_client.wire.protocol import EpisodeState, Event, next_state
+
+from .episode import Episode, Finish
+from .observer import Observer
+from .scoring import Scoring
+from .sink import EpisodeSink
+from .step import Step, current
+from .user_code import UserCode
+
+
+class Instance(Protocol):
+    """The environment instance whose episode ends."""
+
+    user_code: UserCode
+    episode: Episode
+    scoring: Scoring | None
+    sink: EpisodeSink | None
+    observer: Observer | None
+
+
+async def end(instance: Instance, truncated: bool, reason: str | None) -> None:
+    """End the episode, because the agent has stopped, and score its end. The caller holds the lock.
+
+    Raises:
+        InvalidMessage: there is no episode yet.
+        ExecutionError: scoring the end failed; the episode is over all the same.
+    """
+    episode, scoring = instance.episode, instance.scoring
+    if episode.state is EpisodeState.DONE:
+        return  # the step that held the lock has ended it
+    next_state(episode.state, Event.END)
+    trajectory = episode.trajectory
+    assert trajectory is not None
+    reward: Reward | None = None
+    if scoring is not None and scoring.owes_end and not instance.user_code.abandoned:
+        ended = episode.as_ended(truncated, reason)
+        code, status = ErrorCode.CANCELLED.value, Status(StatusCode.CANCELLED, Stage.SCORE, True)
+        scored = False
+        try:
+            reward = await scoring.of_end(ended)
+            scored = True
+        except WireError as error:
+            code, status = error.code.value, error.status or status_of_code(error.code.value)
+            raise
+        finally:
+            if not scored:
+                episode.end(None, truncated, reason, code, status)
+        trajectory.verified = ended.verified
+    episode.end(reward, truncated, reason)
+
+
+def finish(instance: Instance, reward: Any, truncated: bool, reason: str | None) -> None:
+    """Do what `MCPEnvironment.finish` says.
+
+    Raises:
+        Misuse: outside a step and a reset of this environment.
+        ExecutionError: the reward is no finite number; the step fails with it, even if the tool catches it.
+    """
+    step = _step_of(instance)
+    in_reset = current.get() is instance and instance.episode.state is EpisodeState.NEW
+    if (step is None or step.settled) and not in_reset:
+        raise Misuse("finish() has a meaning only inside a tool, score, act or reset of its environment")
+    try:
+        said = Finish(reward_of(reward), truncated, reason)
+    except (TypeError, ValueError) as error:
+        failure = environment_failure("finish", error)
+        failure.__cause__ = error
+        if step is not None:
+            step.fault = step.fault or failure
+        raise failure from error
+    if step is not None:
+        step.finish = step.finish or said
+    else:
+        instance.episode.reset_finish = instance.episode.reset_finish or said
+
+
+def _step_of(owner: object) -> Step | None:
+    """Return the running step, if it is one of this instance."""
+    now = current.get()
+    return now if isinstance(now, Step) and now.owner is owner else None
+
+
+def hand_over(instance: Instance, reason: str | None = None) -> None:
+    """Give the episode to the sink and the observer, once, if it is over.
+
+    Args:
+        reason: why it is given up, if it has not come to its end.
+    """
+    episode = instance.episode
+    trajectory = episode.trajectory
+    if trajectory is None or episode.handed_over or not episode.orchestrated:
+        return
+    if instance.sink is None and instance.observer is None:
+        return
+    if episode.state is EpisodeState.NEW:
+        return  # its reset failed: it never began
+    if reason is not None and episode.state is EpisodeState.RUNNING:
+        episode.give_up(reason)
+    episode.handed_over = True
+    if instance.sink is not None:
+        instance.sink.episode_over(trajectory)
+    if instance.observer is not None:
+        instance.observer.episode_over(trajectory)
+
+
+__all__ = ["end", "finish", "hand_over"]
