@@ -19,6 +19,7 @@ from . import (
     inside,
     mcp_calls,
     page,
+    proxied_step,
     recording,
     sessions,
     snapshots,
@@ -45,6 +46,7 @@ BENCHMARKS: dict[str, Callable[[Effort], list[Row]]] = {
 """By name: what measures rows."""
 
 OTHERS: dict[str, Callable[[bool], dict[str, object]]] = {
+    "proxied_step": proxied_step.run,
     "recording": recording.run,
     "snapshots": snapshots.run,
     "stages": stages.run,

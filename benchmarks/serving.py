@@ -130,7 +130,7 @@ def together(
     return dict(zip(servers, threads.map(stack.enter_context, servers.values()), strict=True))
 
 
-def mcpenv(target: Path, *options: str, under: Sequence[str] = ()) -> contextlib.AbstractContextManager[Server]:
+def mcpenv(target: Path | str, *options: str, under: Sequence[str] = ()) -> contextlib.AbstractContextManager[Server]:
     """Start ``mcpenv run TARGET`` with all features.
 
     Args:

@@ -87,11 +87,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     who = ["-c", "user.name=Ada", "-c", "user.email=ada@example.com"]
     for words in (["init", "-q", "-b", "main"], ["add", "."], [*who, "commit", "-qm", "Begin"]):
         subprocess.run(["git", "-C", str(workspace), *words], check=True)
-    with _page() as page, _redis(folder) as redis:
+    with Page() as page, Redis(folder) as redis:
         yield Place(workspace, {"page": page, "redis": redis})
 
 
-class _page:  # noqa: N801 - a context manager
+class Page:
     """A page on this machine, for a server that fetches pages."""
 
     def __enter__(self) -> str:
@@ -114,7 +114,7 @@ class _page:  # noqa: N801 - a context manager
         self._server.server_close()
 
 
-class _redis:  # noqa: N801 - a context manager
+class Redis:
     """A Redis of Debian's, on a free port."""
 
     def __init__(self, folder: Path) -> None:
