@@ -81,8 +81,8 @@ IDLE = "an idle session: its memory"
 MORE_SESSIONS = ("100", "1,000", "10,000")
 
 BUDGETS = (
-    Budget("steps", STEP, "32 clients", f"calls/s, times {OPENENV}", ratio(OPENENV, CALLS), at_least=40),
-    Budget("steps", STEP, "32 clients", "server CPU, times the floor", ratio(FLOOR, CPU), at_most=2.2),
+    Budget("steps", STEP, "32 clients", f"calls/s, times {OPENENV}", ratio(OPENENV, CALLS), at_least=20),
+    Budget("steps", STEP, "32 clients", "server CPU, times the floor", ratio(FLOOR, CPU), at_most=4.5),
     Budget("steps", STEP, "1 client", "p50", own(P50), at_most=0.25, unit=" ms"),
     Budget("control", "/ws connect + reset", "32 clients", "a second", own(CALLS), at_least=700),
     Budget("inside", "in-process step, async tool", "1 at a time", "p50", own(P50, 1e3), at_most=60, unit=" µs"),

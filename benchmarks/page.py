@@ -15,7 +15,7 @@ from .results import Results
 from .rows import CALLS, CPU, OURS, P50, Row
 from .tables import markdown, number_of, tables
 
-_MARKED = re.compile(r"(<!-- figures: (?P<name>[a-z]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_MARKED = re.compile(r"(<!-- figures: (?P<name>[a-z_]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 HELD = "/ws step, sessions held at once"
