@@ -76,7 +76,7 @@ from .rewards.verifiers import ANY, REMOVED, Changes, Evidence, Verdict
 from .server.config import ConcurrencyConfig
 from .tasks import NoSuchTask, TaskSet
 from .trajectories import RecordedEnvironment, RecordedEpisode, Recorder, read_episodes
-from .worlds import FilesWorld, ObjectWorld, SQLiteWorld, World
+from .worlds import FilesWorld, GitWorld, ObjectWorld, SQLiteWorld, World
 
 __all__ = [
     # Write an environment
@@ -117,6 +117,7 @@ __all__ = [
     "World",
     "SQLiteWorld",
     "FilesWorld",
+    "GitWorld",
     "ObjectWorld",
     "InvalidTasks",
     "NoSuchTask",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +95,89 @@ def test_files_come_back_as_they_were(tmp_path: Path) -> None:
     assert world.capture() == seen
     assert (tmp_path / "notes" / "a.txt").stat().st_mode & 0o777 == 0o640
     assert Path("/etc/passwd").exists()
+
+
+def test_what_is_ignored_is_not_seen_but_is_saved(tmp_path: Path) -> None:
+    fill(tmp_path)
+    world = FilesWorld(tmp_path, ignore=("notes", "picture.bin", "outside"))
+    saved = world.save()
+    assert world.capture() == {"empty": {"folder": True}}
+    (tmp_path / "notes" / "a.txt").unlink()
+    world.load(saved)
+    assert (tmp_path / "notes" / "a.txt").read_text() == "hello"
+
+
+def test_files_are_seen_while_another_process_replaces_them(tmp_path: Path) -> None:
+    program = (
+        "import os, pathlib, sys\n"
+        "folder = pathlib.Path(sys.argv[1])\n"
+        "print('begun', flush=True)\n"
+        "while True:\n"
+        "    (folder / 'd').mkdir(exist_ok=True)\n"
+        "    for name in 'abc':\n"
+        "        (folder / 'd' / name).write_text('x')\n"
+        "    for name in 'abc':\n"
+        "        (folder / 'd' / name).unlink()\n"
+        "    (folder / 'd').rmdir()\n"
+    )
+    (tmp_path / "kept").write_text("y")
+    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        try:
+            seen: list[Any] = []
+            until = time.monotonic() + 60
+            while len(seen) < 300 or len({len(each) for each in seen}) == 1:
+                assert time.monotonic() < until, "the other process has written nothing"
+                seen.append(FilesWorld(tmp_path).capture())
+        finally:
+            writer.kill()
+    assert all(each["kept"] == {"text": "y"} for each in seen)
+
+
+@pytest.mark.parametrize("journal", ["DELETE", "WAL"])
+def test_a_database_that_another_process_writes_is_seen_by_path(tmp_path: Path, journal: str) -> None:
+    file = tmp_path / "shop.db"
+    world = SQLiteWorld(file)
+    assert world.capture() == {} and not file.exists()
+    program = (
+        "import sqlite3, sys\n"
+        "connection = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        f"connection.execute('PRAGMA journal_mode = {journal}')\n"
+        "for line in sys.stdin:\n"
+        "    print(connection.execute(line).fetchall(), flush=True)\n"
+    )
+    command = [sys.executable, "-c", program, str(file)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+
+        def ask(statement: str) -> str:
+            assert writer.stdin is not None and writer.stdout is not None
+            writer.stdin.write(statement + "\n")
+            writer.stdin.flush()
+            return writer.stdout.readline().strip()
+
+        ask("CREATE TABLE notes (id INTEGER PRIMARY KEY, text)")
+        ask("INSERT INTO notes VALUES (1, 'one')")
+        ask("BEGIN IMMEDIATE")
+        ask("INSERT INTO notes VALUES (2, 'not committed')")
+        assert world.capture() == {"notes": {"1": {"id": 1, "text": "one"}}}
+        ask("COMMIT")
+        saved, seen = world.save(), world.capture()
+        assert set(seen["notes"]) == {"1", "2"}
+        ask("DELETE FROM notes")
+        world.load(saved)
+        assert world.capture() == seen
+        assert ask("SELECT count(*) FROM notes") == "[(2,)]"
+        ask("BEGIN IMMEDIATE")
+        ask("UPDATE notes SET text = 'lost'")
+        writer.kill()
+    assert world.capture() == seen
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    (tmp_path / "shop.db").write_text("x" * 5000)
+    with pytest.raises(sqlite3.DatabaseError, match=r"shop\.db: file is not a database"):
+        SQLiteWorld(tmp_path / "shop.db").capture()
 
 
 def test_an_object_comes_back_where_it_can_be_put() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from .files import FilesWorld
+from .git import GitWorld
 from .objects import ObjectWorld
 from .sqlite import SQLiteWorld
 from .world import Tree, World, Worlds, capture, held
 
-__all__ = ["FilesWorld", "ObjectWorld", "SQLiteWorld", "Tree", "World", "Worlds", "capture", "held"]
+__all__ = ["FilesWorld", "GitWorld", "ObjectWorld", "SQLiteWorld", "Tree", "World", "Worlds", "capture", "held"]

@@ -3,57 +3,105 @@
 from __future__ import annotations
 
 import base64
+import os
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 from .world import Tree
 
+BUSY_S = 30.0
+"""Maximum seconds that a database by path waits for a lock of another process."""
+
 
 class SQLiteWorld:
-    """The main database of a connection, including uncommitted writes of its open transaction.
+    """An SQLite database: that of a connection, or a file that another process may write.
 
     Captured as ``{table: {primary key: {column: value}}}``. The columns of a compound key are joined by ",". A table
     without a key is keyed by its rowid. Keys that have the same text get the suffixes "#2", "#3". Blobs are base64
     text.
 
+    Of a connection, the main database is captured with the uncommitted writes of its open transaction. Of a file, what
+    is committed; a file that does not exist has no tables.
+
     Args:
-        connection: the environment's own. SQLite allows only one thread: set ``THREAD_AFFINE = True`` in the class, or
-            open it with ``check_same_thread=False``.
+        database: the environment's own connection, or the path of a file. SQLite allows a connection only one thread:
+            set ``THREAD_AFFINE = True`` in the class, or open it with ``check_same_thread=False``.
         ignore: tables that are not part of the state.
     """
 
-    def __init__(self, connection: sqlite3.Connection, *, ignore: tuple[str, ...] = ()) -> None:
-        self._connection = connection
+    def __init__(self, database: sqlite3.Connection | str | os.PathLike[str], *, ignore: tuple[str, ...] = ()) -> None:
+        self._database = database if isinstance(database, sqlite3.Connection) else Path(database)
         self._ignore = frozenset(ignore)
 
     def capture(self) -> Tree:
-        """Return every row of every table."""
-        names = "SELECT name FROM main.sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
-        return {name: self._rows(name) for (name,) in self._ask(names) if name not in self._ignore}
+        """Return every row of every table.
+
+        Raises:
+            sqlite3.Error: another process has locked the file for too long, or it is no database.
+        """
+        if isinstance(self._database, Path) and not self._database.exists():
+            return {}
+        with self._connected() as connection:
+            if connection is not self._database:
+                connection.execute("BEGIN")  # so that all tables are of one moment
+            return _Reader(connection).tables(self._ignore)
 
     def save(self) -> bytes:
-        """Return the database as the content of a file."""
-        if self._connection.in_transaction:
-            return self._connection.serialize()  # a backup would wait for the end of the transaction forever
-        with closing(sqlite3.connect(":memory:")) as copy:
-            self._connection.backup(copy)
-            return copy.serialize()
+        """Return the database as the content of a file; nothing if the file does not exist."""
+        if isinstance(self._database, Path) and not self._database.exists():
+            return b""
+        with self._connected() as connection:
+            if connection.in_transaction:
+                return connection.serialize()  # a backup would wait for the end of the transaction forever
+            with closing(sqlite3.connect(":memory:")) as copy:
+                connection.backup(copy)
+                return copy.serialize()
 
     def load(self, saved: bytes) -> None:
-        """Replace the database; an open transaction is rolled back first.
+        """Replace the database; an open transaction is rolled back first. Other processes see the new content.
 
         Raises:
             sqlite3.Error: if another connection has locked the file.
         """
-        with closing(sqlite3.connect(":memory:")) as copy:
-            copy.deserialize(saved)
-            self._connection.rollback()
-            copy.backup(self._connection)
+        with self._connected(create=True) as connection, closing(sqlite3.connect(":memory:")) as copy:
+            if saved:
+                # A database in memory has no write-ahead log: its header must not name one (c3ref/deserialize).
+                copy.deserialize(saved[:18] + b"\1\1" + saved[20:])
+            connection.rollback()
+            copy.backup(connection)
 
     def held(self) -> tuple[object, ...]:
-        """Return the connection."""
-        return (self._connection,)
+        """Return the connection, or the file, which is a place."""
+        return (self._database,)
+
+    @contextmanager
+    def _connected(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
+        """Yield the connection, or one to the file."""
+        if isinstance(self._database, sqlite3.Connection):
+            yield self._database
+            return
+        # Not read-only: SQLite then could not roll back what a process that was killed had not committed.
+        address = f"{self._database.absolute().as_uri()}?mode={'rwc' if create else 'rw'}"
+        try:
+            with closing(sqlite3.connect(address, timeout=BUSY_S, uri=True, isolation_level=None)) as connection:
+                connection.execute("PRAGMA trusted_schema = OFF")  # whoever wrote the file chose its schema
+                yield connection
+        except sqlite3.Error as error:
+            raise type(error)(f"{self._database}: {error}") from error
+
+
+class _Reader:
+    """The reader of all rows of a connection's main database."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def tables(self, ignore: frozenset[str]) -> Tree:
+        names = "SELECT name FROM main.sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+        return {name: self._rows(name) for (name,) in self._ask(names) if name not in ignore}
 
     def _rows(self, table: str) -> Tree:
         # Without "main", a temporary table of the same name, which an agent can create, would take precedence.
@@ -66,7 +114,7 @@ class SQLiteWorld:
         tree: Tree = {}
         for row in rows:
             written = ",".join(str(_plain(part)) for part in row[:width])
-            tree[_free(written, tree)] = dict(zip(names, map(_plain, row[width:]), strict=True))
+            tree[free_key(written, tree)] = dict(zip(names, map(_plain, row[width:]), strict=True))
         return tree
 
     def _ask(self, query: str) -> list[tuple[Any, ...]]:
@@ -75,7 +123,7 @@ class SQLiteWorld:
             return cursor.execute(query).fetchall()
 
 
-def _free(key: str, tree: Tree) -> str:
+def free_key(key: str, tree: Tree) -> str:
     """Return a unique key. 1 and '1' have the same text, and so have ("a,b", "c") and ("a", "b,c")."""
     number, free = 1, key
     while free in tree:

@@ -59,6 +59,7 @@ def held(worlds: Worlds) -> tuple[object, ...]:
 def _checked(world: Any) -> World:
     if not isinstance(world, World):
         raise TypeError(
-            f"env.world has a {type(world).__name__}, which is not a World. Use SQLiteWorld, FilesWorld or ObjectWorld"
+            f"env.world has a {type(world).__name__}, which is not a World. Use SQLiteWorld, FilesWorld, GitWorld or "
+            "ObjectWorld"
         )
     return world
