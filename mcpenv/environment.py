@@ -129,6 +129,7 @@ class MCPEnvironment:
     _reset_options: ClassVar[ResetOptions]
     _score_is_async: ClassVar[bool] = False
     _verifies: ClassVar[bool] = False
+    _verifies_tasks: ClassVar[bool] = False  # True if `verify` takes the place of tasks' verifiers
     _verify_is_async: ClassVar[bool] = False
     _reset_body: ClassVar[Callable[..., Any]]
     _close_body: ClassVar[Callable[..., Any]]
@@ -612,7 +613,10 @@ class MCPEnvironment:
         kind = kinds.known(fn, name, options)
         if kind is None:
             frame = sys._getframe(1)
-            while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
+            # The author's frame: neither of this module, nor of an override of this method.
+            while frame.f_back is not None and (
+                frame.f_globals.get("__name__") == __name__ or frame.f_code.co_name == "_register"
+            ):
                 frame = frame.f_back
             kind = kinds.kind_of(fn, name, options, functools.partial(_locals_of, frame))
         self._execution.tools.add(BoundTool(kind, fn, auth), modes)

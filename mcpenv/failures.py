@@ -23,7 +23,7 @@ from mcpenv_client.errors import (
     OperationTimeout,
     WireError,
 )
-from mcpenv_client.types.records import status_of_failure
+from mcpenv_client.types.records import MISSED, status_of_failure
 from mcpenv_client.types.status import TOOL_RAISED, Stage, Status, StatusCode
 from mcpenv_client.types.tools import Mode, ToolErrorType, ToolFailure
 
@@ -81,8 +81,14 @@ class LostFailure(ToolFailure):
     """The failure of a call whose server behind the environment was lost. The same on the wire."""
 
 
+class MissedFailure(ToolFailure):
+    """The failure of a call that a cassette does not have. The same on the wire."""
+
+
 def step_status(failure: ToolFailure) -> Status:
     """Return the status of a step whose tool failed."""
+    if isinstance(failure, MissedFailure):
+        return MISSED
     if isinstance(failure, LostFailure):
         return Status(StatusCode.TRANSPORT_LOST, Stage.TOOL, True)
     return TOOL_RAISED if isinstance(failure, UnexpectedFailure) else status_of_failure(failure)

@@ -1,4 +1,7 @@
-"""Keep secrets out of logs: the known ones by their text, all others by the place in which they stand."""
+"""Keep secrets out of logs: the known ones by their text, all others by the place in which they stand.
+
+Named rules keep secrets out of records. In a record the name of the rule stands where the secret stood.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import logging
 import re
 import threading
 from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Iterable
+from typing import Any
 from urllib.parse import quote
 
 HIDDEN = "***"
@@ -79,7 +84,68 @@ class Secrets:
         return text
 
 
+class NamedSecrets:
+    """The named rules of this process."""
+
+    def __init__(self) -> None:
+        self._rules: dict[str, tuple[re.Pattern[str], ...]] = {}
+        self._values: dict[str, str] = {}
+
+    def add(self, name: str, rule: str | re.Pattern[str]) -> None:
+        """Add a rule: the text of a secret, or a pattern that finds secrets. A name may have several.
+
+        Raises:
+            ValueError: the name or the text cannot be used.
+        """
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"the name {name!r} of a secret must have only letters, digits and . _ -")
+        if isinstance(rule, str):
+            if len(rule) < MIN_SECRET:
+                raise ValueError(f"the secret {name!r} has fewer than {MIN_SECRET} characters")
+            self._values[name] = rule
+            _secrets.add(rule)
+            rule = re.compile(re.escape(rule))
+        known = self._rules.get(name, ())
+        if rule not in known:
+            self._rules = {**self._rules, name: (*known, rule)}
+
+    @property
+    def any(self) -> bool:
+        """True if there are rules."""
+        return bool(self._rules)
+
+    def redact(self, value: Any) -> Any:
+        """Return plain JSON data with the names of rules in place of secrets."""
+        return _mapped(value, self._redacted) if self._rules else value
+
+    def place_back(self, value: Any) -> Any:
+        """Return plain JSON data with the secrets in place of names, as far as their texts are known."""
+        return _mapped(value, self._placed) if self._values else value
+
+    def _redacted(self, text: str) -> str:
+        for name, rules in self._rules.items():
+            for rule in rules:
+                text = rule.sub(f"[redacted: {name}]", text)
+        return text
+
+    def _placed(self, text: str) -> str:
+        return _MARK.sub(lambda mark: self._values.get(mark[1], mark[0]), text)
+
+
+_NAME = re.compile(r"[\w.-]+")
+_MARK = re.compile(r"\[redacted: ([\w.-]+)\]")
+
+
+def _mapped(value: Any, change: Any) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {change(name) if isinstance(name, str) else name: _mapped(item, change) for name, item in value.items()}
+    return [_mapped(item, change) for item in value] if isinstance(value, list | tuple) else value
+
+
 _secrets = Secrets()
+_named = NamedSecrets()
 
 
 def hide(secret: str) -> None:
@@ -95,6 +161,35 @@ def redact(text: str) -> str:
 def without_known(text: str) -> str:
     """Return the text without the secrets of this process, and otherwise unchanged, as a client may read it."""
     return _secrets.without_known(text)
+
+
+def name_secret(name: str, rule: str | re.Pattern[str]) -> None:
+    """Keep a secret out of what this process records from now on, and out of its logs if the rule is its text.
+
+    Raises:
+        ValueError: the name or the text cannot be used.
+    """
+    _named.add(name, rule)
+
+
+def has_named() -> bool:
+    """Return True if there are named rules."""
+    return _named.any
+
+
+def redact_named(value: Any) -> Any:
+    """Return plain JSON data with the names of rules in place of secrets."""
+    return _named.redact(value)
+
+
+def place_back(value: Any) -> Any:
+    """Return plain JSON data with secrets in place of the names of their rules, as far as their texts are known."""
+    return _named.place_back(value)
+
+
+def named_in(values: Iterable[Any]) -> set[str]:
+    """Return the names of rules that stand in plain JSON data in place of secrets."""
+    return set(_MARK.findall(json.dumps(list(values))))
 
 
 class Redacting(logging.Filter):
@@ -118,4 +213,14 @@ class Redacting(logging.Filter):
         return True
 
 
-__all__ = ["Redacting", "hide", "redact", "without_known"]
+__all__ = [
+    "Redacting",
+    "has_named",
+    "hide",
+    "name_secret",
+    "named_in",
+    "place_back",
+    "redact",
+    "redact_named",
+    "without_known",
+]

@@ -63,7 +63,7 @@ def run(
 
     Args:
         target: Folder with environment.py, .py file, folder:Class, module:Class, module:factory, an installed name, or
-            a JSON file with mcpServers.
+            a JSON file with mcpServers, or cassette:RECORD.
         mcp: Command or URL of an MCP server to serve as an environment, instead of a target.
         mode: simulation for orchestrators, production for live clients. Default: MCPENV_MODE, or simulation.
         transport: http for many clients, stdio for the client that starts this command.

@@ -61,7 +61,7 @@ class Scoring:
         """
         await self._copy_rubric(timeout_s)
         self._task = task
-        self._verifies = self._env._verifies or (task is not None and task.verifier is not None)
+        self._verifies = self._env._verifies or self._spec is not None
         if self._verifies:
             self.before = await self._user_code.stage(
                 "verify", lambda: self._user_code.call(self._world_to_verify), timeout_s
@@ -186,11 +186,16 @@ class Scoring:
 
     # -- the verifier
 
+    @property
+    def _spec(self) -> dict[str, Any] | None:
+        """The verifier of the task, unless the environment verifies its tasks itself."""
+        return None if self._task is None or self._env._verifies_tasks else self._task.verifier
+
     def _world_to_verify(self) -> Tree | None:
-        task, world = self._task, self._env.world
-        if task is not None and task.verifier is not None:
+        task, spec, world = self._task, self._spec, self._env.world
+        if task is not None and spec is not None:
             try:
-                check(task.verifier, has_world=world is not None)
+                check(spec, has_world=world is not None)
             except InvalidVerifier as error:
                 raise InvalidMessage(f"task {task.id!r}: {error}") from error
         return None if world is None else capture(world)
@@ -201,7 +206,7 @@ class Scoring:
         return None if reward is None else Reward(reward.value, _named(reward))
 
     async def _ask_verifier(self) -> Reward | None:
-        spec = None if self._task is None else self._task.verifier
+        spec = self._spec
         evidence = await self._user_code.call(self._evidence)
         self.problems = evidence.said
         if spec is not None:

@@ -36,6 +36,7 @@ class UserEnvironment(Protocol):
     _score_is_async: ClassVar[bool]
     _reset_options: ClassVar[ResetOptions]
     _verifies: ClassVar[bool]
+    _verifies_tasks: ClassVar[bool]
     _verify_is_async: ClassVar[bool]
     _own_state: ClassVar[bool]
     _own_close: ClassVar[bool]

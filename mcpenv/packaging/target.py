@@ -2,7 +2,7 @@
 
 TARGET is ``folder``, ``file.py``, ``folder:Class``, ``file.py:Class``, ``module:Class``, ``module:factory`` or the name
 of an installed environment. A folder with ``openenv.yaml`` and an environment class of OpenEnv are accepted too, and
-MCP servers: a JSON file with ``mcpServers``, ``mcp:COMMAND`` or ``mcp:URL``.
+MCP servers: a JSON file with ``mcpServers``, ``mcp:COMMAND`` or ``mcp:URL``, and records of them: ``cassette:RECORD``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,14 @@ from fastmcp import FastMCP
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import TargetError
-from mcpenv.integrations.mcp_proxy.target import PREFIX, load_servers, names_servers, with_absolute_paths
+from mcpenv.integrations.mcp_proxy.target import (
+    PREFIX,
+    RECORDED,
+    file_of,
+    load_servers,
+    names_servers,
+    with_absolute_paths,
+)
 from mcpenv.integrations.openenv.adapter import OpenEnvEnvironment
 from mcpenv.integrations.openenv.target import (
     MANIFEST,
@@ -143,14 +150,16 @@ def _servers(target: str, settings: Sequence[str], tasks: TaskSet | None) -> Tar
     """Return the target of MCP servers."""
     cls = load_servers(target, settings)
     made: Any = cls if tasks is None else with_tasks(cls, tasks)
-    file = None if target.startswith(PREFIX) else _absolute(Path(target).expanduser())
+    named = file_of(target)
+    file = None if named is None else _absolute(named)
+    prefix = RECORDED if target.startswith(RECORDED) else ""
     return Target(
         name=_slug(cls.exposed_name()),
         factory=made,
         environment_class=made,
         folder=None if file is None else file.parent,
         readme=None,
-        spec=with_absolute_paths(target) if file is None else str(file),
+        spec=with_absolute_paths(target) if file is None else f"{prefix}{file}",
     )
 
 
@@ -199,7 +208,9 @@ def watched_path(target: str) -> Path:
         TargetError: the target is not found.
     """
     if names_servers(target) and not target.startswith(PREFIX):
-        return _absolute(Path(target).expanduser())
+        file = file_of(target)
+        assert file is not None
+        return _absolute(file)
     place = _find(target)
     if place.file is not None:
         assert place.root is not None

@@ -16,6 +16,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import CoreConfig, PydanticSerializationError, SchemaSerializer, from_json, to_json
 
 from mcpenv.errors import DamagedRecord
+from mcpenv.redaction import has_named, redact_named
 from mcpenv_client.errors import NotSerializable
 from mcpenv_client.types.records import Trajectory
 from mcpenv_client.types.values import MAX_DEPTH, plain, to_plain
@@ -95,17 +96,24 @@ class RecordedEpisode:
         """Return the episode as one line of JSON, with its newline.
 
         A value without a JSON form (NaN, an object that a program in the same process passed as an option) is written
-        as null, and `NOT_RECORDED` has its path, so that one such value does not lose the episode.
+        as null, and `NOT_RECORDED` has its path, so that one such value does not lose the episode. Secrets are redacted
+        by the named rules of this process.
         """
+        text = self._text()
+        if has_named():
+            text = to_json(redact_named(json.loads(text)))
+        return text + b"\n"
+
+    def _text(self) -> bytes:
         if not _numbers_are_finite(self.trajectory):
-            return _what_can_be_written(self) + b"\n"
+            return _what_can_be_written(self)
         try:
             text = _serializer().to_json(self, fallback=plain)
         except (PydanticSerializationError, TypeError, ValueError, OverflowError, RecursionError):
-            return _what_can_be_written(self) + b"\n"
+            return _what_can_be_written(self)
         if b"NaN" in text or b"Infinity" in text:  # a number without a JSON form; or a text, of which nothing is lost
-            return _what_can_be_written(self) + b"\n"
-        return text + b"\n"
+            return _what_can_be_written(self)
+        return text
 
     @classmethod
     def from_line(cls, line: bytes) -> RecordedEpisode:

@@ -10,6 +10,7 @@ from typing import Any
 from mcpenv.environment import MCPEnvironment
 from mcpenv.execution.episode import TIME_LIMIT
 from mcpenv.execution.execution import STATE_ABANDONED, Execution
+from mcpenv.redaction import redact_named
 from mcpenv.tasks.assignment import Assignment
 from mcpenv_client.errors import EpisodeDone, ErrorCode, McpenvError, WireError
 from mcpenv_client.types.records import StepRecord, Trajectory
@@ -197,6 +198,7 @@ class _Replay:
         self._compare(None, facts_of_end(recorded), facts_of_end(self._now))
 
     def _compare(self, step: int | None, recorded: Facts, replayed: Facts) -> None:
+        recorded, replayed = redact_named(recorded), redact_named(replayed)  # a record has no secrets
         one, other = canonical(recorded), canonical(replayed)
         for text, each in zip((one, other), self._hashes, strict=True):
             each.update(hashlib.sha256(text).digest())

@@ -20,7 +20,7 @@ import uvicorn
 from fastmcp import Client, FastMCP
 from fastmcp.server.dependencies import get_context
 
-from mcpenv import CallToolAction, ListToolsAction, Mode
+from mcpenv import CallToolAction, ListToolsAction, Mode, NotSupported
 from mcpenv.errors import ConfigurationError, TargetError
 from mcpenv.integrations.mcp_proxy.delivery import DiscoveryFailed
 from mcpenv.integrations.mcp_proxy.environment import ProxyEnvironment
@@ -171,6 +171,11 @@ def test_two_episodes_share_nothing(everything: Any) -> None:
         other.reset()
         call(one, "add", by=3)
         assert (call(one, "read").text, call(other, "read").text) == ("3", "0")
+
+
+def test_a_snapshot_says_why_it_cannot_be(env: Any) -> None:
+    with pytest.raises(NotSupported, match="its servers keep state in processes of their own"):
+        env.snapshot()
 
 
 def test_close_leaves_no_process(everything: Any) -> None:

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
 
 from mcpenv.errors import ConfigurationError
+from mcpenv.redaction import name_secret
 from mcpenv_client.types.tools import Mode
 
 HOST_KEYS = frozenset({"alwaysAllow", "autoApprove", "trust", "description", "gallery"})
@@ -153,6 +154,32 @@ class ServerSettings(BaseModel):
         return self.where is StateOf.WORKSPACE or WORKSPACE in json.dumps(values)
 
 
+class SecretPattern(BaseModel):
+    """A rule that finds secrets.
+
+    Attributes:
+        pattern: a regular expression.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    pattern: Annotated[str, Field(min_length=1)]
+
+    def compiled(self) -> re.Pattern[str]:
+        """Return the compiled pattern.
+
+        Raises:
+            ValueError: it is no regular expression, or fits an empty text.
+        """
+        try:
+            pattern = re.compile(self.pattern)
+        except re.error as error:
+            raise ValueError(f"{self.pattern!r} is no regular expression: {error}") from error
+        if pattern.search(""):
+            raise ValueError(f"{self.pattern!r} fits an empty text")
+        return pattern
+
+
 class ProxySettings(BaseModel):
     """The key ``mcpenv`` of a configuration: the settings of the whole environment.
 
@@ -163,6 +190,7 @@ class ProxySettings(BaseModel):
             put it before every name.
         workspace: a folder that is copied for each episode. None: an empty folder, where a server needs one.
         max_steps: steps after which an episode is truncated.
+        redact: secrets that are kept out of records, by the names of their rules.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -172,6 +200,14 @@ class ProxySettings(BaseModel):
     namespace: Literal["clash", "always"] = "clash"
     workspace: Path | None = None
     max_steps: Annotated[int, Field(gt=0)] | None = None
+    redact: dict[str, str | SecretPattern] = Field(default_factory=dict)
+
+    @field_validator("redact")
+    @classmethod
+    def _known(cls, rules: dict[str, str | SecretPattern]) -> dict[str, str | SecretPattern]:
+        for name, rule in rules.items():
+            name_secret(name, _resolved(rule) if isinstance(rule, str) else rule.compiled())
+        return rules
 
 
 class ProxyConfig(BaseModel):

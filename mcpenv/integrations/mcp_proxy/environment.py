@@ -18,6 +18,7 @@ from mcp_types import CallToolResult
 from mcpenv.environment import MCPEnvironment
 from mcpenv.failures import LostFailure, SortedFailure
 from mcpenv.tools.registry import BoundTool
+from mcpenv_client.errors import NotSupported
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import TRANSPORT_LOST
 from mcpenv_client.types.tools import ToolErrorType
@@ -122,6 +123,17 @@ class ProxyEnvironment(MCPEnvironment):
         await UPSTREAMS.run(self._end(kept=True))
         if self.workspace is not None:
             await asyncio.to_thread(self.workspace.remove)
+
+    def save_state(self) -> Any:
+        """Raise: the state of the servers is in processes and services of their own.
+
+        Raises:
+            NotSupported: always.
+        """
+        raise NotSupported(
+            f"{type(self).__name__} cannot be saved: its servers keep state in processes of their own. Reset the "
+            "episode, and call its tools again"
+        )
 
     async def _begin(self) -> None:
         starting = [upstream for upstream in self._upstreams.values() if upstream.dead]

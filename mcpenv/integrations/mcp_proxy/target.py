@@ -1,4 +1,4 @@
-"""Resolve a target that names MCP servers: a configuration file, ``mcp:COMMAND`` or ``mcp:URL``."""
+"""Resolve a target of MCP servers: a configuration file, ``mcp:COMMAND``, ``mcp:URL``, or ``cassette:RECORD``."""
 
 from __future__ import annotations
 
@@ -8,34 +8,46 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mcpenv.errors import ConfigurationError, TargetError
+from mcpenv.errors import ConfigurationError, DamagedRecord, TargetError
 
+from .cassette import CassetteEnvironment
 from .delivery import DiscoveryFailed
 from .environment import ProxyEnvironment
 
 PREFIX = "mcp:"
 """The beginning of a target that is a server's command or URL."""
 
+RECORDED = "cassette:"
+"""The beginning of a target that is a record to play, without its servers."""
+
 
 def names_servers(target: str) -> bool:
-    """Return True if a target is ``mcp:...`` or a JSON file."""
-    return target.startswith(PREFIX) or (target.endswith(".json") and Path(target).expanduser().is_file())
+    """Return True if a target is ``mcp:...``, ``cassette:...`` or a JSON file."""
+    return target.startswith((PREFIX, RECORDED)) or (target.endswith(".json") and Path(target).expanduser().is_file())
 
 
-def load_servers(target: str, settings: Sequence[str] = ()) -> type[ProxyEnvironment]:
+def file_of(target: str) -> Path | None:
+    """Return the file or folder of a target of servers; None if it is a command or a URL."""
+    return None if target.startswith(PREFIX) else Path(target.removeprefix(RECORDED)).expanduser()
+
+
+def load_servers(target: str, settings: Sequence[str] = ()) -> type[ProxyEnvironment] | type[CassetteEnvironment]:
     """Return the class of the environment of a target.
 
     Args:
         target: as the user wrote it.
-        settings: ``name=value`` each, for `ProxySettings`.
+        settings: ``name=value`` each, for `ProxySettings` or the cassette.
 
     Raises:
-        TargetError: the configuration cannot be used, or a server does not start.
+        TargetError: the configuration or the record cannot be used, or a server does not start.
     """
     try:
-        source = _of_one(target.removeprefix(PREFIX)) if target.startswith(PREFIX) else Path(target).expanduser()
-        return ProxyEnvironment.from_config(source, dict(map(_setting, settings)))
-    except (ConfigurationError, DiscoveryFailed) as error:
+        changes, file = dict(map(_setting, settings)), file_of(target)
+        if target.startswith(RECORDED):
+            assert file is not None
+            return CassetteEnvironment.from_record(file, changes)
+        return ProxyEnvironment.from_config(_of_one(target.removeprefix(PREFIX)) if file is None else file, changes)
+    except (ConfigurationError, DamagedRecord, DiscoveryFailed) as error:
         raise TargetError(target, str(error).removeprefix(f"{target}: ")) from error
 
 
@@ -86,4 +98,4 @@ def _name_in(text: str) -> str:
     return name.strip("-") or "server"
 
 
-__all__ = ["PREFIX", "load_servers", "names_servers", "with_absolute_paths"]
+__all__ = ["PREFIX", "RECORDED", "file_of", "load_servers", "names_servers", "with_absolute_paths"]

@@ -381,6 +381,8 @@ class Trajectory(_Stored):
     def _truncated_status(self) -> Status:
         if self.reason == TRANSPORT_LOST:
             return Status(StatusCode.TRANSPORT_LOST, Stage.TOOL, True)
+        if self.reason == CASSETTE_MISS:
+            return MISSED
         if self.reason in _CUT_BY_TOOL:
             # An author or an orchestrator may give the same reason for a limit of its own.
             ending = next((step for step in reversed(self.steps) if step.truncated), None)
@@ -391,6 +393,12 @@ class Trajectory(_Stored):
 
 TRANSPORT_LOST = "transport_lost"
 """The reason of an episode that ended because a server behind its environment was lost, and perhaps its world."""
+
+CASSETTE_MISS = "cassette_miss"
+"""The reason of an episode that ended because a recorded environment does not have the call that its agent made."""
+
+MISSED = Status(StatusCode.ENV_ERROR, Stage.TOOL, False, CASSETTE_MISS)
+"""The status of such a call and of its episode: nothing is known about what the agent would have reached."""
 
 _CUT_BY_TOOL = frozenset({"timeout", "a tool could not be stopped"})
 _CUT_BESIDE = frozenset(
