@@ -1,7 +1,7 @@
 """The command line.
 
-For environments and servers: ``mcpenv run | inspect | call | connect | sessions | top | import-openenv``. For tasks and
-episodes: ``mcpenv tasks | validate | eval | trajectories | replay | rescore``.
+For environments and servers: ``mcpenv init | run | inspect | call | connect | sessions | top | manifest |
+import-openenv``. For tasks and episodes: ``mcpenv tasks | validate | eval | trajectories | replay | rescore``.
 
 Exit status 0: success. 1: the environment's code failed (a tool, a reset). 2: the command was refused before it ran
 (usage, TARGET, configuration, connection). 130: Ctrl-C. A failure prints one line on stderr; ``--debug`` adds the
@@ -34,12 +34,13 @@ app = App(
     version=__version__,
     help="Tool environments, written once: served to MCP clients, stepped by orchestrators.",
     help_epilogue=(
-        "TARGET is a folder with environment.py, a .py file, folder:Class, module:Class, module:factory, "
-        "a folder with openenv.yaml, or the name of an installed environment (echo_mcp)."
+        "TARGET is a folder with mcpenv.yaml or environment.py, a .py file, folder:Class, module:Class, "
+        "module:factory, a folder with openenv.yaml, or the name of an installed environment (echo_mcp)."
     ),
 )
 
 # Named by import path, so that `mcpenv --help` does not load the server.
+app.command("mcpenv.cli.init:init", name="init", help="Make a new environment's folder.", help_epilogue="", sort_key=0)
 app.command("mcpenv.cli.run:run", name="run", help="Serve an environment over HTTP or stdio.", sort_key=1)
 app.command("mcpenv.cli.inspect:inspect", name="inspect", help="Show tools, schemas and modes.", sort_key=2)
 app.command("mcpenv.cli.call:call", name="call", help="Call one tool.", sort_key=3)
@@ -48,7 +49,9 @@ tasks = App(name="tasks", help="Show the tasks of an environment.", sort_key=4)
 tasks.command("mcpenv.cli.tasks:list_tasks", name="list", help="List tasks.", sort_key=1)
 tasks.command("mcpenv.cli.tasks:show_task", name="show", help="Show one task in full.", sort_key=2)
 app.command(tasks)
-app.command("mcpenv.cli.validate:validate", name="validate", help="Check that tasks are sound.", sort_key=5)
+app.command(
+    "mcpenv.cli.validate:validate", name="validate", help="Check that tasks are sound, or the contract.", sort_key=5
+)
 app.command("mcpenv.cli.connect:connect", name="connect", help="Configure an MCP host for an environment.", sort_key=6)
 app.command(
     "mcpenv.cli.sessions:sessions", name="sessions", help="Show a server's sessions.", help_epilogue="", sort_key=7
@@ -86,6 +89,11 @@ app.command(
     help_epilogue="",
     sort_key=20,
 )
+
+
+_of_manifests = App(name="manifest", help="Show the format of mcpenv.yaml.", help_epilogue="", sort_key=19)
+_of_manifests.command("mcpenv.cli.manifest:schema", name="schema", help="Print its JSON Schema for editors.")
+app.command(_of_manifests)
 
 
 def main() -> None:

@@ -12,13 +12,13 @@ from mcp_types import CallToolResult
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.packaging.target import Target, is_url, load_target
-from mcpenv.server.config import mode_from
 from mcpenv_client.errors import ConnectionFailed
 from mcpenv_client.types.observations import CallToolObservation, Observation
 from mcpenv_client.types.records import StepResult
 from mcpenv_client.types.tools import Mode, ToolErrorType, ToolFailure, ToolResult
 
 from .instance import instance
+from .mode import mode_for
 from .output import author_output, note, print_json, quiet_logs, report, shown_parts
 from .remote import Bearer, connected, list_tools
 from .tokens import AgentToken
@@ -72,10 +72,11 @@ def call(
         return _print_result(asyncio.run(_call_server(target, Bearer(token), tool, given, timeout_s)), as_json)
     with author_output():
         loaded = load_target(target, settings or ())
+        chosen = mode_for(mode, loaded.manifest)
         episode = {name: value for name, value in (("seed", seed), ("task", task)) if value is not None}
-        if episode and mode_from(mode) is not Mode.SIMULATION:
+        if episode and chosen is not Mode.SIMULATION:
             raise ConfigurationError("--seed and --task need an episode, which production mode has not")
-        observation = _call_target(loaded, mode_from(mode), tool, given, timeout_s, episode)
+        observation = _call_target(loaded, chosen, tool, given, timeout_s, episode)
     return _print_result(observation, as_json)
 
 

@@ -13,6 +13,7 @@ from cyclopts import Parameter
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.packaging.target import is_url, load_target
+from mcpenv_client.types.tools import Mode
 
 from .hosts.bearer import TOKEN, keeps_tokens, with_bearer
 from .hosts.config_files import Installed
@@ -87,7 +88,10 @@ def _server(target: str, name: str | None, mode: str | None, settings: list[str]
             raise ConfigurationError(f"{target}: {error}") from error
     with author_output():
         loaded = load_target(target, settings)
-    options = ["--mode", mode or "production", *(part for setting in settings for part in ("--set", setting))]
+    default = Mode.PRODUCTION if Mode.PRODUCTION in loaded.modes else Mode.SIMULATION
+    chosen = default if mode is None else Mode(mode)
+    loaded.refuse_other(chosen)
+    options = ["--mode", chosen.value, *(part for setting in settings for part in ("--set", setting))]
     return Server.over_stdio(name or loaded.name, loaded.spec, options)
 
 

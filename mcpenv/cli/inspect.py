@@ -67,7 +67,7 @@ def inspect(
         with author_output():
             loaded = load_target(target, settings or ())
             if server_json is None:
-                document = _of_target(loaded, [Mode(mode)] if mode else list(Mode))
+                document = _of_target(loaded, [Mode(mode)] if mode else loaded.modes)
             else:
                 document = registry_entry(server_json, _identity_of(loaded))
         if server_json is not None:
@@ -101,7 +101,7 @@ def _of_target(target: Target, modes: Sequence[Mode]) -> dict[str, Any]:
 
 def _identity_of(target: Target) -> dict[str, Any]:
     """Return what a temporary instance tells MCP clients of itself."""
-    with instance(target, Mode.PRODUCTION) as env:
+    with instance(target, Mode.PRODUCTION if Mode.PRODUCTION in target.modes else Mode.SIMULATION) as env:
         return identity_of(env.mcp, type(env).__doc__ or "")
 
 

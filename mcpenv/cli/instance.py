@@ -17,9 +17,10 @@ def instance(target: Target, mode: Mode) -> Iterator[MCPEnvironment]:
     """Yield an instance as a client of ``mode`` sees it; then close it and leave its class's lifespan.
 
     Raises:
-        TargetError: the instance cannot be made.
+        TargetError: the instance cannot be made, or its manifest does not allow the mode.
         ExecutionError: the author's code failed. The text has details that clients may not read.
     """
+    target.refuse_other(mode)
     try:
         env = target.make()
         try:

@@ -20,6 +20,7 @@ from mcpenv.trajectories.replay import Difference, Replayed, Verdict
 from mcpenv.trajectories.replay import replay as replay_episode
 from mcpenv.trajectories.selection import Selection
 from mcpenv_client.errors import McpenvError
+from mcpenv_client.types.tools import Mode
 
 from .output import Page, author_output, counted, note, note_torn, number_of, print_json, printable, quiet_logs
 
@@ -57,6 +58,7 @@ def replay(
     selection = Selection(id=episode, limit=limit)
     with author_output():
         loaded = load_target(target, settings or ())
+        loaded.refuse_other(Mode.SIMULATION)
         try:
             replayed = list(
                 _replayed(loaded, counted(selection.of(read_episodes(record, on_torn=note_torn)), "replayed"))

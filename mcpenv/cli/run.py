@@ -19,8 +19,9 @@ from watchfiles import Change, PythonFilter, run_process
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.integrations.mcp_proxy.target import PREFIX
-from mcpenv.packaging.target import Target, load_target, watched_path
-from mcpenv.server.config import ServerConfig, mode_from
+from mcpenv.packaging.manifest import MANIFEST
+from mcpenv.packaging.target import Target, load_target, manifest_of, watched_path
+from mcpenv.server.config import ServerConfig
 from mcpenv.server.logs import LogFormat
 from mcpenv.server.security.host_check import is_loopback
 from mcpenv.server.serve import Listening, address_of, is_wildcard, serve_http, serve_stdio, serve_workers
@@ -28,8 +29,9 @@ from mcpenv.server.workers.worker import Served
 from mcpenv_client.types.tools import Mode
 
 from .hosts.hosts import PASTED, Place, Server
+from .mode import mode_for
 from .output import Page, author_output, note
-from .run_options import Addresses, Credentials, Limits, Sessions, config_from
+from .run_options import Addresses, Credentials, Limits, Sessions, config_from, with_manifest
 from .tokens import AGENT_TOKEN
 
 LOOPBACK = "127.0.0.1"
@@ -62,8 +64,8 @@ def run(
     """Serve an environment over HTTP or stdio.
 
     Args:
-        target: Folder with environment.py, .py file, folder:Class, module:Class, module:factory, an installed name, or
-            a JSON file with mcpServers, or cassette:RECORD.
+        target: Folder with mcpenv.yaml or environment.py, .py file, folder:Class, module:Class, module:factory, an
+            installed name, or a JSON file with mcpServers, or cassette:RECORD.
         mcp: Command or URL of an MCP server to serve as an environment, instead of a target.
         mode: simulation for orchestrators, production for live clients. Default: MCPENV_MODE, or simulation.
         transport: http for many clients, stdio for the client that starts this command.
@@ -72,7 +74,7 @@ def run(
         tasks: Tasks to use instead of the environment's own: a .jsonl file, a .parquet file or a dataset's folder.
         record: Folder to write every episode to; see: mcpenv trajectories --help
         workers: Number of processes that serve together as one server. Useful for tools that use much CPU time.
-        reload: Restart when a Python file of the environment changes.
+        reload: Restart when a Python file of the environment, or its mcpenv.yaml, changes.
         log_level: Lowest level of messages to log to stderr. No level logs tokens, handles or secret settings.
         log_format: Log lines of text, or JSON objects, one a line.
         no_access_log: Do not log tool calls. They are logged at level info, without arguments.
@@ -81,7 +83,9 @@ def run(
     if (target is None) == (mcp is None):
         raise ConfigurationError("name one environment: a TARGET, or --mcp with the command or URL of an MCP server")
     target = target if target is not None else f"{PREFIX}{mcp}"
-    config = replace(config_from(mode_from(mode), addresses, sessions, limits), record=record)
+    manifest = manifest_of(target)
+    sessions, limits = with_manifest(sessions, limits, manifest)
+    config = replace(config_from(mode_for(mode, manifest), addresses, sessions, limits), record=record)
     if record is not None and (config.mode is not Mode.SIMULATION or transport == "stdio"):
         where = "over stdio" if transport == "stdio" else f"in {config.mode.value} mode"
         raise ConfigurationError(f"--record: there are no episodes to record {where}")
@@ -286,7 +290,13 @@ def _run_reloading(target: str) -> int:
     # A child process that fails has reported why itself.
     logging.getLogger("watchfiles").setLevel(logging.ERROR)
     note(f"Watching {watched} for changes.")
-    run_process(watched, target=text, target_type="command", watch_filter=PythonFilter(), callback=_tell_changes)
+    run_process(
+        watched,
+        target=text,
+        target_type="command",
+        watch_filter=PythonFilter(extra_extensions=(MANIFEST,)),
+        callback=_tell_changes,
+    )
     return 0
 
 

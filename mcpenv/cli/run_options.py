@@ -5,16 +5,17 @@ from __future__ import annotations
 import functools
 import ipaddress
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 from cyclopts import Group, Parameter
 from fastmcp.server.auth import AuthProvider
 
 from mcpenv.errors import ConfigurationError
+from mcpenv.packaging.manifest import Manifest
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.security.agent_auth import Algorithm, agent_auth_from
 from mcpenv_client.types.tools import Mode
@@ -22,6 +23,8 @@ from mcpenv_client.types.tools import Mode
 from .tokens import AGENT_TOKEN, agent_scopes, agent_tokens, control_token, forget, metrics_token
 
 _DEFAULTS = ServerConfig()
+
+G = TypeVar("G", bound="_Given")
 
 Several = Annotated[list[str] | None, Parameter(negative=())]
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
@@ -37,6 +40,21 @@ _CREDENTIALS = Group(
 )
 _SESSIONS = Group("Sessions", sort_key=12)
 _LIMITS = Group("Limits", sort_key=13)
+
+
+class _Given:
+    """A group of options that knows which of them were given, even with the value of the default.
+
+    Attributes:
+        given: their names.
+    """
+
+    given: frozenset[str]
+
+    def __new__(cls, **given: Any) -> Self:
+        self = super().__new__(cls)
+        object.__setattr__(self, "given", frozenset(given))  # the groups are frozen
+        return self
 
 
 @Parameter(name="*", group=_ADDRESSES)
@@ -141,7 +159,7 @@ class Credentials:
 
 @Parameter(name="*", group=_SESSIONS)
 @dataclass(frozen=True, kw_only=True)
-class Sessions:
+class Sessions(_Given):
     """The options for sessions.
 
     Attributes:
@@ -163,7 +181,7 @@ class Sessions:
 
 @Parameter(name="*", group=_LIMITS)
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class Limits(_Given):
     """The options for limits.
 
     Attributes:
@@ -189,6 +207,17 @@ class Limits:
     max_quarantined: int = _DEFAULTS.max_quarantined
     max_snapshots: int = _DEFAULTS.max_snapshots
     max_snapshot_bytes: int = _DEFAULTS.max_snapshot_bytes
+
+
+def with_manifest(sessions: Sessions, limits: Limits, manifest: Manifest | None) -> tuple[Sessions, Limits]:
+    """Return the options with the limits of a manifest. An option that was given wins."""
+    stated = {} if manifest is None else manifest.limits.given()
+    return _with_stated(sessions, stated), _with_stated(limits, stated)
+
+
+def _with_stated(group: G, stated: Mapping[str, Any]) -> G:
+    own = {field.name for field in fields(group)} - group.given  # type: ignore[arg-type]
+    return replace(group, **{name: value for name, value in stated.items() if name in own})  # type: ignore[type-var]
 
 
 def config_from(mode: Mode, addresses: Addresses, sessions: Sessions, limits: Limits) -> ServerConfig:
@@ -302,4 +331,4 @@ def _proxy(option: str, proxy: str) -> str:
         ) from error
 
 
-__all__ = ["Addresses", "Credentials", "Limits", "Sessions", "config_from"]
+__all__ = ["Addresses", "Credentials", "Limits", "Sessions", "config_from", "with_manifest"]

@@ -26,6 +26,7 @@ from mcpenv.testing.tasks.validate import MAX_STEPS, RANDOM_SEEDS
 from mcpenv_client.types.tasks import Task
 from mcpenv_client.types.tools import Mode
 
+from .contract import contract_of, show_contract
 from .instance import instance
 from .output import Page, author_output, number_of, print_json, quiet_logs
 
@@ -45,10 +46,12 @@ def validate(
     as_json: Annotated[bool, Parameter(name="--json", negative=(), show_default=False)] = False,
     debug: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
 ) -> int:
-    """Check tasks: play them by their oracle, idly and at random, each twice.
+    """Check tasks: play them by their oracle, idly and at random, each twice. Without tasks, check the contract.
 
     A task is sound if its oracle gets the full score, an idle play the lowest, random plays less than the full, and
-    repeated plays agree. Exit status 0: all tasks are sound. 1: some are not. 2: nothing was played.
+    repeated plays agree. An environment without tasks is checked by the contract kit: reset, state, schemas, calls,
+    and so on. The manifest of a folder is checked first. Exit status 0: all is sound. 1: some is not. 2: nothing was
+    tried.
 
     Args:
         target: An environment as for run.
@@ -67,15 +70,27 @@ def validate(
             raise ConfigurationError(f"{name} is {value}; it must be {least} or more")
     with author_output():
         loaded = load_target(target, settings or (), tasks)
-        found, size = _tasks_of(loaded, split)
-        chosen = itertools.islice(found, number)
-        try:
-            with _progress(size if number is None else min(number, size)) as on_report:
-                report = validate_tasks(
-                    loaded.make, chosen, random_seeds=random_seeds, max_steps=max_steps, on_report=on_report
-                )
-        finally:
-            IN_PROCESS.leave()
+        own = _tasks_of(loaded)
+        if own is None:
+            if split is not None or number is not None:
+                raise ConfigurationError(f"{loaded.name} has no tasks for --split and -n; give it some with --tasks")
+            contract = contract_of(loaded)
+        else:
+            loaded.refuse_other(Mode.SIMULATION)
+            found, size = _chosen(loaded, own, split)
+            try:
+                with _progress(size if number is None else min(number, size)) as on_report:
+                    report = validate_tasks(
+                        loaded.make,
+                        itertools.islice(found, number),
+                        random_seeds=random_seeds,
+                        max_steps=max_steps,
+                        on_report=on_report,
+                    )
+            finally:
+                IN_PROCESS.leave()
+    if own is None:
+        return show_contract(contract, as_json)
     if as_json:
         print_json(report.to_plain())
     else:
@@ -83,19 +98,21 @@ def validate(
     return 0 if report.ok else FAILED
 
 
-def _tasks_of(target: Target, split: str | None) -> tuple[Iterator[Task], int]:
-    """Return the tasks of a target and their number.
-
-    Raises:
-        ConfigurationError: the target has no tasks, or no such split.
-    """
+def _tasks_of(target: Target) -> TaskSet | None:
+    """Return the tasks of a target; None if it has none."""
     cls: type[MCPEnvironment] | None = target.environment_class
     if cls is None:
-        with instance(target, Mode.SIMULATION) as env:
+        with instance(target, target.modes[0]) as env:
             cls = type(env)
-    tasks: TaskSet | None = cls.tasks
-    if tasks is None:
-        raise ConfigurationError(f"{target.name} has no tasks; give it some with --tasks")
+    return cls.tasks
+
+
+def _chosen(target: Target, tasks: TaskSet, split: str | None) -> tuple[Iterator[Task], int]:
+    """Return the tasks of a split, or all of them, and their number.
+
+    Raises:
+        ConfigurationError: there is no such split, or no task in it.
+    """
     try:
         size = len(tasks) if split is None else tasks.size(split)
         found = iter(tasks) if split is None else (tasks.get(split, index) for index in range(size))

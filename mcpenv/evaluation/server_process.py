@@ -22,6 +22,7 @@ from mcpenv.packaging.target import load_target
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serve_http
 from mcpenv_client.errors import McpenvError
+from mcpenv_client.types.tools import Mode
 
 STOP_TIMEOUT_S = 15.0
 SHUTDOWN_S = 5.0
@@ -99,9 +100,10 @@ def main() -> int:
     _end_with(job)
     try:
         target = load_target(asked["target"], asked["settings"], asked["tasks"])
+        target.refuse_other(Mode.SIMULATION)
         folder = None if target.folder is None else str(target.folder)
         config = replace(
-            ServerConfig(),
+            ServerConfig(**({} if target.manifest is None else target.manifest.limits.server_settings())),
             control_token=asked["control_token"],
             require_handle=True,
             shutdown_timeout_s=SHUTDOWN_S,

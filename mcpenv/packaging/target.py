@@ -1,8 +1,9 @@
 """Targets: find and load the environment that TARGET on the command line names.
 
 TARGET is ``folder``, ``file.py``, ``folder:Class``, ``file.py:Class``, ``module:Class``, ``module:factory`` or the name
-of an installed environment. A folder with ``openenv.yaml`` and an environment class of OpenEnv are accepted too, and
-MCP servers: a JSON file with ``mcpServers``, ``mcp:COMMAND`` or ``mcp:URL``, and records of them: ``cassette:RECORD``.
+of an installed environment. A folder with ``mcpenv.yaml`` is the environment that this manifest describes. A folder
+with ``openenv.yaml`` and an environment class of OpenEnv are accepted too, and MCP servers: a JSON file with
+``mcpServers``, ``mcp:COMMAND`` or ``mcp:URL``, and records of them: ``cassette:RECORD``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -44,7 +45,13 @@ from mcpenv.integrations.openenv.target import (
     needs_openenv,
 )
 from mcpenv.tasks import TaskSet
+from mcpenv_client.types.tools import Mode
 
+from .derived import with_manifest
+from .manifest import MANIFEST as OWN_MANIFEST
+from .manifest import Manifest
+from .manifest_file import manifest_in
+from .requirements import refuse_unmet
 from .settings import bind
 from .tasks import with_tasks
 
@@ -68,6 +75,7 @@ class Target:
         folder: the folder of its code; None if the code is not in a file.
         readme: the text of README.md in that folder; None if there is none.
         spec: a TARGET that names the same environment from any working directory.
+        manifest: the manifest of its folder; None if it has none.
     """
 
     name: str
@@ -76,6 +84,24 @@ class Target:
     folder: Path | None
     readme: str | None
     spec: str
+    manifest: Manifest | None = None
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """The modes in which it may be served."""
+        return tuple(Mode) if self.manifest is None else tuple(map(Mode, self.manifest.modes))
+
+    def refuse_other(self, mode: Mode) -> None:
+        """Raise if it may not be served in a mode.
+
+        Raises:
+            TargetError: with the modes of its manifest.
+        """
+        if mode not in self.modes:
+            allowed = " and ".join(each.value for each in self.modes)
+            raise TargetError(
+                self.name, f"its {OWN_MANIFEST} allows {allowed}, not {mode.value}; add {mode.value} to modes there"
+            )
 
     def make(self) -> MCPEnvironment:
         """Return an instance for use in this process.
@@ -112,13 +138,16 @@ def load_target(target: str, settings: Sequence[str] = (), tasks: str | Path | N
         tasks: a file or folder of tasks, instead of those of the class.
 
     Raises:
-        TargetError: the target is not found, it does not load (``__cause__``), or the settings do not fit.
+        TargetError: the target is not found, it does not load (``__cause__``), the settings do not fit, or what its
+            manifest needs is missing.
         InvalidTasks: the tasks cannot be read.
     """
     task_set = None if tasks is None else TaskSet.from_path(tasks)
     if names_servers(target):
         return _servers(target, settings, task_set)
     place = _find(target)
+    if place.manifest is not None:
+        return _described(place, place.manifest, settings, task_set)
     if place.file is not None and place.file.name == MANIFEST:
         return _openenv(place, load_folder(target, place.file.parent, place.attribute), settings, task_set)
     try:
@@ -144,6 +173,44 @@ def load_target(target: str, settings: Sequence[str] = (), tasks: str | Path | N
         readme=_readme(folder),
         spec=place.spec or _module_spec(place, module),
     )
+
+
+def _described(place: _Place, manifest: Manifest, settings: Sequence[str], tasks: TaskSet | None) -> Target:
+    """Return the target of a folder with a manifest."""
+    assert place.root is not None and place.folder is not None
+    refuse_unmet(place.target, manifest)
+    module = _load(place)
+    if is_openenvs(getattr(module, place.attribute or "", None)):
+        raise TargetError(
+            place.target, f"the entry of {OWN_MANIFEST} is an environment of OpenEnv; see: mcpenv import-openenv --help"
+        )
+    made = with_manifest(_pick(place, module), manifest)
+    if tasks is None and manifest.tasks is not None:
+        tasks = TaskSet.from_path(place.folder / manifest.tasks)
+    if tasks is not None:
+        made = with_tasks(made, tasks)
+    bound = bind(place.target, made, settings)
+    return Target(
+        name=place.name,
+        factory=functools.partial(made, **bound) if bound else made,
+        environment_class=made if isinstance(made, type) else None,
+        folder=place.folder,
+        readme=_readme(place.folder),
+        spec=place.spec or str(place.folder),
+        manifest=manifest,
+    )
+
+
+def manifest_of(target: str) -> Manifest | None:
+    """Return the manifest of the folder that a target names; None if it names something else. No code is loaded.
+
+    Raises:
+        TargetError: the manifest cannot be used.
+    """
+    if names_servers(target) or is_url(target):
+        return None
+    folder = _folder_with_manifest(_split(target)[0])
+    return None if folder is None else manifest_in(folder)
 
 
 def _servers(target: str, settings: Sequence[str], tasks: TaskSet | None) -> Target:
@@ -214,6 +281,8 @@ def watched_path(target: str) -> Path:
     place = _find(target)
     if place.file is not None:
         assert place.root is not None
+        if place.folder is not None:
+            return place.folder
         if place.file.name == MANIFEST:
             return place.root
         top = place.module.partition(".")[0]
@@ -258,6 +327,8 @@ class _Place:
         root: the folder to put on ``sys.path``.
         name: `Target.name`.
         spec: `Target.spec`; None if it is not known before loading.
+        folder: the folder of the manifest, if there is one.
+        manifest: the manifest.
     """
 
     target: str
@@ -267,10 +338,15 @@ class _Place:
     root: Path | None
     name: str
     spec: str | None
+    folder: Path | None = None
+    manifest: Manifest | None = None
 
 
 def _find(target: str) -> _Place:
     location, attribute = _split(target)
+    described = _folder_with_manifest(location)
+    if described is not None:
+        return _of_manifest(target, described, attribute)
     if not location:
         raise TargetError(repr(target), "names no environment; write '.' for the current folder")
     if is_url(target):
@@ -315,6 +391,26 @@ def _find(target: str) -> _Place:
         f"is not a folder with {MODULE_FILE}, a .py file, a module:Class or an installed environment "
         f"(installed: {installed})",
     )
+
+
+def _folder_with_manifest(location: str) -> Path | None:
+    """Return the folder at a location if it has a manifest."""
+    try:
+        folder = Path(location).expanduser()
+        return _absolute(folder) if location and (folder / OWN_MANIFEST).is_file() else None
+    except (OSError, RuntimeError):  # no path at all: a name too long, an unknown ~user
+        return None
+
+
+def _of_manifest(target: str, folder: Path, attribute: str | None) -> _Place:
+    manifest = manifest_in(folder)
+    assert manifest is not None
+    file = folder / manifest.entry_file
+    if not file.is_file():
+        raise TargetError(str(folder / OWN_MANIFEST), f"entry: there is no file {manifest.entry_file} in its folder")
+    place = _of_file(target, file, folder, attribute or manifest.entry_attribute)
+    spec = str(folder) if attribute is None else f"{folder}:{attribute}"
+    return replace(place, name=_slug(manifest.name), spec=spec, folder=folder, manifest=manifest)
 
 
 def _split(target: str) -> tuple[str, str | None]:

@@ -467,7 +467,7 @@ def test_a_cheatable_copy_of_a_folder_is_found_out_from_outside(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("echo_mcp",), "has no tasks; give it some with --tasks"),
+        (("echo_mcp", "-n", "1"), "has no tasks for --split and -n; give it some with --tasks"),
         ((str(ENVS / "maze_mcp"), "--split", "nowhere"), "there is no split 'nowhere'"),
         ((str(ENVS / "maze_mcp"), "-n", "0"), "-n is 0; it must be 1 or more"),
         ((str(ENVS / "maze_mcp"), "--random-seeds", "-1"), "--random-seeds is -1"),

@@ -1,0 +1,20 @@
+"""The command ``mcpenv manifest``: the format of ``mcpenv.yaml``."""
+
+from __future__ import annotations
+
+from mcpenv.packaging.manifest import manifest_schema
+
+from .output import print_json
+
+
+def schema() -> int:
+    """Print the JSON Schema of mcpenv.yaml, by which editors complete and check it.
+
+    Save it beside the manifest as mcpenv.schema.json, and begin the manifest with
+    "# yaml-language-server: $schema=mcpenv.schema.json".
+    """
+    print_json(manifest_schema())
+    return 0
+
+
+__all__ = ["schema"]
