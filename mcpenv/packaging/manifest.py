@@ -122,7 +122,7 @@ class Manifest(_Part):
     """A file or folder of tasks, relative to this file. They replace the class's tasks."""
     needs: ManifestNeeds = Field(default_factory=ManifestNeeds)
     """The resources without which nothing is started."""
-    secrets: dict[SecretName, Line] = Field(default_factory=dict)
+    secrets: dict[SecretName, Line] = Field(default_factory=dict, json_schema_extra={"additionalProperties": False})
     """The environment variables that must be set, by name, each with one line that says what it is."""
 
     @field_validator("entry", "tasks")
