@@ -32,7 +32,7 @@ FIRST_CALL = {
 }
 DOCKER_COPIES = ("mcpenv.yaml", "README.md", NAME)
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT_S + 60)]
 
 
 def run(folder: Path, *command: str) -> str:
