@@ -11,6 +11,7 @@ import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import Process
@@ -23,7 +24,7 @@ from mcpenv_client import EnvClient
 TIMEOUT_S = 300
 NAME = "corner_shop"
 ENVIRON = {**os.environ, "ROOMS_API_TOKEN": "any", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": ""}
-FIRST_CALL = {
+FIRST_CALL: dict[str, tuple[str, dict[str, Any]]] = {
     "minimal": ("add", {"by": 5}),
     "tasks": ("put", {"bin": "letters"}),
     "database": ("lend", {"book": 1, "reader": 3}),
