@@ -65,11 +65,8 @@ def test_a_template_has_the_same_facts_in_all_its_files(template: str) -> None:
     assert f"mcpenv>={major}.{minor},<{major}.{int(minor) + 1}" in project
     for heading in ("Description", "Tools", "Observation", "Reward", "Start", "End", "Version"):
         assert f"    {heading}:\n" in code
-    texts = "".join(
-        file.read_text("utf-8")
-        for file in folder.rglob("*")
-        if file.is_file() and file.suffix in {".md", ".toml", ".yaml", ""}
-    )
+    shown = ("AGENTS.md", "Dockerfile", "README.md", "mcpenv.yaml", "pyproject.toml")
+    texts = "".join((folder / name).read_text(encoding="utf-8") for name in shown)
     assert not re.search(r"index-url|pypi\.org|https?://(?!127\.0\.0\.1|rooms\.example\.com)", texts)
 
 
