@@ -207,11 +207,15 @@ class UserCode:
         """Return True if an exception of user code is not a failure and must propagate (`is_no_failure`)."""
         return is_no_failure(error, inline=self.runner.inline)
 
-    async def call(self, fn: Callable[..., Any], *args: Any) -> Any:
-        """Call a user function: a coroutine function here, anything else by the runner."""
+    async def call(self, fn: Callable[..., Any], *args: Any, client: AgentCall | None = None) -> Any:
+        """Call a user function: a coroutine function here, anything else by the runner.
+
+        Args:
+            client: the call of an agent, which cannot be stopped while sync code runs.
+        """
         if inspect.iscoroutinefunction(fn):
             return await fn(*args)
-        value = await self.hand_over(None, fn, *args)
+        value = await self.hand_over(None, fn, *args, client=client)
         return await value if inspect.isawaitable(value) else value
 
     async def hand_over(

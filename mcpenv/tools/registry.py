@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from mcpenv.errors import InvalidTool
@@ -85,6 +85,24 @@ class Toolbox:
             del self._removed[next(iter(self._removed))]
         self.version += bool(found)
         return bool(found)
+
+    def replace(self, old: Sequence[BoundTool], new: Sequence[tuple[BoundTool, tuple[Mode, ...]]]) -> None:
+        """Remove the ``old`` tools, and register the ``new`` ones before all others.
+
+        Raises:
+            InvalidTool: if a mode has another tool of the name of a new one. Nothing was changed.
+        """
+        gone = {id(tool) for tool in old}
+        by_mode: dict[Mode, dict[str, BoundTool]] = {}
+        for mode, tools in self.by_mode.items():
+            kept = {name: tool for name, tool in tools.items() if id(tool) not in gone}
+            made = {tool.kind.name: tool for tool, modes in new if mode in modes}
+            for name in made:
+                if name in kept:
+                    raise InvalidTool(name, f"there is another tool of that name in {mode.value} mode")
+            by_mode[mode] = {**made, **kept}
+        self.by_mode = by_mode
+        self.version += 1
 
     def save(self) -> int:
         """Save the current set of tools, and return its version for `load`."""

@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from fastmcp import Client, FastMCP
 from fastmcp.server.dependencies import get_context
+from served import http_server
 
 from mcpenv import CallToolAction, ListToolsAction, Mode, NotSupported
 from mcpenv.errors import ConfigurationError, TargetError
@@ -407,20 +404,6 @@ def test_a_server_that_is_not_required_may_be_absent() -> None:
 
 
 # -- over HTTP
-
-
-@contextmanager
-def http_server(server: FastMCP, port: int = 0) -> Iterator[str]:
-    """Serve a FastMCP server in a thread."""
-    listening = socket.create_server(("127.0.0.1", port))
-    running = uvicorn.Server(uvicorn.Config(server.http_app(), log_level="error", timeout_graceful_shutdown=1))
-    thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
-    finally:
-        running.should_exit = True
-        thread.join(20)
 
 
 def counting() -> FastMCP:

@@ -56,11 +56,13 @@ class Catalog:
 
     Attributes:
         tools: the tools in the order of the servers.
+        listings: the tools of each server, as it lists them.
         servers: name, version, protocol version and ``tools_hash`` of each server, by its name in the configuration.
         instructions: the servers' instructions for agents, or None.
     """
 
     tools: Sequence[ProxiedTool]
+    listings: Mapping[str, Sequence[ListedTool]]
     servers: Mapping[str, Mapping[str, Any]]
     instructions: str | None
 
@@ -102,10 +104,18 @@ async def discover(config: ProxyConfig) -> Catalog:
         await asyncio.gather(*(upstream.close() for upstream in upstreams))
         if workspace is not None:
             await asyncio.to_thread(workspace.remove)
-    return Catalog(_tools(config, found), servers, "\n\n".join(texts) or None)
+    return Catalog(merged_tools(config, found), found, servers, "\n\n".join(texts) or None)
 
 
-def _tools(config: ProxyConfig, found: Mapping[str, Sequence[ListedTool]]) -> list[ProxiedTool]:
+def merged_tools(config: ProxyConfig, found: Mapping[str, Sequence[ListedTool]]) -> list[ProxiedTool]:
+    """Return the tools of all servers as one set.
+
+    Args:
+        found: the tools of each server, as it lists them.
+
+    Raises:
+        ConfigurationError: the settings name a tool that no server has, or give two tools one name.
+    """
     names: Counter[str] = Counter()
     for server, listed in found.items():
         settings = config.servers[server]
@@ -190,4 +200,4 @@ def _without(schema: dict[str, Any], bound: Mapping[str, Any], server: str, tool
     return {**schema, "properties": kept, "required": [name for name in schema.get("required", ()) if name in kept]}
 
 
-__all__ = ["Catalog", "ProxiedTool", "discover", "tools_hash"]
+__all__ = ["Catalog", "ProxiedTool", "discover", "merged_tools", "tools_hash"]

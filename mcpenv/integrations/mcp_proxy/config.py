@@ -6,6 +6,7 @@ concern only their own screen are accepted.
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
@@ -260,6 +261,8 @@ def read_config(source: Mapping[str, Any] | str | Path, changes: Mapping[str, st
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "it"
+        if first["type"] == "extra_forbidden":
+            raise ConfigurationError(f"{name}: {where}: {_unknown_key(first['loc'])}") from error
         raise ConfigurationError(f"{name}: {where}: {first['msg'].removeprefix('Value error, ')}") from error
     template = config.environment.workspace
     if template is not None:
@@ -268,6 +271,22 @@ def read_config(source: Mapping[str, Any] | str | Path, changes: Mapping[str, st
             raise ConfigurationError(f"{name}: mcpenv.workspace: there is no folder {template}")
         config.environment.workspace = template
     return config
+
+
+def _unknown_key(location: tuple[int | str, ...]) -> str:
+    """Return the text about a key that no model has: the key that was probably meant, or all keys."""
+    match location:
+        case (_,):
+            known = [field.alias or name for name, field in ProxyConfig.model_fields.items()]
+        case ("mcpenv", _):
+            known = list(ProxySettings.model_fields)
+        case (_, _, "tools", _, _):
+            known = list(ToolSettings.model_fields)
+        case _:
+            known = list(ServerSettings.model_fields)
+    key = str(location[-1])
+    near = difflib.get_close_matches(key, known, n=1)
+    return f"unknown key {key!r}: " + (f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(known)}")
 
 
 def _resolved(value: str) -> str:

@@ -18,13 +18,17 @@ class Delivery(Enum):
 class Request:
     """One request on its way.
 
+    Args:
+        starting: True for the requests that start a session. Their faults are noted, and nothing else.
+
     Attributes:
         delivery: how far it came. The transport that sends it sets this.
         fault: what the transport saw go wrong, or None.
         world_lost: True if the server forgot its session.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, starting: bool = False) -> None:
+        self.starting = starting
         self.delivery = Delivery.NOT_SENT
         self.fault: str | None = None
         self.world_lost = False

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 import random
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from fastmcp.server.dependencies import get_context
 from fastmcp.tools.base import ToolResult as FastMCPResult
-from mcp_types import CallToolResult
+from mcp_types import CallToolResult, InputRequiredResult, TextContent
+from mcp_types import Tool as ListedTool
 
 from mcpenv.environment import MCPEnvironment
-from mcpenv.failures import LostFailure, SortedFailure
+from mcpenv.errors import ConfigurationError, InvalidTool
+from mcpenv.execution.step import Step, current
+from mcpenv.failures import LostFailure, SortedFailure, unusable_result
 from mcpenv.tools.registry import BoundTool
-from mcpenv_client.errors import NotSupported
+from mcpenv.tools.results import from_fastmcp, to_fastmcp
+from mcpenv_client.errors import NotSerializable, NotSupported
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import TRANSPORT_LOST
-from mcpenv_client.types.tools import ToolErrorType
+from mcpenv_client.types.tools import Mode, ToolErrorType, ToolResult
+from mcpenv_client.types.values import MAX_NESTING, refuse_non_finite
 
-from .catalog import Catalog, ProxiedTool, discover, tools_hash
+from .caller import Caller
+from .catalog import Catalog, ProxiedTool, discover, merged_tools, tools_hash
 from .config import ProxyConfig, StateOf, read_config
-from .delivery import CallFailed, NotDelivered, WorldLost
+from .delivery import CallFailed, DiscoveryFailed, NotDelivered, WorldLost
 from .loop import UPSTREAMS
 from .upstream import Upstream
 from .workspace import Workspace
@@ -69,8 +73,12 @@ class ProxyEnvironment(MCPEnvironment):
         }
         if self.config.environment.max_steps is not None:
             self.max_steps = self.config.environment.max_steps
-        for tool in self.catalog.tools:
-            self._execution.tools.add(BoundTool(tool.kind, partial(self._call, tool)), tool.modes)
+        self._has_before = type(self).before_call is not ProxyEnvironment.before_call
+        self._has_after = type(self).after_call is not ProxyEnvironment.after_call
+        self._listings = dict(self.catalog.listings)
+        self._proxied = self._bound(self.catalog.tools)
+        for tool, modes in self._proxied:
+            self._execution.tools.add(tool, modes)
 
     @classmethod
     def from_config(
@@ -115,7 +123,7 @@ class ProxyEnvironment(MCPEnvironment):
         await UPSTREAMS.run(self._end(kept=False))
         if self.workspace is not None:
             await asyncio.to_thread(self.workspace.restore)
-        await UPSTREAMS.run(self._begin())
+        self._learn(await UPSTREAMS.run(self._begin()))
         return Observation(metadata={"servers": {name: dict(found) for name, found in self.catalog.servers.items()}})
 
     async def close(self) -> None:
@@ -135,44 +143,132 @@ class ProxyEnvironment(MCPEnvironment):
             "episode, and call its tools again"
         )
 
-    async def _begin(self) -> None:
-        starting = [upstream for upstream in self._upstreams.values() if upstream.dead]
-        listings = await asyncio.gather(*(upstream.open() for upstream in starting), return_exceptions=True)
-        for failure in listings:
-            if isinstance(failure, BaseException):
-                raise failure
-        for upstream, listed in zip(starting, listings, strict=True):
-            if tools_hash(listed) != self.catalog.servers[upstream.name]["tools_hash"]:  # type: ignore[arg-type]
-                logger.warning(
-                    "server %r lists other tools than when it was first started; agents see the first ones",
-                    upstream.name,
-                )
+    # -- to override
+
+    def before_call(self, server: str, tool: str, arguments: dict[str, Any]) -> Any:
+        """Return the arguments with which a server's tool is called. Override it, sync or async.
+
+        It runs inside the step, before the call is sent. Raise `fastmcp.exceptions.ToolError` to refuse the call with a
+        text for the agent. Any other exception is a failure of the environment's tool.
+
+        Args:
+            server: the name of the server in the configuration.
+            tool: the tool's name on that server.
+            arguments: the agent's arguments, with the bound ones.
+        """
+        return arguments
+
+    def after_call(self, server: str, tool: str, arguments: dict[str, Any], result: ToolResult) -> Any:
+        """Return the result that agents, `score` and records get. Override it, sync or async.
+
+        It runs inside the step, after the server has answered, also with an error (``result.is_error``). It does not
+        run for a call without an answer. An exception is a failure of the environment's tool.
+
+        Args:
+            server, tool: as of `before_call`.
+            arguments: the arguments that were sent.
+            result: the server's answer.
+        """
+        return result
+
+    # -- for the core
+
+    async def _begin(self) -> dict[str, list[ListedTool]]:
+        """Start the servers that do not run. Return the tools of each, and of those whose tools have changed."""
+        changed = [each for each in self._upstreams.values() if not each.dead and each.tools_changed]
+        starting = [each for each in self._upstreams.values() if each.dead]
+        listings = await asyncio.gather(
+            *(each.open() for each in starting), *(each.list_tools() for each in changed), return_exceptions=True
+        )
+        found = {}
+        for upstream, listed in zip([*starting, *changed], listings, strict=True):
+            if isinstance(listed, BaseException):
+                raise listed
+            found[upstream.name] = listed
+        return found
+
+    def _bound(self, tools: Sequence[ProxiedTool]) -> list[tuple[BoundTool, tuple[Mode, ...]]]:
+        return [(BoundTool(tool.kind, partial(self._call, tool)), tool.modes) for tool in tools]
+
+    def _learn(self, found: Mapping[str, Sequence[ListedTool]]) -> None:
+        """Make the environment's tools those that its servers list now. Agents are told of a change.
+
+        Raises:
+            ConfigurationError: the settings, or other tools, do not fit the new ones.
+        """
+        changed = {name: listed for name, listed in found.items() if _differ(listed, self._listings[name])}
+        if not changed:
+            return
+        listings = {**self._listings, **changed}
+        proxied = self._bound(merged_tools(self.config, listings))
+        try:
+            self._execution.tools.replace([tool for tool, _ in self._proxied], proxied)
+        except InvalidTool as error:
+            raise ConfigurationError(f"server {min(changed)!r} lists other tools now: {error}") from error
+        logger.warning("the tools of %s have changed; agents are told", ", ".join(sorted(changed)))
+        self._listings, self._proxied = listings, proxied
+
+    async def _list_again(self, upstream: Upstream) -> None:
+        """Learn the tools of a server that has said in a call that they changed. If they do not fit, keep the old."""
+        try:
+            self._learn({upstream.name: await UPSTREAMS.run(upstream.list_tools())})
+        except (ConfigurationError, DiscoveryFailed) as error:
+            logger.error("the tools of server %r stay as they were: %s", upstream.name, error)
 
     async def _end(self, *, kept: bool) -> None:
         ending = [each for each in self._upstreams.values() if kept or each.dead or not each.settings.kept]
         await asyncio.gather(*(upstream.close() for upstream in ending))
 
-    async def _call(self, tool: ProxiedTool, arguments: dict[str, Any]) -> FastMCPResult:
-        """Call the tool on its server. Send a call again only if that cannot run it twice, or running twice is safe."""
+    async def _call(self, tool: ProxiedTool, arguments: dict[str, Any]) -> FastMCPResult | InputRequiredResult:
         upstream = self._upstreams[tool.server]
         bound = tool.bound if self.workspace is None else self.workspace.fill(dict(tool.bound))
-        messages = _Messages()
+        arguments = {**arguments, **bound}
+        if self._has_before:
+            arguments = await self._hook(self.before_call, tool.server, tool.name, arguments)
+            if not isinstance(arguments, dict):
+                raise TypeError(f"before_call returned a {type(arguments).__name__}; return the arguments as a dict")
+        answer = await self._deliver(tool, upstream, arguments)
+        if isinstance(answer, InputRequiredResult):
+            return answer
+        if upstream.tools_changed:
+            await self._list_again(upstream)
+        result = _result(tool, answer)
+        if not self._has_after:
+            return result
+        changed = await self._hook(self.after_call, tool.server, tool.name, arguments, from_fastmcp(result))
+        if not isinstance(changed, ToolResult):
+            raise TypeError(f"after_call returned a {type(changed).__name__}; return a ToolResult")
+        return to_fastmcp(changed)
+
+    async def _deliver(
+        self, tool: ProxiedTool, upstream: Upstream, arguments: dict[str, Any]
+    ) -> CallToolResult | InputRequiredResult:
+        """Call the tool on its server. Send a call again only if that cannot run it twice, or running twice is safe."""
+        caller = Caller()
         pause = FIRST_PAUSE_S
         for left in reversed(range(RETRIES + 1)):
             try:
-                call = upstream.call(tool.name, {**arguments, **bound}, messages.progress, messages.log)
-                return _result(await UPSTREAMS.run(call))
+                answer = await UPSTREAMS.run(upstream.call(tool.name, arguments, caller))
+                if isinstance(answer, InputRequiredResult):
+                    return caller.pass_on(answer)
+                return answer if caller.unanswered is None else _with_reason(answer, tool, caller.unanswered)
             except CallFailed as failure:
                 if not left or not self._may_repeat(tool, upstream, failure):
                     raise await self._lost(tool, upstream, failure) from failure
                 logger.warning("%s; tool %r is called again", failure, tool.name)
             finally:
-                await messages.arrived()
+                await caller.arrived()
             await asyncio.sleep(random.uniform(0, pause))
             pause *= 2
             if upstream.dead:
-                await UPSTREAMS.run(self._restart(upstream))
+                await self._restart(upstream)
         raise AssertionError("the last try returns or raises")
+
+    async def _hook(self, hook: Callable[..., Any], *args: Any) -> Any:
+        """Run a hook where the environment's code runs, within the deadline of the step."""
+        step = current.get()
+        client = step.client if isinstance(step, Step) else None
+        return await self._execution.user_code.call(hook, *args, client=client)
 
     def _may_repeat(self, tool: ProxiedTool, upstream: Upstream, failure: CallFailed) -> bool:
         if isinstance(failure, WorldLost) or (upstream.dead and upstream.settings.where not in _SURVIVES):
@@ -180,8 +276,8 @@ class ProxyEnvironment(MCPEnvironment):
         return isinstance(failure, NotDelivered) or tool.repeatable
 
     async def _restart(self, upstream: Upstream) -> None:
-        await upstream.close()
-        await upstream.open()
+        await UPSTREAMS.run(upstream.close())
+        self._learn({upstream.name: await UPSTREAMS.run(upstream.open())})
 
     async def _lost(self, tool: ProxiedTool, upstream: Upstream, failure: CallFailed) -> SortedFailure:
         """Truncate the episode, whose world is not known any more, and return the failure for the agent."""
@@ -189,40 +285,28 @@ class ProxyEnvironment(MCPEnvironment):
         if not self._execution.episode.orchestrated:
             # No episode ends here, and nobody resets. The service goes on with a new world.
             logger.error("%s; it is started again, and what it kept in memory is lost", failure)
-            await UPSTREAMS.run(self._restart(upstream))
+            await self._restart(upstream)
         return SortedFailure(LostFailure(error_type=ToolErrorType.TRANSPORT_ERROR, message=str(failure)))
 
 
-class _Messages:
-    """The progress and log messages of one call, passed on to the caller's `Context` on the caller's loop."""
-
-    def __init__(self) -> None:
-        self._context = get_context()
-        self._loop = asyncio.get_running_loop()
-        self._variables = contextvars.copy_context()  # the context finds the agent's request there
-        self._passed: list[asyncio.Task[None]] = []
-
-    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Pass on a progress message. Called on the loop of the upstreams."""
-        self._pass(partial(self._context.report_progress, progress, total, message))
-
-    def log(self, level: str, text: str) -> None:
-        """Pass on a log message. Called on the loop of the upstreams."""
-        self._pass(partial(self._context.log, text, level=level))  # type: ignore[arg-type]
-
-    async def arrived(self) -> None:
-        """Wait until the messages so far were passed on."""
-        passed, self._passed = self._passed, []
-        await asyncio.gather(*passed)
-
-    def _pass(self, message: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        def begin() -> None:
-            self._passed.append(self._loop.create_task(message()))
-
-        self._loop.call_soon_threadsafe(begin, context=self._variables)
+def _differ(one: Sequence[ListedTool], other: Sequence[ListedTool]) -> bool:
+    return tools_hash(one) != tools_hash(other)
 
 
-def _result(answer: CallToolResult) -> FastMCPResult:
+def _with_reason(answer: CallToolResult, tool: ProxiedTool, reason: str) -> CallToolResult:
+    """Return the answer of a server whose question was refused, with the reason if it is an error."""
+    if not answer.is_error:
+        return answer
+    text = f"Server {tool.server!r} asked for input, but {reason}."
+    return answer.model_copy(update={"content": [*answer.content, TextContent(type="text", text=text)]})
+
+
+def _result(tool: ProxiedTool, answer: CallToolResult) -> FastMCPResult:
+    try:
+        refuse_non_finite(answer.structured_content, "result", MAX_NESTING)
+        refuse_non_finite(answer.meta, "result.meta", MAX_NESTING)
+    except NotSerializable as error:
+        raise SortedFailure(unusable_result(tool.kind.name, f"server {tool.server!r}: {error}")) from error
     return FastMCPResult(
         content=answer.content,
         structured_content=answer.structured_content,

@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import httpx2
 from fastmcp.client.transports import StreamableHttpTransport
 
 from .delivery import CURRENT, Delivery, Request
+from .stdio import MAX_LINE
+
+logger = logging.getLogger("mcpenv.upstream")
 
 TRANSPORT_FAULT = -32098
 """The code of the JSON-RPC error that stands for an HTTP fault, so that the fault ends its call and no other."""
+
+MAX_ANSWER = MAX_LINE
+"""Maximum bytes of the answer to one call, progress and log messages included. A longer one is not read."""
 
 _REFUSED = frozenset({401, 403, 404, 429, 503})
 """Statuses with which a server refuses a request before it runs anything."""
 
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
+_OF_THE_WIRE = frozenset({"content-encoding", "content-length", "transfer-encoding"})
+"""Headers that describe a body as it was sent, not as it was read."""
+
 
 def http_transport(url: str, headers: Mapping[str, str]) -> StreamableHttpTransport:
     """Return the transport to the server at ``url``."""
-    return StreamableHttpTransport(url, headers=dict(headers), httpx_client_factory=_client)  # type: ignore[arg-type]
+    return StreamableHttpTransport(
+        url,
+        headers=dict(headers),
+        httpx_client_factory=_client,  # type: ignore[arg-type]
+        max_sse_event_size=None,  # `_Stream` bounds the whole answer
+    )
 
 
 def _client(**options: Any) -> httpx2.AsyncClient:
@@ -31,51 +46,170 @@ def _client(**options: Any) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(transport=_Watched(), **options)
 
 
+class _TooLong(httpx2.TransportError):
+    """Raised for an answer of more than `MAX_ANSWER` bytes."""
+
+
 class _Watched(httpx2.AsyncHTTPTransport):
-    """HTTP that answers a tool call that failed on its way by a JSON-RPC error, and notes why."""
+    """HTTP that answers a call that failed on its way by a JSON-RPC error, and notes why."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         call = CURRENT.get()
-        if call is None or request.method != "POST":
+        if call is None:
             return await super().handle_async_request(request)
+        if call.starting:
+            return await self._start(request, call)
+        if request.method == "GET":
+            return await self._resume(request, call)
+        if request.method != "POST":
+            return await super().handle_async_request(request)
+        message = json.loads(request.content)
+        if "id" not in message or "method" not in message:
+            return await self._tell(request)
+        return await self._ask(request, call, message["id"])
+
+    async def _start(self, request: httpx2.Request, call: Request) -> httpx2.Response:
+        """Send a request of the start of a session. Errors pass unchanged: they tell the SDK the server's era."""
+        try:
+            response = await super().handle_async_request(request)
+        except httpx2.TransportError as error:
+            call.fault = f"the connection broke ({type(error).__name__})"
+            raise
+        call.fault = None if response.status_code < 400 else f"it answered with HTTP status {response.status_code}"
+        return response
+
+    async def _tell(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a notification, or the answer to a question of the server. A failure ends no call."""
+        try:
+            return await super().handle_async_request(request)
+        except httpx2.TransportError as error:
+            logger.warning("a message to %s was not delivered: %s", request.url.host, type(error).__name__)
+            return httpx2.Response(202, request=request)
+
+    async def _resume(self, request: httpx2.Request, call: Request) -> httpx2.Response:
+        """Ask for the rest of an event stream that ended early. Nothing runs twice by that."""
+        response = await super().handle_async_request(request)
+        if response.status_code < 400:
+            call.fault = None
+            response.stream = _Stream(response.stream, call)  # type: ignore[arg-type]
+        return response
+
+    async def _ask(self, request: httpx2.Request, call: Request, number: Any) -> httpx2.Response:
+        """Send a request, and sort what comes of it."""
+
+        def failed(delivery: Delivery, fault: str) -> httpx2.Response:
+            call.delivery, call.fault = delivery, fault
+            return _error(request, number, {"code": TRANSPORT_FAULT, "message": fault})
+
+        call.delivery, call.fault = Delivery.NOT_SENT, None
         try:
             response = await super().handle_async_request(request)
         except _NOT_SENT as error:
-            return _failed(request, call, Delivery.NOT_SENT, f"it does not accept connections ({type(error).__name__})")
+            return failed(Delivery.NOT_SENT, f"it does not accept connections ({type(error).__name__})")
         except httpx2.TransportError as error:
-            return _failed(request, call, Delivery.SENT, f"the connection broke ({type(error).__name__})")
-        if response.status_code < 400:
-            call.delivery = Delivery.SENT
+            return failed(Delivery.SENT, f"the connection broke ({type(error).__name__})")
+        call.delivery = Delivery.SENT
+        status, kind = response.status_code, _kind(response)
+        if 300 <= status < 400:
+            # The client follows it to the same origin. Otherwise this stays the reason.
+            call.delivery, call.fault = Delivery.NOT_SENT, f"it redirects to {response.headers.get('location')}"
+            return response
+        if status < 400 and kind == "text/event-stream":
+            response.stream = _Stream(response.stream, call)  # type: ignore[arg-type]
             return response
         try:
-            body = await response.aread()
-        except httpx2.TransportError:
+            body = await _read(response)
+        except _TooLong as error:
+            return failed(Delivery.SENT, str(error))
+        except httpx2.TransportError as error:
+            if status < 400:
+                return failed(Delivery.SENT, f"the connection broke within its answer ({type(error).__name__})")
             body = b""
-        await response.aclose()
-        call.world_lost = response.status_code == 404 and "mcp-session-id" in request.headers
-        if not call.world_lost and _is_answer(body):
-            call.delivery = Delivery.SENT
-            return httpx2.Response(200, headers={"content-type": "application/json"}, content=body, request=request)
-        delivery = Delivery.NOT_SENT if response.status_code in _REFUSED else Delivery.SENT
-        return _failed(request, call, delivery, f"it answered with HTTP status {response.status_code}")
+        finally:
+            await response.aclose()
+        if status == 404 and "mcp-session-id" in request.headers:
+            call.world_lost = True
+            return failed(Delivery.NOT_SENT, "it answered with HTTP status 404")
+        answer = _answer(body, number, unnumbered=400 <= status < 500 and status not in _REFUSED)
+        if status >= 400:
+            if answer is not None and "error" in answer:  # which 2026-07-28 servers send with error statuses too
+                return _error(request, number, answer["error"])
+            delivery = Delivery.NOT_SENT if status in _REFUSED else Delivery.SENT
+            return failed(delivery, f"it answered with HTTP status {status}")
+        if kind != "application/json":
+            return failed(Delivery.SENT, f"it answered with {kind or 'no content'}, which is no MCP")
+        if answer is None:
+            return failed(Delivery.SENT, "it answered with JSON that is no response to the call")
+        headers = {name: value for name, value in response.headers.items() if name.lower() not in _OF_THE_WIRE}
+        return httpx2.Response(status, headers=headers, content=body, request=request)
 
 
-def _failed(request: httpx2.Request, call: Request, delivery: Delivery, fault: str) -> httpx2.Response:
-    call.delivery, call.fault = delivery, fault
-    sent = json.loads(request.content)
-    answer = {"jsonrpc": "2.0", "id": sent.get("id"), "error": {"code": TRANSPORT_FAULT, "message": fault}}
-    if "id" not in sent:
-        return httpx2.Response(202, request=request)
-    return httpx2.Response(200, json=answer, request=request)
+class _Stream(httpx2.AsyncByteStream):
+    """The event stream that answers a call. Its reader closes it after the answer, so its end is a fault."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, call: Request) -> None:
+        self._stream = stream
+        self._call = call
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        try:
+            async for chunk in self._stream:
+                size += len(chunk)
+                if size > MAX_ANSWER:
+                    raise _TooLong(_too_long())
+                yield chunk
+        except _TooLong as error:
+            self._call.fault = str(error)
+            raise
+        except httpx2.TransportError as error:
+            self._call.fault = f"the connection broke within its answer ({type(error).__name__})"
+            raise
+        self._call.fault = "its event stream ended without an answer"
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
-def _is_answer(body: bytes) -> bool:
-    """Return True if a body is a JSON-RPC response, which 2026-07-28 servers send with error statuses too."""
+async def _read(response: httpx2.Response) -> bytes:
+    parts, size = [], 0
+    async for part in response.aiter_bytes():
+        parts.append(part)
+        size += len(part)
+        if size > MAX_ANSWER:
+            raise _TooLong(_too_long())
+    return b"".join(parts)
+
+
+def _too_long() -> str:
+    return f"its answer has more than {MAX_ANSWER} bytes"
+
+
+def _kind(response: httpx2.Response) -> str:
+    return str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
+
+
+def _error(request: httpx2.Request, number: Any, error: Any) -> httpx2.Response:
+    return httpx2.Response(200, json={"jsonrpc": "2.0", "id": number, "error": error}, request=request)
+
+
+def _answer(body: bytes, number: Any, *, unnumbered: bool) -> dict[str, Any] | None:
+    """Return the JSON-RPC response in a body if it answers the request of this id, else None.
+
+    Args:
+        unnumbered: True to take an error for any id too: of a request that was refused before its id was read.
+    """
     try:
         found = json.loads(body)
     except ValueError:
-        return False
-    return isinstance(found, dict) and found.get("jsonrpc") == "2.0" and "error" in found and "id" in found
+        return None
+    if not isinstance(found, dict) or found.get("jsonrpc") != "2.0":
+        return None
+    if unnumbered and isinstance(found.get("error"), dict):
+        return found
+    if str(found.get("id")) != str(number):
+        return None
+    return found if isinstance(found.get("result"), dict) or isinstance(found.get("error"), dict) else None
 
 
-__all__ = ["http_transport"]
+__all__ = ["MAX_ANSWER", "http_transport"]

@@ -52,6 +52,7 @@ class ServerProcess(ClientTransport):
 
     Attributes:
         dead: True once stdout was closed. No request is delivered after that.
+        fault: the reason if the connection ended although the process runs, else None.
     """
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: Path | None) -> None:
@@ -64,6 +65,7 @@ class ServerProcess(ClientTransport):
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._process: asyncio.subprocess.Process | None = None
         self.dead = False
+        self.fault: str | None = None
 
     @property
     def stderr_tail(self) -> str:
@@ -135,7 +137,7 @@ class ServerProcess(ClientTransport):
                 parts.append(rest)
                 size += len(rest)
                 if size > MAX_LINE:
-                    logger.error("a message of more than %d bytes ends the connection", MAX_LINE)
+                    self.fault = f"it wrote a message of more than {MAX_LINE} bytes"
                     break
             self.dead = True
 

@@ -7,17 +7,28 @@ import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fastmcp.client.transports import ClientTransport
 from fastmcp.server.providers.proxy import ProxyClient
+from fastmcp.telemetry import inject_trace_context
 from mcp import MCPError
-from mcp.shared.dispatcher import ProgressFnT
-from mcp_types import CallToolResult, LoggingMessageNotificationParams, TextContent
+from mcp_types import (
+    PARSE_ERROR,
+    CallToolResult,
+    ElicitRequestParams,
+    ElicitResult,
+    InputRequiredResult,
+    LoggingMessageNotificationParams,
+    RequestParamsMeta,
+    TextContent,
+    ToolListChangedNotification,
+)
 from mcp_types import Tool as ListedTool
 from pydantic import ValidationError
 
-from .config import ServerSettings
+from .caller import Caller
+from .config import ServerSettings, StateOf
 from .delivery import (
     CURRENT,
     CallFailed,
@@ -34,8 +45,6 @@ from .workspace import Workspace
 
 logger = logging.getLogger("mcpenv.upstream")
 
-OnLog = Callable[[str, str], None]
-
 
 class Upstream:
     """A connection to a server. All methods run on the loop of `UPSTREAMS`, one at a time.
@@ -44,6 +53,9 @@ class Upstream:
         name: the server's name in the configuration.
         settings: its settings.
         workspace: the episode's folder, if a server uses one.
+
+    Attributes:
+        tools_changed: True once the server has said that its list of tools changed, until the next `list_tools`.
     """
 
     def __init__(self, name: str, settings: ServerSettings, workspace: Workspace | None) -> None:
@@ -52,7 +64,9 @@ class Upstream:
         self._workspace = workspace
         self._client: ProxyClient[Any] | None = None
         self._process: ServerProcess | None = None
-        self._on_log: OnLog | None = None
+        self._caller: Caller | None = None
+        self._forgotten = False
+        self.tools_changed = False
 
     async def open(self) -> list[ListedTool]:
         """Start or connect, and return the server's tools.
@@ -62,7 +76,7 @@ class Upstream:
         """
         assert self._client is None
         transport: ClientTransport
-        self._process = None
+        self._process, self._forgotten, self.tools_changed = None, False, False
         if self.settings.url is not None:
             transport = http_transport(self.settings.url, self.settings.headers)
         else:
@@ -77,25 +91,44 @@ class Upstream:
             init_timeout=self.settings.start_timeout_s,
             roots=None,
             sampling_handler=None,
-            elicitation_handler=None,
+            elicitation_handler=self._ask,
             progress_handler=None,
-            message_handler=None,
+            message_handler=self._hear,
             log_handler=self._log,
         )
+        request = Request(starting=True)
+        reset = CURRENT.set(request)
         try:
             async with asyncio.timeout(self.settings.start_timeout_s):
                 await client.__aenter__()  # type: ignore[no-untyped-call]
                 tools = await client.list_tools()
-        except (Exception, TimeoutError) as error:
+        except Exception as error:  # of the client, of its transport, of the server
             await self._disconnect(client)
-            raise DiscoveryFailed(self._why_not_started(error)) from error
+            raise DiscoveryFailed(self._why_not_started(error, request)) from error
+        finally:
+            CURRENT.reset(reset)
         self._client = client
         return tools
 
+    async def list_tools(self) -> list[ListedTool]:
+        """Return the server's tools as they are now.
+
+        Raises:
+            DiscoveryFailed: it did not list them in time.
+        """
+        if self._client is None or self.dead:
+            raise DiscoveryFailed(f"server {self.name!r} has ended{self._exit()}")
+        self.tools_changed = False
+        try:
+            async with asyncio.timeout(self.settings.start_timeout_s):
+                return await self._client.list_tools()
+        except Exception as error:  # of the client, of its transport, of the server
+            raise DiscoveryFailed(f"server {self.name!r} did not list its tools: {_cause(error)}") from error
+
     @property
     def dead(self) -> bool:
-        """True if the process of the server has ended, or there is no connection."""
-        return self._client is None or (self._process is not None and self._process.dead)
+        """True if the process of the server has ended, or there is no connection, or it has forgotten its session."""
+        return self._client is None or self._forgotten or (self._process is not None and self._process.dead)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -113,9 +146,7 @@ class Upstream:
         """The server's instructions for agents."""
         return None if self._client is None else self._client.instructions
 
-    async def call(
-        self, tool: str, arguments: dict[str, Any], on_progress: ProgressFnT, on_log: OnLog
-    ) -> CallToolResult:
+    async def call(self, tool: str, arguments: dict[str, Any], caller: Caller) -> CallToolResult | InputRequiredResult:
         """Call a tool. An error that the server answers is a result with ``is_error``.
 
         Raises:
@@ -125,14 +156,22 @@ class Upstream:
         """
         if self._client is None or self.dead:
             raise NotDelivered(f"server {self.name!r} has ended{self._exit()}")
-        request, self._on_log = Request(), on_log
+        request, self._caller = Request(), caller
         reset = CURRENT.set(request)
         try:
-            return await self._client.call_tool_mcp(tool, arguments, progress_handler=on_progress)
+            answer = await self._client.session.call_tool(
+                tool,
+                arguments,
+                progress_callback=caller.progress,
+                meta=cast("RequestParamsMeta | None", inject_trace_context(caller.meta) or None),
+                input_responses=caller.answers,
+                request_state=caller.request_state,
+                allow_input_required=True,
+            )
         except ValidationError as error:
             raise OutcomeUnknown(f"server {self.name!r} gave an answer that is no tool result") from error
         except Exception as error:  # of the client, of its transport, or the server's answer
-            failure = await self._failure(request)
+            failure = await self._failure(request, error)
             if failure is not None:
                 raise failure from error
             if not isinstance(error, MCPError):
@@ -140,7 +179,9 @@ class Upstream:
             return CallToolResult(content=[TextContent(type="text", text=error.error.message)], is_error=True)
         finally:
             CURRENT.reset(reset)
-            self._on_log = None
+            self._caller = None
+        assert isinstance(answer, CallToolResult | InputRequiredResult)
+        return answer
 
     async def close(self) -> None:
         """End the session, and the process with it. Idempotent."""
@@ -154,12 +195,19 @@ class Upstream:
         except Exception:  # the failure that ended the session, which its caller has got already
             logger.debug("the session with server %r had failed", self.name, exc_info=True)
 
-    async def _failure(self, request: Request) -> CallFailed | None:
+    async def _failure(self, request: Request, error: Exception) -> CallFailed | None:
         """Return what became of a call without an answer; None if the server has answered with an error."""
         if request.world_lost:
-            return WorldLost(f"server {self.name!r} has forgotten its session")
+            self._forgotten = True
+            lost = WorldLost if self.settings.where is StateOf.SESSION else NotDelivered
+            return lost(f"server {self.name!r} has forgotten its session")
+        if self.settings.url is not None and isinstance(error, MCPError) and error.error.code == PARSE_ERROR:
+            # The SDK's own. A server has no reason for it, as the request was JSON.
+            return OutcomeUnknown(f"server {self.name!r}: its event stream has what is no message")
         if request.fault is None and not self.dead:
             return None
+        if self._process is not None and self._process.fault is not None:
+            return OutcomeUnknown(f"server {self.name!r}: {self._process.fault}")
         if self._process is not None:
             await self._process.exited()
             tail = self._process.stderr_tail
@@ -173,10 +221,20 @@ class Upstream:
     async def _log(self, message: LoggingMessageNotificationParams) -> None:
         data = message.data.get("msg", message.data) if isinstance(message.data, dict) else message.data
         text = data if isinstance(data, str) else json.dumps(data, default=str)
-        if self._on_log is not None:
-            self._on_log(message.level, text)
+        if self._caller is not None:
+            self._caller.log(message.level, text)
         else:
             logger.debug("%s: %s", self.name, text)
+
+    async def _ask(self, message: str, response_type: Any, params: ElicitRequestParams, context: Any) -> ElicitResult:
+        """Have the caller answer a question that a handshake-era server asks during a call."""
+        if self._caller is None:
+            raise RuntimeError("there is no call in progress whose client could be asked")
+        return await self._caller.ask(params)
+
+    async def _hear(self, message: Any) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            self.tools_changed = True
 
     def _new_process(self) -> ServerProcess:
         fill: Callable[[Any], Any] = _as_it_is if self._workspace is None else self._workspace.fill
@@ -188,10 +246,11 @@ class Upstream:
         command = [str(self.settings.command), *fill(self.settings.args)]
         return ServerProcess(command, fill(self.settings.env), folder)
 
-    def _why_not_started(self, error: BaseException) -> str:
+    def _why_not_started(self, error: Exception, request: Request) -> str:
         what = self.settings.url or self.settings.command
         if self._process is None:
-            return f"server {self.name!r} ({what}) cannot be used: {_cause(error)}"
+            seen = "" if request.fault is None else f" ({request.fault})"
+            return f"server {self.name!r} ({what}) cannot be used: {_cause(error)}{seen}"
         tail = self._process.stderr_tail
         said = f"; the end of its stderr:\n{tail}" if tail else ""
         return f"server {self.name!r} ({what}) did not start: {_cause(error)}{self._exit()}{said}"
@@ -205,12 +264,12 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-def _cause(error: BaseException) -> str:
+def _cause(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "it did not answer in time"
-    while error.__cause__ is not None:
+    while isinstance(error.__cause__, Exception):
         error = error.__cause__
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-__all__ = ["OnLog", "Upstream"]
+__all__ = ["Upstream"]
