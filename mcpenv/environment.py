@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, overload
 
 from fastmcp import FastMCP
 from fastmcp.server.auth import AuthProvider
+from fastmcp.server.providers import Provider
 from mcp.server.context import ServerMiddleware
 from mcp_types import Icon, ToolAnnotations
 
@@ -106,6 +107,9 @@ class MCPEnvironment:
     world: Worlds | None = None
     """The world that holds the state, for verifiers and snapshots, or a dict of worlds by name. Set it in ``__init__``
     or ``reset``."""
+    mcp_provider: Provider | None = None
+    """A FastMCP provider of resources and prompts for agents; None for none. Its tools are not used. With a
+    `CompletingProvider` it also suggests values of arguments. Set it here or in ``__init__``."""
     max_steps: int | None = None
     """Steps after which an episode is truncated; None for no limit. May be set per instance."""
     max_kept_steps: int = 10_000

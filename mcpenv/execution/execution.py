@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from fastmcp import FastMCP
+from fastmcp.server.providers import Provider
 from mcp.shared.subscriptions import ToolsListChanged
 
 from mcpenv import tracing
@@ -126,6 +127,15 @@ class Execution:
     def server(self) -> FastMCP | None:
         """The mounted server."""
         return None if self.mounted is None else self.mounted.server
+
+    @property
+    def provider(self) -> Provider | None:
+        """The provider of the environment's own resources and prompts.
+
+        Raises:
+            SessionLost: the environment is closed.
+        """
+        return self.env.mcp_provider
 
     @property
     def closed(self) -> bool:

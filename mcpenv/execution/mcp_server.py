@@ -59,6 +59,7 @@ from mcpenv_client.types.records import Plane
 from mcpenv_client.types.tools import Tool, ToolErrorType
 from mcpenv_client.types.values import refuse_unrecordable
 
+from .components import CompletingProvider
 from .concurrency.agent_call import AgentCall
 from .context import ask_for_progress
 from .execution import Execution, InputRequired
@@ -76,6 +77,11 @@ class Lister(Protocol):
     """The object that answers listings: an execution, or a stand-in for executions that do not exist yet."""
 
     mounted: MountedServer | None
+
+    @property
+    def provider(self) -> Provider | None:
+        """The provider of the environment's own resources and prompts."""
+        ...
 
     async def listing(self) -> Listing:
         """Return the tools, and the checks of the agents that may use them."""
@@ -296,31 +302,36 @@ class _Environments(Provider):
         return next((tool for tool in await self._list_tools() if tool.name == name), None)
 
     async def _list_resources(self) -> Sequence[Resource]:
-        return await self._ask(lambda mounted: mounted.provider.list_resources(), [])
+        return [each for provider in await self._providers() for each in await provider.list_resources()]
 
     async def _get_resource(self, uri: str, version: VersionSpec | None = None) -> Resource | None:
-        return await self._ask(lambda mounted: mounted.provider.get_resource(uri, version), None)
+        return await self._first(lambda provider: provider.get_resource(uri, version))
 
     async def _list_resource_templates(self) -> Sequence[ResourceTemplate]:
-        return await self._ask(lambda mounted: mounted.provider.list_resource_templates(), [])
+        return [each for provider in await self._providers() for each in await provider.list_resource_templates()]
 
     async def _get_resource_template(self, uri: str, version: VersionSpec | None = None) -> ResourceTemplate | None:
-        return await self._ask(lambda mounted: mounted.provider.get_resource_template(uri, version), None)
+        return await self._first(lambda provider: provider.get_resource_template(uri, version))
 
     async def _list_prompts(self) -> Sequence[Prompt]:
-        return await self._ask(lambda mounted: mounted.provider.list_prompts(), [])
+        return [each for provider in await self._providers() for each in await provider.list_prompts()]
 
     async def _get_prompt(self, name: str, version: VersionSpec | None = None) -> Prompt | None:
-        return await self._ask(lambda mounted: mounted.provider.get_prompt(name, version), None)
+        return await self._first(lambda provider: provider.get_prompt(name, version))
 
     async def complete(
         self, ref: CompletionReference, argument: CompletionArgument, context: CompletionContext | None
     ) -> CompletionValues:
         """Return the environment's suggestions for an argument of a prompt or a resource template."""
+        mounted = await self.mounted()
         try:
-            return await self._ask(lambda mounted: mounted.complete(ref, argument, context), None)
+            suggested = None if mounted is None else await mounted.complete(ref, argument, context)
         except ExecutionError as error:
             raise MCPError(code=INTERNAL_ERROR, message=error.message) from error
+        if suggested is not None:
+            return suggested
+        own = await self._own_provider()
+        return await own.complete(ref, argument, context) if isinstance(own, CompletingProvider) else None
 
     async def get_tasks(self) -> Sequence[FastMCPComponent]:
         # FastMCP calls this at startup, without a request and so without an environment.
@@ -342,9 +353,28 @@ class _Environments(Provider):
             await mounted.enter()
         return mounted
 
-    async def _ask(self, question: Callable[[MountedServer], Awaitable[T]], nothing: T) -> T:
+    async def _providers(self) -> list[Provider]:
+        """Return the providers that list."""
+        mounted, own = await self.mounted(), (await self._lister()).provider
+        return [*([] if mounted is None else [mounted.provider]), *([] if own is None else [own])]
+
+    async def _own_provider(self) -> Provider | None:
+        """Return the provider of the request's own instance, which is made if there is only a stand-in for it."""
+        lister = await self._lister()
+        if lister.provider is None or isinstance(lister, Execution):
+            return lister.provider
+        try:
+            return (await self._finder.to_call()).execution.provider
+        except WireError as error:
+            raise MCPError(code=INTERNAL_ERROR, message=error.message) from error
+
+    async def _first(self, question: Callable[[Provider], Awaitable[T | None]]) -> T | None:
+        """Return the first component that a provider finds, to be read."""
         mounted = await self.mounted()
-        return nothing if mounted is None else await question(mounted)
+        found = None if mounted is None else await question(mounted.provider)
+        if found is None and (own := await self._own_provider()) is not None:
+            found = await question(own)
+        return found
 
 
 class _Declared(ServerExtension):

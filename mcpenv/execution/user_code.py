@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar, Protocol
 
+from fastmcp.server.providers import Provider
+
 from mcpenv.failures import environment_failure, is_no_failure, new_incident, stage_timeout
 from mcpenv.rewards.rubrics import Rubric
 from mcpenv.rewards.verifiers import Evidence
@@ -45,6 +47,7 @@ class UserEnvironment(Protocol):
     tasks: ClassVar[TaskSet | None]
     rubric: Rubric | None
     world: Worlds | None
+    mcp_provider: Provider | None
     max_steps: int | None
     max_kept_steps: int
 

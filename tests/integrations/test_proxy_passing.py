@@ -15,7 +15,9 @@ import pytest
 from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
 from fastmcp.exceptions import ToolError
+from mcp import MCPError
 from mcp_servers.asking import made
+from mcp_types import PromptReference, ResourceTemplateReference
 from served import http_server
 
 from mcpenv import CallToolAction
@@ -321,3 +323,63 @@ def test_a_hook_has_the_deadline_of_the_step(written_down: Any) -> None:
         env.reset()
         late = env.step(CallToolAction(tool_name="write", arguments={"name": "a", "text": ""}), timeout_s=0.3)
         assert late.error.error_type == "timeout"
+
+
+# -- resources, prompts and completions
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("front", [HANDSHAKE, MODERN])
+def test_resources_prompts_and_completions_are_those_of_the_episodes_own_server(asking: Any, front: str) -> None:
+    async def main(url: str) -> None:
+        async with Client(url, mode=FRONT[front]) as client:
+            assert {str(each.uri) for each in await client.list_resources()} == {"note://list", "picture://dot"}
+            assert [each.uri_template for each in await client.list_resource_templates()] == ["note://{name}"]
+            await client.call_tool("write", {"name": "second", "text": "more"})
+            assert "second" in (await client.read_resource("note://list"))[0].text
+            assert (await client.read_resource("note://second"))[0].text == "more"
+            (picture,) = await client.read_resource("picture://dot")
+            assert (picture.mime_type, picture.blob) == ("image/png", "iVBORw==")
+            (prompt,) = await client.list_prompts()
+            assert (prompt.name, [each.name for each in prompt.arguments or ()]) == ("summarize", ["name"])
+            rendered = await client.get_prompt("summarize", {"name": "second"})
+            assert rendered.messages[0].content.text == "Summarize for one: more"
+            for reference in (
+                PromptReference(type="ref/prompt", name="summarize"),
+                ResourceTemplateReference(type="ref/resource", uri="note://{name}"),
+            ):
+                suggested = await client.complete(reference, {"name": "name", "value": "sec"})
+                assert suggested.values == ["second"]
+            with pytest.raises(MCPError):
+                await client.read_resource("note://nothing")
+
+    with episode(asking) as (_, url):
+        asyncio.run(main(url))
+
+
+@pytest.mark.slow
+def test_resources_are_read_on_plain_mcp_without_a_call_before() -> None:
+    async def main(url: str) -> Any:
+        async with Client(f"{url}/mcp") as client:
+            assert len(await client.list_prompts()) == 1
+            return (await client.read_resource("note://first"))[0].text
+
+    with serving(proxied(MODERN), ServerConfig()) as url:
+        assert asyncio.run(main(url)) == "the first note of one"
+
+
+@pytest.mark.slow
+def test_prompts_of_two_servers_get_names_and_the_first_has_a_shared_uri(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(url: str) -> Any:
+        async with Client(url) as client:
+            names = [each.name for each in await client.list_prompts()]
+            text = (await client.get_prompt("two_summarize", {"name": "first"})).messages[0].content.text
+            return names, text, (await client.read_resource("note://first"))[0].text
+
+    with http_server(made(MODERN, title="two")) as address:
+        cls = proxied(one={"command": sys.executable, "args": [ASKING, MODERN]}, two={"url": address})
+        with episode(cls) as (_, url):
+            names, text, note = asyncio.run(main(url))
+    assert names == ["one_summarize", "two_summarize"]
+    assert (text, note) == ("Summarize for two: the first note of two", "the first note of one")
+    assert "servers 'one' and 'two' both have the resource note://list; 'one' answers" in caplog.text

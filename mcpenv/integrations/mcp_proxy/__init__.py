@@ -6,9 +6,11 @@
     delivery     note how far a request came, so that failures are told apart
     stdio        the transport to a server that is a process
     http         the transport to a server at a URL
+    caller       the caller of a tool: gets progress, log messages and questions of its server
     upstream     one connection to one server
     workspace    the folder of an episode, made from a template
     catalog      merge the tools of several servers into one set, with names, overrides and hashes
+    components   offer the resources, prompts and completions of servers to agents
     environment  the environment class
 
 Decision: docs/decisions/023-proxied-servers.md.

@@ -19,9 +19,10 @@ from mcpenv.tools.registry import BOTH_MODES
 from mcpenv.tools.schema_tool import SchemaTool
 from mcpenv_client.types.tools import Mode, Tool
 
+from .components import warn_of_shared_uris
 from .config import ProxyConfig, ServerSettings, ToolSettings
 from .delivery import DiscoveryFailed
-from .upstream import Upstream
+from .upstream import Offered, Upstream
 from .workspace import Workspace
 
 logger = logging.getLogger("mcpenv.upstream")
@@ -57,12 +58,14 @@ class Catalog:
     Attributes:
         tools: the tools in the order of the servers.
         listings: the tools of each server, as it lists them.
+        offered: the other components of each server.
         servers: name, version, protocol version and ``tools_hash`` of each server, by its name in the configuration.
         instructions: the servers' instructions for agents, or None.
     """
 
     tools: Sequence[ProxiedTool]
     listings: Mapping[str, Sequence[ListedTool]]
+    offered: Mapping[str, Offered]
     servers: Mapping[str, Mapping[str, Any]]
     instructions: str | None
 
@@ -89,6 +92,7 @@ async def discover(config: ProxyConfig) -> Catalog:
     try:
         opened = await asyncio.gather(*(upstream.open() for upstream in upstreams), return_exceptions=True)
         found: dict[str, list[ListedTool]] = {}
+        offered: dict[str, Offered] = {}
         servers, texts = {}, []
         for upstream, listed in zip(upstreams, opened, strict=True):
             if isinstance(listed, BaseException):
@@ -97,6 +101,7 @@ async def discover(config: ProxyConfig) -> Catalog:
                 logger.warning("%s; its tools are absent", listed)
                 continue
             found[upstream.name] = listed
+            offered[upstream.name] = await upstream.offered()
             servers[upstream.name] = {**upstream.identity, "tools_hash": tools_hash(listed)}
             if upstream.instructions:
                 texts.append(upstream.instructions)
@@ -104,7 +109,8 @@ async def discover(config: ProxyConfig) -> Catalog:
         await asyncio.gather(*(upstream.close() for upstream in upstreams))
         if workspace is not None:
             await asyncio.to_thread(workspace.remove)
-    return Catalog(merged_tools(config, found), found, servers, "\n\n".join(texts) or None)
+    warn_of_shared_uris(offered)
+    return Catalog(merged_tools(config, found), found, offered, servers, "\n\n".join(texts) or None)
 
 
 def merged_tools(config: ProxyConfig, found: Mapping[str, Sequence[ListedTool]]) -> list[ProxiedTool]:

@@ -28,10 +28,11 @@ from mcpenv_client.types.values import MAX_NESTING, refuse_non_finite
 
 from .caller import Caller
 from .catalog import Catalog, ProxiedTool, discover, merged_tools, tools_hash
+from .components import ProxiedComponents
 from .config import ProxyConfig, StateOf, read_config
 from .delivery import CallFailed, DiscoveryFailed, NotDelivered, WorldLost
 from .loop import UPSTREAMS
-from .upstream import Upstream
+from .upstream import SERVER_INFO, Upstream
 from .workspace import Workspace
 
 logger = logging.getLogger("mcpenv.upstream")
@@ -41,9 +42,6 @@ RETRIES = 3
 
 FIRST_PAUSE_S = 0.1
 """Seconds before the first retry, at most. Each further pause is twice as long; a random part of it is waited."""
-
-SERVER_INFO = "io.modelcontextprotocol/serverInfo"
-"""The key of a result's metadata that names its server, from 2026-07-28 on. The environment's own server sets it."""
 
 _SURVIVES = frozenset({StateOf.NONE, StateOf.WORKSPACE, StateOf.EXTERNAL})
 """The places of state that outlive a server's process or session."""
@@ -73,6 +71,9 @@ class ProxyEnvironment(MCPEnvironment):
         }
         if self.config.environment.max_steps is not None:
             self.max_steps = self.config.environment.max_steps
+        self.mcp_provider = ProxiedComponents(
+            self._upstreams, self.catalog.offered, always=self.config.environment.namespace == "always"
+        )
         self._has_before = type(self).before_call is not ProxyEnvironment.before_call
         self._has_after = type(self).after_call is not ProxyEnvironment.after_call
         self._listings = dict(self.catalog.listings)

@@ -51,7 +51,7 @@ class ServerProcess(ClientTransport):
         FileNotFoundError: there is no such program.
 
     Attributes:
-        dead: True once stdout was closed. No request is delivered after that.
+        dead: True once stdin or stdout was closed. No request is delivered after that.
         fault: the reason if the connection ended although the process runs, else None.
     """
 
@@ -186,15 +186,18 @@ class _Stdin(anyio.abc.ObjectSendStream[SessionMessage]):
         request = CURRENT.get()
         data = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         if self._process.dead or self._writer.transport.is_closing():
+            self._process.dead = True  # its stdin may be closed before stdout
             raise anyio.BrokenResourceError
         self._writer.write(data)
         if self._writer.transport.is_closing():  # the pipe refused the first byte
+            self._process.dead = True
             raise anyio.BrokenResourceError
         if request is not None:
             request.delivery = Delivery.SENT
         try:
             await self._writer.drain()
         except ConnectionError as error:
+            self._process.dead = True
             raise anyio.BrokenResourceError from error
 
     async def aclose(self) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from fastmcp.client.transports import ClientTransport
 from fastmcp.server.providers.proxy import ProxyClient
 from fastmcp.telemetry import inject_trace_context
-from mcp import MCPError
+from mcp import ClientSession, MCPError
 from mcp_types import (
     PARSE_ERROR,
     CallToolResult,
@@ -24,6 +25,9 @@ from mcp_types import (
     TextContent,
     ToolListChangedNotification,
 )
+from mcp_types import Prompt as ListedPrompt
+from mcp_types import Resource as ListedResource
+from mcp_types import ResourceTemplate as ListedTemplate
 from mcp_types import Tool as ListedTool
 from pydantic import ValidationError
 
@@ -44,6 +48,27 @@ from .stdio import ServerProcess
 from .workspace import Workspace
 
 logger = logging.getLogger("mcpenv.upstream")
+
+SERVER_INFO = "io.modelcontextprotocol/serverInfo"
+"""The key of a result's metadata that names its server, from 2026-07-28 on. The environment's own server sets it."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Offered:
+    """The components of a server beside its tools.
+
+    Attributes:
+        has_resources: True if it has resources, also if it lists none.
+        completes: True if it suggests values of arguments.
+    """
+
+    resources: Sequence[ListedResource] = ()
+    templates: Sequence[ListedTemplate] = ()
+    prompts: Sequence[ListedPrompt] = ()
+    has_resources: bool = False
+    completes: bool = False
 
 
 class Upstream:
@@ -125,6 +150,30 @@ class Upstream:
         except Exception as error:  # of the client, of its transport, of the server
             raise DiscoveryFailed(f"server {self.name!r} did not list its tools: {_cause(error)}") from error
 
+    async def offered(self) -> Offered:
+        """Return the server's resources, templates and prompts as they are now.
+
+        Raises:
+            DiscoveryFailed: it did not list them in time.
+        """
+        client = self._client
+        if client is None or self.dead:
+            raise DiscoveryFailed(f"server {self.name!r} has ended{self._exit()}")
+        has = client.server_capabilities
+        if has is None:
+            return Offered()
+        try:
+            async with asyncio.timeout(self.settings.start_timeout_s):
+                return Offered(
+                    await client.list_resources() if has.resources else (),
+                    await client.list_resource_templates() if has.resources else (),
+                    await client.list_prompts() if has.prompts else (),
+                    has.resources is not None,
+                    has.completions is not None,
+                )
+        except Exception as error:  # of the client, of its transport, of the server
+            raise DiscoveryFailed(f"server {self.name!r} did not list its components: {_cause(error)}") from error
+
     @property
     def dead(self) -> bool:
         """True if the process of the server has ended, or there is no connection, or it has forgotten its session."""
@@ -182,6 +231,32 @@ class Upstream:
             self._caller = None
         assert isinstance(answer, CallToolResult | InputRequiredResult)
         return answer
+
+    async def ask(self, question: Callable[[ClientSession], Awaitable[T]]) -> T:
+        """Return the answer to another request than a tool call.
+
+        Raises:
+            MCPError: the server's answer is an error.
+            CallFailed: there is no answer.
+        """
+        if self._client is None or self.dead:
+            raise NotDelivered(f"server {self.name!r} has ended{self._exit()}")
+        request = Request()
+        reset = CURRENT.set(request)
+        try:
+            async with asyncio.timeout(self.settings.call_timeout_s):
+                return await question(self._client.session)
+        except TimeoutError as error:
+            raise OutcomeUnknown(f"server {self.name!r} did not answer in time") from error
+        except Exception as error:  # of the client, of its transport, or the server's answer
+            failure = await self._failure(request, error)
+            if failure is not None:
+                raise failure from error
+            if isinstance(error, MCPError):
+                raise
+            raise OutcomeUnknown(f"server {self.name!r} gave an answer that cannot be used") from error
+        finally:
+            CURRENT.reset(reset)
 
     async def close(self) -> None:
         """End the session, and the process with it. Idempotent."""
@@ -272,4 +347,4 @@ def _cause(error: Exception) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-__all__ = ["Upstream"]
+__all__ = ["SERVER_INFO", "Offered", "Upstream"]

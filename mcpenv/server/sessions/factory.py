@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from fastmcp.server.providers import Provider
+
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import ConfigurationError, InvalidTasks, StartupError
 from mcpenv.execution.concurrency.threads import THREADS, OwnThread, Runner
@@ -240,7 +242,7 @@ class EnvironmentSource:
                 listings[mode] = await execution.listing()
             if execution.mounted is not None:
                 await _refuse_reserved(execution.mounted)
-            return Prototype(listings, self._config.mode, execution.mounted)
+            return Prototype(listings, self._config.mode, execution.mounted, execution.provider)
         except McpenvError as error:
             raise StartupError(f"{self.name}: {error}") from error
         finally:
@@ -302,17 +304,21 @@ class Prototype:
         tools: those tools alone.
         tools_by_mode: those of each mode.
         mounted: the author's mounted FastMCP server, for resources and prompts.
+        provider: the provider of other resources and prompts. It lists; reading needs an instance.
         settings: its settings.
 
     Raises:
         ConfigurationError: a setting of the mounted server cannot be in force.
     """
 
-    def __init__(self, listings: Mapping[Mode, Listing], mode: Mode, mounted: MountedServer | None) -> None:
+    def __init__(
+        self, listings: Mapping[Mode, Listing], mode: Mode, mounted: MountedServer | None, provider: Provider | None
+    ) -> None:
         self.listed = listings[mode]
         self.tools = self.listed.tools
         self.tools_by_mode = {each: listing.tools for each, listing in listings.items()}
         self.mounted = mounted
+        self.provider = provider
         self.settings = NO_SETTINGS if mounted is None else settings_of(mounted.server)
 
     async def listing(self) -> Listing:

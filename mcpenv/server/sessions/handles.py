@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from fastmcp.server.providers import Provider
+
 from mcpenv.execution.execution import Execution
 from mcpenv.execution.mounted_server import MountedServer
 from mcpenv.tools.access import Listing
@@ -43,6 +45,7 @@ class Handle:
     used: bool = False
 
     mounted: MountedServer | None = None
+    provider: Provider | None = None
 
     @property
     def current(self) -> Execution | None:
