@@ -52,6 +52,7 @@ from .errors import (
     TargetError,
     VerifierFailed,
 )
+from .execution.components import CompletingProvider
 from .execution.snapshots import Snapshot
 from .packaging.loading import load
 from .rewards.rubrics import (
@@ -80,6 +81,7 @@ from .worlds import FilesWorld, GitWorld, ObjectWorld, SQLiteWorld, World
 
 __all__ = [
     # Write an environment
+    "CompletingProvider",
     "MCPEnvironment",
     "Context",
     "ToolError",

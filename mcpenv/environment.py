@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, overload
@@ -45,6 +45,7 @@ from .tasks.source import TaskSource
 from .tools.access import AuthChecks
 from .tools.definition import PLAIN, KindCache, ToolOptions, check_name
 from .tools.registry import BoundTool, modes_of
+from .tools.settings import ToolSettings
 from .worlds import Worlds
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -73,8 +74,8 @@ class MCPEnvironment:
     Args:
         mcp: a FastMCP server whose tools, resources, prompts, middleware, mounts and providers this environment has.
             Clients see its name, instructions and other settings.
-        modes: the mode of tools of that server that are visible in one mode only, by name.
-        hidden: the names of tools of that server that are not visible at all.
+        tools: settings of tools of that server, by their names there: ``{"peek": {"mode": "simulation"}}``. The keys
+            are the attributes of `ToolSettings`.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = False
@@ -147,12 +148,12 @@ class MCPEnvironment:
         return self
 
     def __init__(
-        self, mcp: FastMCP | None = None, *, modes: Mapping[str, Mode | str] | None = None, hidden: Collection[str] = ()
+        self, mcp: FastMCP | None = None, *, tools: Mapping[str, ToolSettings | Mapping[str, Any]] | None = None
     ) -> None:
         if mcp is not None:
-            self._execution.mounted = MountedServer(mcp, modes or {}, hidden)
-        elif modes or hidden:
-            raise Misuse("modes= and hidden= are for the tools of a FastMCP server, and none was given")
+            self._execution.mounted = MountedServer(mcp, tools or {})
+        elif tools:
+            raise Misuse("tools= is for the tools of a FastMCP server, and none was given")
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -20,7 +20,7 @@ from mcpenv import tracing
 from mcpenv.errors import Misuse
 from mcpenv.tasks.assignment import Assignment, Wanted
 from mcpenv.tools.access import Listing
-from mcpenv.tools.registry import BoundTool, Toolbox
+from mcpenv.tools.registry import Toolbox
 from mcpenv_client.errors import (
     EpisodeDone,
     ExecutionError,
@@ -223,8 +223,19 @@ class Execution:
         tool = self.tools.by_mode[self.mode].get(name)
         mounted = self.mounted
         run = partial(run_tool, self, tool) if mounted is None else partial(run_through, self, mounted)
+        settings = None if mounted is None or tool is not None else mounted.tools.of(name, self.mode)
+        terminal = tool.kind.terminal if tool is not None else settings is not None and settings.terminal
         return await self._take_step(
-            name, arguments, run, plane, principal, timeout_s, tool=tool, episode_id=episode_id, client=client
+            name,
+            arguments,
+            run,
+            plane,
+            principal,
+            timeout_s,
+            shared=tool is not None and tool.kind.concurrent,
+            terminal=terminal,
+            episode_id=episode_id,
+            client=client,
         )
 
     async def act(
@@ -418,22 +429,21 @@ class Execution:
         principal: str | None,
         timeout_s: float | None,
         *,
-        tool: BoundTool | None = None,
+        shared: bool = False,
+        terminal: bool = False,
         episode_id: str | None = None,
         client: AgentCall | None = None,
     ) -> StepRecord:
         """Take a step while holding the lock. Reset an environment that is NEW with defaults.
 
         Args:
-            tool: the own tool that is called, if there is one.
+            shared: True if other shared steps may run at the same time.
+            terminal: True if the step ends the episode if it succeeds.
 
         Raises:
             EpisodeDone: the episode is over, or is not ``episode_id``.
         """
-        if self.episode.orchestrated or not self.env.CONCURRENT_CALLS:
-            shared = tool is not None and tool.kind.concurrent
-        else:
-            shared = True
+        shared = shared or (self.env.CONCURRENT_CALLS and not self.episode.orchestrated)
         async with _Operation(self, Event.STEP, shared=shared, limit=self.max_calls):
             episode = self.episode
             if episode_id is not None and episode_id != episode.id:
@@ -443,7 +453,7 @@ class Execution:
             if self.scoring is not None and self.scoring.ended:
                 raise EpisodeDone("the episode is over, reset to begin another")
             call = ToolCall(name, arguments, episode.count_step(), plane, principal)
-            step = Step(self, call, episode.kept, timeout_s, client, tool is not None and tool.kind.terminal)
+            step = Step(self, call, episode.kept, timeout_s, client, terminal)
             return await take_step(self, step, run)
 
     def _after_operation(self) -> None:

@@ -31,7 +31,9 @@ async def run_through(site: Site, server: MountedServer, step: Step) -> ToolOutc
         TimedOut: the deadline passed.
         InputRequired, MCPError: the MCP client must be asked; the call is not a step.
     """
-    clock, deadline = time.perf_counter(), site.user_code.deadline(step.timeout_s)
+    settings = server.tools.of(step.call.name, site.mode)
+    limit = None if settings is None else settings.timeout_s
+    clock, deadline = time.perf_counter(), site.user_code.deadline(step.timeout_s, limit)
     own = _OwnCall(site, server, step)
     try:
         with set_context(EnvironmentContext(step)), deadline:
@@ -100,4 +102,4 @@ class _OwnCall:
 def visible(site: Site, server: MountedServer) -> Visible:
     """Return the tools that the mounted server shows."""
     session_id = f"{site.session_id}-{site.episode.number}"
-    return Visible(site.tools, site.mode, session_id, site.subscribers, server.modes, server.hidden)
+    return Visible(site.tools, site.mode, session_id, site.subscribers, server.tools)

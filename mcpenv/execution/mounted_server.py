@@ -10,7 +10,7 @@ import contextvars
 import dataclasses
 import inspect
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
@@ -38,8 +38,9 @@ from mcpenv.errors import InvalidTool
 from mcpenv.failures import environment_failure, execution_failure, is_no_failure, unusable_result
 from mcpenv.tools.access import AuthChecks, Listing
 from mcpenv.tools.definition import RESERVED_NAMES, spec_of
-from mcpenv.tools.registry import BoundTool, Toolbox, modes_of
+from mcpenv.tools.registry import BoundTool, Toolbox
 from mcpenv.tools.results import from_fastmcp, to_fastmcp
+from mcpenv.tools.settings import ToolSettings
 from mcpenv_client.errors import NotSerializable
 from mcpenv_client.types.records import LogEntry
 from mcpenv_client.types.tools import Mode, Tool, ToolErrorType, ToolFailure, ToolResult
@@ -49,15 +50,16 @@ from .concurrency.event_loop import without_loop
 from .concurrency.threads import THREADS
 from .context import AnnouncingSession, RecordSession
 from .mounted_threads import ThreadsOfEnvironment, run_sync
+from .mounted_tools import MountedTools
 from .notifications import Subscribers
 from .server_settings import refuse_tasks, refuse_unsupported
 
 logger = logging.getLogger("mcpenv")
 
-_NONE: Mapping[str, Mode | str] = MappingProxyType({})
+_NONE: Mapping[str, ToolSettings | Mapping[str, Any]] = MappingProxyType({})
 
 _fitting: WeakKeyDictionary[FastMCP, set[object]] = WeakKeyDictionary()
-"""The sets of own tools, modes and hidden tools that were found to fit a server."""
+"""The sets of own tools and settings of tools that were found to fit a server."""
 
 _names: WeakKeyDictionary[FastMCP, frozenset[str]] = WeakKeyDictionary()
 """The names of a server's tools, as they were when own tools were last checked against them."""
@@ -75,20 +77,18 @@ class Visible:
         mode: the mode.
         session_id: identifies the instance and its episode for tools that keep state.
         subscribers: notifies subscribers of changes by these tools.
-        modes: the mode of tools of the mounted server that have one only, by name.
-        hidden: the names of tools of the mounted server that nobody sees.
+        tools: the settings of tools of the mounted server.
     """
 
     toolbox: Toolbox
     mode: Mode
     session_id: str
     subscribers: Subscribers
-    modes: Mapping[str, Mode]
-    hidden: frozenset[str]
+    tools: MountedTools
 
-    def admits(self, name: str) -> bool:
-        """Return True if a tool of the mounted server with that name is visible."""
-        return name not in self.hidden and self.modes.get(name, self.mode) is self.mode
+    def source(self, name: str) -> str | None:
+        """Return the name by which the mounted server knows a tool of that name; None if it shows none."""
+        return self.tools.source(name, self.mode)
 
     def get(self, name: str) -> BoundTool | None:
         """Return the tool of that name, or None."""
@@ -128,30 +128,27 @@ class MountedServer:
     """The use of a mounted server by one environment. Several environments may share the server.
 
     Args:
-        modes: the mode of tools that are visible in one only, by name.
-        hidden: the names of tools that nobody sees.
+        tools: settings of its tools, by its names.
 
     Attributes:
         server: the author's server.
         provider: its components wrapped by its middleware, for resources and prompts.
+        tools: the settings of its tools.
 
     Raises:
         ConfigurationError: the server has a setting that cannot be in force in an environment.
-        InvalidTool: an unknown mode, or a tool that is hidden and has a mode.
+        InvalidTool: a setting of a tool that cannot be used.
     """
 
-    def __init__(self, server: FastMCP, modes: Mapping[str, Mode | str] = _NONE, hidden: Collection[str] = ()) -> None:
+    def __init__(self, server: FastMCP, tools: Mapping[str, ToolSettings | Mapping[str, Any]] = _NONE) -> None:
         if not isinstance(server, FastMCP):
             raise TypeError(f"super().__init__() takes a FastMCP server, not a {type(server).__name__}")
-        if isinstance(hidden, str):
-            raise TypeError(f"hidden= takes a list of names, not a str: [{hidden!r}]")
+        if not isinstance(tools, Mapping):
+            raise TypeError(f"tools= takes a dict of settings by the names of tools, not a {type(tools).__name__}")
         refuse_unsupported(server)
         self.server = server
         self.provider = FastMCPProvider(server)
-        self.hidden = frozenset(hidden)
-        self.modes = {name: modes_of(mode, name)[0] for name, mode in modes.items() if mode is not None}
-        for name in sorted(self.hidden & self.modes.keys()):
-            raise InvalidTool(name, "it is in hidden= and in modes=. Leave it out of one")
+        self.tools = MountedTools(tools)
         self._checked: int | None = None
         self._task: asyncio.Task[None] | None = None
         self._stop: asyncio.Event | None = None
@@ -160,7 +157,7 @@ class MountedServer:
         if not any(isinstance(provider, _OwnTools) for provider in server.providers):
             server.add_provider(_OwnTools())
             server.add_transform(ThreadsOfEnvironment())
-        if (self.hidden or self.modes) and not any(isinstance(each, _Admitted) for each in server.transforms):
+        if self.tools and not any(isinstance(each, _Admitted) for each in server.transforms):
             server.add_transform(_Admitted())
 
     async def listing(self, own: Visible) -> Listing:
@@ -201,10 +198,10 @@ class MountedServer:
         Raises:
             InvalidTool: there is such a tool.
         """
-        if self._checked is None or name in self.hidden or name not in _names.get(self.server, ()):
+        if self._checked is None:
             return
         for mode in modes:
-            if self.modes.get(name, mode) is mode:
+            if self.tools.source(name, mode) in _names.get(self.server, ()):
                 raise self._clash(name, mode)
 
     async def check(self, own: Visible) -> None:
@@ -213,8 +210,8 @@ class MountedServer:
         This is done once for each set of own tools, whatever instance has them.
 
         Raises:
-            InvalidTool: an own tool has the name of one of the server's, or ``modes=`` or ``hidden=`` names a tool that
-                the server does not have.
+            InvalidTool: an own tool has the name of one of the server's, ``tools=`` names a tool that the server does
+                not have, or two of its tools get one name.
             ConfigurationError: as `enter`.
         """
         await self.enter()
@@ -222,35 +219,44 @@ class MountedServer:
             return
         named = tuple(frozenset(tool.kind.name for tool in own.toolbox.listed(mode)) for mode in Mode)
         fitting = _fitting.setdefault(self.server, set())
-        if (key := (named, frozenset(self.modes.items()), self.hidden)) not in fitting:
+        if (key := (named, self.tools.key)) not in fitting:
             await self._check(own)
             fitting.add(key)
         self._checked = own.toolbox.version
 
     async def _check(self, own: Visible) -> None:
-        alone = dataclasses.replace(own, toolbox=Toolbox(), modes={}, hidden=frozenset())
+        alone = dataclasses.replace(own, toolbox=Toolbox(), tools=MountedTools({}))
         request = fastmcp_request_ctx.set(None)  # what the agent of a request may see does not matter
         try:
             with self._serve(alone, None), self._requested(own, 0, []):
-                theirs = {component.name for component in await self.server.list_tools(run_middleware=False)}
+                listed = await self.server.list_tools(run_middleware=False)
+                theirs = {component.name for component in listed}
                 _names[self.server] = frozenset(theirs)
         finally:
             fastmcp_request_ctx.reset(request)
-        for name in sorted((self.hidden | self.modes.keys()) - theirs):
-            option = "hidden=" if name in self.hidden else "modes="
-            raise InvalidTool(name, f"{option} names it, and FastMCP server {self.server.name!r} has no such tool")
+        for name in sorted(self.tools.settings.keys() - theirs):
+            known = ", ".join(sorted(theirs)) or "none"
+            raise InvalidTool(
+                name, f"tools= names it, and FastMCP server {self.server.name!r} has no such tool; it has: {known}"
+            )
+        for component in listed:
+            self.tools.apply(component)  # raises if an argument is bound that it does not have
         for mode in Mode:
-            visible = dataclasses.replace(own, mode=mode)
-            for tool in visible:
-                name = tool.kind.name
-                if name in theirs and visible.admits(name):
-                    raise self._clash(name, mode)
+            shown: dict[str, str] = {}
+            for name in sorted(theirs):
+                other = shown.setdefault(self.tools.shown_as(name), name) if self.tools.shows(name, mode) else name
+                if other != name:
+                    both = self.tools.shown_as(name)
+                    raise InvalidTool(name, f"in {mode.value} mode, {other!r} has the name {both!r} too (tools=)")
+            for tool in dataclasses.replace(own, mode=mode):
+                if tool.kind.name in shown:
+                    raise self._clash(tool.kind.name, mode)
 
     def _clash(self, name: str, mode: Mode) -> InvalidTool:
         return InvalidTool(
             name,
             f"FastMCP server {self.server.name!r} has a tool of that name in {mode.value} mode. Rename it, or give the "
-            "server's tool the other mode (modes=), or hide it (hidden=)",
+            "server's tool another name or mode, or hide it (tools=)",
         )
 
     async def call_tool(
@@ -454,7 +460,7 @@ class _OwnTools(Provider):
     async def _list_tools(self) -> Sequence[Component]:
         own = _serving.get()
         # `_Admitted` adds those that stand in the place of a tool of the server.
-        return [] if own is None else [_component(tool) for tool in own if own.admits(tool.kind.name)]
+        return [] if own is None else [_component(tool) for tool in own if own.source(tool.kind.name) is not None]
 
     async def _get_tool(self, name: str, version: VersionSpec | None = None) -> Component | None:
         own = _serving.get()
@@ -463,23 +469,31 @@ class _OwnTools(Provider):
 
 
 class _Admitted(Transform):
-    """The tools of the server that the environment which currently uses it shows (``modes=``, ``hidden=``)."""
+    """The tools of the server as the environment which currently uses it shows them (``tools=``)."""
 
     async def list_tools(self, tools: Sequence[Component]) -> Sequence[Component]:
         own = _serving.get()
         if own is None:
             return tools
-        theirs = [tool for tool in tools if own.admits(tool.name)]
-        return [*theirs, *(_component(tool) for tool in own if not own.admits(tool.kind.name))]
+        listed = [
+            tool if isinstance(tool, _OwnTool) else own.tools.apply(tool)
+            for tool in tools
+            if isinstance(tool, _OwnTool) or own.tools.shows(tool.name, own.mode)
+        ]
+        return [*listed, *(_component(tool) for tool in own if own.source(tool.kind.name) is None)]
 
     async def get_tool(
         self, name: str, call_next: GetToolNext, *, version: VersionSpec | None = None
     ) -> Component | None:
         own = _serving.get()
-        if own is None or own.admits(name):
+        if own is None:
             return await call_next(name, version=version)
-        tool = own.get(name)
-        return None if tool is None else _component(tool)
+        source = own.source(name)
+        if source is None:
+            mine = own.get(name)
+            return None if mine is None else _component(mine)
+        tool = await call_next(source, version=version)
+        return tool if tool is None or isinstance(tool, _OwnTool) else own.tools.apply(tool)
 
 
 def _component(tool: BoundTool) -> _OwnTool:

@@ -108,7 +108,7 @@ def test_a_question_can_be_declined(asking: Any, era: str) -> None:
             return await client.call_tool("ask")
 
     with episode(asking) as (_, url):
-        assert asyncio.run(main(url)).data == "decline"
+        assert asyncio.run(main(url)).content[0].text == "decline"
 
 
 @pytest.mark.slow

@@ -133,7 +133,7 @@ class Shop(MCPEnvironment):
     server = full()
 
     def __init__(self) -> None:
-        super().__init__(self.server, modes={"refund": "production"})
+        super().__init__(self.server, tools={"refund": {"mode": "production"}})
 
         @self.tool(icons=[ICON])
         async def praise(ctx: Context) -> str:

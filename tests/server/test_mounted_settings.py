@@ -733,7 +733,7 @@ def test_a_hidden_tool_that_an_agent_may_not_see_is_known_all_the_same() -> None
         DYNAMIC_TOOLS = True
 
         def __init__(self) -> None:
-            super().__init__(server, hidden=["audit"])
+            super().__init__(server, tools={"audit": {"hidden": True}})
 
     async def main(url: str) -> None:
         async with Client(f"{url}/mcp", auth="secret-of-ada") as client:
@@ -763,7 +763,7 @@ def test_mounted_tools_can_be_hidden_or_given_one_mode(mode: Any) -> None:
         server = shop()
 
         def __init__(self) -> None:
-            super().__init__(self.server, modes={"buy": "simulation"}, hidden=["refund"])
+            super().__init__(self.server, tools={"buy": {"mode": "simulation"}, "refund": {"hidden": True}})
 
     async def main(url: str) -> None:
         async with Client(f"{url}/mcp") as client:
@@ -780,37 +780,43 @@ def test_mounted_tools_can_be_hidden_or_given_one_mode(mode: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"hidden": ["bye"]}, "hidden= names it, and FastMCP server 'shop' has no such tool"),
-        ({"modes": {"bye": "simulation"}}, "modes= names it, and FastMCP server 'shop' has no such tool"),
-        ({"modes": {"buy": "sometimes"}}, "unknown mode 'sometimes'"),
-        ({"modes": {"buy": "simulation"}, "hidden": ["buy"]}, "it is in hidden= and in modes="),
+        ({"bye": {"hidden": True}}, "tools= names it, and FastMCP server 'shop' has no such tool; it has: buy, refund"),
+        ({"buy": {"mode": "sometimes"}}, "'simulation' or 'production'"),
+        ({"buy": {"hiden": True}}, "unknown key 'hiden': did you mean 'hidden'"),
+        ({"buy": {"colour": "red"}}, "unknown key 'colour': the keys are name, description"),
+        ({"buy": True}, "tools= has a bool for it; write a dict of settings"),
+        ({"buy": {"name": "reset"}}, "reserved for the orchestrator"),
+        ({"buy": {"name": "refund"}}, "'buy' has the name 'refund' too"),
+        ({"buy": {"name": "get"}, "refund": {"name": "get"}}, "it gets the name 'get', as 'buy' does"),
+        ({"buy": {"arguments": {"pears": 1}}}, "it has no argument 'pears' to bind"),
     ],
 )
-def test_names_that_could_not_be_hidden_are_refused(options: Any, said: str) -> None:
+def test_settings_of_tools_that_cannot_be_used_are_refused(options: Any, said: str) -> None:
     class Some(MCPEnvironment):
         server = shop()
 
         def __init__(self) -> None:
-            super().__init__(self.server, **options)
+            super().__init__(self.server, tools=options)
 
     with pytest.raises(StartupError, match=said), serving(Some):
         pass
 
 
-def test_hiding_needs_a_server_and_a_list() -> None:
+def test_settings_of_tools_need_a_server_and_a_dict() -> None:
     class Without(MCPEnvironment):
         def __init__(self) -> None:
-            super().__init__(hidden=["buy"])
+            super().__init__(tools={"buy": {"hidden": True}})
 
     with pytest.raises(Misuse, match="none was given"):
         Without()
-    with pytest.raises(TypeError, match="takes a list of names"):
-        MCPEnvironment(shop(), hidden="buy")
+    wrong: Any = ["buy"]
+    with pytest.raises(TypeError, match="takes a dict of settings"):
+        MCPEnvironment(shop(), tools=wrong)
 
 
 def test_the_server_on_its_own_keeps_all_its_tools() -> None:
     server = shop()
-    env = MCPEnvironment(server, hidden=["refund"], modes={"buy": "production"})
+    env = MCPEnvironment(server, tools={"refund": {"hidden": True}, "buy": {"mode": "production"}})
 
     async def main() -> None:
         async with Client(server) as client:

@@ -20,7 +20,7 @@ from mcpenv.tools.schema_tool import SchemaTool
 from mcpenv_client.types.tools import Mode, Tool
 
 from .components import warn_of_shared_uris
-from .config import ProxyConfig, ServerSettings, ToolSettings
+from .config import ProxiedToolSettings, ProxyConfig, ServerSettings
 from .delivery import DiscoveryFailed
 from .upstream import Offered, Upstream
 from .workspace import Workspace
@@ -152,8 +152,8 @@ def merged_tools(config: ProxyConfig, found: Mapping[str, Sequence[ListedTool]])
     return list(tools.values())
 
 
-def _settings_of(server: ServerSettings, tool: ListedTool) -> ToolSettings:
-    return server.tools.get(tool.name) or ToolSettings()
+def _settings_of(server: ServerSettings, tool: ListedTool) -> ProxiedToolSettings:
+    return server.tools.get(tool.name) or ProxiedToolSettings()
 
 
 def _own_name(server: ServerSettings, tool: ListedTool) -> str:
@@ -169,14 +169,18 @@ def _proxied(server: ServerSettings, server_name: str, listed: ListedTool, name:
             f'server {server_name!r}: {error}, with "tools": {{"{listed.name}": {{"name": "..."}}}}'
         ) from error
     plain = listed.model_dump(mode="json", by_alias=True, exclude_none=True)
-    annotations = {**plain.get("annotations", {}), **settings.annotations}
+    annotations = settings.merged_annotations(plain.get("annotations"))
+    try:
+        input_schema = settings.schema_for_agents(plain["inputSchema"], listed.name)
+    except InvalidTool as error:
+        raise ConfigurationError(f"server {server_name!r}: {error}") from error
     spec = Tool(
         name=name,
         title=plain.get("title"),
         description=settings.description or plain.get("description", ""),
-        input_schema=_without(plain["inputSchema"], settings.arguments, server_name, listed.name),
+        input_schema=input_schema,
         output_schema=plain.get("outputSchema"),
-        annotations=annotations or None,
+        annotations=annotations,
         meta=plain.get("_meta"),
     )
     options = ToolOptions(timeout_s=settings.timeout_s or server.call_timeout_s, terminal=settings.terminal)
@@ -186,24 +190,8 @@ def _proxied(server: ServerSettings, server_name: str, listed: ListedTool, name:
         name=listed.name,
         bound=settings.arguments,
         modes=BOTH_MODES if settings.mode is None else (settings.mode,),
-        repeatable=settings.idempotent or any(annotations.get(hint) is True for hint in REPEATABLE_HINTS),
+        repeatable=settings.idempotent or any((annotations or {}).get(hint) is True for hint in REPEATABLE_HINTS),
     )
-
-
-def _without(schema: dict[str, Any], bound: Mapping[str, Any], server: str, tool: str) -> dict[str, Any]:
-    """Return an input schema without the arguments whose values are bound.
-
-    Raises:
-        ConfigurationError: the tool has no such argument.
-    """
-    if not bound:
-        return schema
-    properties = schema.get("properties", {})
-    for name in bound:
-        if name not in properties:
-            raise ConfigurationError(f"server {server!r}: tool {tool!r} has no argument {name!r} to bind")
-    kept = {name: value for name, value in properties.items() if name not in bound}
-    return {**schema, "properties": kept, "required": [name for name in schema.get("required", ()) if name in kept]}
 
 
 __all__ = ["Catalog", "ProxiedTool", "discover", "merged_tools", "tools_hash"]

@@ -6,7 +6,6 @@ concern only their own screen are accepted.
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -15,11 +14,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.redaction import name_secret
-from mcpenv_client.types.tools import Mode
+from mcpenv.tools.settings import ToolSettings, unknown_key
 
 HOST_KEYS = frozenset({"alwaysAllow", "autoApprove", "trust", "description", "gallery"})
 """Keys of a server's entry that say how a host shows it or asks its user."""
@@ -45,32 +44,14 @@ class StateOf(StrEnum):
     """In a service that all episodes share. A reset does not reset it."""
 
 
-class ToolSettings(BaseModel):
+class ProxiedToolSettings(ToolSettings):
     """The settings of one proxied tool.
 
     Attributes:
-        name: another name for agents.
-        description: another description.
-        hidden: True to leave the tool out.
-        mode: "simulation" or "production"; None for both.
-        annotations: MCP hints, merged over the server's own, such as ``{"readOnlyHint": true}``.
-        arguments: values that the agent does not see and cannot set.
-        terminal: True if a successful call ends the episode.
         idempotent: True if the tool may be called again when it is not known what came of a call.
-        timeout_s: maximum seconds of a call, instead of the server's.
     """
 
-    model_config = ConfigDict(extra="forbid")
-
-    name: str | None = None
-    description: str | None = None
-    hidden: bool = False
-    mode: Mode | None = None
-    annotations: dict[str, bool | str] = Field(default_factory=dict)
-    arguments: dict[str, JsonValue] = Field(default_factory=dict)
-    terminal: bool = False
     idempotent: bool = False
-    timeout_s: Annotated[float, Field(gt=0)] | None = None
 
 
 class ServerSettings(BaseModel):
@@ -104,7 +85,7 @@ class ServerSettings(BaseModel):
     state: StateOf | None = None
     per_episode: Literal["start", "keep"] | None = None
     required: bool = True
-    tools: dict[str, ToolSettings] = Field(default_factory=dict)
+    tools: dict[str, ProxiedToolSettings] = Field(default_factory=dict)
     start_timeout_s: Annotated[float, Field(gt=0)] = 60.0
     call_timeout_s: Annotated[float, Field(gt=0)] = 60.0
 
@@ -281,12 +262,10 @@ def _unknown_key(location: tuple[int | str, ...]) -> str:
         case ("mcpenv", _):
             known = list(ProxySettings.model_fields)
         case (_, _, "tools", _, _):
-            known = list(ToolSettings.model_fields)
+            known = list(ProxiedToolSettings.model_fields)
         case _:
             known = list(ServerSettings.model_fields)
-    key = str(location[-1])
-    near = difflib.get_close_matches(key, known, n=1)
-    return f"unknown key {key!r}: " + (f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(known)}")
+    return unknown_key(str(location[-1]), known)
 
 
 def _resolved(value: str) -> str:
@@ -299,4 +278,12 @@ def _resolved(value: str) -> str:
     return _VARIABLE.sub(variable, value)
 
 
-__all__ = ["WORKSPACE", "ProxyConfig", "ProxySettings", "ServerSettings", "StateOf", "ToolSettings", "read_config"]
+__all__ = [
+    "WORKSPACE",
+    "ProxiedToolSettings",
+    "ProxyConfig",
+    "ProxySettings",
+    "ServerSettings",
+    "StateOf",
+    "read_config",
+]
