@@ -46,7 +46,7 @@ def start(message: dict[str, Any], version: str) -> dict[str, Any] | None:
     number, method = message.get("id"), message.get("method")
     if number is None or method == "tools/call":
         return None
-    capabilities = {"tools": {}}
+    capabilities: dict[str, Any] = {"tools": {}}
     if method == "server/discover" and version == MODERN:
         return result(
             number, version, {"supportedVersions": [MODERN], "capabilities": capabilities, "serverInfo": INFO}

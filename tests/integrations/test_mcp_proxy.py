@@ -448,7 +448,11 @@ def test_a_server_at_a_url_that_does_not_accept_is_called_again_when_it_does() -
     ("source", "said"),
     [
         ({"mcpServers": {}}, "mcpServers"),
-        ({"mcpServers": {"a": {"comand": "x"}}}, "mcpServers.a.comand"),
+        ({"mcpServers": {"a": {"comand": "x"}}}, "mcpServers.a.comand: unknown key 'comand': did you mean 'command'?"),
+        ({"mcpserver": {}}, "unknown key 'mcpserver': did you mean 'mcpServers'?"),
+        ({"mcpServers": {"a": {"command": "x"}}, "mcpenv": {"max_step": 3}}, "did you mean 'max_steps'?"),
+        ({"mcpServers": {"a": {"command": "x", "tools": {"b": {"hiden": True}}}}}, "did you mean 'hidden'?"),
+        ({"mcpServers": {"a": {"command": "x", "zzzz": 1}}}, "unknown key 'zzzz': the keys are type, command"),
         ({"mcpServers": {"a": {}}}, "either a command or a url"),
         ({"mcpServers": {"a": {"command": "x", "url": "http://x"}}}, "either a command or a url"),
         ({"mcpServers": {"a": {"command": "x", "headers": {"a": "b"}}}}, "headers are for a url"),

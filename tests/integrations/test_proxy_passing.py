@@ -232,10 +232,11 @@ def test_a_reset_is_refused_if_other_tools_do_not_fit(tmp_path: Path) -> None:
         def __init__(self) -> None:
             super().__init__()
 
-            @self.tool
             def grown() -> str:
                 """Be there first."""
                 return "own"
+
+            self.tool(grown)
 
     with Own() as env:
         env.reset()

@@ -240,7 +240,9 @@ def read_config(source: Mapping[str, Any] | str | Path, changes: Mapping[str, st
     try:
         config = ProxyConfig.model_validate(source)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
+        found = error.errors(include_url=False, include_input=False)
+        # A key that is unknown is often the reason for one that is missing.
+        first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
         where = ".".join(str(part) for part in first["loc"]) or "it"
         if first["type"] == "extra_forbidden":
             raise ConfigurationError(f"{name}: {where}: {_unknown_key(first['loc'])}") from error
