@@ -127,6 +127,22 @@ def test_a_server_killed_before_the_call_over_stdio(version: str, tmp_path: Path
         assert "well" not in runs.read_text().splitlines()
 
 
+@pytest.mark.slow
+def test_a_server_that_does_not_start_again_is_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    program, runs = tmp_path / "program", tmp_path / "runs"
+    program.symlink_to(sys.executable)
+    with proxied(command=str(program), args=[FAULTY, str(runs)], state="none")() as env:
+        env.reset()
+        program.unlink()
+        check(Row("exit", "server 'faulty': it has ended with status 3", LOST), call(env, "exit"))
+        program.symlink_to(sys.executable)
+        env.reset()
+        os.kill(int(call(env, "process").text), 9)
+        program.unlink()
+        check(Row("well", "server 'faulty'.* ended", LOST), call(env, "well"))
+    assert "there is no program" in caplog.text
+
+
 # -- over HTTP
 
 

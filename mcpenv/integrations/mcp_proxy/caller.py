@@ -66,8 +66,9 @@ class Caller:
         self._loop = asyncio.get_running_loop()
         self._variables = contextvars.copy_context()  # the context finds the agent's request there
         self._passed: list[asyncio.Task[None]] = []
-        self.answers: InputResponses | None = self._context.input_responses
-        self.request_state: str | None = self._context.request_state
+        requested = self._context.request_context is not None
+        self.answers: InputResponses | None = self._context.input_responses if requested else None
+        self.request_state: str | None = self._context.request_state if requested else None
         self.unanswered: str | None = None
 
     @property

@@ -277,8 +277,12 @@ class ProxyEnvironment(MCPEnvironment):
         return isinstance(failure, NotDelivered) or tool.repeatable
 
     async def _restart(self, upstream: Upstream) -> None:
+        """Start a server again. If it does not start, log that: the next call is not delivered."""
         await UPSTREAMS.run(upstream.close())
-        self._learn({upstream.name: await UPSTREAMS.run(upstream.open())})
+        try:
+            self._learn({upstream.name: await UPSTREAMS.run(upstream.open())})
+        except DiscoveryFailed as error:
+            logger.error("%s", error)
 
     async def _lost(self, tool: ProxiedTool, upstream: Upstream, failure: CallFailed) -> SortedFailure:
         """Truncate the episode, whose world is not known any more, and return the failure for the agent."""
