@@ -184,6 +184,36 @@ def test_metadata_of_a_request_passes(asking: Any, front: str) -> None:
         assert asyncio.run(main(url)).data == "hello"
 
 
+# -- results
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("front", [HANDSHAKE, MODERN])
+def test_results_progress_and_messages_reach_agents_whole(asking: Any, front: str) -> None:
+    seen: list[Any] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        seen.append((progress, total, message))
+
+    async def on_log(message: Any) -> None:
+        seen.append((message.level, message.data["msg"]))
+
+    async def main(url: str) -> tuple[Any, Any]:
+        async with Client(url, mode=FRONT[front], log_handler=on_log) as client:
+            (tool,) = [tool for tool in await client.list_tools() if tool.name == "mixed"]
+            return tool, await client.call_tool("mixed", progress_handler=on_progress)
+
+    with episode(asking) as (_, url):
+        tool, result = asyncio.run(main(url))
+    assert (tool.annotations.read_only_hint, tool.annotations.title) == (True, "All kinds")
+    assert tool.meta["example.org/kind"] == "all"
+    assert [block.type for block in result.content] == ["text", "image", "audio", "resource_link", "resource"]
+    assert result.content[0].annotations.priority == 0.5
+    assert result.content[4].resource.text == "embedded"
+    assert result.structured_content == {"a": [1, None]} and result.meta["example.org/of"] == "result"
+    assert sorted(seen, key=str) == [("warning", "nearly there"), (1.0, 2.0, "half")]
+
+
 # -- changes of tools
 
 

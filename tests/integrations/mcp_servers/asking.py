@@ -18,17 +18,25 @@ from typing import Any
 from fastmcp import Context, FastMCP
 from fastmcp.server.completions import CompletionReference
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
+from fastmcp.tools.base import ToolResult
 from mcp import MCPError
 from mcp_types import (
     METHOD_NOT_FOUND,
+    Annotations,
+    AudioContent,
     CompletionArgument,
+    ContentBlock,
     CreateMessageRequest,
     CreateMessageRequestParams,
     ElicitRequest,
     ElicitRequestFormParams,
+    EmbeddedResource,
+    ImageContent,
     InputRequiredResult,
+    ResourceLink,
     SamplingMessage,
     TextContent,
+    TextResourceContents,
     ToolListChangedNotification,
 )
 
@@ -128,6 +136,20 @@ def made(era: str, *options: str, title: str = "one") -> FastMCP:
 
     if any(option.startswith("grown-if=") and Path(option[9:]).exists() for option in options):
         server.tool(grown)
+
+    @server.tool(annotations={"readOnlyHint": True, "title": "All kinds"}, meta={"example.org/kind": "all"})
+    async def mixed(ctx: Context) -> ToolResult:
+        """Return content of every kind, with progress and a message before."""
+        await ctx.report_progress(1, 2, "half")
+        await ctx.warning("nearly there")
+        content: list[ContentBlock] = [
+            TextContent(type="text", text="text", annotations=Annotations(audience=["user"], priority=0.5)),
+            ImageContent(type="image", data="AAAA", mime_type="image/png"),
+            AudioContent(type="audio", data="AAAA", mime_type="audio/wav"),
+            ResourceLink(type="resource_link", uri="note://first", name="first"),
+            EmbeddedResource(type="resource", resource=TextResourceContents(uri="note://first", text="embedded")),
+        ]
+        return ToolResult(content=content, structured_content={"a": [1, None]}, meta={"example.org/of": "result"})
 
     notes = {"first": f"the first note of {title}"}
 
