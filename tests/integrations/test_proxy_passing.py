@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import made
 from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
 from fastmcp.exceptions import ToolError
 from mcp import MCPError
-from mcp_servers.asking import made
 from mcp_types import PromptReference, ResourceTemplateReference
 from served import http_server
 
@@ -28,7 +28,7 @@ from mcpenv.server.serve import serving
 from mcpenv_client import EnvClient
 from mcpenv_client.errors import ExecutionError
 
-ASKING = str(Path(__file__).parent / "mcp_servers" / "asking.py")
+ASKING = str(Path(__file__).parent / "asking.py")
 
 HANDSHAKE, MODERN = "handshake", "modern"
 
@@ -236,6 +236,19 @@ def test_tools_that_change_in_an_episode_are_told_to_agents() -> None:
         assert "notifications/tools/list_changed" in told
         orchestrator.reset()
         assert "grown" not in {tool.name for tool in orchestrator.list_tools()}
+
+
+@pytest.mark.slow
+def test_a_server_of_the_later_era_tells_its_subscriber_of_a_change() -> None:
+    growing = str(Path(__file__).parent / "mcp_servers" / "growing.py")
+    with proxied(growing={"command": sys.executable, "args": [growing]})() as env:
+        env.reset()
+        assert call(env, "grow").text == "grew"
+        until = time.monotonic() + 20
+        while "grown" not in {tool.name for tool in env.list_tools()}:  # it may be told after the call was answered
+            assert time.monotonic() < until
+            assert call(env, "idle").text == "idle"
+        assert call(env, "grown").text == "grown"
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from fastmcp.client.transports import ClientTransport
 from fastmcp.server.providers.proxy import ProxyClient
 from fastmcp.telemetry import inject_trace_context
 from mcp import ClientSession, MCPError
+from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp_types import (
     PARSE_ERROR,
     CallToolResult,
@@ -29,6 +30,7 @@ from mcp_types import Prompt as ListedPrompt
 from mcp_types import Resource as ListedResource
 from mcp_types import ResourceTemplate as ListedTemplate
 from mcp_types import Tool as ListedTool
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from .caller import Caller
@@ -91,6 +93,7 @@ class Upstream:
         self._process: ServerProcess | None = None
         self._caller: Caller | None = None
         self._forgotten = False
+        self._following: asyncio.Task[None] | None = None
         self.tools_changed = False
 
     async def open(self) -> list[ListedTool]:
@@ -133,6 +136,7 @@ class Upstream:
         finally:
             CURRENT.reset(reset)
         self._client = client
+        self._follow_tools(client)
         return tools
 
     async def list_tools(self) -> list[ListedTool]:
@@ -144,6 +148,7 @@ class Upstream:
         if self._client is None or self.dead:
             raise DiscoveryFailed(f"server {self.name!r} has ended{self._exit()}")
         self.tools_changed = False
+        self._follow_tools(self._client)
         try:
             async with asyncio.timeout(self.settings.start_timeout_s):
                 return await self._client.list_tools()
@@ -261,8 +266,34 @@ class Upstream:
     async def close(self) -> None:
         """End the session, and the process with it. Idempotent."""
         client, self._client = self._client, None
+        await self._unfollow()
         if client is not None:
             await self._disconnect(client)
+
+    def _follow_tools(self, client: ProxyClient[Any]) -> None:
+        """Subscribe to changes of the tools, which a server of 2026-07-28 tells only then."""
+        has = client.server_capabilities
+        told = has is not None and has.tools is not None and has.tools.list_changed
+        following = self._following is not None and not self._following.done()
+        if told and not following and client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            self._following = asyncio.create_task(self._follow(client.session))
+
+    async def _follow(self, session: ClientSession) -> None:
+        CURRENT.set(Request())  # so that a fault of this request ends no other one
+        try:
+            async with listen(session, tools_list_changed=True) as changes:
+                async for _ in changes:
+                    self.tools_changed = True
+        except MCPError as error:
+            logger.debug("server %r tells no changes of its tools: %s", self.name, error)
+        except SubscriptionLost:
+            self.tools_changed = True  # changes may have been missed: list again, and subscribe again
+
+    async def _unfollow(self) -> None:
+        following, self._following = self._following, None
+        if following is not None:
+            following.cancel()
+            await asyncio.wait([following])
 
     async def _disconnect(self, client: ProxyClient[Any]) -> None:
         try:
