@@ -127,8 +127,8 @@ def test_the_modules_and_tests_that_a_page_names_exist(page: Path) -> None:
 
 
 ATTRIBUTES = ("end", "episode_id", "plane", "reward", "session_id", "status", "step")
-NO_MODULES = {"mcpenv.environments", "mcpenv.token", *(f"mcpenv.{name}" for name in ATTRIBUTES)}
-"""The group of entry points, a subprotocol, and attributes of spans."""
+NO_MODULES = {"mcpenv.environments", "mcpenv.targets", "mcpenv.token", *(f"mcpenv.{name}" for name in ATTRIBUTES)}
+"""The groups of entry points, a subprotocol, and attributes of spans."""
 READERS_FILES = {"FILE.py"}
 """The files that a reader makes."""
 

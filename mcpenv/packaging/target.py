@@ -48,6 +48,7 @@ from mcpenv.tasks import TaskSet
 from mcpenv_client.types.tools import Mode
 
 from .derived import with_manifest
+from .external import external_class, names_external
 from .manifest import MANIFEST as OWN_MANIFEST
 from .manifest import Manifest
 from .manifest_file import manifest_in
@@ -143,6 +144,8 @@ def load_target(target: str, settings: Sequence[str] = (), tasks: str | Path | N
         InvalidTasks: the tasks cannot be read.
     """
     task_set = None if tasks is None else TaskSet.from_path(tasks)
+    if names_external(target):
+        return _external(target, settings, task_set)
     if names_servers(target):
         return _servers(target, settings, task_set)
     place = _find(target)
@@ -230,6 +233,13 @@ def _servers(target: str, settings: Sequence[str], tasks: TaskSet | None) -> Tar
     )
 
 
+def _external(target: str, settings: Sequence[str], tasks: TaskSet | None) -> Target:
+    """Return the target that another distribution resolves."""
+    cls = external_class(target, settings)
+    made: Any = cls if tasks is None else with_tasks(cls, tasks)
+    return Target(_slug(cls.exposed_name()), made, made, folder=None, readme=None, spec=target)
+
+
 def load_object(target: str) -> tuple[Any, Path | None]:
     """Return the object that ``module:NAME`` or ``file.py:NAME`` names, of any type, and the folder of its code.
 
@@ -274,6 +284,8 @@ def watched_path(target: str) -> Path:
     Raises:
         TargetError: the target is not found.
     """
+    if names_external(target):
+        raise TargetError(target, "its code is in another package, so that there is nothing to watch for changes")
     if names_servers(target) and not target.startswith(PREFIX):
         file = file_of(target)
         assert file is not None
