@@ -243,14 +243,18 @@ class UnsupportedVersion(WireError):
 
 
 class ConnectionFailed(McpenvError):
-    """Raised if no connection to the server could be made. ``__cause__`` is the reason."""
+    """Raised if no connection to the server could be made. ``__cause__`` is the reason.
+
+    ``http_status`` is the HTTP status of the refusal; None if there is none, or it is not known.
+    """
 
     status: ClassVar[Status] = Status(StatusCode.TRANSPORT_LOST, None, True)
 
-    def __init__(self, url: str, reason: str) -> None:
+    def __init__(self, url: str, reason: str, http_status: int | None = None) -> None:
         super().__init__(url, reason)
         self.url = url
         self.reason = reason
+        self.http_status = http_status
 
     def __str__(self) -> str:
         return f"cannot connect to {self.url}: {self.reason}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import warnings
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -86,6 +86,8 @@ class MCPToolClient:
         auth: authorizes requests if a header is not enough, for example `mcp.client.auth.OAuthClientProvider`.
         elicitation_callback: answers the questions of tools to the user, as in `mcp.Client`. Without it, such a tool
             gets an error.
+        http_client: makes the HTTP client from the arguments of ``httpx2.AsyncClient``, for example a subclass that
+            notes what becomes of requests.
         connect_timeout_s: maximum seconds to connect, and to close.
         message_timeout_s: maximum seconds to wait for a listing or a result.
         max_message_bytes: maximum size of a result.
@@ -108,6 +110,7 @@ class MCPToolClient:
         headers: Mapping[str, str] | None = None,
         auth: httpx2.Auth | None = None,
         elicitation_callback: ElicitationFnT | None = None,
+        http_client: Callable[..., httpx2.AsyncClient] = httpx2.AsyncClient,
         connect_timeout_s: float = 10.0,
         message_timeout_s: float = 330.0,
         max_message_bytes: int = 100 * 1024 * 1024,
@@ -121,7 +124,13 @@ class MCPToolClient:
         self.url = http_base(base_url, "/mcp") + "/mcp"
         self._protocol = protocol
         self._options = _Options(
-            connect_timeout_s, message_timeout_s, max_message_bytes, dict(headers or {}), auth, elicitation_callback
+            connect_timeout_s,
+            message_timeout_s,
+            max_message_bytes,
+            dict(headers or {}),
+            auth,
+            elicitation_callback,
+            http_client,
         )
         self._connecting = asyncio.Lock()
         self._closed = False
@@ -269,6 +278,7 @@ class _Options:
     headers: dict[str, str]
     auth: httpx2.Auth | None
     elicitation_callback: ElicitationFnT | None
+    http_client: Callable[..., httpx2.AsyncClient]
 
 
 class _Session:
@@ -329,7 +339,8 @@ class _Session:
             if self._status == _UNAUTHORIZED:
                 raise self._unauthorized() from error
             status = "" if self._status is None else f"HTTP {self._status}: "
-            raise ConnectionFailed(self.url, f"{status}{error or type(error).__name__}") from error
+            reason = f"{status}{error or type(error).__name__}"
+            raise ConnectionFailed(self.url, reason, http_status=self._status) from error
 
     async def ask(self, request: Coroutine[Any, Any, T], what: str, limit_s: float) -> T:
         """Await a request of `client`.
@@ -393,7 +404,7 @@ class _Session:
     @asynccontextmanager
     async def _entered(self) -> AsyncIterator[Client]:
         options = self._options
-        async with httpx2.AsyncClient(
+        async with options.http_client(
             headers=options.headers,
             auth=options.auth,
             # No timeout for reading: each request has its own, and a tool may send nothing for long.

@@ -96,6 +96,15 @@ class Portal:
             loop.call_soon_threadsafe(call.cancel)  # no effect if the coroutine itself has raised
             raise
 
+    async def run(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run ``await function()`` in the portal's thread and return its result, from a coroutine of any loop.
+
+        Cancelling the caller cancels the coroutine. It runs in the context (`contextvars`) of the caller.
+        """
+        if self.is_current_thread:
+            return await function()
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(function(), self._running()))
+
     def start(self, function: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         """Run ``await function()`` in the portal's thread; do not wait for it."""
         self._running().call_soon_threadsafe(_Call(function).start)
