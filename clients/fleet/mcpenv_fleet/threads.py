@@ -1,0 +1,33 @@
+"""Run blocking requests without blocking the event loop: each in a daemon thread of its own.
+
+There are few of them, and one that makes an instance may take minutes. Daemon threads do not keep the interpreter from
+ending meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def started(function: Callable[[], T]) -> asyncio.Future[T]:
+    """Start a function in a thread, and return the future of its result. Cancelling that does not stop it."""
+    result: concurrent.futures.Future[T] = concurrent.futures.Future()
+    result.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            result.set_result(function())
+        except Exception as error:  # noqa: BLE001 - raised where the result is awaited
+            result.set_exception(error)
+
+    threading.Thread(target=run, name="mcpenv-fleet", daemon=True).start()
+    return asyncio.wrap_future(result)
+
+
+__all__ = ["started"]
