@@ -92,6 +92,8 @@ class MCPEnvironment:
     """The environment's name for clients; None for the class name."""
     VERSION: ClassVar[str] = "0.1.0"
     """The environment's version for clients and records."""
+    DETAILS: ClassVar[Mapping[str, Any]] = {}
+    """Facts for orchestrators, such as the versions of what the environment stands on: ``details`` of ``/metadata``."""
 
     action_types: ClassVar[tuple[type[Action], ...]] = ()
     """The environment's own action classes, which `act` handles."""

@@ -3,44 +3,24 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
 from mcpenv.errors import ConfigurationError
+from mcpenv.rewards.verifiers.sandbox.bubblewrap import BASE, READ_ONLY_ROOT, find_bubblewrap
+from mcpenv.rewards.verifiers.sandbox.mounts import Mount, mount_arguments, temporary_mounts
 
 Choice = Literal["auto", "bubblewrap", "none"]
 """``auto`` isolates where bubblewrap works; ``bubblewrap`` requires it."""
 
 NOT_ISOLATED = "not isolated"
 
-PROBE_S = 10.0
-"""Timeout of the check that bubblewrap works, in seconds."""
-
-# A capability could unmount what hides a folder.
-_BASE = ("--die-with-parent", "--unshare-pid", "--unshare-ipc", "--cap-drop", "ALL")
-_ROOT = ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
-
-_EMPTY = ("/tmp", "/var/tmp", "/run")
-"""Folders with files and sockets of other programs. A program gets empty ones, which it can write to."""
-
-_RESOLVERS = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager", "/run/nscd")
-"""Folders to which /etc/resolv.conf may lead."""
-
 _TRANSCRIPTS = (".claude/projects", ".codex/sessions", ".gemini/tmp", ".local/share/goose/sessions")
 """Folders of the home folder in which agents keep conversations, also those of earlier episodes."""
-
-
-class _Mount(StrEnum):
-    EMPTY = "empty"
-    READ = "read"
-    WRITE = "write"
 
 
 @dataclass(frozen=True)
@@ -64,13 +44,12 @@ class Isolation:
         """
         if choice == "none":
             return cls(None, "it is switched off")
-        bwrap = shutil.which("bwrap")
-        reason = "bubblewrap (bwrap) is not installed" if bwrap is None else _fault(bwrap)
-        if reason is None:
-            return cls(bwrap)
-        if choice == "bubblewrap":
-            raise ConfigurationError(f"the agent cannot be isolated: {reason}")
-        return cls(None, reason)
+        try:
+            return cls(find_bubblewrap())
+        except ConfigurationError as error:
+            if choice == "bubblewrap":
+                raise ConfigurationError(f"the agent cannot be isolated: {error}") from error
+            return cls(None, str(error))
 
     def __str__(self) -> str:
         """Return the name in reports."""
@@ -97,12 +76,12 @@ class Isolation:
             yield list(words), []
             return
         mounts = _mounts(scratch, [path.resolve() for path in hidden if path.exists()], shown)
-        arguments = [argument for mount in _arguments(mounts) for argument in mount]
+        arguments = [argument for mount in mount_arguments(mounts) for argument in mount]
         # In a file, because /proc shows the program the arguments of its first process, and these name hidden folders.
         with tempfile.TemporaryFile() as file:
             file.write(b"".join(os.fsencode(argument) + b"\0" for argument in arguments))
             file.seek(0)
-            options = [*_BASE, *_ROOT, "--args", str(file.fileno()), "--chdir", str(scratch)]
+            options = [*BASE, *READ_ONLY_ROOT, "--args", str(file.fileno()), "--chdir", str(scratch)]
             yield [self.bwrap, *options, "--", *words], [file.fileno()]
 
 
@@ -118,54 +97,26 @@ def history_of(path: Path) -> list[Path]:
     return []
 
 
-def installation_of(program: Path) -> Path:
-    """Return what a program needs beside system libraries: its virtual environment, its npm packages, or the file."""
-    for folder in program.parents:
-        if (folder / "pyvenv.cfg").is_file():
-            return folder
-    modules = [folder for folder in program.parents if folder.name == "node_modules"]
-    return modules[-1] if modules else program
-
-
-def _fault(bwrap: str) -> str | None:
-    """Return why bubblewrap does not work on this machine; None if it works."""
-    try:
-        done = subprocess.run(
-            [bwrap, *_BASE, *_ROOT, "--tmpfs", "/tmp", "--", "true"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=PROBE_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"bubblewrap cannot be run: {error}"
-    if done.returncode == 0:
-        return None
-    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    return f"bubblewrap does not work here: {lines[-1] if lines else f'exit status {done.returncode}'}"
-
-
-def _mounts(scratch: Path, hidden: Sequence[Path], shown: Iterable[Path]) -> dict[Path, _Mount]:
+def _mounts(scratch: Path, hidden: Sequence[Path], shown: Iterable[Path]) -> dict[Path, Mount]:
     """Return what becomes of folders and files of the system. A folder's mount holds for what is in it, too.
 
     Raises:
         ConfigurationError: a folder to hide contains the home folder.
     """
     home = _home()
-    mounts = dict.fromkeys(map(Path, [*_EMPTY, tempfile.gettempdir()]), _Mount.EMPTY)
-    mounts |= dict.fromkeys(map(Path, _RESOLVERS), _Mount.READ)
+    mounts = temporary_mounts()
     if home is not None:
-        mounts[home] = _Mount.WRITE
-        mounts |= dict.fromkeys((home / name for name in _TRANSCRIPTS), _Mount.EMPTY)
-    mounts |= dict.fromkeys((each for path in shown for each in (path, path.resolve())), _Mount.READ)
+        mounts[home] = Mount.WRITE
+        mounts |= dict.fromkeys((home / name for name in _TRANSCRIPTS), Mount.EMPTY)
+    mounts |= dict.fromkeys((each for path in shown for each in (path, path.resolve())), Mount.READ)
     for path in hidden:
         if home is not None and home.is_relative_to(path):
             raise ConfigurationError(
                 f"{path} contains the home folder {home}, so it cannot be hidden from the agent; move the environment "
                 "or the results to a folder of their own, or use --isolation none"
             )
-        mounts[path] = _Mount.EMPTY
-    mounts[scratch.resolve()] = _Mount.WRITE
+        mounts[path] = Mount.EMPTY
+    mounts[scratch.resolve()] = Mount.WRITE
     return mounts
 
 
@@ -175,23 +126,4 @@ def _home() -> Path | None:
     return home if home.is_dir() and home != Path("/") else None
 
 
-def _arguments(mounts: dict[Path, _Mount]) -> Iterator[tuple[str, ...]]:
-    """Yield bubblewrap's arguments for mounts, each after those that contain it, and none that changes nothing."""
-    done: dict[Path, _Mount] = {}
-    for path in sorted(mounts, key=lambda path: len(path.parts)):
-        mount = mounts[path]
-        around = next((done[folder] for folder in path.parents if folder in done), _Mount.READ)
-        if mount is around or (mount is _Mount.READ and around is _Mount.WRITE) or not path.exists():
-            continue
-        done[path] = mount
-        if mount is _Mount.WRITE:
-            yield "--bind", str(path), str(path)
-        elif mount is _Mount.READ:
-            yield "--ro-bind", str(path), str(path)
-        elif path.is_dir():
-            yield "--tmpfs", str(path)
-        else:
-            yield "--ro-bind", "/dev/null", str(path)
-
-
-__all__ = ["NOT_ISOLATED", "Choice", "Isolation", "history_of", "installation_of"]
+__all__ = ["NOT_ISOLATED", "Choice", "Isolation", "history_of"]

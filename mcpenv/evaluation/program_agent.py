@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from mcpenv.errors import ConfigurationError
+from mcpenv.rewards.verifiers.sandbox.mounts import installation_of
 from mcpenv_client.types.records import StepResult
 
 from .agent import Acted, Play
-from .isolation import Choice, Isolation, installation_of
+from .isolation import Choice, Isolation
 from .results import Failure
 
 logger = logging.getLogger("mcpenv")

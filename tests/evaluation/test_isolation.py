@@ -16,7 +16,8 @@ from evaluate_world import Counting
 
 from mcpenv import ConfigurationError
 from mcpenv.evaluation import Evaluated, ProgramAgent, evaluate
-from mcpenv.evaluation.isolation import Isolation, history_of, installation_of
+from mcpenv.evaluation.isolation import Isolation, history_of
+from mcpenv.rewards.verifiers.sandbox.mounts import installation_of
 
 COUNTING = f"{Path(__file__).parents[1] / 'evaluate_world.py'}:Counting"
 PRINTS = "import json, os, sys; print(json.dumps([os.getcwd(), sorted(os.listdir()), dict(os.environ), sys.argv]))"

@@ -20,12 +20,16 @@ from mcpenv.tools.schema_tool import SchemaTool
 from mcpenv_client.types.tools import Mode, Tool
 
 from .components import warn_of_shared_uris
-from .config import ProxiedToolSettings, ProxyConfig, ServerSettings
+from .config import ProxiedToolSettings, ProxyConfig, ServerSettings, StateOf
 from .delivery import DiscoveryFailed
+from .launcher import Launcher
 from .upstream import Offered, Upstream
-from .workspace import Workspace
+from .workspace import Template, Workspace
 
 logger = logging.getLogger("mcpenv.upstream")
+
+WITHOUT_SESSIONS = "2026-07-28"
+"""The first protocol version without sessions."""
 
 REPEATABLE_HINTS = ("readOnlyHint", "idempotentHint")
 
@@ -61,6 +65,8 @@ class Catalog:
         offered: the other components of each server.
         servers: name, version, protocol version and ``tools_hash`` of each server, by its name in the configuration.
         instructions: the servers' instructions for agents, or None.
+        launchers: what starts the servers that are processes, by their names.
+        template: what every workspace is at first; None where no server uses one.
     """
 
     tools: Sequence[ProxiedTool]
@@ -68,6 +74,12 @@ class Catalog:
     offered: Mapping[str, Offered]
     servers: Mapping[str, Mapping[str, Any]]
     instructions: str | None
+    launchers: Mapping[str, Launcher]
+    template: Template | None
+
+    def workspace(self) -> Workspace | None:
+        """Return a new workspace; None where no server uses one. Blocks."""
+        return None if self.template is None else Workspace(self.template)
 
 
 def tools_hash(listed: Sequence[ListedTool]) -> str:
@@ -84,13 +96,17 @@ async def discover(config: ProxyConfig) -> Catalog:
         DiscoveryFailed: a required server does not start.
         ConfigurationError: the settings name a tool that no server has, or give two tools one name.
     """
-    workspace = None
+    launchers = {name: Launcher(name, server) for name, server in config.servers.items() if server.command is not None}
+    await asyncio.gather(*(launcher.prepare() for launcher in launchers.values()))
+    template = workspace = None
     if any(server.uses_workspace for server in config.servers.values()):
-        workspace = Workspace(config.environment.workspace)
+        own = config.environment
+        template = await asyncio.to_thread(Template.prepare, own.workspace, own.workspaces)
+        workspace = await asyncio.to_thread(Workspace, template)
         await asyncio.to_thread(workspace.restore)
-    upstreams = [Upstream(name, settings, workspace) for name, settings in config.servers.items()]
+    upstreams = [Upstream(name, settings, launchers.get(name), workspace) for name, settings in config.servers.items()]
     try:
-        opened = await asyncio.gather(*(upstream.open() for upstream in upstreams), return_exceptions=True)
+        opened = await asyncio.gather(*map(_open, upstreams), return_exceptions=True)
         found: dict[str, list[ListedTool]] = {}
         offered: dict[str, Offered] = {}
         servers, texts = {}, []
@@ -103,6 +119,7 @@ async def discover(config: ProxyConfig) -> Catalog:
             found[upstream.name] = listed
             offered[upstream.name] = await upstream.offered()
             servers[upstream.name] = {**upstream.identity, "tools_hash": tools_hash(listed)}
+            _warn_of_a_shared_world(upstream)
             if upstream.instructions:
                 texts.append(upstream.instructions)
     finally:
@@ -110,7 +127,29 @@ async def discover(config: ProxyConfig) -> Catalog:
         if workspace is not None:
             await asyncio.to_thread(workspace.remove)
     warn_of_shared_uris(offered)
-    return Catalog(merged_tools(config, found), found, offered, servers, "\n\n".join(texts) or None)
+    return Catalog(
+        merged_tools(config, found), found, offered, servers, "\n\n".join(texts) or None, launchers, template
+    )
+
+
+async def _open(upstream: Upstream) -> list[ListedTool]:
+    """Start a server as every episode does, and return its tools."""
+    listed = await upstream.open_in_turn()
+    if upstream.launcher is not None and await upstream.launcher.pin():
+        await upstream.close()
+        listed = await upstream.open()
+    return listed
+
+
+def _warn_of_a_shared_world(upstream: Upstream) -> None:
+    protocol = upstream.identity["protocol"]
+    if upstream.settings.where is StateOf.SESSION and protocol is not None and protocol >= WITHOUT_SESSIONS:
+        logger.warning(
+            'server %r speaks %s, which has no sessions: its world is shared by all episodes. Give it "state": "none" '
+            'or "external", which says so',
+            upstream.name,
+            protocol,
+        )
 
 
 def merged_tools(config: ProxyConfig, found: Mapping[str, Sequence[ListedTool]]) -> list[ProxiedTool]:

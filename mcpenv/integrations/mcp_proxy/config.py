@@ -64,8 +64,13 @@ class ServerSettings(BaseModel):
         url: the address of a server over streamable HTTP, instead of a command.
         headers: HTTP headers; ``${NAME}`` stands for a variable of this process.
         state: where the server keeps its state. The default is "process" for a command, "session" for a URL.
-        per_episode: "start" a process or session for each episode, or "keep" it and restore the workspace. The default
-            is "keep" for a server without state, and for one with external state; otherwise "start".
+        per_episode: "start" a process or session for each episode, "keep" it and restore the workspace, or "fork" a
+            Python server from a process that has imported it. The default is "keep" for a server without state, and
+            for one with external state; otherwise "start".
+        max_reuses: times that a kept process or session is used again, before it is replaced; None for no limit.
+        isolation: "bubblewrap" to run the process in a sandbox, or "none". With "auto" a server is isolated if it uses
+            the workspace, its state is not external, it is not forked, and bubblewrap works on this machine.
+        network: True if an isolated process may use the network.
         required: False to go on without the tools of a server that does not start.
         tools: settings by the server's own tool names.
         start_timeout_s: maximum seconds from the start to the list of tools.
@@ -83,7 +88,10 @@ class ServerSettings(BaseModel):
     headers: dict[str, str] = Field(default_factory=dict)
     disabled: bool = False
     state: StateOf | None = None
-    per_episode: Literal["start", "keep"] | None = None
+    per_episode: Literal["start", "keep", "fork"] | None = None
+    max_reuses: Annotated[int, Field(gt=0)] | None = None
+    isolation: Literal["auto", "bubblewrap", "none"] = "auto"
+    network: bool = False
     required: bool = True
     tools: dict[str, ProxiedToolSettings] = Field(default_factory=dict)
     start_timeout_s: Annotated[float, Field(gt=0)] = 60.0
@@ -117,6 +125,20 @@ class ServerSettings(BaseModel):
             )
         return self
 
+    @model_validator(mode="after")
+    def _way_to_start(self) -> ServerSettings:
+        if self.url is not None and self.per_episode == "fork":
+            raise ValueError('per_episode "fork" is for a command, and this server has a url')
+        if self.url is not None and (self.isolation == "bubblewrap" or self.network):
+            raise ValueError("isolation and network are for a command, and this server has a url")
+        if self.per_episode == "fork" and self.isolation == "bubblewrap":
+            raise ValueError('per_episode "fork" cannot be isolated; use isolation "none", or per_episode "start"')
+        if self.network and self.isolation == "none":
+            raise ValueError('network is for an isolated process, and isolation is "none"')
+        if self.max_reuses is not None and not self.kept:
+            raise ValueError('max_reuses is for a server that is kept; use per_episode "keep"')
+        return self
+
     @property
     def where(self) -> StateOf:
         """The place of the state."""
@@ -128,6 +150,12 @@ class ServerSettings(BaseModel):
         if self.per_episode is None:
             return self.where in (StateOf.NONE, StateOf.EXTERNAL)
         return self.per_episode == "keep"
+
+    @property
+    def isolated_by_default(self) -> bool:
+        """True if isolation "auto" isolates it, where that works."""
+        apart = self.where in (StateOf.WORKSPACE, StateOf.PROCESS) and self.uses_workspace
+        return apart and self.per_episode != "fork"
 
     @property
     def uses_workspace(self) -> bool:
@@ -170,7 +198,9 @@ class ProxySettings(BaseModel):
         description: its description, for agents too.
         namespace: "clash" to put the server's name before the names of tools that several servers have; "always" to
             put it before every name.
-        workspace: a folder that is copied for each episode. None: an empty folder, where a server needs one.
+        workspace: the folder that each episode has a copy of. None: an empty folder, where a server needs one.
+        workspaces: "copy", or "overlay" for Linux's overlayfs, which needs root. "auto" prefers an overlay for a folder
+            of many files, where the system can.
         max_steps: steps after which an episode is truncated.
         redact: secrets that are kept out of records, by the names of their rules.
     """
@@ -181,6 +211,7 @@ class ProxySettings(BaseModel):
     description: str | None = None
     namespace: Literal["clash", "always"] = "clash"
     workspace: Path | None = None
+    workspaces: Literal["auto", "copy", "overlay"] = "auto"
     max_steps: Annotated[int, Field(gt=0)] | None = None
     redact: dict[str, str | SecretPattern] = Field(default_factory=dict)
 

@@ -32,8 +32,8 @@ from .components import ProxiedComponents
 from .config import ProxyConfig, StateOf, read_config
 from .delivery import CallFailed, DiscoveryFailed, NotDelivered, WorldLost
 from .loop import UPSTREAMS
+from .recycling import recycle
 from .upstream import SERVER_INFO, Upstream
-from .workspace import Workspace
 
 logger = logging.getLogger("mcpenv.upstream")
 
@@ -63,11 +63,10 @@ class ProxyEnvironment(MCPEnvironment):
     catalog: ClassVar[Catalog]
 
     def __init__(self) -> None:
-        self.workspace: Workspace | None = None
-        if any(server.uses_workspace for server in self.config.servers.values()):
-            self.workspace = Workspace(self.config.environment.workspace)
+        self.workspace = self.catalog.workspace()
         self._upstreams = {
-            name: Upstream(name, self.config.servers[name], self.workspace) for name in self.catalog.servers
+            name: Upstream(name, self.config.servers[name], self.catalog.launchers.get(name), self.workspace)
+            for name in self.catalog.servers
         }
         if self.config.environment.max_steps is not None:
             self.max_steps = self.config.environment.max_steps
@@ -106,6 +105,7 @@ class ProxyEnvironment(MCPEnvironment):
                 "__doc__": document,
                 "__module__": cls.__module__,
                 "EXPOSED_NAME": name,
+                "DETAILS": {"servers": dict(catalog.servers)},
                 "config": config,
                 "catalog": catalog,
             },
@@ -117,19 +117,18 @@ class ProxyEnvironment(MCPEnvironment):
         return cls.config.environment.description or cls.catalog.instructions or super().instructions()
 
     async def reset(self, seed: int | None = None, episode_id: str | None = None) -> Observation:
-        """Restore the workspace, and start the servers that are not kept, all at once.
+        """Restore the workspace, start the servers that are not kept, and prove that the world is the first one again.
 
-        The observation's metadata has name, version, protocol and the hash of the tools of each server.
+        The observation's metadata has name, version, protocol and the hash of the tools of each server, and the hash of
+        the workspace. It has ``replaced``, the reasons by server, if a kept server was not as it was at first.
         """
-        await UPSTREAMS.run(self._end(kept=False))
-        if self.workspace is not None:
-            await asyncio.to_thread(self.workspace.restore)
-        self._learn(await UPSTREAMS.run(self._begin()))
-        return Observation(metadata={"servers": {name: dict(found) for name, found in self.catalog.servers.items()}})
+        told, listings = await UPSTREAMS.run(recycle(self._upstreams, self.workspace, self.catalog))
+        self._learn(listings)
+        return Observation(metadata=told)
 
     async def close(self) -> None:
         """End all servers, and delete the workspace."""
-        await UPSTREAMS.run(self._end(kept=True))
+        await UPSTREAMS.run(self._end())
         if self.workspace is not None:
             await asyncio.to_thread(self.workspace.remove)
 
@@ -174,20 +173,6 @@ class ProxyEnvironment(MCPEnvironment):
 
     # -- for the core
 
-    async def _begin(self) -> dict[str, list[ListedTool]]:
-        """Start the servers that do not run. Return the tools of each, and of those whose tools have changed."""
-        changed = [each for each in self._upstreams.values() if not each.dead and each.tools_changed]
-        starting = [each for each in self._upstreams.values() if each.dead]
-        listings = await asyncio.gather(
-            *(each.open() for each in starting), *(each.list_tools() for each in changed), return_exceptions=True
-        )
-        found = {}
-        for upstream, listed in zip([*starting, *changed], listings, strict=True):
-            if isinstance(listed, BaseException):
-                raise listed
-            found[upstream.name] = listed
-        return found
-
     def _bound(self, tools: Sequence[ProxiedTool]) -> list[tuple[BoundTool, tuple[Mode, ...]]]:
         return [(BoundTool(tool.kind, partial(self._call, tool)), tool.modes) for tool in tools]
 
@@ -216,9 +201,8 @@ class ProxyEnvironment(MCPEnvironment):
         except (ConfigurationError, DiscoveryFailed) as error:
             logger.error("the tools of server %r stay as they were: %s", upstream.name, error)
 
-    async def _end(self, *, kept: bool) -> None:
-        ending = [each for each in self._upstreams.values() if kept or each.dead or not each.settings.kept]
-        await asyncio.gather(*(upstream.close() for upstream in ending))
+    async def _end(self) -> None:
+        await asyncio.gather(*(upstream.close() for upstream in self._upstreams.values()))
 
     async def _call(self, tool: ProxiedTool, arguments: dict[str, Any]) -> FastMCPResult | InputRequiredResult:
         upstream = self._upstreams[tool.server]

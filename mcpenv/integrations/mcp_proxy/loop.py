@@ -11,13 +11,21 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+STARTS_AT_ONCE = max(4, 2 * (os.cpu_count() or 1))
+"""Processes of servers that start at once. With more of them, each would wait for all others, and pass its timeout."""
+
 
 class BackgroundLoop:
     """An event loop in a thread of its own. The thread starts with the first coroutine.
 
     Connections outlive the loop of any caller: a script's, a test's, a server's. Threads may share it. A forked child
     process gets a new loop.
+
+    Attributes:
+        starts: the semaphore of processes that start. For coroutines on this loop.
     """
+
+    starts: asyncio.Semaphore
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -36,6 +44,7 @@ class BackgroundLoop:
         with self._mutex:
             if self._loop is None or self._process != os.getpid():
                 self._loop, self._process = asyncio.SelectorEventLoop(), os.getpid()
+                self.starts = asyncio.Semaphore(STARTS_AT_ONCE)
                 threading.Thread(target=self._loop.run_forever, name="mcpenv-upstreams", daemon=True).start()
             return self._loop
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import shutil
 import signal
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -23,6 +20,8 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
 from .delivery import CURRENT, Delivery
+from .paths import PathNames
+from .process import CHUNK, Process
 
 logger = logging.getLogger("mcpenv.upstream")
 
@@ -33,37 +32,25 @@ ENDS_WITHIN_S = 2.0
 """Seconds between closing stdin, SIGTERM and SIGKILL."""
 
 _TAIL_LINES = 30
-_CHUNK = 65_536
-
-PASSED_ON = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
-"""The variables of this process that a server's process gets. Others are named in its ``env``."""
 
 
 class ServerProcess(ClientTransport):
     """A server that is started as a process, and ends with its connection.
 
     Args:
-        command: the program and its arguments.
-        env: variables for the process, besides `PASSED_ON`.
-        cwd: its working directory.
-
-    Raises:
-        FileNotFoundError: there is no such program.
+        start: starts the process.
+        names: the names of the workspace for the server and for agents; None without a workspace.
 
     Attributes:
         dead: True once stdin or stdout was closed. No request is delivered after that.
         fault: the reason if the connection ended although the process runs, else None.
     """
 
-    def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: Path | None) -> None:
-        program = shutil.which(command[0])
-        if program is None:
-            raise FileNotFoundError(f"there is no program {command[0]!r}")
-        self._command = [*_ends_with_parent(), program, *command[1:]]
-        self._env = {name: os.environ[name] for name in PASSED_ON if name in os.environ} | dict(env)
-        self._cwd = cwd
+    def __init__(self, start: Callable[[], Awaitable[Process]], names: PathNames | None) -> None:
+        self._start = start
+        self.names = names
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Process | None = None
         self.dead = False
         self.fault: str | None = None
 
@@ -91,19 +78,10 @@ class ServerProcess(ClientTransport):
 
         Raises:
             OSError: the program cannot be started.
+            ForkRefused: it cannot be forked.
         """
         options = transport_options or TransportOptions()
-        self._process = process = await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=self._env,
-            cwd=self._cwd,
-            limit=_CHUNK,
-            start_new_session=True,
-        )
-        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        self._process = process = await self._start()
         received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         readers = [
             asyncio.create_task(self._read(process.stdout, received)),
@@ -123,10 +101,10 @@ class ServerProcess(ClientTransport):
         parts: list[bytes] = []
         size = 0
         async with received:
-            while chunk := await stdout.read(_CHUNK):
+            while chunk := await stdout.read(CHUNK):
                 *lines, rest = chunk.split(b"\n")
                 for line in lines:
-                    message = _message(b"".join([*parts, line]))
+                    message = self._message(b"".join([*parts, line]))
                     parts, size = [], 0
                     if message is not None:
                         try:
@@ -143,9 +121,9 @@ class ServerProcess(ClientTransport):
 
     async def _read_stderr(self, stderr: asyncio.StreamReader) -> None:
         rest = b""
-        while chunk := await stderr.read(_CHUNK):
+        while chunk := await stderr.read(CHUNK):
             *lines, rest = (rest + chunk).split(b"\n")
-            rest = rest[-_CHUNK:]
+            rest = rest[-CHUNK:]
             for line in lines:
                 text = line.decode("utf-8", "replace").rstrip()
                 self._tail.append(text)
@@ -153,18 +131,27 @@ class ServerProcess(ClientTransport):
         if rest:
             self._tail.append(rest.decode("utf-8", "replace"))
 
-    async def _end(self, process: asyncio.subprocess.Process, readers: Sequence[asyncio.Task[None]]) -> None:
+    def _message(self, line: bytes) -> SessionMessage | None:
+        if not line.strip():
+            return None
+        try:
+            renamed = line if self.names is None else self.names.from_server(line)
+            return SessionMessage(jsonrpc_message_adapter.validate_json(renamed, by_name=False))
+        except ValueError:
+            logger.warning("a server wrote %d bytes to stdout that are no message: %.80r", len(line), line)
+            return None
+
+    async def _end(self, process: Process, readers: Sequence[asyncio.Task[None]]) -> None:
         """End the process: close its stdin, then SIGTERM, then SIGKILL to its process group."""
         self.dead = True
-        assert process.stdin is not None
         process.stdin.close()
         for number in (signal.SIGTERM, signal.SIGKILL):
             with suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), ENDS_WITHIN_S)
                 break
-            _signal_group(process.pid, number)
+            process.signal_group(number)
         await process.wait()
-        _signal_group(process.pid, signal.SIGKILL)  # children that outlive the server
+        process.signal_group(signal.SIGKILL)  # children that outlive the server
         for reader in readers:
             reader.cancel()
         await asyncio.gather(*readers, return_exceptions=True)
@@ -184,11 +171,13 @@ class _Stdin(anyio.abc.ObjectSendStream[SessionMessage]):
             anyio.BrokenResourceError: the process reads no more. Nothing was written.
         """
         request = CURRENT.get()
-        data = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        data = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+        if self._process.names is not None:
+            data = self._process.names.to_server(data)
         if self._process.dead or self._writer.transport.is_closing():
             self._process.dead = True  # its stdin may be closed before stdout
             raise anyio.BrokenResourceError
-        self._writer.write(data)
+        self._writer.write(data + b"\n")
         if self._writer.transport.is_closing():  # the pipe refused the first byte
             self._process.dead = True
             raise anyio.BrokenResourceError
@@ -208,27 +197,6 @@ class _Stdin(anyio.abc.ObjectSendStream[SessionMessage]):
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
         await self.aclose()
-
-
-def _message(line: bytes) -> SessionMessage | None:
-    if not line.strip():
-        return None
-    try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
-    except ValueError:
-        logger.warning("a server wrote %d bytes to stdout that are no message: %.80r", len(line), line)
-        return None
-
-
-def _signal_group(leader: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(leader, number)
-
-
-def _ends_with_parent() -> list[str]:
-    """Return the prefix of a command that makes Linux kill its process when this one dies, however it dies."""
-    setpriv = shutil.which("setpriv")
-    return [] if setpriv is None else [setpriv, "--pdeathsig", "KILL", "--"]
 
 
 __all__ = ["ServerProcess"]

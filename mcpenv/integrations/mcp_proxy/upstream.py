@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from fastmcp.client.transports import ClientTransport
@@ -46,6 +46,8 @@ from .delivery import (
     WorldLost,
 )
 from .http import http_transport
+from .launcher import Launcher
+from .loop import UPSTREAMS
 from .stdio import ServerProcess
 from .workspace import Workspace
 
@@ -79,15 +81,23 @@ class Upstream:
     Args:
         name: the server's name in the configuration.
         settings: its settings.
+        launcher: starts its processes; None for a server at a URL.
         workspace: the episode's folder, if a server uses one.
 
     Attributes:
         tools_changed: True once the server has said that its list of tools changed, until the next `list_tools`.
+        suspect: True once a call was left without an answer: it may run still.
+        reuses: resets that this process or session has lived through.
     """
 
-    def __init__(self, name: str, settings: ServerSettings, workspace: Workspace | None) -> None:
+    def __init__(
+        self, name: str, settings: ServerSettings, launcher: Launcher | None, workspace: Workspace | None
+    ) -> None:
         self.name = name
         self.settings = settings
+        self.launcher = launcher
+        self.suspect = False
+        self.reuses = 0
         self._workspace = workspace
         self._client: ProxyClient[Any] | None = None
         self._process: ServerProcess | None = None
@@ -105,13 +115,13 @@ class Upstream:
         assert self._client is None
         transport: ClientTransport
         self._process, self._forgotten, self.tools_changed = None, False, False
-        if self.settings.url is not None:
-            transport = http_transport(self.settings.url, self.settings.headers)
+        self.suspect, self.reuses = False, 0
+        if self.launcher is not None:
+            start = partial(self.launcher.start, self._workspace)
+            transport = self._process = ServerProcess(start, self.launcher.names(self._workspace))
         else:
-            try:
-                transport = self._process = self._new_process()
-            except FileNotFoundError as error:
-                raise DiscoveryFailed(f"server {self.name!r} did not start: {error}") from error
+            assert self.settings.url is not None
+            transport = http_transport(self.settings.url, self.settings.headers)
         client: ProxyClient[Any] = ProxyClient(
             transport,
             mode="auto",
@@ -138,6 +148,13 @@ class Upstream:
         self._client = client
         self._follow_tools(client)
         return tools
+
+    async def open_in_turn(self) -> list[ListedTool]:
+        """Do as `open`, once not too many processes start. The wait does not count as time of the start."""
+        if self.launcher is None:
+            return await self.open()
+        async with UPSTREAMS.starts:
+            return await self.open()
 
     async def list_tools(self) -> list[ListedTool]:
         """Return the server's tools as they are now.
@@ -212,6 +229,7 @@ class Upstream:
             raise NotDelivered(f"server {self.name!r} has ended{self._exit()}")
         request, self._caller = Request(), caller
         reset = CURRENT.set(request)
+        was_suspect, self.suspect = self.suspect, True  # until there is an answer
         try:
             answer = await self._client.session.call_tool(
                 tool,
@@ -222,6 +240,7 @@ class Upstream:
                 request_state=caller.request_state,
                 allow_input_required=True,
             )
+            self.suspect = was_suspect
         except ValidationError as error:
             raise OutcomeUnknown(f"server {self.name!r} gave an answer that is no tool result") from error
         except Exception as error:  # of the client, of its transport, or the server's answer
@@ -230,6 +249,7 @@ class Upstream:
                 raise failure from error
             if not isinstance(error, MCPError):
                 raise
+            self.suspect = was_suspect
             return CallToolResult(content=[TextContent(type="text", text=error.error.message)], is_error=True)
         finally:
             CURRENT.reset(reset)
@@ -342,16 +362,6 @@ class Upstream:
         if isinstance(message, ToolListChangedNotification):
             self.tools_changed = True
 
-    def _new_process(self) -> ServerProcess:
-        fill: Callable[[Any], Any] = _as_it_is if self._workspace is None else self._workspace.fill
-        cwd = self.settings.cwd
-        if cwd is not None:
-            folder: Path | None = Path(fill(cwd))
-        else:
-            folder = None if self._workspace is None else self._workspace.path
-        command = [str(self.settings.command), *fill(self.settings.args)]
-        return ServerProcess(command, fill(self.settings.env), folder)
-
     def _why_not_started(self, error: Exception, request: Request) -> str:
         what = self.settings.url or self.settings.command
         if self._process is None:
@@ -359,15 +369,13 @@ class Upstream:
             return f"server {self.name!r} ({what}) cannot be used: {_cause(error)}{seen}"
         tail = self._process.stderr_tail
         said = f"; the end of its stderr:\n{tail}" if tail else ""
-        return f"server {self.name!r} ({what}) did not start: {_cause(error)}{self._exit()}{said}"
+        isolated = self.launcher is not None and self.launcher.isolated
+        where = " in its sandbox (see its keys network and isolation)" if isolated else ""
+        return f"server {self.name!r} ({what}) did not start{where}: {_cause(error)}{self._exit()}{said}"
 
     def _exit(self) -> str:
         status = None if self._process is None else self._process.exit_status
         return "" if status is None else f" with status {status}"
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
 
 
 def _cause(error: Exception) -> str:

@@ -2,72 +2,221 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import itertools
 import logging
+import os
 import shutil
+import stat
 import tempfile
+import threading
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from mcpenv.errors import ConfigurationError
 
 from .config import WORKSPACE
+from .overlay import Overlay, fault_of_overlay
 
 logger = logging.getLogger("mcpenv.upstream")
 
+WORTH_AN_OVERLAY = 500
+"""Files from which on `auto` prefers an overlay. A copy of fewer takes a few milliseconds, and leaves no mount."""
 
-class Workspace:
-    """A temporary folder that servers work in. `restore` puts the files of the template back.
+_removing = threading.Lock()
 
-    Args:
-        template: the folder to copy; None for an empty folder.
+
+@dataclass(frozen=True)
+class Template:
+    """What every workspace of a class is at first.
+
+    Attributes:
+        folder: the folder; None for an empty one.
+        overlaid: True if workspaces are laid over it, False if they are copies.
+        digest: the SHA-256 of its files.
     """
 
-    def __init__(self, template: Path | None) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="mcpenv-workspace-"))
-        self._template = template
+    folder: Path | None
+    overlaid: bool
+    digest: str
 
-    def restore(self) -> None:
-        """Make the folder equal to the template. The folder itself stays: it may be somebody's working directory."""
-        for entry in self.path.iterdir():
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry)
-            else:
-                entry.unlink()
-        if self._template is not None:
-            shutil.copytree(self._template, self.path, symlinks=True, dirs_exist_ok=True)
+    @classmethod
+    def prepare(cls, folder: Path | None, by: Literal["auto", "copy", "overlay"]) -> Template:
+        """Return the template that is a folder. Blocks while its files are read.
+
+        Raises:
+            ConfigurationError: ``by`` is "overlay", and this machine cannot.
+        """
+        if folder is None:
+            if by == "overlay":
+                raise ConfigurationError('mcpenv.workspaces: "overlay" needs a folder, mcpenv.workspace')
+            return cls(None, False, hashlib.sha256().hexdigest())
+        overlaid = by == "overlay"
+        if by == "auto":
+            files = itertools.islice(folder.rglob("*"), WORTH_AN_OVERLAY)
+            overlaid = sum(1 for _ in files) == WORTH_AN_OVERLAY and fault_of_overlay(folder) is None
+        elif overlaid:
+            fault = fault_of_overlay(folder)
+            if fault is not None:
+                raise ConfigurationError(f'mcpenv.workspaces: "overlay": {fault}; use "copy"')
+        return cls(folder, overlaid, digest_of(folder))
+
+
+class Workspace:
+    """A temporary folder that servers work in. `restore` makes it equal to the template.
+
+    Args:
+        template: what it is equal to after each restore.
+    """
+
+    def __init__(self, template: Template) -> None:
+        self._home = Path(tempfile.mkdtemp(prefix="mcpenv-workspace-")).resolve()
+        self.path = self._home / "files"
+        self.path.mkdir()
+        self._template = template
+        self._overlay: Overlay | None = None
+        self._layers = itertools.count()
+
+    def restore(self, *, in_place: bool = True) -> None:
+        """Make the folder equal to the template. Its path stays.
+
+        Args:
+            in_place: True if a process lives on that works in the folder. False allows to mount it anew.
+        """
+        if self._template.overlaid and not (in_place and self._overlay is not None):
+            self._lay_over()
+        else:
+            _make_equal(self.path, self._template.folder)
 
     def digest(self) -> str:
-        """Return the SHA-256 of the names, kinds and contents of all files, in hexadecimal digits."""
+        """Return the SHA-256 of the names, kinds, permissions and contents of all files, in hexadecimal digits.
+
+        An overlay to which nothing was written has the digest of its template.
+        """
+        if self._overlay is not None and not any(self._overlay.upper.iterdir()):
+            return self._template.digest
         return digest_of(self.path)
 
     def remove(self) -> None:
-        """Delete the folder. What a process still writes or locks is left, and logged."""
+        """Delete the folder in the background. What a process still writes or locks is left, and logged."""
         try:
-            shutil.rmtree(self.path)
+            self._uncover()
+            gone = self._home.with_name(f"{self._home.name}-removed")
+            self._home.rename(gone)
         except OSError as error:
             logger.warning("workspace %s is not deleted: %s", self.path, error)
+        else:
+            _remove_in_background(gone)
 
-    def fill(self, value: Any) -> Any:
-        """Return a JSON value with the folder's path in place of ``{workspace}``."""
+    def fill(self, value: Any, path: str | None = None) -> Any:
+        """Return a JSON value with the folder's path, or the given one, in place of ``{workspace}``."""
         if isinstance(value, str):
-            return value.replace(WORKSPACE, str(self.path))
+            return value.replace(WORKSPACE, path or str(self.path))
         if isinstance(value, dict):
-            return {key: self.fill(item) for key, item in value.items()}
-        return [self.fill(item) for item in value] if isinstance(value, list) else value
+            return {key: self.fill(item, path) for key, item in value.items()}
+        return [self.fill(item, path) for item in value] if isinstance(value, list) else value
+
+    def _lay_over(self) -> None:
+        assert self._template.folder is not None
+        self._uncover()
+        layers = self._home / f"layers-{next(self._layers)}"
+        layers.mkdir()
+        self._overlay = Overlay(self._template.folder, layers, self.path)
+        self._overlay.mount()
+
+    def _uncover(self) -> None:
+        overlay, self._overlay = self._overlay, None
+        if overlay is not None:
+            overlay.unmount()
+            _remove_in_background(overlay.upper.parent)
 
 
 def digest_of(folder: Path) -> str:
-    """Return the SHA-256 of the names, kinds and contents of all files below a folder, in hexadecimal digits."""
+    """Return the SHA-256 of names, kinds, permissions and contents of all files in a folder, in hexadecimal digits."""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_symlink():
+        found = path.lstat()
+        if stat.S_ISLNK(found.st_mode):
             digest.update(f"link {name}\0{path.readlink()}\0".encode())
-        elif path.is_dir():
+        elif stat.S_ISDIR(found.st_mode):
             digest.update(f"folder {name}\0".encode())
-        else:
+        elif stat.S_ISREG(found.st_mode):
             content = path.read_bytes()
-            digest.update(f"file {name}\0{len(content)}\0".encode() + content)
+            mode = stat.S_IMODE(found.st_mode)
+            digest.update(f"file {name}\0{mode:o} {len(content)}\0".encode() + content)
+        else:  # a pipe or a socket, which would be waited for
+            digest.update(f"special {name}\0".encode())
     return digest.hexdigest()
 
 
-__all__ = ["Workspace", "digest_of"]
+def _make_equal(folder: Path, template: Path | None) -> None:
+    """Make a folder equal to another one. Write only what differs: a process may work in it."""
+    wanted = {} if template is None else {entry.name: entry for entry in os.scandir(template)}
+    for entry in os.scandir(folder):
+        other = wanted.get(entry.name)
+        if other is not None and _kind(other) == _kind(entry):
+            continue
+        path = Path(entry.path)
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    for name, entry in wanted.items():
+        path, source = folder / name, Path(entry.path)
+        if entry.is_symlink():
+            if not path.is_symlink() or path.readlink() != source.readlink():
+                path.unlink(missing_ok=True)
+                path.symlink_to(source.readlink())
+        elif entry.is_dir():
+            path.mkdir(exist_ok=True)
+            _make_equal(path, source)
+            shutil.copystat(source, path)
+        elif not _same_file(path, source):
+            _write_over(path, source)
+
+
+def _kind(entry: os.DirEntry[str]) -> int:
+    return stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode)
+
+
+def _same_file(path: Path, other: Path) -> bool:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    expected = other.lstat()
+    return (
+        found.st_size == expected.st_size
+        and stat.S_IMODE(found.st_mode) == stat.S_IMODE(expected.st_mode)
+        and path.read_bytes() == other.read_bytes()
+    )
+
+
+def _write_over(path: Path, source: Path) -> None:
+    """Copy a file. An existing one stays the same file: a server that has it open would keep the replaced one."""
+    try:
+        shutil.copyfile(source, path)
+    except OSError as error:
+        if error.errno not in (errno.ETXTBSY, errno.EACCES):  # it runs, or must not be written
+            raise
+        path.unlink()
+        shutil.copyfile(source, path)
+    shutil.copystat(source, path)
+
+
+def _remove_in_background(folder: Path) -> None:
+    threading.Thread(target=_remove, args=(folder,), name="mcpenv-removal").start()
+
+
+def _remove(folder: Path) -> None:
+    with _removing:
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            logger.warning("%s is not deleted: %s", folder, error)
+
+
+__all__ = ["Template", "Workspace", "digest_of"]

@@ -51,6 +51,7 @@ class Description:
             "mcp_path": "/mcp",
             "supports_concurrent_sessions": cls.SUPPORTS_CONCURRENT_SESSIONS,
             "tasks": self.task_counts(),
+            "details": dict(cls.DETAILS),
         }
 
     def task_counts(self) -> dict[str, int] | None:

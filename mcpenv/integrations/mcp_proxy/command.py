@@ -1,0 +1,168 @@
+"""The command of a server, resolved once, so that each start runs the same program and nothing else."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+logger = logging.getLogger("mcpenv.upstream")
+
+PASSED_ON = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
+"""The variables of this process that a server's process gets. Others are named in its ``env``."""
+
+LAUNCHERS = frozenset({"uvx", "npx", "bunx", "pipx", "uv", "npm"})
+"""Programs that find or install another one, and run it. They take longer than the start of most servers."""
+
+_FOR_LAUNCHERS = re.compile(
+    r"(?i)(uv|pip|pipx|npm|node|xdg|ssl)_\w+|(https?|all|no)_proxy|(curl|requests)_ca_bundle|node_extra_ca_certs"
+)
+"""Variables by which launchers find their registry, caches and certificates. The server itself does not get them."""
+
+_SHELL_TRICK = re.compile(r"""'''exec' ["']?(?P<python>[^"']+?)["']? "\$0" """)
+"""The second line of a console script whose interpreter's path is too long for the first."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A program, and the arguments for it, which may name the workspace.
+
+    Attributes:
+        program: the words that name the program, absolute.
+        arguments: the words after these, as they are configured.
+    """
+
+    program: tuple[str, ...]
+    arguments: tuple[str, ...]
+
+    @classmethod
+    def find(cls, command: str, arguments: Sequence[str]) -> Command:
+        """Return the command of a server.
+
+        Raises:
+            FileNotFoundError: there is no such program.
+        """
+        found = shutil.which(command)
+        if found is None:
+            raise FileNotFoundError(f"there is no program {command!r}")
+        return cls((os.path.abspath(found),), tuple(arguments))
+
+    @property
+    def launches(self) -> bool:
+        """True if the program finds another one at each start."""
+        return Path(self.program[0]).name in LAUNCHERS
+
+    def variables(self) -> dict[str, str]:
+        """Return the variables of this process that the command gets."""
+        passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        if self.launches:
+            passed |= {name: value for name, value in os.environ.items() if _FOR_LAUNCHERS.fullmatch(name)}
+        return passed
+
+    def pinned(self, launcher: int, arguments: Sequence[str]) -> Command | None:
+        """Return the command that a running launcher has come to; None if that cannot be told.
+
+        Args:
+            launcher: the id of its process.
+            arguments: the arguments that it was started with.
+        """
+        try:
+            server = _server_behind(launcher)
+            words = _words_of(server)
+            if server == launcher and (self.program[0] in words or not os.path.isabs(words[0])):
+                return None  # it has not replaced itself by the server, as some launchers do
+            if not os.path.isabs(words[0]):
+                words[0] = os.readlink(f"/proc/{server}/exe")
+        except OSError as error:
+            logger.debug("the program behind %s is not known: %s", self.program[0], error)
+            return None
+        own = 0
+        while own < min(len(arguments), len(words)) and words[-1 - own] == arguments[-1 - own]:
+            own += 1
+        program = words[: len(words) - own]
+        if not program or not os.access(program[0], os.X_OK) or Path(program[0]).name in LAUNCHERS:
+            return None
+        return Command(tuple(program), self.arguments[len(self.arguments) - own :])
+
+    def python(self) -> PythonProgram | None:
+        """Return the Python program that the command runs; None if it is none."""
+        first, *rest = self.program
+        arguments = [*rest, *self.arguments]
+        if _is_python(first):
+            if arguments[:1] == ["-m"] and len(arguments) > 1:
+                return PythonProgram(first, "module", arguments[1], tuple(arguments[2:]))
+            if arguments and not arguments[0].startswith("-"):
+                return PythonProgram(first, "script", os.path.abspath(arguments[0]), tuple(arguments[1:]))
+            return None
+        interpreter = interpreter_of(first)
+        return None if interpreter is None else PythonProgram(interpreter, "script", first, tuple(arguments))
+
+
+@dataclass(frozen=True)
+class PythonProgram:
+    """A program that a Python interpreter runs.
+
+    Attributes:
+        interpreter: the path of the interpreter.
+        kind: "module" for ``-m``, or "script".
+        target: the name of the module, or the path of the script.
+        arguments: the arguments for it.
+    """
+
+    interpreter: str
+    kind: str
+    target: str
+    arguments: tuple[str, ...]
+
+
+def interpreter_of(program: str) -> str | None:
+    """Return the Python interpreter that runs a script; None if the file is no script of Python."""
+    with open(program, "rb") as file:
+        first, second = (file.readline(4096).decode("utf-8", "replace") for _ in range(2))
+    if not first.startswith("#!"):
+        return None
+    trick = _SHELL_TRICK.match(second)
+    words = [trick["python"]] if trick else first[2:].split()
+    if words and Path(words[0]).name == "env":
+        words = [found for word in words[1:] if (found := shutil.which(word))]
+    return words[0] if words and _is_python(words[0]) else None
+
+
+def _is_python(program: str) -> bool:
+    return re.fullmatch(r"(python|pypy)[\d.]*", Path(program).name) is not None
+
+
+def _server_behind(launcher: int) -> int:
+    """Return the process that a launcher came to: the last of its descendants with the launcher's pipes."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+        except (FileNotFoundError, ProcessLookupError):  # it has ended
+            continue
+        children.setdefault(parent, []).append(int(entry.name))
+    pipes, found = _pipes_of(launcher), launcher
+    while True:
+        same = [child for child in children.get(found, ()) if _pipes_of(child) == pipes]
+        if len(same) != 1:
+            return found
+        found = same[0]
+
+
+def _pipes_of(process: int) -> list[str] | None:
+    """Return the names of stdin and stdout; None if the process has ended, or belongs to somebody else."""
+    try:
+        return [os.readlink(f"/proc/{process}/fd/{number}") for number in (0, 1)]
+    except OSError:
+        return None
+
+
+def _words_of(process: int) -> list[str]:
+    return Path(f"/proc/{process}/cmdline").read_bytes().decode().rstrip("\0").split("\0")
+
+
+__all__ = ["LAUNCHERS", "PASSED_ON", "Command", "PythonProgram", "interpreter_of"]

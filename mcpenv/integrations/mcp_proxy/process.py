@@ -1,0 +1,153 @@
+"""A process with pipes to it, on an event loop. Its end is awaited without a thread where the system can."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+CHUNK = 65_536
+"""Bytes that a reader buffers before the process has to wait."""
+
+
+class Process:
+    """A process and its three pipes. `spawn` and a zygote make it.
+
+    Args:
+        pid: its id. It leads a process group of that id.
+        ended: the future of its exit status; negative for a signal.
+
+    Attributes:
+        stdin: the pipe that it reads.
+        stdout: the pipe that it writes.
+        stderr: the pipe for its diagnostics.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        ended: asyncio.Future[int],
+        stdin: asyncio.StreamWriter,
+        stdout: asyncio.StreamReader,
+        stderr: asyncio.StreamReader,
+    ) -> None:
+        self.pid = pid
+        self.stdin = stdin
+        self.stdout = stdout
+        self.stderr = stderr
+        self._ended = ended
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status; None while the process runs."""
+        return self._ended.result() if self._ended.done() else None
+
+    async def wait(self) -> int:
+        """Wait until the process has ended, and return its exit status. Cancelling is safe."""
+        return await asyncio.shield(self._ended)
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """Send a signal to the process and its descendants, as far as they are in its group."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+
+async def spawn(
+    command: Sequence[str], env: Mapping[str, str], cwd: Path | None, pass_fds: Sequence[int] = ()
+) -> Process:
+    """Start a program.
+
+    The system kills it when the thread of the running loop ends, so that it never outlives this process.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    popen = _start(command, env, cwd, pass_fds)
+    assert popen.stdin is not None and popen.stdout is not None and popen.stderr is not None
+    ended, connected = _end_of(popen), False
+    try:
+        stdin, stdout = await writer_of(popen.stdin), await reader_of(popen.stdout)
+        process = Process(popen.pid, ended, stdin, stdout, await reader_of(popen.stderr))
+        connected = True
+    finally:
+        if not connected:
+            popen.kill()
+    return process
+
+
+def _start(
+    command: Sequence[str], env: Mapping[str, str], cwd: Path | None, pass_fds: Sequence[int]
+) -> subprocess.Popen[bytes]:
+    """Start a program. In the thread of the loop, because the system ends it with the thread that started it."""
+    return subprocess.Popen(
+        [*_ends_with_parent(), *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        env=dict(env),
+        cwd=cwd,
+        start_new_session=True,
+        pass_fds=pass_fds,
+    )
+
+
+async def writer_of(pipe: IO[bytes]) -> asyncio.StreamWriter:
+    """Return the stream that writes to a pipe. The stream owns the pipe."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    transport, protocol = await loop.connect_write_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    return asyncio.StreamWriter(transport, protocol, None, loop)
+
+
+async def reader_of(pipe: IO[bytes]) -> asyncio.StreamReader:
+    """Return the stream that reads from a pipe. The stream owns the pipe."""
+    reader = asyncio.StreamReader(limit=CHUNK)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    return reader
+
+
+def _end_of(popen: subprocess.Popen[bytes]) -> asyncio.Future[int]:
+    """Return the future of the exit status of a child.
+
+    asyncio's own watcher needs a thread for each child in Python 3.11, and belongs to the whole process.
+    """
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[int] = loop.create_future()
+    try:
+        descriptor = os.pidfd_open(popen.pid)
+    except (AttributeError, OSError):  # not Linux, or a kernel before 5.3
+        threading.Thread(target=_await_in_thread, args=(popen, loop, ended), daemon=True).start()
+        return ended
+
+    def collect() -> None:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+        ended.set_result(popen.wait())
+
+    loop.add_reader(descriptor, collect)
+    return ended
+
+
+def _await_in_thread(
+    popen: subprocess.Popen[bytes], loop: asyncio.AbstractEventLoop, ended: asyncio.Future[int]
+) -> None:
+    status = popen.wait()
+    with suppress(RuntimeError):  # the loop is closed, and nobody waits
+        loop.call_soon_threadsafe(ended.set_result, status)
+
+
+def _ends_with_parent() -> list[str]:
+    """Return the prefix of a command that makes Linux kill its process when this one dies, however it dies."""
+    setpriv = shutil.which("setpriv")
+    return [] if setpriv is None else [setpriv, "--pdeathsig", "KILL", "--"]
+
+
+__all__ = ["CHUNK", "Process", "reader_of", "spawn", "writer_of"]

@@ -1,0 +1,133 @@
+"""Reset the servers of an instance, and prove that the world is the first one again.
+
+A kept process is used again only if its list of tools and the workspace have the hashes that they had at first. What
+differs is reported, and the process replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from mcp_types import Tool as ListedTool
+
+from .catalog import Catalog, tools_hash
+from .delivery import DiscoveryFailed, UpstreamError
+from .upstream import Upstream
+from .workspace import Workspace, digest_of
+
+logger = logging.getLogger("mcpenv.upstream")
+
+
+class ResetFailed(UpstreamError):
+    """Raised if the workspace cannot be made equal to its template."""
+
+
+async def recycle(
+    upstreams: Mapping[str, Upstream], workspace: Workspace | None, catalog: Catalog
+) -> tuple[dict[str, Any], dict[str, list[ListedTool]]]:
+    """Make the world of an episode. Runs on the loop of `UPSTREAMS`.
+
+    Returns:
+        What is told of the world, and the tools of the servers that were started.
+
+    Raises:
+        DiscoveryFailed: a server does not start.
+        ResetFailed: the workspace is not equal to its template.
+    """
+    for upstream in upstreams.values():
+        upstream.reuses += 1
+    await _close(upstream for upstream in upstreams.values() if not _may_stay(upstream))
+    replaced: dict[str, str] = {}
+    told: dict[str, Any] = {}
+    if workspace is not None:
+        told["workspace"] = await _restored(workspace, upstreams, catalog, replaced)
+    kept = [upstream for upstream in upstreams.values() if not upstream.dead]
+    for upstream, reason in zip(
+        kept, await asyncio.gather(*(_difference(each, catalog) for each in kept)), strict=True
+    ):
+        if reason is not None:
+            replaced[upstream.name] = reason
+            await upstream.close()
+    told["servers"], listings = await _started(upstreams, catalog)
+    for name, reason in replaced.items():
+        logger.warning("server %r was kept, and is replaced: %s", name, reason)
+    if replaced:
+        told["replaced"] = replaced
+    return told, listings
+
+
+def _may_stay(upstream: Upstream) -> bool:
+    if upstream.dead or not upstream.settings.kept:
+        return False
+    if upstream.suspect:
+        logger.warning("server %r was kept, and is replaced: a call was left without an answer", upstream.name)
+        return False
+    return upstream.settings.max_reuses is None or upstream.reuses <= upstream.settings.max_reuses
+
+
+async def _restored(
+    workspace: Workspace, upstreams: Mapping[str, Upstream], catalog: Catalog, replaced: dict[str, str]
+) -> str:
+    """Restore the workspace, and return its hash. Replace the servers that work in it if the hash is wrong."""
+    assert catalog.template is not None
+    pristine = catalog.template.digest
+    working = [each for each in upstreams.values() if not each.dead and each.settings.uses_workspace]
+    await asyncio.to_thread(workspace.restore, in_place=bool(working))
+    found = await asyncio.to_thread(workspace.digest)
+    if found == pristine:
+        return found
+    for upstream in working:
+        replaced[upstream.name] = "the restored workspace differed from its template"
+    await _close(working)
+    await asyncio.to_thread(workspace.restore, in_place=False)
+    found = await asyncio.to_thread(workspace.digest)
+    if found == pristine:
+        return found
+    folder = catalog.template.folder
+    if folder is None or found != await asyncio.to_thread(digest_of, folder):
+        raise ResetFailed(f"workspace {workspace.path} is not equal to its template: something else writes to it")
+    logger.warning(
+        "the template %s has changed since the environment was made; episodes differ from earlier ones", folder
+    )
+    return found
+
+
+async def _difference(upstream: Upstream, catalog: Catalog) -> str | None:
+    """Return what makes a kept server another one than the first; None if nothing does."""
+    try:
+        listed = await upstream.list_tools()
+    except DiscoveryFailed as error:
+        return str(error)
+    same = tools_hash(listed) == catalog.servers[upstream.name]["tools_hash"]
+    return None if same else "its list of tools differed from the first one"
+
+
+async def _started(
+    upstreams: Mapping[str, Upstream], catalog: Catalog
+) -> tuple[dict[str, dict[str, Any]], dict[str, list[ListedTool]]]:
+    """Start the servers that do not run, and return what is told of all servers, and the tools of the started ones."""
+    servers = {name: dict(about) for name, about in catalog.servers.items()}
+    starting = [upstream for upstream in upstreams.values() if upstream.dead]
+    opened = await asyncio.gather(*(_open(upstream) for upstream in starting), return_exceptions=True)
+    listings: dict[str, list[ListedTool]] = {}
+    for upstream, listed in zip(starting, opened, strict=True):
+        if isinstance(listed, BaseException):
+            raise listed
+        listings[upstream.name] = listed
+        servers[upstream.name]["tools_hash"] = tools_hash(listed)
+    return servers, listings
+
+
+async def _open(upstream: Upstream) -> list[ListedTool]:
+    await upstream.close()  # of a process that has ended
+    return await upstream.open_in_turn()
+
+
+async def _close(upstreams: Iterable[Upstream]) -> None:
+    await asyncio.gather(*(upstream.close() for upstream in upstreams))
+
+
+__all__ = ["ResetFailed", "recycle"]

@@ -1,0 +1,111 @@
+"""The sandbox of a server: bubblewrap shows it the workspace at one path, a read-only system, and no network."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from mcpenv.errors import ConfigurationError
+from mcpenv.rewards.verifiers.sandbox.bubblewrap import BASE, find_bubblewrap
+from mcpenv.rewards.verifiers.sandbox.mounts import Mount, installation_of, mount_arguments, temporary_mounts
+
+from .command import Command
+from .config import ServerSettings
+from .paths import SEEN
+
+_APART = frozenset({"dev", "proc", SEEN[1:]})
+
+_FOLDERS_OF_PYTHON = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix, *sys.path]))"
+
+_ASKED_WITHIN_S = 30.0
+
+
+class ServerSandbox:
+    """The sandboxes of one server of a class, one for each process.
+
+    Args:
+        bwrap: the path of bubblewrap's program.
+        network: True to share the network.
+        shown: files and folders in temporary folders that the server reads.
+    """
+
+    def __init__(self, bwrap: str, network: bool, shown: Iterable[Path]) -> None:
+        network_options = () if network else ("--unshare-net",)
+        mounts = temporary_mounts()
+        mounts |= dict.fromkeys((each for path in shown for each in (path, path.resolve())), Mount.READ)
+        self._options = [bwrap, *BASE, *network_options, *_system()]
+        self._mounts = [argument for mount in mount_arguments(mounts) for argument in mount]
+
+    @classmethod
+    async def of(cls, settings: ServerSettings, command: Command) -> ServerSandbox | None:
+        """Return the sandbox of a server; None if it is not isolated.
+
+        Raises:
+            ConfigurationError: it must be isolated, and this machine cannot.
+        """
+        if settings.isolation == "none" or (settings.isolation == "auto" and not settings.isolated_by_default):
+            return None
+        try:
+            bwrap = await asyncio.to_thread(find_bubblewrap, "--unshare-net")
+        except ConfigurationError as error:
+            if settings.isolation == "auto":
+                return None
+            raise ConfigurationError(f'isolation "bubblewrap": {error}; use "auto" or "none"') from error
+        return cls(bwrap, settings.network, await asyncio.to_thread(_needed, settings, command))
+
+    def command(self, words: Sequence[str], workspace: Path | None, cwd: str | None) -> list[str]:
+        """Return the command line that runs ``words`` in a sandbox.
+
+        Args:
+            workspace: the episode's folder, which the server sees as `SEEN`; None if it has none.
+            cwd: the working directory in the sandbox.
+        """
+        bound = [] if workspace is None else ["--bind", str(workspace), SEEN]
+        folder = cwd or (SEEN if workspace is not None else os.getcwd())
+        return [*self._options, *self._mounts, *bound, "--remount-ro", "/", "--chdir", folder, "--", *words]
+
+
+def _system() -> Iterator[str]:
+    """Yield the options for a root folder with everything in it, where a folder can be added."""
+    for entry in sorted(os.scandir("/"), key=lambda entry: entry.name):
+        if entry.name in _APART:
+            continue
+        if entry.is_symlink():
+            yield from ("--symlink", os.readlink(entry.path), entry.path)
+        else:
+            yield from ("--ro-bind-try", entry.path, entry.path)
+    yield from ("--dev", "/dev", "--proc", "/proc")
+
+
+def _needed(settings: ServerSettings, command: Command) -> list[Path]:
+    """Return what a server reads that may be in a temporary folder: its program, and what its settings name."""
+    program = Path(command.program[0])
+    found = [installation_of(program), installation_of(program.resolve()), Path.cwd()]
+    python = command.python()
+    if python is not None:
+        found += _folders_of(python.interpreter)
+    named = [*command.program[1:], *command.arguments, *settings.env.values(), settings.cwd or ""]
+    paths = (Path(word.rpartition("=")[2]) for word in named)
+    return [*found, *(path for path in paths if path.is_absolute() and path.exists())]
+
+
+def _folders_of(interpreter: str) -> list[Path]:
+    """Return the folders that an interpreter imports from."""
+    try:
+        done = subprocess.run(
+            [interpreter, "-c", _FOLDERS_OF_PYTHON],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_ASKED_WITHIN_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ConfigurationError(f"the Python interpreter {interpreter} cannot be run: {error}") from error
+    return [Path(folder) for folder in json.loads(done.stdout) if folder and Path(folder).is_dir()]
+
+
+__all__ = ["ServerSandbox"]

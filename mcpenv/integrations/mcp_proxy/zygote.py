@@ -1,0 +1,173 @@
+"""A process that has imported a Python server, and forks for each episode. It needs Linux.
+
+Optional: only ``per_episode: fork`` uses it, and nothing else depends on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from .command import PythonProgram
+from .process import CHUNK, Process, reader_of, spawn, writer_of
+
+logger = logging.getLogger("mcpenv.upstream")
+
+_PROGRAM = Path(__file__).parent / "inside" / "zygote_program.py"
+_LIMIT = 1 << 20
+_TAIL_LINES = 20
+
+
+class ForkRefused(Exception):
+    """Raised if a server cannot be forked."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f'it cannot be forked: {reason}. Use per_episode "start"')
+
+
+class Zygote:
+    """The process. `start` makes it. All methods run on one loop. It ends with this process, and its children with it.
+
+    Attributes:
+        program: the server that it has imported.
+    """
+
+    def __init__(self, program: PythonProgram, process: Process, control: socket.socket) -> None:
+        self.program = program
+        self._process = process
+        self._control = control
+        self._owner = os.getpid()
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._forked: asyncio.Future[tuple[int, asyncio.Future[int]]] | None = None
+        self._children: dict[int, asyncio.Future[int]] = {}
+        self._forking = asyncio.Lock()
+        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._stderr = asyncio.create_task(self._read_stderr())
+        asyncio.get_running_loop().add_reader(control, self._read)
+        self._gone = False
+
+    @classmethod
+    async def start(cls, program: PythonProgram, env: Mapping[str, str], timeout_s: float) -> Zygote:
+        """Import a server.
+
+        Args:
+            env: the variables while it is imported.
+            timeout_s: maximum seconds for that.
+
+        Raises:
+            ForkRefused: it cannot be imported, or cannot be forked afterwards.
+        """
+        if not hasattr(os, "pidfd_open"):
+            raise ForkRefused("that needs Linux")
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        with theirs:
+            number = theirs.fileno()
+            command = [program.interpreter, str(_PROGRAM), str(number), program.kind, program.target]
+            zygote = cls(program, await spawn(command, env, None, [number]), ours)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await zygote._ready
+        except TimeoutError as error:
+            zygote.close()
+            raise ForkRefused(f"its import takes more than {timeout_s:g} s") from error
+        except ForkRefused:
+            zygote.close()
+            raise
+        return zygote
+
+    @property
+    def dead(self) -> bool:
+        """True if it forks no more: it has ended, or belongs to another process."""
+        return self._gone or self._owner != os.getpid()
+
+    async def fork(self, arguments: list[str], env: Mapping[str, str], cwd: str) -> Process:
+        """Return a new process of the server.
+
+        Raises:
+            ForkRefused: this process has ended.
+        """
+        order = json.dumps({"arguments": arguments, "env": dict(env), "cwd": cwd}).encode()
+        (stdin, to), (of_out, stdout), (of_err, stderr) = os.pipe(), os.pipe(), os.pipe()
+        writer = await writer_of(os.fdopen(to, "wb", 0))
+        reader, errors = await reader_of(os.fdopen(of_out, "rb", 0)), await reader_of(os.fdopen(of_err, "rb", 0))
+        try:
+            async with self._forking:
+                if self._gone:
+                    raise self._refusal()
+                self._forked = asyncio.get_running_loop().create_future()
+                socket.send_fds(self._control, [order], [stdin, stdout, stderr])
+                pid, ended = await self._forked
+        finally:
+            for descriptor in (stdin, stdout, stderr):
+                os.close(descriptor)
+        return Process(pid, ended, writer, reader, errors)
+
+    def close(self) -> None:
+        """End it, and its children with it. Idempotent."""
+        if not self._gone:
+            asyncio.get_running_loop().remove_reader(self._control)
+            self._control.close()
+            self._end()
+            self._process.signal_group(signal.SIGKILL)
+
+    def _read(self) -> None:
+        while not self._gone:
+            try:
+                data = self._control.recv(_LIMIT)
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                data = b""
+            if not data:
+                logger.warning("the zygote of %s has ended:\n%s", self.program.target, "\n".join(self._tail))
+                self.close()
+                return
+            self._heard(json.loads(data))
+
+    def _heard(self, message: dict[str, Any]) -> None:
+        if "refused" in message:
+            self._ready.set_exception(ForkRefused(message["refused"]))
+        elif "ready" in message:
+            self._ready.set_result(None)
+        elif "pid" in message:
+            pid, ended = message["pid"], asyncio.get_running_loop().create_future()
+            self._children[pid] = ended
+            if self._forked is not None and not self._forked.done():
+                self._forked.set_result((pid, ended))
+            else:  # the caller was cancelled
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        else:
+            self._children.pop(message["ended"]).set_result(message["status"])
+
+    def _end(self) -> None:
+        self._gone = True
+        for child in self._children.values():
+            child.set_result(-signal.SIGKILL)
+        self._children.clear()
+        for waiting in (self._ready, self._forked):
+            if waiting is not None and not waiting.done():
+                waiting.set_exception(self._refusal())
+
+    def _refusal(self) -> ForkRefused:
+        tail = "\n".join(self._tail)
+        return ForkRefused(f"the process that forks it has ended; the end of its stderr:\n{tail}\n")
+
+    async def _read_stderr(self) -> None:
+        rest = b""
+        while chunk := await self._process.stderr.read(CHUNK):
+            *lines, rest = (rest + chunk).split(b"\n")
+            self._tail.extend(line.decode("utf-8", "replace") for line in lines)
+
+
+__all__ = ["ForkRefused", "Zygote"]

@@ -1,0 +1,61 @@
+"""What a program in bubblewrap sees of the file system: folders that it reads, writes, or finds empty."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+
+_EMPTY = ("/tmp", "/var/tmp", "/run")
+
+_RESOLVERS = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager", "/run/nscd")
+"""Folders to which /etc/resolv.conf may lead."""
+
+
+class Mount(StrEnum):
+    """What becomes of a folder or file of the system."""
+
+    EMPTY = "empty"
+    READ = "read"
+    WRITE = "write"
+
+
+def temporary_mounts() -> dict[Path, Mount]:
+    """Return the mounts that replace folders with files and sockets of other programs by empty, writable ones."""
+    mounts = dict.fromkeys(map(Path, [*_EMPTY, tempfile.gettempdir()]), Mount.EMPTY)
+    return mounts | dict.fromkeys(map(Path, _RESOLVERS), Mount.READ)
+
+
+def mount_arguments(mounts: Mapping[Path, Mount]) -> Iterator[tuple[str, ...]]:
+    """Yield bubblewrap's arguments for mounts, each after those that contain it, and none that changes nothing.
+
+    A folder's mount holds for what is in it, too. Without a mount a file is read.
+    """
+    done: dict[Path, Mount] = {}
+    for path in sorted(mounts, key=lambda path: len(path.parts)):
+        mount = mounts[path]
+        around = next((done[folder] for folder in path.parents if folder in done), Mount.READ)
+        if mount is around or (mount is Mount.READ and around is Mount.WRITE) or not path.exists():
+            continue
+        done[path] = mount
+        if mount is Mount.WRITE:
+            yield "--bind", str(path), str(path)
+        elif mount is Mount.READ:
+            yield "--ro-bind", str(path), str(path)
+        elif path.is_dir():
+            yield "--tmpfs", str(path)
+        else:
+            yield "--ro-bind", "/dev/null", str(path)
+
+
+def installation_of(program: Path) -> Path:
+    """Return what a program needs beside system libraries: its virtual environment, its npm packages, or the file."""
+    for folder in program.parents:
+        if (folder / "pyvenv.cfg").is_file():
+            return folder
+    modules = [folder for folder in program.parents if folder.name == "node_modules"]
+    return modules[-1] if modules else program
+
+
+__all__ = ["Mount", "installation_of", "mount_arguments", "temporary_mounts"]
