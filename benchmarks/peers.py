@@ -22,6 +22,7 @@ PEERS = {
     "verifiers-0.4.0": ("verifiers==0.4.0", *FASTER),
     "frames": ("msgpack", "orjson", "pydantic-core"),
     "py-spy": ("py-spy",),
+    "mcp-server-git": ("mcp-server-git==2026.10.19",),
 }
 """What is installed for each; the name is the folder's."""
 

@@ -48,3 +48,16 @@ def has_ended(process: int, within_s: float = 20.0) -> bool:
             return True
         os.sched_yield()
     return False
+
+
+def descendants(process: int) -> set[int]:
+    """Return the processes below a process."""
+    found: set[int] = set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if parent == process:
+            found |= {int(entry.name)} | descendants(int(entry.name))
+    return found

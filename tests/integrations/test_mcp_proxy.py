@@ -228,7 +228,7 @@ def template(tmp_path: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("kept", ["start", "keep"])
 def test_a_reset_restores_the_workspace(template: Path, kept: str) -> None:
-    files = command("files", args=["{workspace}"], state="workspace", per_episode=kept)
+    files = command("files", args=["{workspace}"], state="workspace", per_episode=kept, isolation="none")
     with proxied({"workspace": str(template)}, files=files)() as env:
         env.reset()
         assert env.workspace is not None

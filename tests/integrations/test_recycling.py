@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from proxying import about, call, environment, has_ended, plain
 
+from mcpenv.errors import ConfigurationError
 from mcpenv.integrations.mcp_proxy.workspace import digest_of
 
 KEPT = {"state": "workspace", "per_episode": "keep", "isolation": "none"}
@@ -139,3 +140,24 @@ def _leave_a_file(patch: pytest.MonkeyPatch, workspace: Any, when: Callable[[boo
             (workspace.path / "left.txt").write_text("left")
 
     patch.setattr(workspace, "restore", disturbed)
+
+
+# -- settings that do not fit together
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"url": "http://x", "per_episode": "fork"}, 'per_episode "fork" is for a command'),
+        ({"url": "http://x", "isolation": "bubblewrap"}, "isolation and network are for a command"),
+        ({"url": "http://x", "network": True}, "isolation and network are for a command"),
+        ({"command": "x", "per_episode": "fork", "isolation": "bubblewrap"}, '"fork" cannot be isolated'),
+        ({"command": "x", "isolation": "none", "network": True}, "network is for an isolated process"),
+        ({"command": "x", "max_reuses": 3}, "max_reuses is for a server that is kept"),
+        ({"command": "x", "isolation": "docker"}, "mcpServers.s.isolation"),
+    ],
+)
+def test_settings_that_contradict_are_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        environment(s=settings)
+    assert said in str(raised.value) and "mcpServers.s" in str(raised.value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from proxying import about, call, environment, has_ended, plain
+from proxying import about, call, descendants, environment, has_ended, plain
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.integrations.mcp_proxy.delivery import DiscoveryFailed
@@ -169,16 +168,3 @@ def test_isolated_and_not_isolated_servers_give_equal_results(tmp_path: Path) ->
             texts = [call(env, "write", name="/episode/a", text="b").text, call(env, "read", name="missing").text]
             said.append(json.dumps([reset.metadata, texts]))
     assert said[0] == said[1]
-
-
-def descendants(process: int) -> set[int]:
-    """Return the processes below a process."""
-    found: set[int] = set()
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if parent == process:
-            found |= {int(entry.name)} | descendants(int(entry.name))
-    return found - {os.getpid()}

@@ -115,7 +115,9 @@ class Launcher:
         if self._sandbox is not None:
             if "TMPDIR" not in self._settings.env:
                 env.pop("TMPDIR", None)  # of this process; the sandbox has /tmp
-            return await spawn(self._sandbox.command(words, workspace and workspace.path, cwd), env, None)
+            return await spawn(
+                self._sandbox.command(words, None if workspace is None else workspace.path, cwd), env, None
+            )
         if cwd is None and workspace is not None:
             cwd = str(workspace.path)
         process = await spawn(words, env, None if cwd is None else Path(cwd))

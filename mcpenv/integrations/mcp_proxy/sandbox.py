@@ -35,8 +35,9 @@ class ServerSandbox:
 
     def __init__(self, bwrap: str, network: bool, shown: Iterable[Path]) -> None:
         network_options = () if network else ("--unshare-net",)
-        mounts = temporary_mounts()
-        mounts |= dict.fromkeys((each for path in shown for each in (path, path.resolve())), Mount.READ)
+        hidden = temporary_mounts()
+        named = (each for path in shown for each in (path, path.resolve()))
+        mounts = hidden | {path: Mount.READ for path in named if path not in hidden}
         self._options = [bwrap, *BASE, *network_options, *_system()]
         self._mounts = [argument for mount in mount_arguments(mounts) for argument in mount]
 
@@ -83,14 +84,15 @@ def _system() -> Iterator[str]:
 
 def _needed(settings: ServerSettings, command: Command) -> list[Path]:
     """Return what a server reads that may be in a temporary folder: its program, and what its settings name."""
-    program = Path(command.program[0])
-    found = [installation_of(program), installation_of(program.resolve()), Path.cwd()]
+    named = [*command.program, *command.arguments, *settings.env.values(), settings.cwd or ""]
+    paths = [Path(word.rpartition("=")[2]) for word in named]
+    paths = [path for path in paths if path.is_absolute() and path.exists()]
+    found = [Path.cwd(), *(installation_of(each) for path in paths for each in (path, path.resolve()))]
+    found += [script.resolve().parent for script in paths[1:] if script.is_file()][:1]  # it imports from there
     python = command.python()
     if python is not None:
         found += _folders_of(python.interpreter)
-    named = [*command.program[1:], *command.arguments, *settings.env.values(), settings.cwd or ""]
-    paths = (Path(word.rpartition("=")[2]) for word in named)
-    return [*found, *(path for path in paths if path.is_absolute() and path.exists())]
+    return found
 
 
 def _folders_of(interpreter: str) -> list[Path]:

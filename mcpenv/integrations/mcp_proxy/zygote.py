@@ -13,7 +13,7 @@ import signal
 import socket
 from collections import deque
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ logger = logging.getLogger("mcpenv.upstream")
 _PROGRAM = Path(__file__).parent / "inside" / "zygote_program.py"
 _LIMIT = 1 << 20
 _TAIL_LINES = 20
+_LAST_WORDS_S = 2.0
 
 
 class ForkRefused(Exception):
@@ -47,12 +48,12 @@ class Zygote:
         self._control = control
         self._owner = os.getpid()
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._forked: asyncio.Future[tuple[int, asyncio.Future[int]]] | None = None
+        self._forking: deque[asyncio.Future[tuple[int, asyncio.Future[int]]]] = deque()
         self._children: dict[int, asyncio.Future[int]] = {}
-        self._forking = asyncio.Lock()
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._stderr = asyncio.create_task(self._read_stderr())
         asyncio.get_running_loop().add_reader(control, self._read)
+        self._telling: asyncio.Task[None] | None = None
         self._gone = False
 
     @classmethod
@@ -97,26 +98,33 @@ class Zygote:
             ForkRefused: this process has ended.
         """
         order = json.dumps({"arguments": arguments, "env": dict(env), "cwd": cwd}).encode()
-        (stdin, to), (of_out, stdout), (of_err, stderr) = os.pipe(), os.pipe(), os.pipe()
-        writer = await writer_of(os.fdopen(to, "wb", 0))
-        reader, errors = await reader_of(os.fdopen(of_out, "rb", 0)), await reader_of(os.fdopen(of_err, "rb", 0))
-        try:
-            async with self._forking:
-                if self._gone:
-                    raise self._refusal()
-                self._forked = asyncio.get_running_loop().create_future()
-                socket.send_fds(self._control, [order], [stdin, stdout, stderr])
-                pid, ended = await self._forked
-        finally:
-            for descriptor in (stdin, stdout, stderr):
-                os.close(descriptor)
-        return Process(pid, ended, writer, reader, errors)
+        (stdin, to), (out, stdout), (err, stderr) = (os.pipe() for _ in range(3))
+        with ExitStack() as ours:
+            files = [
+                ours.enter_context(os.fdopen(number, mode, 0))
+                for number, mode in ((to, "wb"), (out, "rb"), (err, "rb"))
+            ]
+            try:
+                pid, ended = await self._fork(order, [stdin, stdout, stderr])
+            finally:
+                for descriptor in (stdin, stdout, stderr):
+                    os.close(descriptor)
+            ours.pop_all()
+        to_child, output, errors = files
+        return Process(pid, ended, await writer_of(to_child), await reader_of(output), await reader_of(errors))
+
+    async def _fork(self, order: bytes, pipes: list[int]) -> tuple[int, asyncio.Future[int]]:
+        if self._gone:
+            raise self._refusal()
+        forked: asyncio.Future[tuple[int, asyncio.Future[int]]] = asyncio.get_running_loop().create_future()
+        socket.send_fds(self._control, [order], pipes)
+        self._forking.append(forked)
+        return await forked
 
     def close(self) -> None:
         """End it, and its children with it. Idempotent."""
         if not self._gone:
-            asyncio.get_running_loop().remove_reader(self._control)
-            self._control.close()
+            self._detach()
             self._end()
             self._process.signal_group(signal.SIGKILL)
 
@@ -129,10 +137,21 @@ class Zygote:
             except ConnectionError:
                 data = b""
             if not data:
-                logger.warning("the zygote of %s has ended:\n%s", self.program.target, "\n".join(self._tail))
-                self.close()
+                self._detach()
+                self._telling = asyncio.create_task(self._tell_the_end())
                 return
             self._heard(json.loads(data))
+
+    def _detach(self) -> None:
+        self._gone = True
+        asyncio.get_running_loop().remove_reader(self._control)
+        self._control.close()
+
+    async def _tell_the_end(self) -> None:
+        """Tell everybody who waits that the process has ended, with what it wrote last."""
+        await asyncio.wait([self._stderr], timeout=_LAST_WORDS_S)
+        logger.warning("the zygote of %s has ended:\n%s", self.program.target, "\n".join(self._tail))
+        self._end()
 
     def _heard(self, message: dict[str, Any]) -> None:
         if "refused" in message:
@@ -142,8 +161,9 @@ class Zygote:
         elif "pid" in message:
             pid, ended = message["pid"], asyncio.get_running_loop().create_future()
             self._children[pid] = ended
-            if self._forked is not None and not self._forked.done():
-                self._forked.set_result((pid, ended))
+            forked = self._forking.popleft()  # answers come in the order of requests
+            if not forked.done():
+                forked.set_result((pid, ended))
             else:  # the caller was cancelled
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -151,13 +171,13 @@ class Zygote:
             self._children.pop(message["ended"]).set_result(message["status"])
 
     def _end(self) -> None:
-        self._gone = True
         for child in self._children.values():
             child.set_result(-signal.SIGKILL)
         self._children.clear()
-        for waiting in (self._ready, self._forked):
-            if waiting is not None and not waiting.done():
-                waiting.set_exception(self._refusal())
+        waiting: list[asyncio.Future[Any]] = [self._ready, *self._forking]
+        for each in waiting:
+            if not each.done():
+                each.set_exception(self._refusal())
 
     def _refusal(self) -> ForkRefused:
         tail = "\n".join(self._tail)
@@ -168,6 +188,7 @@ class Zygote:
         while chunk := await self._process.stderr.read(CHUNK):
             *lines, rest = (rest + chunk).split(b"\n")
             self._tail.extend(line.decode("utf-8", "replace") for line in lines)
+        self._tail.append(rest.decode("utf-8", "replace"))
 
 
 __all__ = ["ForkRefused", "Zygote"]
