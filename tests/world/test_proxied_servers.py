@@ -56,7 +56,7 @@ def everything() -> dict[str, Any]:
     """The settings of ``@modelcontextprotocol/server-everything``, which does not end when its stdin is closed."""
     named = os.environ.get("MCPENV_NODE_MODULES")
     assert named, "MCPENV_NODE_MODULES names no folder; .ci/run installs the npm packages and sets it"
-    modules = Path(named).resolve() / "node_modules"
+    modules = Path(named).resolve()
     node = modules / ".bin" / "node"
     server = modules / "@modelcontextprotocol" / "server-everything" / "dist" / "index.js"
     return {"command": str(node) if node.exists() else "node", "args": [str(server), "stdio"]}

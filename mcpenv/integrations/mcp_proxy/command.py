@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -145,20 +146,25 @@ def _server_behind(launcher: int) -> int:
         except (FileNotFoundError, ProcessLookupError):  # it has ended
             continue
         children.setdefault(parent, []).append(int(entry.name))
-    pipes, found = _pipes_of(launcher), launcher
+    pipes, found = {os.readlink(f"/proc/{launcher}/fd/{number}") for number in (0, 1)}, launcher
     while True:
-        same = [child for child in children.get(found, ()) if _pipes_of(child) == pipes]
+        same = [child for child in children.get(found, ()) if pipes <= _files_of(child)]
         if len(same) != 1:
             return found
         found = same[0]
 
 
-def _pipes_of(process: int) -> list[str] | None:
-    """Return the names of stdin and stdout; None if the process has ended, or belongs to somebody else."""
-    try:
-        return [os.readlink(f"/proc/{process}/fd/{number}") for number in (0, 1)]
-    except OSError:
-        return None
+def _files_of(process: int) -> set[str]:
+    """Return the names of the open files; none if the process has ended, or belongs to somebody else.
+
+    Not of stdin and stdout only: the MCP SDK gives these to other files, so that nothing else writes messages.
+    """
+    found = set()
+    with suppress(OSError):
+        for descriptor in os.listdir(f"/proc/{process}/fd"):
+            with suppress(FileNotFoundError):  # closed meanwhile
+                found.add(os.readlink(f"/proc/{process}/fd/{descriptor}"))
+    return found
 
 
 def _words_of(process: int) -> list[str]:

@@ -1,6 +1,6 @@
 """The cost of resets of a proxied server: git episodes at once, with a process each, forked, and kept.
 
-``python -m benchmarks proxied [--quick]``
+``python -m benchmarks proxied_resets [--quick]``
 
 An episode is a reset, a branch, a commit, and a check of the repository. ``mcp-server-git`` is installed from PyPI, in
 a virtual environment of its own.
