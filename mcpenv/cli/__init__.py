@@ -35,7 +35,8 @@ app = App(
     help="Tool environments, written once: served to MCP clients, stepped by orchestrators.",
     help_epilogue=(
         "TARGET is a folder with mcpenv.yaml or environment.py, a .py file, folder:Class, module:Class, "
-        "module:factory, a folder with openenv.yaml, or the name of an installed environment (echo_mcp)."
+        "module:factory, a folder with openenv.yaml, the name of an installed environment (echo_mcp), or "
+        "harbor:PATH."
     ),
 )
 

@@ -4,6 +4,7 @@ TARGET is ``folder``, ``file.py``, ``folder:Class``, ``file.py:Class``, ``module
 of an installed environment. A folder with ``mcpenv.yaml`` is the environment that this manifest describes. A folder
 with ``openenv.yaml`` and an environment class of OpenEnv are accepted too, and MCP servers: a JSON file with
 ``mcpServers``, ``mcp:COMMAND`` or ``mcp:URL``, and records of them: ``cassette:RECORD``.
+``harbor:PATH`` and the other prefixes of `mcpenv.packaging.imported` name what comes from other formats.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any
 from fastmcp import FastMCP
 
 from mcpenv.environment import MCPEnvironment
-from mcpenv.errors import TargetError
+from mcpenv.errors import ConfigurationError, TargetError
 from mcpenv.integrations.mcp_proxy.target import (
     PREFIX,
     RECORDED,
@@ -49,6 +50,7 @@ from mcpenv_client.types.tools import Mode
 
 from .derived import with_manifest
 from .external import external_class, names_external
+from .imported import loader_of, path_of, prefix_of
 from .manifest import MANIFEST as OWN_MANIFEST
 from .manifest import Manifest
 from .manifest_file import manifest_in
@@ -148,6 +150,8 @@ def load_target(target: str, settings: Sequence[str] = (), tasks: str | Path | N
         return _external(target, settings, task_set)
     if names_servers(target):
         return _servers(target, settings, task_set)
+    if prefix_of(target) is not None:
+        return _imported(target, settings, task_set)
     place = _find(target)
     if place.manifest is not None:
         return _described(place, place.manifest, settings, task_set)
@@ -240,6 +244,28 @@ def _external(target: str, settings: Sequence[str], tasks: TaskSet | None) -> Ta
     return Target(_slug(cls.exposed_name()), made, made, folder=None, readme=None, spec=target)
 
 
+def _imported(target: str, settings: Sequence[str], tasks: TaskSet | None) -> Target:
+    """Return the target of another format."""
+    load = loader_of(target)
+    prefix, _, rest = target.partition(":")
+    if not rest:
+        raise TargetError(target, f"nothing stands after {prefix}:")
+    try:
+        cls = load(rest, **bind(target, load, settings))
+    except ConfigurationError as error:
+        raise TargetError(target, str(error)) from error
+    made: Any = cls if tasks is None else with_tasks(cls, tasks)
+    path = path_of(target)
+    return Target(
+        name=_slug(cls.exposed_name()),
+        factory=made,
+        environment_class=made,
+        folder=path if path is None or path.is_dir() else path.parent,
+        readme=_readme(path) if path is not None and path.is_dir() else None,
+        spec=target if path is None else f"{prefix}:{path}",
+    )
+
+
 def load_object(target: str) -> tuple[Any, Path | None]:
     """Return the object that ``module:NAME`` or ``file.py:NAME`` names, of any type, and the folder of its code.
 
@@ -290,6 +316,11 @@ def watched_path(target: str) -> Path:
         file = file_of(target)
         assert file is not None
         return _absolute(file)
+    if prefix_of(target) is not None:
+        path = path_of(target)
+        if path is None or not path.exists():
+            raise TargetError(target, "names no file or folder that can be watched")
+        return path
     place = _find(target)
     if place.file is not None:
         assert place.root is not None

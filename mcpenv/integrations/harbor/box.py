@@ -1,0 +1,156 @@
+"""The box of an episode: the container, or what stands in for it, in which commands of a task run."""
+
+from __future__ import annotations
+
+import shlex
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from mcpenv_client.errors import McpenvError
+
+MAX_OUTPUT = 32_000
+"""Maximum bytes of each output of a command that is returned. Of more, the middle is left out."""
+
+MAX_FILE = 1024 * 1024
+"""Maximum bytes of a file that is read at once."""
+
+TIMED_OUT = 124
+"""The exit status of a command that exceeded its time limit, as of the program timeout."""
+
+KILLED_WITHIN_S = 10.0
+"""Seconds that the end of a killed command is waited for."""
+
+FILE_TIMEOUT_S = 60.0
+"""Maximum seconds to read or write a file."""
+
+TESTS = PurePosixPath("/tests")
+VERIFIER_LOGS = PurePosixPath("/logs/verifier")
+"""The folders in which Harbor's verifier has the tests of a task, and writes rewards."""
+
+
+class BoxFailed(McpenvError, RuntimeError):
+    """Raised if a box cannot be made, or has ended."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """The outcome of a command.
+
+    Attributes:
+        exit_code: its exit status; 124 if it exceeded its time limit.
+        stdout, stderr: its output, perhaps cut.
+        timed_out: True if it was killed at its time limit.
+    """
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool = False
+
+    @property
+    def reason(self) -> str:
+        """The last line of its error output, else its exit status."""
+        lines = self.stderr.decode("utf-8", "replace").strip().splitlines()
+        return lines[-1] if lines else f"exit status {self.exit_code}"
+
+
+class Box(ABC):
+    """The interface to a box. All methods run on the loop that started it."""
+
+    @abstractmethod
+    async def run(
+        self,
+        script: str,
+        *,
+        timeout_s: float,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        max_output: int = MAX_OUTPUT,
+    ) -> Done:
+        """Run a script by bash in the working folder, and return its outcome.
+
+        Processes that it leaves in the background go on.
+
+        Raises:
+            BoxFailed: the box has ended.
+        """
+
+    @abstractmethod
+    async def begin_verification(self, tests: Path) -> None:
+        """End all processes, put the tests at `TESTS`, and an empty folder at `VERIFIER_LOGS`.
+
+        Raises:
+            BoxFailed: it cannot be done.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End all processes, and delete the files."""
+
+    async def read(self, path: str, *, user: str | None = None) -> bytes | None:
+        """Return the content of a file; None if it is longer than `MAX_FILE`.
+
+        Raises:
+            FileNotFoundError: it cannot be read.
+        """
+        done = await self.run(
+            f"head -c {MAX_FILE + 1} -- {shlex.quote(path)}",
+            timeout_s=FILE_TIMEOUT_S,
+            user=user,
+            max_output=MAX_FILE + 1,
+        )
+        if done.exit_code:
+            raise FileNotFoundError(done.reason)
+        return None if len(done.stdout) > MAX_FILE else done.stdout
+
+    async def write(self, path: str, content: bytes, *, user: str | None = None) -> None:
+        """Write a file, and make the folders that are missing.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        quoted = shlex.quote(path)
+        done = await self.run(
+            f'mkdir -p -- "$(dirname -- {quoted})" && cat > {quoted}',
+            timeout_s=FILE_TIMEOUT_S,
+            stdin=content,
+            user=user,
+        )
+        if done.exit_code:
+            raise OSError(done.reason)
+
+
+def cut(data: bytes, most: int, size: int | None = None) -> bytes:
+    """Return data without its middle, with a note there, if there is more than ``most``.
+
+    Args:
+        size: the number of bytes that there were, if ``data`` is only the beginning and the end.
+    """
+    size = len(data) if size is None else size
+    if size <= most:
+        return data
+    head, tail = data[: most // 2], data[-(most - most // 2) :]
+    return head + f"\n[... {size - most} bytes left out ...]\n".encode() + tail
+
+
+def exports(env: Mapping[str, str] | None) -> str:
+    """Return the lines of a script that set variables."""
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in (env or {}).items())
+
+
+__all__ = [
+    "KILLED_WITHIN_S",
+    "MAX_FILE",
+    "MAX_OUTPUT",
+    "TESTS",
+    "TIMED_OUT",
+    "VERIFIER_LOGS",
+    "Box",
+    "BoxFailed",
+    "Done",
+    "cut",
+    "exports",
+]

@@ -1,0 +1,443 @@
+"""Boxes by bubblewrap: the task's own files on the system folders of this machine.
+
+A box has a root folder of its own, which it can write to. ``/usr`` and the folders of programs and libraries are those
+of this machine, read-only. ``/etc`` is a copy of the parts that programs need, without passwords and keys. A shell loop
+in the box starts the commands, so that what they leave in the background goes on until the box ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+import shlex
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from mcpenv.rewards.verifiers.sandbox.bubblewrap import BASE
+
+from .box import KILLED_WITHIN_S, MAX_OUTPUT, TESTS, TIMED_OUT, VERIFIER_LOGS, Box, BoxFailed, Done, cut, exports
+from .dockerfile import CONTEXT, Recipe
+
+logger = logging.getLogger("mcpenv.harbor")
+
+OPTIONS = () if os.geteuid() == 0 else ("--unshare-user", "--uid", "0", "--gid", "0")
+"""The options by which a user who is not root is root in the box."""
+
+STARTS_WITHIN_S = 30.0
+
+_SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_ETC = (
+    "alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf", "debian_version", "java*", "ld.so.*",
+    "localtime", "login.defs", "mime.types", "nsswitch.conf", "os-release", "perl", "pki", "profile", "protocols",
+    "python3*", "resolv.conf", "services", "ssl",
+)  # fmt: skip
+_PRIVATE_KEYS = shutil.ignore_patterns("private", "*.key")
+_FOLDERS = (
+    "etc", "home", "logs/agent", "logs/artifacts", "logs/verifier", "mnt", "opt", "root", "run", "srv", "tmp",
+    "var/cache", "var/lib", "var/log", "var/tmp",
+)  # fmt: skip
+_PASSWD = "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+_GROUP = "root:x:0:\nnogroup:x:65534:\n"
+_HOSTS = "127.0.0.1\tlocalhost\n::1\tlocalhost\n"
+_VARIABLES = {
+    "HOME": "/root",
+    "LANG": "C.UTF-8",
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "USER": "root",
+}
+
+# Reads "run ID" and "kill PID", writes "ID started PID" and "ID ended STATUS". A command leads a process group.
+_LOOP = r"""
+while read -r verb id; do
+  if [ "$verb" = kill ]; then
+    kill -s KILL -- "-$id"
+  else
+    {
+      setsid /bin/sh -c '
+        echo "$1 started $$"
+        exec /bin/bash "in/$1.sh" <"in/$1.stdin" >"out/$1.stdout" 2>"out/$1.stderr"
+      ' sh "$id"
+      echo "$id ended $?"
+    } &
+  fi
+done
+"""
+
+
+@dataclass
+class _Running:
+    """A command that was sent to the box.
+
+    Attributes:
+        started: its process id; None if the box ended before.
+        ended: its exit status; None if the box ended before.
+        unwanted: True to kill it as soon as it has started.
+    """
+
+    started: asyncio.Future[int | None]
+    ended: asyncio.Future[int | None]
+    unwanted: bool = False
+
+
+class Template:
+    """The files of a task's box before an episode. `build` runs once; boxes get copies.
+
+    Args:
+        bwrap: the path of bubblewrap's program.
+        recipe: the steps of the Dockerfile.
+        context: the folder of the Dockerfile.
+        env: more variables of the box.
+        workdir: its working folder, instead of the recipe's.
+        timeout_s: maximum seconds of the build.
+    """
+
+    def __init__(
+        self,
+        bwrap: str,
+        recipe: Recipe,
+        context: Path,
+        env: Mapping[str, str],
+        workdir: str | None,
+        timeout_s: float,
+    ) -> None:
+        self.bwrap = bwrap
+        self.env = {**_VARIABLES, **recipe.env, **env}
+        self.workdir = workdir or recipe.workdir
+        self._recipe = recipe
+        self._context = context
+        self._timeout_s = timeout_s
+        self._mutex = asyncio.Lock()
+        self._made: tempfile.TemporaryDirectory[str] | None = None
+
+    async def box(self, networks: Mapping[str, bool]) -> BubblewrapBox:
+        """Return a new box. The first one waits for the build.
+
+        Args:
+            networks: True for each phase ("agent", "verifier") that has the network of this machine.
+
+        Raises:
+            BoxFailed: the build failed, or the box does not start.
+        """
+        async with self._mutex:
+            if self._made is None:
+                self._made = await self._build()
+        folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="mcpenv-harbor-"))
+        await asyncio.to_thread(
+            shutil.copytree, Path(self._made.name) / "root", folder / "root", symlinks=True, dirs_exist_ok=True
+        )
+        box = BubblewrapBox(self, folder, networks)
+        try:
+            await box.start()
+        except BaseException:
+            await box.close()
+            raise
+        return box
+
+    async def _build(self) -> tempfile.TemporaryDirectory[str]:
+        made = tempfile.TemporaryDirectory(prefix="mcpenv-harbor-image-", ignore_cleanup_errors=True)
+        folder = Path(made.name)
+        await asyncio.to_thread(_furnish, folder / "root")
+        mounts = ("--ro-bind", str(self._context), CONTEXT)
+        box = BubblewrapBox(self, folder, {"build": True}, phase="build", mounts=mounts)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await box.start()
+                for step in self._recipe.steps:
+                    enter = f"cd {shlex.quote(step.workdir)} && exec /bin/sh -c {shlex.quote(step.script)}"
+                    script = exports(step.env) + enter
+                    done = await box.run(script, timeout_s=self._timeout_s)
+                    if done.exit_code:
+                        raise BoxFailed(
+                            f"line {step.line} of {self._context / 'Dockerfile'} failed: {done.reason} (system folders "
+                            "are read-only without a container engine)"
+                        )
+                await box.run(f"mkdir -p -- {shlex.quote(self.workdir)}", timeout_s=self._timeout_s)
+        except TimeoutError as error:
+            raise BoxFailed(f"{self._context / 'Dockerfile'} took more than {self._timeout_s:g} s") from error
+        finally:
+            await box.stop()
+        return made
+
+
+class BubblewrapBox(Box):
+    """A box by bubblewrap.
+
+    Args:
+        template: its variables and working folder.
+        folder: a folder for it alone, with its root folder ``root``.
+        networks: as for `Template.box`.
+        phase: the phase whose network it begins with.
+        mounts: more arguments for bubblewrap.
+    """
+
+    def __init__(
+        self,
+        template: Template,
+        folder: Path,
+        networks: Mapping[str, bool],
+        *,
+        phase: str = "agent",
+        mounts: Sequence[str] = (),
+    ) -> None:
+        self._template = template
+        self._folder = folder
+        self._networks = networks
+        self._phase = phase
+        self._mounts = mounts
+        self._process: asyncio.subprocess.Process | None = None
+        self._first_pid: int | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._running: dict[str, _Running] = {}
+
+    async def start(self) -> None:
+        """Start the loop of commands.
+
+        Raises:
+            BoxFailed: it does not start.
+        """
+        for name in ("in", "out"):
+            folder = self._folder / name
+            if folder.exists():
+                await asyncio.to_thread(shutil.rmtree, folder)
+            folder.mkdir()
+        reading, writing = os.pipe()
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                self._template.bwrap,
+                *self._arguments(writing),
+                *("--", "/bin/sh", "-c", _LOOP),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=self._template.env,
+                pass_fds=(writing,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(writing)
+        told = await asyncio.to_thread(_read_to_end, reading)
+        if not told:
+            assert self._process.stderr is not None
+            text = (await self._process.stderr.read()).decode("utf-8", "replace").strip()
+            raise BoxFailed(f"bubblewrap failed: {text.splitlines()[-1] if text else 'no reason given'}")
+        self._first_pid = json.loads(told)["child-pid"]
+        self._reader = asyncio.create_task(self._read())
+        done = await self.run("true", timeout_s=STARTS_WITHIN_S)
+        if done.exit_code:
+            raise BoxFailed(f"the box does not run commands: {done.reason}")
+
+    async def run(
+        self,
+        script: str,
+        *,
+        timeout_s: float,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        max_output: int = MAX_OUTPUT,
+    ) -> Done:
+        """Implement `Box.run`. The only user is root."""
+        process = self._process
+        if process is None or process.stdin is None or self._reader is None or self._reader.done():
+            raise BoxFailed("the box has ended")
+        name, loop = secrets.token_hex(8), asyncio.get_running_loop()
+        await asyncio.to_thread(self._write, name, self._enter() + exports(env) + script + "\n", stdin)
+        running = self._running[name] = _Running(loop.create_future(), loop.create_future())
+        timed_out = False
+        try:
+            process.stdin.write(f"run {name}\n".encode())
+            await asyncio.shield(running.started)
+            try:
+                status = await asyncio.wait_for(asyncio.shield(running.ended), timeout_s)
+            except TimeoutError:
+                timed_out, status = True, TIMED_OUT
+                self._kill(running)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(asyncio.shield(running.ended), KILLED_WITHIN_S)
+        except asyncio.CancelledError:
+            self._kill(running)
+            raise
+        if status is None:
+            raise BoxFailed("the box has ended")
+        outputs = await asyncio.to_thread(self._outputs, name, max_output)
+        return Done(status, *outputs, timed_out=timed_out)
+
+    async def begin_verification(self, tests: Path) -> None:
+        """Implement `Box.begin_verification`, in a new sandbox with the files of the old one."""
+        await self.stop()
+        root = self._folder / "root"
+        logs = self._folder / "verifier"
+        for path in (TESTS, VERIFIER_LOGS):
+            await asyncio.to_thread(_empty, root, path.relative_to("/").parts)
+        await asyncio.to_thread(shutil.copytree, tests, root / "tests", symlinks=True, dirs_exist_ok=True)
+        logs.mkdir()
+        self._phase, self._mounts = "verifier", ("--bind", str(logs), str(VERIFIER_LOGS))
+        await self.start()
+
+    async def stop(self) -> None:
+        """End all processes. When it returns, none is alive."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        # bubblewrap ends when the first process of the sandbox has ended, and that when all others have.
+        with suppress(ProcessLookupError):
+            os.kill(process.pid if self._first_pid is None else self._first_pid, 9)
+        await process.wait()
+        if self._reader is not None:
+            await self._reader
+
+    async def close(self) -> None:
+        """Implement `Box.close`."""
+        await self.stop()
+        await asyncio.to_thread(_remove, self._folder)
+
+    def _arguments(self, info: int) -> list[str]:
+        root = self._folder / "root"
+        arguments = [*BASE, *OPTIONS, "--info-fd", str(info)]
+        arguments += ["--bind", str(root), "/"]
+        for name in _SYSTEM:
+            if Path("/", name).is_dir():
+                arguments += ["--ro-bind", str(Path("/", name).resolve()), f"/{name}"]
+        arguments += ["--dev", "/dev", "--proc", "/proc", "--tmpfs", "/dev/shm"]
+        arguments += ["--tmpfs", "/run", "--ro-bind", str(self._folder / "in"), "/run/mcpenv/in"]
+        arguments += ["--bind", str(self._folder / "out"), "/run/mcpenv/out", *self._mounts]
+        if not self._networks[self._phase]:
+            arguments.append("--unshare-net")
+        return [*arguments, "--unshare-uts", "--hostname", "box", "--chdir", "/run/mcpenv"]
+
+    def _enter(self) -> str:
+        """Return the line of a script that enters the working folder; the root if the agent has removed it."""
+        return f"cd {shlex.quote(self._template.workdir)} 2>/dev/null || cd /\n"
+
+    def _kill(self, running: _Running) -> None:
+        running.unwanted = True
+        if self._process is not None and self._process.stdin is not None and running.started.done():
+            self._process.stdin.write(f"kill {running.started.result()}\n".encode())
+
+    async def _read(self) -> None:
+        """Read what becomes of commands until the box ends."""
+        assert self._process is not None and self._process.stdout is not None
+        try:
+            while line := await self._process.stdout.readline():
+                name, event, number = (*line.decode("ascii", "replace").split(), "", "", "")[:3]
+                running = self._running.get(name)
+                if running is None or not number.isdecimal():
+                    continue
+                future = running.started if event == "started" else running.ended
+                if not future.done():
+                    future.set_result(int(number))
+                if event == "ended":
+                    del self._running[name]
+                elif running.unwanted:
+                    self._kill(running)
+        except ValueError:
+            logger.error("a box wrote a line that is too long, and is not used any more")
+        for running in self._running.values():
+            for future in (running.started, running.ended):
+                if not future.done():
+                    future.set_result(None)
+        self._running.clear()
+
+    def _write(self, name: str, script: str, stdin: bytes) -> None:
+        for suffix, data in ((".sh", script.encode()), (".stdin", stdin)):
+            (self._folder / "in" / f"{name}{suffix}").write_bytes(data)
+
+    def _outputs(self, name: str, most: int) -> tuple[bytes, bytes]:
+        """Return what a command wrote, and delete its files."""
+        folder = self._folder / "out"
+        stdout, stderr = (_beginning_and_end(folder / f"{name}.{kind}", most) for kind in ("stdout", "stderr"))
+        for path in (*folder.glob(f"{name}.*"), *(self._folder / "in").glob(f"{name}.*")):
+            with suppress(OSError):  # the box may have put something else there
+                path.unlink()
+        return stdout, stderr
+
+
+def _read_to_end(descriptor: int) -> bytes:
+    with open(descriptor, "rb") as file:
+        return file.read()
+
+
+def _beginning_and_end(path: Path, most: int) -> bytes:
+    """Return a file that the box may have replaced by something else; cut if it is long."""
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return b""
+    with open(opened, "rb") as file:
+        status = os.fstat(opened)
+        if not stat.S_ISREG(status.st_mode):
+            return b""
+        if status.st_size <= most:
+            return file.read(most)
+        head = file.read(most // 2)
+        file.seek(status.st_size - (most - most // 2))
+        return cut(head + file.read(most - most // 2), most, status.st_size)
+
+
+def _furnish(root: Path) -> None:
+    """Make the folders of a root folder, and the parts of ``/etc`` that programs need."""
+    for name in _FOLDERS:
+        (root / name).mkdir(parents=True)
+    for name in ("tmp", "var/tmp"):
+        (root / name).chmod(0o1777)
+    for pattern in _ETC:
+        for path in Path("/etc").glob(pattern):
+            target = root / "etc" / path.name
+            with suppress(PermissionError):
+                if path.is_dir():
+                    copy = partial(shutil.copytree, symlinks=True, ignore=_PRIVATE_KEYS, copy_function=_copy_readable)
+                    copy(path, target)
+                else:
+                    shutil.copy(path, target)
+    for name, text in (("passwd", _PASSWD), ("group", _GROUP), ("hosts", _HOSTS), ("hostname", "box\n")):
+        (root / "etc" / name).write_text(text)
+
+
+def _copy_readable(source: str, target: str) -> str:
+    """Copy a file for `shutil.copytree`, unless this user cannot read it."""
+    if os.access(source, os.R_OK):
+        shutil.copy2(source, target)
+    return target
+
+
+def _empty(root: Path, parts: Sequence[str]) -> None:
+    """Make an empty folder below ``root``. What stands in its way, such as links, is deleted."""
+    path = root
+    for part in parts:
+        path = path / part
+        if path.is_symlink() or (path.exists() and not path.is_dir()):
+            path.unlink()
+        path.mkdir(exist_ok=True)
+        path.chmod(0o755)
+    _make_writable(path)
+    shutil.rmtree(path)
+    path.mkdir()
+
+
+def _make_writable(folder: Path) -> None:
+    """Give this user all rights to the folders below one, without which they cannot be deleted."""
+    folder.chmod(0o700)
+    for entry in os.scandir(folder):
+        if entry.is_dir(follow_symlinks=False):
+            _make_writable(Path(entry.path))
+
+
+def _remove(folder: Path) -> None:
+    try:
+        _make_writable(folder)
+        shutil.rmtree(folder)
+    except OSError as error:
+        logger.warning("the files of a box, %s, are not deleted: %s", folder, error)
+
+
+__all__ = ["OPTIONS", "BubblewrapBox", "Template"]

@@ -1,0 +1,228 @@
+"""Read a Dockerfile as steps that need no container engine, or say what in it does.
+
+Without an engine these work: one ``FROM`` (whose image is not used), ``WORKDIR``, ``ENV``, ``ARG``, ``RUN``, ``COPY``
+and ``ADD`` of files beside the Dockerfile, and ``USER root``. ``CMD`` is not run, as Harbor does not run it.
+``LABEL``, ``EXPOSE`` and ``MAINTAINER`` change nothing that a command could see.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_NO_EFFECT = frozenset({"CMD", "LABEL", "EXPOSE", "MAINTAINER"})
+_VARIABLE = re.compile(r"\\\$|\$(?:(\w+)|\{(\w+)(?::-([^}]*))?\})")
+_ARCHIVE = re.compile(r"\.(tar|tgz|tbz2|txz|tar\.\w+)$")
+
+CONTEXT = "/run/mcpenv/context"
+"""The folder in which steps find the files beside the Dockerfile."""
+
+
+class NeedsEngine(Exception):
+    """Raised if a Dockerfile has something that only a container engine can do. The text names it."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a build.
+
+    Attributes:
+        line: the line of the Dockerfile.
+        script: a shell script.
+        workdir: its working folder.
+        env: its variables.
+    """
+
+    line: int
+    script: str
+    workdir: str
+    env: dict[str, str]
+
+
+@dataclass
+class Recipe:
+    """The steps of a Dockerfile.
+
+    Attributes:
+        image: the image of ``FROM``.
+        steps: what is to run.
+        env: the variables of the container.
+        workdir: its working folder.
+    """
+
+    image: str
+    steps: list[Step] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+    workdir: str = "/"
+
+
+def read_recipe(folder: Path) -> Recipe:
+    """Return the steps of ``Dockerfile`` in a folder.
+
+    Raises:
+        NeedsEngine: it has something that only a container engine can do.
+    """
+    if (folder / ".dockerignore").exists():
+        raise NeedsEngine("environment/.dockerignore")
+    return _Reader(folder).read((folder / "Dockerfile").read_text(encoding="utf-8"))
+
+
+class _Reader:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._recipe: Recipe | None = None
+        self._arguments: dict[str, str] = {}
+
+    def read(self, text: str) -> Recipe:
+        for line, name, rest in _instructions(text):
+            try:
+                self._add(line, name, rest)
+            except NeedsEngine as error:
+                raise NeedsEngine(f"line {line} of environment/Dockerfile: {error}") from None
+        if self._recipe is None:
+            raise NeedsEngine("environment/Dockerfile has no FROM")
+        return self._recipe
+
+    def _add(self, line: int, name: str, rest: str) -> None:
+        if name == "ARG":
+            for word in _words(rest):
+                argument, _, default = word.partition("=")
+                self._arguments[argument] = self._filled(default)
+            return
+        if name == "FROM":
+            if self._recipe is not None:
+                raise NeedsEngine("a second FROM")
+            self._recipe = Recipe(self._filled(_words(rest)[0]))
+            return
+        recipe = self._recipe
+        if recipe is None:
+            raise NeedsEngine(f"{name} before FROM")
+        if name == "WORKDIR":
+            recipe.workdir = posixpath.join(recipe.workdir, self._filled(rest.strip("\"'")))
+            self._step(line, f"mkdir -p -- {shlex.quote(recipe.workdir)}", "/")
+        elif name == "ENV":
+            recipe.env.update(self._variables(rest))
+        elif name == "RUN":
+            self._step(line, _command(rest), recipe.workdir)
+        elif name in ("COPY", "ADD"):
+            self._step(line, self._copy(name, rest), "/")
+        elif name == "USER":
+            if rest.strip().partition(":")[0] not in ("root", "0"):
+                raise NeedsEngine(f"USER {rest.strip()} (only root is there)")
+        elif name not in _NO_EFFECT:
+            raise NeedsEngine(name)
+
+    def _step(self, line: int, script: str, workdir: str) -> None:
+        assert self._recipe is not None
+        self._recipe.steps.append(Step(line, script, workdir, {**self._arguments, **self._recipe.env}))
+
+    def _variables(self, rest: str) -> Iterator[tuple[str, str]]:
+        words = _words(rest)
+        if "=" not in words[0]:  # the old form, ENV NAME VALUE
+            name, _, value = rest.strip().partition(" ")
+            words = [f"{name}={value.strip()}"]
+        for word in words:
+            name, _, value = word.partition("=")
+            yield name, self._filled(value)
+
+    def _copy(self, name: str, rest: str) -> str:
+        """Return the script of a ``COPY`` or ``ADD``."""
+        assert self._recipe is not None
+        words, mode = _words(rest), None
+        while words and words[0].startswith("--"):
+            flag, _, value = words.pop(0).partition("=")
+            if flag == "--chmod":
+                mode = value
+            elif not (flag == "--link" or (flag == "--chown" and value in ("root", "0", "root:root", "0:0"))):
+                raise NeedsEngine(f"{name} {flag}={value}")
+        if rest.lstrip().startswith("["):
+            words = json.loads(rest)
+        *sources, target = (self._filled(word) for word in words)
+        if name == "ADD" and any("://" in source or _ARCHIVE.search(source) for source in sources):
+            raise NeedsEngine("ADD of a URL or an archive")
+        found = [path for source in sources for path in self._found(name, source)]
+        into = posixpath.join(self._recipe.workdir, target)
+        is_folder = target.endswith(("/", ".")) or len(found) > 1 or found[0].is_dir()
+        lines = [f"mkdir -p -- {shlex.quote(into if is_folder else posixpath.dirname(into))}"]
+        for path in found:
+            relative = path.relative_to(self._folder).as_posix()
+            source = posixpath.join(CONTEXT, relative, ".") if path.is_dir() else posixpath.join(CONTEXT, relative)
+            lines.append(f"cp -RP -- {shlex.quote(source)} {shlex.quote(into)}")
+            if mode is not None:
+                copied = into if path.is_dir() or not is_folder else posixpath.join(into, path.name)
+                lines.append(f"chmod -R {shlex.quote(mode)} -- {shlex.quote(copied)}")
+        return " && ".join(lines)
+
+    def _found(self, name: str, source: str) -> list[Path]:
+        pattern = posixpath.normpath(source.lstrip("/"))
+        if pattern.startswith(".."):
+            raise NeedsEngine(f"{name} {source} (it leads out of environment/)")
+        found = [self._folder] if pattern == "." else sorted(self._folder.glob(pattern))
+        if not found:
+            raise NeedsEngine(f"{name} {source} (there is no such file)")
+        return found
+
+    def _filled(self, text: str) -> str:
+        """Return a text with the values of variables, as Docker fills them in."""
+        known = {**self._arguments, **(self._recipe.env if self._recipe is not None else {})}
+
+        def value(match: re.Match[str]) -> str:
+            if match[0] == "\\$":
+                return "$"
+            return known.get(match[1] or match[2]) or match[3] or ""
+
+        return _VARIABLE.sub(value, text)
+
+
+def _instructions(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yield the line, the name and the rest of each instruction, with its continuation lines joined.
+
+    Raises:
+        NeedsEngine: there is a here-document or another escape character.
+    """
+    parts: list[str] = []
+    begun = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if re.match(r"#\s*escape\s*=\s*[^\\\s]", line):
+            raise NeedsEngine("the directive 'escape'")
+        if line.lstrip().startswith("#") or not (parts or line.strip()):
+            continue
+        begun = begun or number
+        continues = line.rstrip().endswith("\\")
+        parts.append(line.rstrip()[:-1] if continues else line)
+        if continues:
+            continue
+        name, _, rest = " ".join(parts).strip().partition(" ")
+        if re.search(r"<<-?[\"']?\w", rest) and name.upper() in ("RUN", "COPY", "ADD"):
+            raise NeedsEngine(f"line {begun} of environment/Dockerfile: a here-document")
+        yield begun, name.upper(), rest
+        parts, begun = [], 0
+
+
+def _command(rest: str) -> str:
+    """Return the shell script of a ``RUN``.
+
+    Raises:
+        NeedsEngine: it has options, such as mounts.
+    """
+    rest = rest.strip()
+    if rest.startswith("--"):
+        raise NeedsEngine(f"RUN {rest.split()[0]}")
+    if rest.startswith("["):
+        return shlex.join(json.loads(rest))
+    return rest
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise NeedsEngine(f"{text.strip()!r} cannot be read: {error}") from None
+
+
+__all__ = ["CONTEXT", "NeedsEngine", "Recipe", "Step", "read_recipe"]

@@ -1,0 +1,25 @@
+"""Resolve the target ``harbor:PATH``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .environment import HarborEnvironment
+from .provider import BaseImage, Choice
+
+
+def load(path: str, /, *, provider: Choice = "auto", base_image: BaseImage = "task") -> type[HarborEnvironment]:
+    """Return the class of the environment of a task directory, or of a folder of them.
+
+    Args:
+        path: as the user wrote it.
+        provider: the program that runs containers.
+        base_image: "host" to use the system folders of this machine in place of the images of tasks.
+
+    Raises:
+        ConfigurationError: a task cannot be read, or needs what this machine lacks.
+    """
+    return HarborEnvironment.from_folder(Path(path).expanduser(), provider=provider, base_image=base_image)
+
+
+__all__ = ["load"]
