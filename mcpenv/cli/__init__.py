@@ -49,6 +49,11 @@ app.command("mcpenv.cli.play:play", name="play", help="Play an episode by hand."
 tasks = App(name="tasks", help="Show the tasks of an environment.", sort_key=4)
 tasks.command("mcpenv.cli.tasks:list_tasks", name="list", help="List tasks.", sort_key=1)
 tasks.command("mcpenv.cli.tasks:show_task", name="show", help="Show one task in full.", sort_key=2)
+tasks.command(
+    "mcpenv.cli.export_tasks:export_tasks", name="export", help="Write tasks as task directories of Harbor.", sort_key=3
+)
+tasks.command("mcpenv.cli.episode:serve", name="serve", help="Serve one episode of a task.", sort_key=4)
+tasks.command("mcpenv.cli.episode:score", name="score", help="End a served episode, and print its score.", sort_key=5)
 app.command(tasks)
 app.command(
     "mcpenv.cli.validate:validate", name="validate", help="Check that tasks are sound, or the contract.", sort_key=5

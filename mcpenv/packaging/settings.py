@@ -38,7 +38,7 @@ def bind(target: str, made: Any, settings: Iterable[str]) -> dict[str, Any]:
             raise TargetError(target, f"--set {setting}: write name=value")
         annotation = parameters[name].annotation if name in parameters else Any
         shown = setting
-        if _is_secret(name, annotation):
+        if is_secret(name, annotation):
             shown = f"{name}=***"
             if not text.isdecimal():
                 hide(text)
@@ -56,7 +56,8 @@ def bind(target: str, made: Any, settings: Iterable[str]) -> dict[str, Any]:
     return bound
 
 
-def _is_secret(name: str, annotation: Any) -> bool:
+def is_secret(name: str, annotation: Any = Any) -> bool:
+    """Return True if the value of a setting of that name and type is kept out of logs."""
     return _SECRET_NAME.search(name) is not None or bool({annotation, *typing.get_args(annotation)} & _SECRET_TYPES)
 
 
