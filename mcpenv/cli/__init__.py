@@ -36,7 +36,7 @@ app = App(
     help_epilogue=(
         "TARGET is a folder with mcpenv.yaml or environment.py, a .py file, folder:Class, module:Class, "
         "module:factory, a folder with openenv.yaml, the name of an installed environment (echo_mcp), or "
-        "harbor:PATH."
+        "harbor:PATH, tau2:DOMAIN, openapi:URL, gymnasium:ID."
     ),
 )
 

@@ -14,7 +14,10 @@ Loader = Callable[..., type[MCPEnvironment]]
 """A function of the text after the prefix; its keyword parameters are the settings."""
 
 IMPORTERS = {
+    "gymnasium": "mcpenv.integrations.gymnasium",
     "harbor": "mcpenv.integrations.harbor.target",
+    "openapi": "mcpenv.integrations.openapi",
+    "tau2": "mcpenv.integrations.tau2",
 }
 """The modules by prefix. Each has a function ``load``."""
 

@@ -71,7 +71,7 @@ def test_each_task_becomes_a_folder_with_everything_in_it(cli: Cli, tmp_path: Pa
 
 
 def test_limits_metadata_and_settings_are_in_the_folder(cli: Cli, tmp_path: Path) -> None:
-    task = {
+    task: dict[str, object] = {
         "id": "a b",
         "prompt": 'Say "é\\".',
         "limits": {"timeout_s": 7},

