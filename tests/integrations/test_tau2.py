@@ -20,8 +20,11 @@ AT_ONCE = 32
 WORKERS = 4
 
 
-def changes_nothing(task: Task) -> bool:
-    return all(call.tool_name.startswith(READS) for call in task.oracle or ())
+def changes_nothing(task: Task, played: Play) -> bool:
+    """Return True if all calls of the oracle that succeeded only read. Some reference calls of retail fail."""
+    failed = {int(text.split()[1]) for text in played.failed}  # "call 3 (name) failed: ..."
+    calls = enumerate(task.oracle or (), 1)
+    return all(call.tool_name.startswith(READS) or number in failed for number, call in calls)
 
 
 def play_all(make: Any, tasks: Iterable[Task]) -> list[tuple[Task, Play, Play]]:
@@ -46,7 +49,7 @@ def test_without_its_package_a_domain_says_what_to_install(monkeypatch: pytest.M
 
 @pytest.mark.world
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("domain", "size", "paid_idle"), [("mock", 8, 1), ("airline", 50, 24), ("retail", 114, 10)])
+@pytest.mark.parametrize(("domain", "size", "paid_idle"), [("mock", 8, 1), ("airline", 50, 24), ("retail", 114, 11)])
 def test_every_oracle_scores_1_and_doing_nothing_0_unless_the_reference_changes_nothing(
     domain: str, size: int, paid_idle: int
 ) -> None:
@@ -57,7 +60,7 @@ def test_every_oracle_scores_1_and_doing_nothing_0_unless_the_reference_changes_
     assert [(task.id, one.error or two.error) for task, one, two in played if one.error or two.error] == []
     assert [task.id for task, by_oracle, _ in played if by_oracle.score != 1.0] == []
     paid = [task.id for task, _, idle in played if idle.score != 0.0]
-    assert paid == [task.id for task, _, _ in played if changes_nothing(task)]
+    assert paid == [task.id for task, by_oracle, _ in played if changes_nothing(task, by_oracle)]
     assert len(paid) == paid_idle
 
 
