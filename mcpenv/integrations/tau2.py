@@ -20,12 +20,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from mcp_types import CallToolResult, TextContent
+from mcp import MCPError
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.rewards.verifiers import Evidence, Verdict
 from mcpenv.tasks import TaskSet
 from mcpenv_client.types.tasks import OracleCall, Task
+from mcpenv_client.types.tools import ToolResult
 
 from .mcp_proxy.catalog import ProxiedTool
 from .mcp_proxy.delivery import DiscoveryFailed
@@ -66,18 +67,18 @@ class Tau2Environment(ProxyEnvironment):
     domain: ClassVar[str]
     expected: ClassVar[dict[str, str]]
 
-    def before_call(self, tool: ProxiedTool, arguments: dict[str, Any]) -> dict[str, Any]:
+    def before_call(self, server: str, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Put in the state key, which names the task."""
         return {**arguments, KEY: self._key(self.task)}
 
-    def after_call(self, tool: ProxiedTool, result: CallToolResult) -> CallToolResult:
+    def after_call(self, server: str, tool: str, arguments: dict[str, Any], result: ToolResult) -> ToolResult:
         """Return tau2's own answer, without the state key and the counters around it."""
         payload = result.structured_content
         if not isinstance(payload, dict) or "parsed_content" not in payload:
             return result
         answer = payload["parsed_content"]
         text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
-        return CallToolResult(content=[TextContent(type="text", text=text)], is_error=result.is_error)
+        return ToolResult(content=[{"type": "text", "text": text}], is_error=result.is_error)
 
     async def verify(self, evidence: Evidence) -> Verdict | None:
         """Compare the database with the one after the reference actions. None without a task."""
@@ -95,12 +96,14 @@ class Tau2Environment(ProxyEnvironment):
     async def _play_reference(self, task: Task) -> str:
         """Return the hash of the database after the reference actions of a task, in a server of its own."""
         (upstream,) = self._upstreams.values()
-        workspace = await asyncio.to_thread(Workspace, None)
-        other = Upstream(upstream.name, upstream.settings, workspace)
+        workspace = await asyncio.to_thread(self.catalog.workspace)
+        assert workspace is not None
+        await asyncio.to_thread(workspace.restore)
+        other = Upstream(upstream.name, upstream.settings, upstream.launcher, workspace)
         try:
-            await other.open()
+            await other.open_in_turn()
             for call in task.oracle or ():
-                await other.call(call.tool_name, {**call.arguments, KEY: self._key(task)}, _no_progress, _no_log)
+                await _call(other, call.tool_name, {**call.arguments, KEY: self._key(task)})
             return await _database(other, workspace, self._key(task))
         finally:
             await other.close()
@@ -203,7 +206,7 @@ def _read(path: Path) -> Any:
 
 async def _database(upstream: Upstream, workspace: Workspace, key: str) -> str:
     """Return the hash of the database of a state key. The server makes it, if no tool has been called."""
-    await upstream.call(SHOWS_STATE, {KEY: key}, _no_progress, _no_log)
+    await _call(upstream, SHOWS_STATE, {KEY: key})
     return await asyncio.to_thread(_hash_of, workspace.path / f"{hashlib.sha256(key.encode()).hexdigest()}.json")
 
 
@@ -213,12 +216,12 @@ def _hash_of(file: Path) -> str:
     return hashlib.sha256(json.dumps(world, sort_keys=True).encode()).hexdigest()
 
 
-async def _no_progress(progress: float, total: float | None, message: str | None) -> None:
-    """Discard a progress message."""
-
-
-def _no_log(level: str, text: str) -> None:
-    """Discard a log message."""
+async def _call(upstream: Upstream, tool: str, arguments: dict[str, Any]) -> None:
+    """Call a tool outside of a step. An error that the server answers is a part of the play."""
+    try:
+        await upstream.ask(lambda session: session.call_tool(tool, arguments))
+    except MCPError as error:
+        logger.debug("tau2: %s answered with an error: %s", tool, error)
 
 
 __all__ = ["Tau2Environment", "load"]
