@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 from rich.console import Console
@@ -61,6 +61,7 @@ class AgentOptions:
         system: File with a system message.
         max_turns: Maximum answers of the model in one episode.
         request_fields: JSON object with further fields for each request.
+        tool_format: Format of the tools: openai, or openai-strict for calls that always fit their schemas.
         agent: A program that is an MCP client, with its arguments. {mcp_url} and {prompt} are replaced. Without
             {prompt}, the program reads the prompt from stdin. MCPENV_MCP_URL and MCPENV_PROMPT are set too. It runs in
             an empty directory.
@@ -79,6 +80,7 @@ class AgentOptions:
     system: Path | None = None
     max_turns: int | None = None
     request_fields: str | None = None
+    tool_format: Literal["openai", "openai-strict"] | None = None
     agent: str | None = None
     workspace: Path | None = None
     isolation: Choice | None = None
@@ -117,6 +119,7 @@ class AgentOptions:
             max_tokens=self.max_tokens,
             **({} if self.max_turns is None else {"max_turns": self.max_turns}),
             extra=_object("--request-fields", self.request_fields),
+            tool_format=self.tool_format or "openai",
         )
 
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 
 from mcpenv.chat_completions import ChatEndpoint, MalformedAnswer, message_in, tokens_in
 from mcpenv.errors import ConfigurationError, EndpointFailed
 from mcpenv_client.connection.addresses import without_password
-from mcpenv_client.errors import EpisodeDone, InvalidMessage, WireError
-from mcpenv_client.types.tools import Tool
-from mcpenv_client.types.values import decode, encode
+from mcpenv_client.errors import EpisodeDone, InvalidMessage, MalformedToolCall, ToolNotExpressible, WireError
+from mcpenv_client.formats.tool_formats import ProviderTools, read_arguments, tools_for
+from mcpenv_client.types.actions import CallToolAction
+from mcpenv_client.types.values import encode
 
 from .agent import Acted, Play
 from .results import Failure
@@ -26,9 +26,6 @@ DEFAULT_KEY = "OPENAI_API_KEY"
 
 MAX_MALFORMED = 5
 """The number of consecutive turns without a call that can be parsed after which the episode fails."""
-
-MAX_QUOTED = 1000
-"""Maximum characters of a malformed call that are quoted to the model."""
 
 _OVER = "The episode is over; this call was not made."
 _CONVERSATIONS_FAULT = {400, 413, 422}
@@ -52,6 +49,7 @@ class ModelAgent:
         request_timeout_s: timeout of one try, in seconds.
         backoff_s: as `ChatEndpoint.backoff_s`.
         extra: further fields of each request.
+        tool_format: the format of the tools: "openai", or "openai-strict" for calls that always fit their schemas.
 
     Raises:
         ConfigurationError: an argument cannot be used.
@@ -68,6 +66,7 @@ class ModelAgent:
     request_timeout_s: float = 600.0
     backoff_s: float = 1.0
     extra: dict[str, Any] = field(default_factory=dict)
+    tool_format: Literal["openai", "openai-strict"] = "openai"
 
     def __post_init__(self) -> None:
         for name in ("max_turns", "tries"):
@@ -95,6 +94,7 @@ class ModelAgent:
             "max_tokens": self.max_tokens,
             "max_turns": self.max_turns,
             "extra": self.extra,
+            **({} if self.tool_format == "openai" else {"tool_format": self.tool_format}),
         }
 
     @asynccontextmanager
@@ -111,10 +111,14 @@ class ModelAgent:
         """Play one episode.
 
         Raises:
-            ConfigurationError: the endpoint denies access, or has not answered any request yet.
+            ConfigurationError: the endpoint denies access, or has not answered any request yet; or the format of the
+                tools cannot express one of them.
         """
-        tools = _NamedTools(play.tools)
-        chat = _Chat([] if self.system is None else [{"role": "system", "content": self.system}])
+        try:
+            tools = tools_for(self.tool_format, play.tools)
+        except ToolNotExpressible as error:
+            raise ConfigurationError(str(error)) from error
+        chat = _Chat([] if self.system is None else [{"role": "system", "content": self.system}], tools)
         chat.messages.append({"role": "user", "content": play.prompt})
         malformed_turns = 0
         for _ in range(self.max_turns):
@@ -130,7 +134,7 @@ class ModelAgent:
                 return _ended(chat.acted, message, finish_reason)
             read_before = chat.read
             try:
-                over = await _make(calls, play, tools, chat)
+                over = await _make(calls, play, chat)
             except WireError as error:
                 return chat.acted.fail_with(error)
             if play.left_s == 0.0:
@@ -142,7 +146,7 @@ class ModelAgent:
                 return chat.acted.fail(Failure.MALFORMED_TOOL_CALL, f"{MAX_MALFORMED} turns without a readable call")
         return chat.acted.fail(Failure.OUT_OF_TURNS, f"{self.max_turns} turns")
 
-    async def _complete(self, chat: _Chat, tools: _NamedTools) -> tuple[dict[str, Any], Any]:
+    async def _complete(self, chat: _Chat, tools: ProviderTools) -> tuple[dict[str, Any], Any]:
         """Return the model's next message and its finish reason."""
         assert self._http is not None, "call act() inside running()"
         request: dict[str, Any] = {"model": self.model, **self.extra, "messages": chat.messages}
@@ -169,55 +173,27 @@ class ModelAgent:
         return chat.acted.fail(Failure.MODEL_ERROR, str(error))
 
 
-class _NamedTools:
-    """The tools under names that endpoints accept: MCP allows characters that function names may not have."""
-
-    def __init__(self, tools: Iterable[Tool]) -> None:
-        self.listed: list[dict[str, Any]] = []
-        self._own: dict[str, str] = {}
-        for tool in tools:
-            name = self._free(re.sub(r"[^a-zA-Z0-9_-]", "_", tool.name)[:64])
-            self._own[name] = tool.name
-            entry = tool.to_openai()
-            entry["function"]["name"] = name
-            self.listed.append(entry)
-
-    def _free(self, name: str) -> str:
-        number, free = 1, name
-        while free in self._own:
-            number += 1
-            free = f"{name[: 64 - len(str(number)) - 1]}_{number}"
-        return free
-
-    def own(self, name: str) -> str:
-        """Return the environment's name of a tool; an unknown name unchanged, so that the environment refuses it."""
-        return self._own.get(name, name)
-
-
 class _Call:
-    """The parsed tool call of a message.
+    """The tool call of a message.
 
     Attributes:
-        arguments: None if they cannot be parsed; ``problem`` then says why.
+        action: the action; None if the arguments cannot be parsed. ``problem`` then says why.
     """
 
-    def __init__(self, call: dict[str, Any]) -> None:
+    def __init__(self, call: dict[str, Any], tools: ProviderTools) -> None:
+        function = call["function"]
         self.id: str = call["id"]
-        self.name: str = call["function"]["name"]
-        self.arguments: dict[str, Any] | None = None
+        self.name: str = function["name"]
+        self.action: CallToolAction | None = None
         self.problem = ""
-        given = call["function"].get("arguments")
+        sent: dict[str, Any] = {}
         try:
-            value = (decode(given) if given.strip() else {}) if isinstance(given, str) else given or {}
-        except ValueError as error:
-            self.problem = f"Its arguments are not JSON ({error}): {given[:MAX_QUOTED]}"
-        else:
-            if isinstance(value, dict):
-                self.arguments = value
-            else:
-                self.problem = f"Its arguments are not a JSON object: {str(given)[:MAX_QUOTED]}"
+            sent = read_arguments(self.name, function.get("arguments"))
+            self.action = tools.action(self.name, sent)
+        except MalformedToolCall as error:
+            self.problem = error.reason
         # Many endpoints fail on malformed calls in a conversation. The original text is in `problem`.
-        call["function"]["arguments"] = encode(self.arguments or {}).decode()
+        function["arguments"] = encode(sent).decode()
 
 
 class _Chat:
@@ -229,8 +205,9 @@ class _Chat:
         read: number of calls that could be parsed.
     """
 
-    def __init__(self, messages: list[dict[str, Any]]) -> None:
+    def __init__(self, messages: list[dict[str, Any]], tools: ProviderTools) -> None:
         self.messages = messages
+        self._tools = tools
         self.acted = Acted(turns=0, messages=messages, prompt_tokens=0, completion_tokens=0)
         self.read = 0
 
@@ -264,18 +241,18 @@ class _Chat:
             call.setdefault("type", "function")
             if not isinstance(call.get("id"), str) or not call["id"]:
                 call["id"] = f"call_{self.acted.turns}_{number}"
-        return [_Call(call) for call in calls]
+        return [_Call(call, self._tools) for call in calls]
 
     def answer(self, call: _Call, text: str) -> None:
         """Add the answer to a call to the conversation."""
         self.messages.append({"role": "tool", "tool_call_id": call.id, "content": text})
 
 
-async def _make(calls: list[_Call], play: Play, tools: _NamedTools, chat: _Chat) -> bool:
+async def _make(calls: list[_Call], play: Play, chat: _Chat) -> bool:
     """Make the calls of one message in order and answer each; return True if the episode is over."""
     over = False
     for call in calls:
-        if call.arguments is None:
+        if call.action is None:
             chat.acted.malformed_calls += 1
             chat.answer(call, f"Error: this call was not made. {call.problem}")
             continue
@@ -285,7 +262,7 @@ async def _make(calls: list[_Call], play: Play, tools: _NamedTools, chat: _Chat)
             continue
         try:
             # The server enforces the deadline: cancelling the call here would lose the session and its score.
-            result = await play.env.call_tool(tools.own(call.name), call.arguments, timeout_s=play.left_s)
+            result = await play.env.call_tool(call.action.tool_name, call.action.arguments, timeout_s=play.left_s)
         except EpisodeDone:
             over = True
             chat.answer(call, _OVER)

@@ -20,6 +20,7 @@ from .errors import (
     InvalidJSON,
     InvalidMessage,
     ListingFailed,
+    MalformedToolCall,
     McpenvError,
     NotSerializable,
     NotSupported,
@@ -30,11 +31,13 @@ from .errors import (
     SessionError,
     SessionLost,
     ToolCallFailed,
+    ToolNotExpressible,
     Unauthorized,
     UnknownType,
     UnsupportedVersion,
     WireError,
 )
+from .formats.tool_formats import ProviderTools, ToolFormat, tools_for
 from .sync import SyncEnvClient
 from .types.actions import Action, CallToolAction, ListToolsAction
 from .types.observations import AnyObservation, CallToolObservation, ListToolsObservation, Observation
@@ -79,6 +82,10 @@ __all__ = [
     "ToolResult",
     "ToolFailure",
     "ToolErrorType",
+    # Tools of models' APIs
+    "tools_for",
+    "ProviderTools",
+    "ToolFormat",
     # Server
     "SessionInfo",
     "ServerCapacityStatus",
@@ -125,6 +132,8 @@ __all__ = [
     "NotSerializable",
     "ListingFailed",
     "ToolCallFailed",
+    "ToolNotExpressible",
+    "MalformedToolCall",
     # Protocol
     "PROTOCOL_VERSION",
     "__version__",

@@ -21,7 +21,9 @@ McpenvError
 ├── ConnectionFailed               no connection could be made
 ├── NotSerializable                a value has no JSON form; ``path`` names the field
 ├── ListingFailed                  tools could not be listed (an empty listing is no error)
-└── ToolCallFailed                 ``MCPToolClient.call_tool``: the tool answered with an error
+├── ToolCallFailed                 ``MCPToolClient.call_tool``: the tool answered with an error
+├── ToolNotExpressible             a format of a model's API cannot express a tool; ``problems`` has the reasons
+└── MalformedToolCall              a model's tool call cannot be read; ``reason``
 """
 
 from __future__ import annotations
@@ -294,6 +296,41 @@ class ToolCallFailed(McpenvError):
 
     def __str__(self) -> str:
         return f"{self.tool_name}: {self.message}"
+
+
+class ToolNotExpressible(McpenvError):
+    """Raised if the format of a model's API cannot express a tool.
+
+    Attributes:
+        format: the format.
+        problems: the reason by the name of each such tool.
+    """
+
+    def __init__(self, format: str, problems: dict[str, str]) -> None:
+        super().__init__(format, problems)
+        self.format = format
+        self.problems = problems
+
+    def __str__(self) -> str:
+        reasons = "; ".join(f"tool {name!r}: {reason}" for name, reason in self.problems.items())
+        return f"the format {self.format!r} cannot express all tools: {reasons}. Leave them out, or use another format"
+
+
+class MalformedToolCall(McpenvError):
+    """Raised if the tool call of a model cannot be read.
+
+    Attributes:
+        tool_name: the name in the call.
+        reason: a sentence that may be shown to the model.
+    """
+
+    def __init__(self, tool_name: str, reason: str) -> None:
+        super().__init__(tool_name, reason)
+        self.tool_name = tool_name
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.tool_name}: {self.reason}"
 
 
 _BY_CODE: dict[str, type[WireError]] = {

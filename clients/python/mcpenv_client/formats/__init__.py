@@ -1,0 +1,1 @@
+"""Tools in the formats of models' APIs, and the calls of models as actions."""

@@ -1,0 +1,144 @@
+"""References in JSON Schema: where ``$ref`` points to, and schemas with every reference replaced by its target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+Schema = Any
+"""A JSON Schema: an object, or a boolean."""
+
+ONE = frozenset(
+    {
+        "additionalItems",
+        "additionalProperties",
+        "contains",
+        "contentSchema",
+        "else",
+        "if",
+        "items",
+        "not",
+        "propertyNames",
+        "then",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+    }
+)
+"""The keywords with one schema."""
+
+SEVERAL = frozenset({"allOf", "anyOf", "items", "oneOf", "prefixItems"})
+"""The keywords with a list of schemas. ``items`` had one before draft 2020-12."""
+
+NAMED = frozenset({"dependentSchemas", "patternProperties", "properties"})
+"""The keywords with schemas by name."""
+
+DEFINITIONS = frozenset({"$defs", "definitions"})
+"""The keywords whose schemas apply only where a reference names them."""
+
+ANNOTATIONS = frozenset(
+    {"$comment", "default", "deprecated", "description", "examples", "readOnly", "title", "writeOnly"}
+)
+"""The keywords that restrict nothing."""
+
+MAX_PARTS = 20_000
+"""Maximum number of schemas in one whose references are replaced. Few definitions can make very many."""
+
+
+class Unresolvable(Exception):
+    """The exception for a reference that cannot be replaced. The text says where it is, and why."""
+
+
+def target_of(reference: str, root: Mapping[str, Any]) -> Schema:
+    """Return the schema that a reference names, which must be a JSON pointer into ``root``.
+
+    Raises:
+        Unresolvable: it names none, or another document.
+    """
+    if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
+        raise Unresolvable(f"$ref {reference!r} is not a JSON pointer into the tool's own schema")
+    found: Any = root
+    for part in reference.split("/")[1:]:
+        key = unquote(part).replace("~1", "/").replace("~0", "~")
+        if isinstance(found, Mapping) and key in found:
+            found = found[key]
+        elif isinstance(found, list) and key.isascii() and key.isdigit() and int(key) < len(found):
+            found = found[int(key)]
+        else:
+            raise Unresolvable(f"$ref {reference!r} names nothing in the tool's schema")
+    if not isinstance(found, Mapping | bool):
+        raise Unresolvable(f"$ref {reference!r} names a value that is no schema")
+    return found
+
+
+def parts_of(schema: Mapping[str, Any]) -> Iterator[tuple[str, Schema]]:
+    """Yield the schemas that apply to a value or its parts, with their paths. Values of ``enum`` and such are none."""
+    for keyword, value in schema.items():
+        if keyword in NAMED and isinstance(value, Mapping):
+            for name, inner in value.items():
+                yield f".{keyword}.{name}", inner
+        elif keyword in SEVERAL and isinstance(value, list):
+            for index, inner in enumerate(value):
+                yield f".{keyword}[{index}]", inner
+        elif keyword in ONE:
+            yield f".{keyword}", value
+
+
+def mapped(schema: Mapping[str, Any], change: Callable[[Schema, str], Schema]) -> dict[str, Any]:
+    """Return the schema with each of its `parts_of` replaced by ``change(part, path)``."""
+    made = dict(schema)
+    for keyword, value in schema.items():
+        if keyword in NAMED and isinstance(value, Mapping):
+            made[keyword] = {name: change(inner, f".{keyword}.{name}") for name, inner in value.items()}
+        elif keyword in SEVERAL and isinstance(value, list):
+            made[keyword] = [change(inner, f".{keyword}[{index}]") for index, inner in enumerate(value)]
+        elif keyword in ONE:
+            made[keyword] = change(value, f".{keyword}")
+    return made
+
+
+def inlined(root: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema without references and definitions: each reference is replaced by its target.
+
+    Raises:
+        Unresolvable: a reference is recursive, names nothing here, or there are more than `MAX_PARTS` schemas.
+    """
+    made: dict[str, Any] = _Inlining(root).inlined(root, "", ())
+    return made
+
+
+class _Inlining:
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._parts = 0
+
+    def inlined(self, schema: Schema, path: str, inside: tuple[str, ...]) -> Schema:
+        """Return one part of the schema without references.
+
+        Args:
+            path: the place of the part in the schema that is made.
+            inside: the references that led to it.
+        """
+        self._parts += 1
+        if self._parts > MAX_PARTS:
+            raise Unresolvable(f"without references the schema has more than {MAX_PARTS} parts")
+        if not isinstance(schema, Mapping):
+            return schema
+        made = mapped(
+            {key: value for key, value in schema.items() if key not in DEFINITIONS and key != "$ref"},
+            lambda inner, where: self.inlined(inner, path + where, inside),
+        )
+        if "$ref" not in schema:
+            return made
+        reference = schema["$ref"]
+        if reference in inside or reference == "#":
+            raise Unresolvable(f"{path.lstrip('.') or 'the schema'} refers to itself ({reference})")
+        target = self.inlined(target_of(reference, self._root), path, (*inside, reference))
+        if not made:
+            return target
+        if isinstance(target, Mapping) and made.keys() <= ANNOTATIONS:
+            return {**target, **made}
+        return {**{key: made.pop(key) for key in ANNOTATIONS & made.keys()}, "allOf": [target, made]}
+
+
+__all__ = ["ANNOTATIONS", "DEFINITIONS", "Schema", "Unresolvable", "inlined", "mapped", "parts_of", "target_of"]
