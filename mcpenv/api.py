@@ -76,6 +76,7 @@ from .rewards.rubrics import (
 from .rewards.verifiers import ANY, REMOVED, Changes, Evidence, Verdict
 from .server.config import ConcurrencyConfig
 from .tasks import NoSuchTask, TaskSet
+from .tools.context.outputs import LongOutputs
 from .trajectories import RecordedEnvironment, RecordedEpisode, Recorder, read_episodes
 from .worlds import FilesWorld, GitWorld, ObjectWorld, SQLiteWorld, World
 
@@ -90,6 +91,7 @@ __all__ = [
     "Reward",
     "ToolCall",
     "ToolOutcome",
+    "LongOutputs",
     # Rubrics
     "Rubric",
     "FunctionRubric",

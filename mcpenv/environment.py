@@ -43,6 +43,7 @@ from .tasks import TaskSet
 from .tasks.reset_options import ResetOptions
 from .tasks.source import TaskSource
 from .tools.access import AuthChecks
+from .tools.context.outputs import LongOutputs
 from .tools.definition import PLAIN, KindCache, ToolOptions, check_name
 from .tools.registry import BoundTool, modes_of
 from .tools.settings import ToolSettings
@@ -121,6 +122,10 @@ class MCPEnvironment:
     Above the maximum the oldest records are dropped and counted in ``trajectory.dropped``. They are dropped in batches
     of a 64th of the maximum, at most 256 records, so that so many more may be kept. A record on disk has every step."""
 
+    long_outputs: ClassVar[LongOutputs | None] = None
+    """Cut results of tools that are longer than this says, keep the whole text for the episode, and add tools that
+    search and page it. None: pass results on as they are."""
+
     if TYPE_CHECKING:
         task: Task | None
         """What the agent is to do in the running or last episode; None if its reset named no task."""
@@ -147,6 +152,8 @@ class MCPEnvironment:
         self._execution = Execution(self)
         self._shared = being_made.get()
         self._arguments = (args, kwargs)
+        if cls.long_outputs is not None:
+            self._execution.keep_long_outputs(cls.long_outputs)
         return self
 
     def __init__(
@@ -178,6 +185,10 @@ class MCPEnvironment:
         if "lifespan" in own and not isinstance(own["lifespan"], classmethod):
             raise TypeError(
                 f"{cls.__name__}.lifespan is not a class method: put @classmethod above @asynccontextmanager"
+            )
+        if cls.long_outputs is not None and not isinstance(cls.long_outputs, LongOutputs):
+            raise TypeError(
+                f"{cls.__name__}.long_outputs is a {type(cls.long_outputs).__name__}. Make it LongOutputs() or None"
             )
         if cls.tasks is not None and not isinstance(cls.tasks, TaskSet):
             raise TypeError(f"{cls.__name__}.tasks is a {type(cls.tasks).__name__}. Make it a TaskSet")

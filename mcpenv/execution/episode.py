@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 from mcpenv.tasks.assignment import Assignment, copied
+from mcpenv.tools.context.outputs import KeptOutputs
 from mcpenv_client.errors import NotSerializable
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import Fork, Reward, StepRecord, Trajectory
@@ -60,6 +61,7 @@ class Episode:
         step_count: the number of steps of this episode so far.
         trajectory: its record.
         kept: the values stored by ``ctx.set_state``; empty after a reset.
+        outputs: the long outputs that are kept; none after a reset.
         reset_number: the number of the episode whose reset made the present state of the instance; -1 if unknown.
         number: the number of episodes opened. It distinguishes the state of a mounted server's tools.
         first: the observation of the reset.
@@ -79,6 +81,7 @@ class Episode:
         "last",
         "number",
         "orchestrated",
+        "outputs",
         "reset_finish",
         "reset_number",
         "scored",
@@ -95,6 +98,7 @@ class Episode:
         self.step_count = 0
         self.trajectory: Trajectory | None = None
         self.kept: dict[str, Any] = {}
+        self.outputs = KeptOutputs()
         self.number = 0
         self.reset_number = 0
         self.reset_finish: Finish | None = None
@@ -117,6 +121,7 @@ class Episode:
         self.id = episode_id or secrets.token_hex(16)
         self.step_count = 0
         self.kept = {}
+        self.outputs = KeptOutputs()
         self.number += 1
         self.reset_finish = None
         self.last = None
@@ -171,6 +176,8 @@ class Episode:
             then, episode_id=episode_id, steps=[*then.steps], forked_from=Fork(then.episode_id, step)
         )
         self.step_count, self.kept, self.reset_finish = step, kept, None
+        if held.outputs is not None:
+            self.outputs = held.outputs.copy()
         self.scored = held.scored
         self._opened_at = time.monotonic() - held.elapsed_s
         self.first = _renamed(held.first, episode_id)

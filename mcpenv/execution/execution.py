@@ -20,7 +20,9 @@ from mcpenv import tracing
 from mcpenv.errors import Misuse
 from mcpenv.tasks.assignment import Assignment, Wanted
 from mcpenv.tools.access import Listing
-from mcpenv.tools.registry import Toolbox
+from mcpenv.tools.context.outputs import KeptOutputs, LongOutputs
+from mcpenv.tools.context.tools import tools_for_outputs
+from mcpenv.tools.registry import BOTH_MODES, BoundTool, Toolbox
 from mcpenv_client.errors import (
     EpisodeDone,
     ExecutionError,
@@ -163,6 +165,17 @@ class Execution:
         if self.mounted is not None:
             return await self.mounted.listing(visible(self, self.mounted))
         return self.tools.listing(self.mode)
+
+    def keep_long_outputs(self, settings: LongOutputs) -> None:
+        """Add the tools that search and page long outputs."""
+        self.tools.cuts = True
+        for tool in tools_for_outputs(self, settings):
+            self.tools.add(tool, BOTH_MODES)
+
+    def kept_outputs(self) -> tuple[KeptOutputs, str | None]:
+        """Return the outputs of the running episode, and the authenticated caller of the running step."""
+        step = current.get()
+        return self.episode.outputs, step.call.principal if isinstance(step, Step) else None
 
     # -- steps
 

@@ -37,8 +37,8 @@ from pydantic import PrivateAttr, ValidationError
 from mcpenv.errors import InvalidTool
 from mcpenv.failures import environment_failure, execution_failure, is_no_failure, unusable_result
 from mcpenv.tools.access import AuthChecks, Listing
-from mcpenv.tools.definition import RESERVED_NAMES, spec_of
-from mcpenv.tools.registry import BoundTool, Toolbox
+from mcpenv.tools.definition import RESERVED_NAMES, spec_of, without_output_schema
+from mcpenv.tools.registry import BoundTool, Toolbox, modes_of
 from mcpenv.tools.results import from_fastmcp, to_fastmcp
 from mcpenv.tools.settings import ToolSettings
 from mcpenv_client.errors import NotSerializable
@@ -188,7 +188,8 @@ class MountedServer:
                     checks[component.name] = component.auth
                 if component.icons:
                     icons[component.name] = component.icons
-        return Listing(list(specs.values()), checks, icons)
+        listed = [without_output_schema(spec) if own.toolbox.cuts else spec for spec in specs.values()]
+        return Listing(listed, checks, icons)
 
     def refuse_taken(self, name: str, modes: tuple[Mode, ...]) -> None:
         """Raise if an own tool is registered late, and a visible tool of the server has its name.

@@ -21,6 +21,7 @@ from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY, InputRequiredResult
 from pydantic import ValidationError
 
 from mcpenv.failures import UnexpectedFailure, environment_failure, execution_failure, step_status, unusable_result
+from mcpenv.tools.context.cutting import cut
 from mcpenv.tools.registry import BoundTool, Toolbox
 from mcpenv.tools.results import outcome_of
 from mcpenv.tracing import StepTrace
@@ -119,6 +120,8 @@ async def _take(at: Instance, step: Step, run: Run) -> StepRecord:
             reward = await scores.of_step(step, outcome)
         elif step.fault is not None:
             raise step.fault
+        if env.long_outputs is not None:
+            outcome = cut(step.call, outcome, episode.outputs, env.long_outputs)
         made = StepRecord(step.call, outcome, reward, started_at=step.started_at, logs=step.logs, status=step.status)
         if episode.judge(made, step.finish, step.terminal, env, abandoned=at.user_code.abandoned):
             step.decided = made

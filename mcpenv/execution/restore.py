@@ -97,9 +97,10 @@ async def take_snapshot(instance: Instance, timeout_s: float | None) -> Snapshot
         (instance.session_id, episode.reset_number),
         instance.tools.save(),
         None if instance.sink is None else instance.sink.spilled(trajectory),
+        episode.outputs.copy(),
     )
     cls = type(env)
-    size += state.bytes + (0 if held.spilled is None else held.spilled.bytes)
+    size += state.bytes + episode.outputs.bytes + (0 if held.spilled is None else held.spilled.bytes)
     return Snapshot(class_name(cls), cls.VERSION, trajectory.episode_id, episode.step_count, size, state, held)
 
 

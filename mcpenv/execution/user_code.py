@@ -16,6 +16,7 @@ from mcpenv.rewards.rubrics import Rubric
 from mcpenv.rewards.verifiers import Evidence
 from mcpenv.tasks import TaskSet
 from mcpenv.tasks.reset_options import ResetOptions
+from mcpenv.tools.context.outputs import LongOutputs
 from mcpenv.worlds import Worlds
 from mcpenv_client.types.actions import Action
 from mcpenv_client.types.records import ToolCall, ToolOutcome
@@ -50,6 +51,7 @@ class UserEnvironment(Protocol):
     mcp_provider: Provider | None
     max_steps: int | None
     max_kept_steps: int
+    long_outputs: ClassVar[LongOutputs | None]
 
     @property
     def state(self) -> State:

@@ -86,6 +86,7 @@ class ToolKind:
         "_defaults",
         "_doc",
         "_kwdefaults",
+        "_loose_spec",
         "_meanings",
         "_names",
         "component",
@@ -144,6 +145,14 @@ class ToolKind:
             self._annotations, self._doc = function.__annotations__, function.__doc__
             self._names = names_in(function.__annotations__)
             self._meanings = [function.__globals__.get(word) for word in self._names]
+
+    @property
+    def loose_spec(self) -> Tool:
+        """The tool as agents see it where long results are cut. The same object each time."""
+        loose: Tool | None = getattr(self, "_loose_spec", None)
+        if loose is None:
+            loose = self._loose_spec = without_output_schema(self.spec)
+        return loose
 
     def matches_quickly(self, fn: Callable[..., Any], name: str, options: ToolOptions) -> bool:
         """Return True if the code object proves that ``fn`` is of this kind. On False, call `matches`."""
@@ -209,6 +218,13 @@ class KindCache:
         if len(kinds) < self.MAX_PER_NAME:
             kinds.append(kind)
         return kind
+
+
+def without_output_schema(spec: Tool) -> Tool:
+    """Return a tool without its output schema, which a cut result would not fit. One that wraps a text stays."""
+    schema = spec.output_schema
+    wrapped = (schema or {}).get("x-fastmcp-wrap-result") and schema["properties"]["result"].get("type") == "string"  # type: ignore[index]
+    return spec if schema is None or wrapped else spec.model_copy(update={"output_schema": None})
 
 
 def spec_of(component: Any) -> Tool:

@@ -49,15 +49,17 @@ class Toolbox:
     Attributes:
         by_mode: the tools of each mode by name, for reading.
         version: changes with the tools.
+        cuts: True if long results are cut, so that they do not fit the tools' output schemas.
     """
 
-    __slots__ = ("_removed", "_saved", "by_mode", "version")
+    __slots__ = ("_removed", "_saved", "by_mode", "cuts", "version")
 
     def __init__(self) -> None:
         self.by_mode: dict[Mode, dict[str, BoundTool]] = {Mode.SIMULATION: {}, Mode.PRODUCTION: {}}
         self._saved: dict[int, dict[Mode, dict[str, BoundTool]]] = {}
         self._removed: dict[tuple[Mode, str], BoundTool] = {}
         self.version = 0
+        self.cuts = False
 
     def add(self, tool: BoundTool, modes: tuple[Mode, ...]) -> None:
         """Register a tool.
@@ -137,7 +139,8 @@ class Toolbox:
         tools = self.by_mode[mode].values()
         checks = {tool.kind.name: tool.auth for tool in tools if tool.auth is not None}
         icons = {tool.kind.name: tool.kind.component.icons for tool in tools if tool.kind.component.icons}
-        return Listing([tool.kind.spec for tool in tools], checks, icons)
+        specs = [tool.kind.loose_spec if self.cuts else tool.kind.spec for tool in tools]
+        return Listing(specs, checks, icons)
 
     def get_any(self, name: str) -> BoundTool | None:
         """Return a tool of this name in either mode, or None."""

@@ -9,6 +9,7 @@ from typing import Any
 from mcpenv.errors import Misuse
 from mcpenv.execution.sink import SpilledSteps
 from mcpenv.tasks.assignment import Assignment, copied
+from mcpenv.tools.context.outputs import KeptOutputs
 from mcpenv.worlds import Tree
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import StepRecord, Trajectory
@@ -53,6 +54,7 @@ class HeldEpisode:
         reset_of: the id of the reset: that of the instance, and the number of the reset in the instance.
         toolbox: the version of the instance's tools.
         spilled: steps that the trajectory no longer contains, if the episode is recorded.
+        outputs: the long outputs that are kept; None in snapshots of older versions.
     """
 
     trajectory: Trajectory
@@ -65,6 +67,7 @@ class HeldEpisode:
     reset_of: tuple[str, int]
     toolbox: int
     spilled: SpilledSteps | None = None
+    outputs: KeptOutputs | None = None
 
     def assignment(self, *, declares_task: bool) -> Assignment:
         """Return the arguments of the author's reset.

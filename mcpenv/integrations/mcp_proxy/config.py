@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.redaction import name_secret
+from mcpenv.tools.context.outputs import MIN_CHARACTERS, LongOutputs
 from mcpenv.tools.settings import ToolSettings, unknown_key
 
 HOST_KEYS = frozenset({"alwaysAllow", "autoApprove", "trust", "description", "gallery"})
@@ -202,6 +203,9 @@ class ProxySettings(BaseModel):
         workspaces: "copy", or "overlay" for Linux's overlayfs, which needs root. "auto" prefers an overlay for a folder
             of many files, where the system can.
         max_steps: steps after which an episode is truncated.
+        max_output_characters: characters above which a result is cut and kept, with tools to search and page it. None:
+            results pass as they are.
+        kept_output_bytes: maximum bytes of long results that an episode keeps.
         redact: secrets that are kept out of records, by the names of their rules.
     """
 
@@ -214,6 +218,8 @@ class ProxySettings(BaseModel):
     workspaces: Literal["auto", "copy", "overlay"] = "auto"
     max_steps: Annotated[int, Field(gt=0)] | None = None
     redact: dict[str, str | SecretPattern] = Field(default_factory=dict)
+    max_output_characters: Annotated[int, Field(ge=MIN_CHARACTERS)] | None = None
+    kept_output_bytes: Annotated[int, Field(gt=0)] | None = None
 
     @field_validator("redact")
     @classmethod
@@ -221,6 +227,21 @@ class ProxySettings(BaseModel):
         for name, rule in rules.items():
             name_secret(name, _resolved(rule) if isinstance(rule, str) else rule.compiled())
         return rules
+
+    @property
+    def long_outputs(self) -> LongOutputs | None:
+        """The settings for long results."""
+        if self.max_output_characters is None:
+            return None
+        if self.kept_output_bytes is None:
+            return LongOutputs(self.max_output_characters)
+        return LongOutputs(self.max_output_characters, self.kept_output_bytes)
+
+    @model_validator(mode="after")
+    def _keeps_only_what_it_cuts(self) -> ProxySettings:
+        if self.kept_output_bytes is not None and self.max_output_characters is None:
+            raise ValueError("kept_output_bytes has a meaning only with max_output_characters, and that is not set")
+        return self
 
 
 class ProxyConfig(BaseModel):

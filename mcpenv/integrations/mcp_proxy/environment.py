@@ -108,6 +108,7 @@ class ProxyEnvironment(MCPEnvironment):
                 "DETAILS": {"servers": dict(catalog.servers)},
                 "config": config,
                 "catalog": catalog,
+                "long_outputs": config.environment.long_outputs or cls.long_outputs,
             },
         )
 

@@ -176,7 +176,7 @@ class StrictSchema:
             if not required and self._default(schema) is _NONE:
                 raise NotStrict(f"{path} may be null and may be left out, which strict mode cannot tell apart")
             return made
-        hoisted = {key: made.pop(key) for key in ("title", "description") if key in made}
+        hoisted: dict[str, Any] = {key: made.pop(key) for key in ("title", "description") if key in made}
         branches = made["anyOf"] if made.keys() == {"anyOf"} else [made]
         return {**hoisted, "anyOf": [*branches, {"type": "null"}]}
 

@@ -11,6 +11,10 @@ from pydantic_core import to_json
 from .models import Model
 from .values import to_plain
 
+OUTPUT_META = "mcpenv/output"
+"""The key in the metadata of a cut result, with data about the whole text: ``id``, ``characters``, ``lines``, ``kept``
+and ``sha256``. The id is for the tools ``search_tool_output`` and ``view_tool_output``."""
+
 
 class Mode(str, Enum):
     """The use of an environment. Mode decides which tools are visible, and nothing else."""

@@ -1,0 +1,110 @@
+"""The tools by which an agent reads the long outputs of its episode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Protocol
+
+from fastmcp.exceptions import ToolError
+from mcp_types import ToolAnnotations
+from pydantic import Field
+
+from mcpenv.tools.definition import KindCache, ToolOptions
+from mcpenv.tools.registry import BoundTool
+
+from .cutting import SEARCH, VIEW
+from .outputs import KeptOutputs, LongOutputs, Output
+from .pages import MAX_AROUND, MAX_MATCHES, Pattern, Words, search, view
+
+_KINDS = KindCache()
+_OPTIONS = ToolOptions(fastmcp={"annotations": ToolAnnotations(read_only_hint=True), "output_schema": None})
+
+Id = Annotated[str, Field(description="The id of the output, such as output-3, as the cut answer names it")]
+
+
+class Owner(Protocol):
+    """The environment instance whose outputs are read."""
+
+    def kept_outputs(self) -> tuple[KeptOutputs, str | None]:
+        """Return the outputs of the running episode, and the authenticated caller of the running step."""
+        ...
+
+
+def tools_for_outputs(owner: Owner, settings: LongOutputs) -> Iterator[BoundTool]:
+    """Return the tools of one environment instance."""
+    tools = OutputTools(owner, settings)
+    for name, fn in ((SEARCH, tools.search_tool_output), (VIEW, tools.view_tool_output)):
+        kind = _KINDS.known(fn, name, _OPTIONS) or _KINDS.kind_of(fn, name, _OPTIONS, dict)
+        yield BoundTool(kind, fn)
+
+
+@dataclass(frozen=True)  # snapshots accept tools of objects that never change
+class OutputTools:
+    """The tools that search and page outputs.
+
+    Attributes:
+        owner: the instance that has the outputs.
+        settings: the limits of answers.
+    """
+
+    owner: Owner
+    settings: LongOutputs
+
+    def search_tool_output(
+        self,
+        id: Id,
+        pattern: Annotated[str, Field(min_length=1, description="The text to find, exactly as it stands")],
+        regex: Annotated[
+            bool, Field(description="The pattern is a regular expression (RE2), which is matched in each line")
+        ] = False,
+        start: Annotated[int, Field(ge=0, description="The character from which to search")] = 0,
+        max_matches: Annotated[int, Field(ge=1, le=MAX_MATCHES)] = 10,
+        around: Annotated[int, Field(ge=0, le=MAX_AROUND, description="Characters to show around each match")] = 100,
+    ) -> str:
+        """Find text in a tool output that was too long and was cut."""
+        output = self._output(id)
+        found = _expression(pattern) if regex else Words(pattern)
+        return search(id, output.text, found, start, max_matches, around, self.settings.max_characters)
+
+    def view_tool_output(
+        self,
+        id: Id,
+        character: Annotated[
+            int, Field(description="The character at which to begin; a negative number counts from the end")
+        ] = 0,
+        line: Annotated[int | None, Field(ge=1, description="The line at which to begin instead, from 1")] = None,
+        lines: Annotated[int | None, Field(ge=1, description="How many lines to show at most")] = None,
+    ) -> str:
+        """Read a part of a tool output that was too long and was cut."""
+        return view(id, self._output(id).text, character, line, lines, self.settings.max_characters)
+
+    def _output(self, id: str) -> Output:
+        outputs, principal = self.owner.kept_outputs()
+        output = outputs.get(id, principal)
+        if output is not None:
+            return output
+        ids = outputs.ids(principal)
+        known = f"There are: {', '.join(ids[-20:])}" if ids else "No output was kept"
+        if outputs.dropped(id):
+            raise ToolError(f"The output {id!r} is not kept any more, because later ones needed its place. {known}.")
+        raise ToolError(f"There is no output {id[:100]!r}. {known}.")
+
+
+def _expression(pattern: str) -> Pattern:
+    try:
+        from .expressions import Expression, Refused  # needs the extra "context"
+    except ModuleNotFoundError as error:
+        if error.name != "re2":
+            raise
+        raise ToolError(
+            "Regular expressions are not available here: the server lacks google-re2 "
+            "(pip install 'mcpenv[context]'). Search for plain text."
+        ) from error
+    try:
+        return Expression(pattern)
+    except Refused as error:
+        raise ToolError(f"Not searched: {error}.") from error
+
+
+__all__ = ["OutputTools", "tools_for_outputs"]
