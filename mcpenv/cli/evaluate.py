@@ -61,6 +61,7 @@ class AgentOptions:
         system: File with a system message.
         max_turns: Maximum answers of the model in one episode.
         request_fields: JSON object with further fields for each request.
+        context_tokens: Tokens of the model's context. The model gets tools to drop old turns and to find them again.
         tool_format: Format of the tools: openai, or openai-strict for calls that always fit their schemas.
         agent: A program that is an MCP client, with its arguments. {mcp_url} and {prompt} are replaced. Without
             {prompt}, the program reads the prompt from stdin. MCPENV_MCP_URL and MCPENV_PROMPT are set too. It runs in
@@ -80,6 +81,7 @@ class AgentOptions:
     system: Path | None = None
     max_turns: int | None = None
     request_fields: str | None = None
+    context_tokens: int | None = None
     tool_format: Literal["openai", "openai-strict"] | None = None
     agent: str | None = None
     workspace: Path | None = None
@@ -119,6 +121,7 @@ class AgentOptions:
             max_tokens=self.max_tokens,
             **({} if self.max_turns is None else {"max_turns": self.max_turns}),
             extra=_object("--request-fields", self.request_fields),
+            context_tokens=self.context_tokens,
             tool_format=self.tool_format or "openai",
         )
 

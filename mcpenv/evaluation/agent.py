@@ -57,6 +57,7 @@ class Acted:
         turns: number of answers of a model; None for other agents.
         malformed_calls: number of calls that could not be parsed.
         messages: the conversation in the format of chat completions, if there was one.
+        context: what the model dropped from its context (`ContextManager.to_plain`); None if it could drop nothing.
         prompt_tokens, completion_tokens: as counted by the endpoint.
         status: the status of an error of the environment, with which it failed.
     """
@@ -66,6 +67,7 @@ class Acted:
     turns: int | None = None
     malformed_calls: int = 0
     messages: list[dict[str, Any]] | None = None
+    context: dict[str, Any] | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     status: Status | None = None

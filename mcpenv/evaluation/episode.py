@@ -37,12 +37,14 @@ class Played:
         trajectory: None if the environment could not return it.
         tools: the tools that the agent could call.
         messages: the conversation, if there was one.
+        context: as `Acted.context`.
     """
 
     result: EpisodeResult
     trajectory: Trajectory | None = None
     tools: Sequence[Tool] = ()
     messages: list[dict[str, Any]] | None = None
+    context: dict[str, Any] | None = None
 
 
 async def play(
@@ -84,7 +86,7 @@ async def play(
     if acted.failure is Failure.ENVIRONMENT_ERROR:
         # If the server is lost too, this raises: the episode has not failed, and is played again in the next run.
         await server.check()
-    played.messages = acted.messages
+    played.messages, played.context = acted.messages, acted.context
     played.result = _result(result, acted, played.trajectory, time.monotonic() - began)
     return played
 

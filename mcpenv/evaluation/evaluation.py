@@ -273,6 +273,7 @@ class _Run:
                 played.tools,
                 self._agent.described(),
                 played.messages,
+                played.context,
             )
             self._tell(played.result, now=played.result)
 

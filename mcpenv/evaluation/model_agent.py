@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -13,9 +13,12 @@ import httpx
 from mcpenv.chat_completions import ChatEndpoint, MalformedAnswer, message_in, tokens_in
 from mcpenv.errors import ConfigurationError, EndpointFailed
 from mcpenv_client.connection.addresses import without_password
+from mcpenv_client.context_manager import ContextManager
 from mcpenv_client.errors import EpisodeDone, InvalidMessage, MalformedToolCall, ToolNotExpressible, WireError
 from mcpenv_client.formats.tool_formats import ProviderTools, read_arguments, tools_for
 from mcpenv_client.types.actions import CallToolAction
+from mcpenv_client.types.observations import CallToolObservation
+from mcpenv_client.types.tools import OUTPUT_META
 from mcpenv_client.types.values import encode
 
 from .agent import Acted, Play
@@ -49,6 +52,8 @@ class ModelAgent:
         request_timeout_s: timeout of one try, in seconds.
         backoff_s: as `ChatEndpoint.backoff_s`.
         extra: further fields of each request.
+        context_tokens: the tokens of the model's context. The model gets tools that drop old turns and find them again.
+            None: without such tools.
         tool_format: the format of the tools: "openai", or "openai-strict" for calls that always fit their schemas.
 
     Raises:
@@ -66,11 +71,12 @@ class ModelAgent:
     request_timeout_s: float = 600.0
     backoff_s: float = 1.0
     extra: dict[str, Any] = field(default_factory=dict)
+    context_tokens: int | None = None
     tool_format: Literal["openai", "openai-strict"] = "openai"
 
     def __post_init__(self) -> None:
-        for name in ("max_turns", "tries"):
-            if getattr(self, name) < 1:
+        for name in ("max_turns", "tries", "context_tokens"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; it must be 1 or more")
         self._endpoint = ChatEndpoint(
             self.base_url, self.api_key_env, self.request_timeout_s, self.tries, self.backoff_s
@@ -94,6 +100,7 @@ class ModelAgent:
             "max_tokens": self.max_tokens,
             "max_turns": self.max_turns,
             "extra": self.extra,
+            **({} if self.context_tokens is None else {"context_tokens": self.context_tokens}),
             **({} if self.tool_format == "openai" else {"tool_format": self.tool_format}),
         }
 
@@ -114,12 +121,14 @@ class ModelAgent:
             ConfigurationError: the endpoint denies access, or has not answered any request yet; or the format of the
                 tools cannot express one of them.
         """
-        try:
-            tools = tools_for(self.tool_format, play.tools)
-        except ToolNotExpressible as error:
-            raise ConfigurationError(str(error)) from error
-        chat = _Chat([] if self.system is None else [{"role": "system", "content": self.system}], tools)
-        chat.messages.append({"role": "user", "content": play.prompt})
+        context = ContextManager(self.context_tokens)
+        tools = self._tools(play, context)
+        chat = _Chat(context, tools)
+        if self.system is not None:
+            chat.keep({"role": "system", "content": self.system})
+        chat.keep({"role": "user", "content": play.prompt})
+        if self.context_tokens is not None:
+            chat.acted.context = context.to_plain()
         malformed_turns = 0
         for _ in range(self.max_turns):
             try:
@@ -146,17 +155,39 @@ class ModelAgent:
                 return chat.acted.fail(Failure.MALFORMED_TOOL_CALL, f"{MAX_MALFORMED} turns without a readable call")
         return chat.acted.fail(Failure.OUT_OF_TURNS, f"{self.max_turns} turns")
 
+    def _tools(self, play: Play, context: ContextManager) -> ProviderTools:
+        """Return the tools for the model.
+
+        Raises:
+            ConfigurationError: the format cannot express one of them, or two have one name.
+        """
+        tools = list(play.tools)
+        if self.context_tokens is not None:
+            for tool in tools:
+                if context.owns(tool.name):
+                    raise ConfigurationError(
+                        f"the environment has a tool {tool.name!r}, as context_tokens would add; rename it, or leave "
+                        "context_tokens out"
+                    )
+            tools += context.tools
+        try:
+            return tools_for(self.tool_format, tools)
+        except ToolNotExpressible as error:
+            raise ConfigurationError(str(error)) from error
+
     async def _complete(self, chat: _Chat, tools: ProviderTools) -> tuple[dict[str, Any], Any]:
         """Return the model's next message and its finish reason."""
         assert self._http is not None, "call act() inside running()"
-        request: dict[str, Any] = {"model": self.model, **self.extra, "messages": chat.messages}
+        request: dict[str, Any] = {"model": self.model, **self.extra, "messages": chat.context.visible}
         if tools.listed:
             request["tools"] = tools.listed
         if self.temperature is not None:
             request["temperature"] = self.temperature
         if self.max_tokens is not None:
             request["max_tokens"] = self.max_tokens
+        prompt_tokens = chat.acted.prompt_tokens or 0
         answer = await self._endpoint.ask(self._http, encode(request), chat.read_answer)
+        chat.context.used((chat.acted.prompt_tokens or 0) - prompt_tokens)
         self._answered = True
         return answer
 
@@ -200,16 +231,22 @@ class _Chat:
     """The conversation of an episode.
 
     Attributes:
-        messages: the messages as sent to the endpoint.
+        context: the messages, of which the endpoint is sent the visible ones.
         acted: the outcome so far.
         read: number of calls that could be parsed.
     """
 
-    def __init__(self, messages: list[dict[str, Any]], tools: ProviderTools) -> None:
-        self.messages = messages
+    def __init__(self, context: ContextManager, tools: ProviderTools) -> None:
+        self.context = context
         self._tools = tools
-        self.acted = Acted(turns=0, messages=messages, prompt_tokens=0, completion_tokens=0)
+        self._messages: list[dict[str, Any]] = []
+        self.acted = Acted(turns=0, messages=self._messages, prompt_tokens=0, completion_tokens=0)
         self.read = 0
+
+    def keep(self, message: dict[str, Any], output: Mapping[str, Any] | None = None) -> None:
+        """Add a message to the conversation."""
+        self._messages.append(message)
+        self.context.add(message, output)
 
     def read_answer(self, answer: dict[str, Any]) -> tuple[dict[str, Any], Any]:
         """Return the message of an answer and its finish reason; count its tokens, even if it is malformed.
@@ -235,17 +272,17 @@ class _Chat:
         self.acted.turns += 1
         kept = {name: value for name, value in message.items() if value not in (None, [])}
         kept = {"role": "assistant", "content": None, **kept}
-        self.messages.append(kept)
         calls = kept.get("tool_calls", [])
         for number, call in enumerate(calls):
             call.setdefault("type", "function")
             if not isinstance(call.get("id"), str) or not call["id"]:
                 call["id"] = f"call_{self.acted.turns}_{number}"
+        self.keep(kept)
         return [_Call(call, self._tools) for call in calls]
 
-    def answer(self, call: _Call, text: str) -> None:
+    def answer(self, call: _Call, text: str, output: Mapping[str, Any] | None = None) -> None:
         """Add the answer to a call to the conversation."""
-        self.messages.append({"role": "tool", "tool_call_id": call.id, "content": text})
+        self.keep({"role": "tool", "tool_call_id": call.id, "content": text}, output)
 
 
 async def _make(calls: list[_Call], play: Play, chat: _Chat) -> bool:
@@ -255,6 +292,9 @@ async def _make(calls: list[_Call], play: Play, chat: _Chat) -> bool:
         if call.action is None:
             chat.acted.malformed_calls += 1
             chat.answer(call, f"Error: this call was not made. {call.problem}")
+            continue
+        if chat.acted.context is not None and chat.context.owns(call.action.tool_name):
+            _ask_context(call, call.action, chat)
             continue
         chat.read += 1
         if over or play.left_s == 0.0:
@@ -271,8 +311,27 @@ async def _make(calls: list[_Call], play: Play, chat: _Chat) -> bool:
             chat.answer(call, f"Error: this call was not made. {error.message}")
         else:
             over = result.done
-            chat.answer(call, result.text)
+            chat.answer(call, result.text, _output_of(result.observation))
     return over
+
+
+def _ask_context(call: _Call, action: CallToolAction, chat: _Chat) -> None:
+    """Answer a call of a tool of the context. It is no step of the environment."""
+    try:
+        answer = chat.context.answer(action.tool_name, action.arguments)
+    except MalformedToolCall as error:
+        chat.acted.malformed_calls += 1
+        chat.answer(call, f"Error: this call was not made. {error.reason}")
+    else:
+        chat.read += 1
+        chat.answer(call, answer)
+
+
+def _output_of(observation: Any) -> Mapping[str, Any] | None:
+    """Return what the environment says about the long output of which the model sees a part, if it does."""
+    result = observation.result if isinstance(observation, CallToolObservation) else None
+    about = None if result is None or result.meta is None else result.meta.get(OUTPUT_META)
+    return about if isinstance(about, Mapping) else None
 
 
 def _ended(acted: Acted, message: dict[str, Any], finish_reason: Any) -> Acted:

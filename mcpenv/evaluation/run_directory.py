@@ -16,6 +16,7 @@ from typing import Any
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode, Recorder, read_episodes
+from mcpenv.trajectories.episode import CONTEXT
 from mcpenv_client.types.records import Trajectory
 from mcpenv_client.types.tools import Tool
 
@@ -103,11 +104,13 @@ class RunFolder:
         tools: Sequence[Tool],
         agent: dict[str, Any],
         messages: list[dict[str, Any]] | None,
+        context: dict[str, Any] | None,
     ) -> None:
         """Store a finished episode. Blocks until it is on disk.
 
         Args:
             trajectory: None if the environment could not return it.
+            context: what the model dropped from its context, if it could.
 
         Raises:
             ConfigurationError: the episode cannot be written.
@@ -121,7 +124,7 @@ class RunFolder:
                         tools=self._recorder.tools.keep(tools),
                         messages=messages,
                         agent=agent,
-                        extra={IN_RECORD: result.to_plain()},
+                        extra={IN_RECORD: result.to_plain(), **({} if context is None else {CONTEXT: context})},
                     )
                 )
                 self._recorder.flush()

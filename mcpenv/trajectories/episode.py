@@ -30,6 +30,9 @@ NOT_RECORDED = "not_recorded"
 OBSERVATIONS = "observations"
 """The key in ``extra`` of the observations of the environment's own actions, by step number as text."""
 
+CONTEXT = "context"
+"""The key in ``extra`` of what a model dropped from its context; `mcpenv_client.messages_at` reads it."""
+
 RESCORED = "rescored"
 """The key in ``extra`` of the rubric that rescored the episode, and of the rewards before, as ``{"rubric",
 "before"}``."""
@@ -66,7 +69,7 @@ class RecordedEpisode:
         tools: the name of the list of tools, see `ToolLists`; None if unknown.
         messages: the chat in which a model played it, in OpenAI's format; None without a chat.
         agent: the agent that played it (``name``, ``version``, ``model``, ...); None if unknown.
-        extra: further data for programs. Reserved keys are `NOT_RECORDED`, `OBSERVATIONS` and `RESCORED`.
+        extra: further data for programs. Reserved keys are `NOT_RECORDED`, `OBSERVATIONS`, `CONTEXT` and `RESCORED`.
         format: the version of the line's format, `FORMAT`.
     """
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .advantages import advantages, discounted_returns, ranks, score_of, worth_of
 from .client import EnvClient, GenericEnvClient
+from .context_manager import ContextManager, messages_at
 from .errors import (
     CapacityReached,
     ConnectionFailed,
@@ -86,6 +87,9 @@ __all__ = [
     "tools_for",
     "ProviderTools",
     "ToolFormat",
+    # Long conversations
+    "ContextManager",
+    "messages_at",
     # Server
     "SessionInfo",
     "ServerCapacityStatus",
