@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,6 +17,7 @@ from mcpenv.trajectories import RecordedEpisode, ToolLists, read_episodes
 from mcpenv.trajectories.episode import Ending
 from mcpenv.trajectories.export.chat import prompt_of, text_of
 from mcpenv.trajectories.export.files import Format, export
+from mcpenv.trajectories.images import images_of
 from mcpenv.trajectories.selection import Selection
 from mcpenv.trajectories.statistics import statistics_of
 from mcpenv.trajectories.summary import fault_of, return_of, summary_of
@@ -96,6 +97,7 @@ def show(
     episode_id: Annotated[str, Parameter(allow_leading_hyphen=True)],
     /,
     *,
+    images: Path | None = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> int:
@@ -104,14 +106,18 @@ def show(
     Args:
         record: Folder that was given as --record, or one of its files.
         episode_id: The episode's id, or the start of it.
+        images: Folder to write the episode's images to, such as screenshots. Existing files are replaced.
         as_json: Print the episode's full record as one JSON document.
         debug: Show the traceback when something fails.
     """
     episode = _only(record, episode_id)
+    files = {} if images is None else _write_images(images, episode)
     if as_json:
         print_json(json.loads(episode.line()))
-        return 0
-    _show(Page(sys.stdout), episode)
+    else:
+        _show(Page(sys.stdout), episode, files)
+    if images is not None:
+        note(f"{number_of(sum(map(len, files.values())), 'image')} in {images}")
     return 0
 
 
@@ -209,7 +215,28 @@ def _row(episode: RecordedEpisode) -> tuple[str, ...]:
     )
 
 
-def _show(page: Page, episode: RecordedEpisode) -> None:
+def _write_images(folder: Path, episode: RecordedEpisode) -> dict[int, list[str]]:
+    """Write the images of an episode. Return their files, by step; step 0 is the reset.
+
+    Raises:
+        ConfigurationError: a file cannot be written, or the record lacks an image.
+    """
+    files: dict[int, list[str]] = {}
+    for image in images_of(episode):
+        if image.data is None:
+            missing = f"the file blobs/{image.blob} is missing" if image.blob else "its data is not base64 text"
+            raise ConfigurationError(f"--images: step {image.step} of the episode has an image, but {missing}")
+        file = folder / image.file_name
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(image.data)
+        except OSError as error:
+            raise ConfigurationError(f"--images: {file}: {error.strerror}") from error
+        files.setdefault(image.step, []).append(str(file))
+    return files
+
+
+def _show(page: Page, episode: RecordedEpisode, files: Mapping[int, Sequence[str]]) -> None:
     trajectory = episode.trajectory
     version = f" {episode.environment.version}" if episode.environment.version else ""
     page.line((printable(episode.id), "bold"), f"  {episode.environment.name}{version}")
@@ -223,11 +250,13 @@ def _show(page: Page, episode: RecordedEpisode) -> None:
         page.line(f"continues {trajectory.forked_from.episode_id} after step {trajectory.forked_from.step}")
     page.line()
     page.block(_clean(prompt_of(episode)))
+    _show_images(page, files.get(0, ()), indent=0)
     if trajectory.dropped:
         page.line((f"({number_of(trajectory.dropped, 'step')} before these not in the record)", "dim"))
     for step in trajectory.steps:
         page.line()
         _show_step(page, episode, step)
+        _show_images(page, files.get(step.call.step, ()), indent=3)
     page.line()
     if trajectory.end_reward is not None:
         page.line("at the end: ", _rewarded(trajectory.end_reward))
@@ -259,6 +288,11 @@ def _show_step(page: Page, episode: RecordedEpisode, step: StepRecord) -> None:
         page.line((f"the environment failed: {step.fault}", "red"), indent=3)
     if step.status.code is not StatusCode.COMPLETED:
         page.line(("status ", "dim"), _said(step.status), indent=3)
+
+
+def _show_images(page: Page, files: Sequence[str], indent: int) -> None:
+    for file in files:
+        page.line(("image ", "dim"), printable(file), indent=indent)
 
 
 def _said(status: Status) -> str:

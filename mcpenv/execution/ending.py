@@ -109,7 +109,7 @@ def hand_over(instance: Instance, reason: str | None = None) -> None:
         episode.give_up(reason)
     episode.handed_over = True
     if instance.sink is not None:
-        instance.sink.episode_over(trajectory)
+        instance.sink.episode_over(trajectory, episode.outputs.all())
     if instance.observer is not None:
         instance.observer.episode_over(trajectory)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from mcpenv.tools.context.outputs import Output
 from mcpenv_client.types.records import StepRecord, Trajectory
 from mcpenv_client.types.tools import Mode
 
@@ -36,8 +37,12 @@ class EpisodeSink(Protocol):
         """Register that an episode continues another one, whose oldest steps are ``spilled``."""
         ...
 
-    def episode_over(self, trajectory: Trajectory) -> None:
-        """Accept a finished or abandoned episode. It gets no more steps, and is never changed again."""
+    def episode_over(self, trajectory: Trajectory, outputs: Sequence[Output] = ()) -> None:
+        """Accept a finished or abandoned episode. It gets no more steps, and is never changed again.
+
+        Args:
+            outputs: the whole texts of the results that were cut, as far as the episode still keeps them.
+        """
         ...
 
     def another(self, tools: Toolbox, mode: Mode) -> EpisodeSink:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mcpenv.errors import ConfigurationError, DamagedRecord
 
+from .blobs import FOLDER, Blobs
 from .episode import RecordedEpisode
 from .segments import TornTail, members
 
@@ -18,6 +19,8 @@ def read_episodes(
 ) -> Iterator[RecordedEpisode]:
     """Yield the episodes of a record, segment by segment, each in the order in which they ended.
 
+    Images and audio are read from the folder ``blobs`` beside the segment.
+
     Args:
         directory_or_file: a record's folder, one of its segments, or its text (``.jsonl``, as ``zcat`` prints it).
         on_torn: called with the incomplete end of a segment, whose writer died or is writing it; None: ignored.
@@ -27,9 +30,10 @@ def read_episodes(
         DamagedRecord: bytes other than a torn tail cannot be read. Episodes before them were yielded.
     """
     for path in segments_of(Path(directory_or_file)):
+        blobs = Blobs(path.parent)
         for place, text in _lines(path, on_torn):
             try:
-                yield RecordedEpisode.from_line(text)
+                yield blobs.restored(RecordedEpisode.from_line(text))
             except DamagedRecord as error:
                 raise DamagedRecord(error.reason, place) from error
 
@@ -58,7 +62,7 @@ def _segments_in(folder: Path) -> list[Path]:
 
 def _may_be_of_record(file: Path) -> bool:
     """Return True if a record's folder may contain the file before its first episode is over."""
-    return file.name == "tools" or file.name.startswith(".")
+    return file.name in ("tools", FOLDER) or file.name.startswith(".")
 
 
 def _lines(path: Path, on_torn: Callable[[TornTail], None] | None) -> Iterator[tuple[str, bytes]]:

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.execution.sink import SpilledSteps
+from mcpenv.tools.context.outputs import Output
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import StepRecord, Trajectory
 from mcpenv_client.types.tools import Mode, Tool
 from mcpenv_client.types.values import to_plain
 
+from .blobs import Blobs
 from .episode import OBSERVATIONS, RecordedEnvironment, RecordedEpisode, versions
 from .spilled import Spilled
 from .tool_lists import ToolLists
@@ -65,6 +67,7 @@ class Recorder:
     ) -> None:
         self.directory = Path(directory)
         self.tools = ToolLists(self.directory)
+        self._blobs = Blobs(self.directory)
         self._patience_s = patience_s
         self._jobs = Jobs()
         try:
@@ -101,11 +104,13 @@ class Recorder:
             waits: True if the code that ends an episode may block, and does not wait for the write: in process.
         """
         environment = RecordedEnvironment(environment_name, version)
-        return RecordingSink(self._writer, self._jobs, self.tools, environment, tools, waits, self._patience_s)
+        return RecordingSink(
+            self._writer, self._jobs, self.tools, self._blobs, environment, tools, waits, self._patience_s
+        )
 
     def write(self, episode: RecordedEpisode) -> None:
         """Record an episode that was put together elsewhere. Blocks only while the queue is full."""
-        self._writer.put(Job(episode.line), wait=True)
+        self._writer.put(Job(lambda: self._blobs.stored(episode).line()), wait=True)
 
     def flush(self) -> None:
         """Return when every finished episode has been written (or lost, which is logged)."""
@@ -134,6 +139,7 @@ class RecordingSink:
         writer: Writer,
         jobs: Jobs,
         lists: ToolLists,
+        blobs: Blobs,
         environment: RecordedEnvironment,
         tools: Tools,
         waits: bool,
@@ -141,6 +147,7 @@ class RecordingSink:
     ) -> None:
         self._writer = writer
         self._lists = lists
+        self._blobs = blobs
         self._environment = environment
         self._tools = tools
         self._waits = waits
@@ -148,11 +155,11 @@ class RecordingSink:
         self._jobs = jobs
         self._spilled: dict[str, Spilled] = {}
 
-    def episode_over(self, trajectory: Trajectory) -> None:
+    def episode_over(self, trajectory: Trajectory, outputs: Sequence[Output] = ()) -> None:
         """Queue an episode for writing. It must not change any more."""
         spilled = self._spilled.pop(trajectory.episode_id, None) if self._spilled else None
         tools = self._tools()
-        job = Job(functools.partial(self._line, trajectory, tools, spilled))
+        job = Job(functools.partial(self._line, trajectory, tools, spilled, outputs))
         if self._waits:
             self._writer.put(job, wait=True)
             return
@@ -163,7 +170,14 @@ class RecordingSink:
         """Return a sink for another instance. A fork has its own tools, and its own spilled steps."""
         listed: Tools = OwnTools(tools, mode)
         return RecordingSink(
-            self._writer, self._jobs, self._lists, self._environment, listed, self._waits, self._patience_s
+            self._writer,
+            self._jobs,
+            self._lists,
+            self._blobs,
+            self._environment,
+            listed,
+            self._waits,
+            self._patience_s,
         )
 
     def spill(self, trajectory: Trajectory, steps: Sequence[StepRecord]) -> None:
@@ -200,11 +214,18 @@ class RecordingSink:
         if not in_time:
             logger.error("an episode is not written after %g s; going on without", self._patience_s)
 
-    def _line(self, trajectory: Trajectory, tools: Sequence[Tool] | None, spilled: Spilled | None) -> bytes:
+    def _line(
+        self,
+        trajectory: Trajectory,
+        tools: Sequence[Tool] | None,
+        spilled: Spilled | None,
+        outputs: Sequence[Output],
+    ) -> bytes:
+        self._blobs.keep_outputs(outputs)
         if spilled is not None:
             steps = [*spilled.steps(), *trajectory.steps]
             trajectory = replace(trajectory, steps=steps, dropped=trajectory.dropped - len(spilled))
-        return self._episode(trajectory, tools).line()
+        return self._blobs.stored(self._episode(trajectory, tools)).line()
 
     def _episode(self, trajectory: Trajectory, tools: Sequence[Tool] | None) -> RecordedEpisode:
         listed = None if tools is None else self._lists.keep(tools)

@@ -94,7 +94,7 @@ class Sink:
     def spill(self, trajectory: Trajectory, steps: Sequence[StepRecord]) -> None:
         self.taken.extend(steps)
 
-    def episode_over(self, trajectory: Trajectory) -> None:
+    def episode_over(self, trajectory: Trajectory, outputs: Any = ()) -> None:
         self.episodes.append(trajectory)
 
     def another(self, tools: Toolbox, mode: Mode) -> Sink:

@@ -739,7 +739,7 @@ class Kept:
     def spill(self, trajectory: Trajectory, steps: Sequence[StepRecord]) -> None:
         raise AssertionError("no episode here is so long")
 
-    def episode_over(self, trajectory: Trajectory) -> None:
+    def episode_over(self, trajectory: Trajectory, outputs: Any = ()) -> None:
         self.over.append(trajectory)
 
     def another(self, tools: Toolbox, mode: Mode) -> Kept:

@@ -96,6 +96,11 @@ class KeptOutputs:
         with self._lock:
             return [output.id for output in self._outputs.values() if output.principal == principal]
 
+    def all(self) -> list[Output]:
+        """Return all outputs, the oldest first."""
+        with self._lock:
+            return list(self._outputs.values())
+
     def dropped(self, id: str) -> bool:
         """Return True if the output of that id was dropped, because of the limit of bytes."""
         with self._lock:

@@ -1,0 +1,154 @@
+"""The blobs of a record: images, audio and long outputs, each stored once in a file that is named by its hash.
+
+A block of content with an image has ``blob``, the name of its file, instead of ``data``. The reader puts the data back.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import hashlib
+import os
+import re
+import secrets
+import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from mcpenv.tools.context.outputs import Output
+from mcpenv_client.types.records import StepRecord, ToolOutcome
+
+from .episode import OBSERVATIONS, RecordedEpisode
+
+FOLDER = "blobs"
+
+MIN_CHARACTERS = 1000
+"""Characters of base64 text below which data stays in the line of its episode."""
+
+_KINDS = frozenset({"image", "audio"})
+_ENDINGS = {"image/png": ".png", "image/jpeg": ".jpg", "image/webp": ".webp", "image/gif": ".gif", "audio/wav": ".wav"}
+_OTHER = ".bin"
+_NAME = re.compile(r"[0-9a-f]{64}\.[a-z]{3}")
+
+_GZIP = 31
+"""zlib's ``wbits`` for gzip."""
+
+Change = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class Blobs:
+    """The blobs in the folder of a record. Several processes may write to it."""
+
+    def __init__(self, record: Path) -> None:
+        self.folder = record / FOLDER
+
+    def stored(self, episode: RecordedEpisode) -> RecordedEpisode:
+        """Write the images and audio of an episode, and return the episode with their names instead.
+
+        Raises:
+            OSError: one was not written.
+        """
+        return _changed(episode, self._take)
+
+    def restored(self, episode: RecordedEpisode) -> RecordedEpisode:
+        """Return the episode with the data of its images and audio. A block whose file is missing stays as it is."""
+        return _changed(episode, self._put_back) if self.folder.is_dir() else episode
+
+    def keep_outputs(self, outputs: Iterable[Output]) -> None:
+        """Write the whole text of long outputs, compressed.
+
+        Raises:
+            OSError: one was not written.
+        """
+        for output in outputs:
+            data = output.text.encode()
+            name = f"{hashlib.sha256(data).hexdigest()}.txt.gz"
+            if not (self.folder / name).exists():
+                packer = zlib.compressobj(1, wbits=_GZIP)
+                self._write(name, packer.compress(data) + packer.flush())
+
+    def _take(self, block: dict[str, Any]) -> dict[str, Any]:
+        text = block.get("data")
+        if not isinstance(text, str) or len(text) < MIN_CHARACTERS:
+            return block
+        try:
+            data = base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            return block
+        if base64.b64encode(data).decode() != text:
+            return block  # it would not come back as it was
+        name = hashlib.sha256(data).hexdigest() + _ENDINGS.get(str(block.get("mimeType")), _OTHER)
+        self._write(name, data)
+        return {**{key: value for key, value in block.items() if key != "data"}, "blob": name}
+
+    def _put_back(self, block: dict[str, Any]) -> dict[str, Any]:
+        name = block.get("blob")
+        if not isinstance(name, str) or "data" in block or not _NAME.fullmatch(name):
+            return block
+        try:
+            data = (self.folder / name).read_bytes()
+        except FileNotFoundError:
+            return block
+        rest = {key: value for key, value in block.items() if key != "blob"}
+        return {**rest, "data": base64.b64encode(data).decode()}
+
+    def _write(self, name: str, data: bytes) -> None:
+        file = self.folder / name
+        if file.exists():
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        # Whole or absent, also if another process writes the same file.
+        written = self.folder / f".{name}-{secrets.token_hex(4)}"
+        written.write_bytes(data)
+        os.replace(written, file)
+
+
+def _changed(episode: RecordedEpisode, change: Change) -> RecordedEpisode:
+    trajectory = episode.trajectory
+    steps = [_step(step, change) for step in trajectory.steps]
+    observation = _anywhere(trajectory.observation, change)
+    extra = episode.extra
+    if OBSERVATIONS in extra:
+        extra = {**extra, OBSERVATIONS: _anywhere(extra[OBSERVATIONS], change)}
+    same = observation is trajectory.observation and all(map(_is, steps, trajectory.steps))
+    if same and extra is episode.extra:
+        return episode
+    return dataclasses.replace(
+        episode, trajectory=dataclasses.replace(trajectory, steps=steps, observation=observation), extra=extra
+    )
+
+
+def _is(one: object, other: object) -> bool:
+    return one is other
+
+
+def _step(step: StepRecord, change: Change) -> StepRecord:
+    outcome = step.outcome
+    if outcome.value is not None and type(outcome.value) in (str, int, bool):
+        return step  # text only; its result would have to be built
+    result = outcome.result
+    if result is None or not any(block.get("type") in _KINDS for block in result.content):
+        return step
+    content = [change(block) if block.get("type") in _KINDS else block for block in result.content]
+    if all(map(_is, content, result.content)):
+        return step
+    changed = result.model_copy(update={"content": content})
+    return dataclasses.replace(step, outcome=ToolOutcome(changed, None, outcome.value, outcome.duration_s))
+
+
+def _anywhere(value: Any, change: Change) -> Any:
+    """Return plain data with the blocks of images and audio in it changed. The same object if there is none."""
+    if isinstance(value, list):
+        items = [_anywhere(item, change) for item in value]
+        return value if all(map(_is, items, value)) else items
+    if isinstance(value, dict):
+        if value.get("type") in _KINDS and isinstance(value.get("mimeType"), str):
+            return change(value)
+        made = {key: _anywhere(item, change) for key, item in value.items()}
+        return value if all(made[key] is value[key] for key in value) else made
+    return value
+
+
+__all__ = ["FOLDER", "Blobs"]
