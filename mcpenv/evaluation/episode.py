@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mcpenv.errors import ConfigurationError
+from mcpenv.trajectories.images import without_data
 from mcpenv.trajectories.summary import components_of, fault_of
 from mcpenv_client.advantages import score_of
 from mcpenv_client.client import EnvClient
@@ -143,6 +144,7 @@ def prompt_of(first: StepResult[Any]) -> str:
         fields |= first.observation.model_dump(mode="json", exclude=_FRAMEWORKS, exclude_none=True)
     if not fields:
         return ""
+    fields = without_data(fields)
     texts = list(fields.values())
     return texts[0] if len(texts) == 1 and isinstance(texts[0], str) else json.dumps(fields, ensure_ascii=False)
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.redaction import name_secret
@@ -165,6 +165,22 @@ class ServerSettings(BaseModel):
         return self.where is StateOf.WORKSPACE or WORKSPACE in json.dumps(values)
 
 
+class OpeningCall(BaseModel):
+    """A call that the environment makes itself after each reset.
+
+    Attributes:
+        tool: the tool's name on its server.
+        server: the server; may be left out if there is one only.
+        arguments: its arguments. ``{workspace}`` in texts stands for the episode's folder.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    tool: str
+    server: str | None = None
+    arguments: dict[str, JsonValue] = Field(default_factory=dict)
+
+
 class SecretPattern(BaseModel):
     """A rule that finds secrets.
 
@@ -207,6 +223,7 @@ class ProxySettings(BaseModel):
             results pass as they are.
         kept_output_bytes: maximum bytes of long results that an episode keeps.
         redact: secrets that are kept out of records, by the names of their rules.
+        on_reset: calls after each reset. The content of the last one's result is that of the reset's observation.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -220,6 +237,7 @@ class ProxySettings(BaseModel):
     redact: dict[str, str | SecretPattern] = Field(default_factory=dict)
     max_output_characters: Annotated[int, Field(ge=MIN_CHARACTERS)] | None = None
     kept_output_bytes: Annotated[int, Field(gt=0)] | None = None
+    on_reset: list[OpeningCall] = Field(default_factory=list)
 
     @field_validator("redact")
     @classmethod
@@ -334,6 +352,7 @@ def _resolved(value: str) -> str:
 
 __all__ = [
     "WORKSPACE",
+    "OpeningCall",
     "ProxiedToolSettings",
     "ProxyConfig",
     "ProxySettings",

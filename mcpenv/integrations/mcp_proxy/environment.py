@@ -32,6 +32,7 @@ from .components import ProxiedComponents
 from .config import ProxyConfig, StateOf, read_config
 from .delivery import CallFailed, DiscoveryFailed, NotDelivered, WorldLost
 from .loop import UPSTREAMS
+from .opening import OpeningObservation, check_opening, opened
 from .recycling import recycle
 from .upstream import SERVER_INFO, Upstream
 
@@ -95,6 +96,7 @@ class ProxyEnvironment(MCPEnvironment):
             DiscoveryFailed: a required server does not start.
         """
         config = read_config(source, changes)
+        check_opening(config.environment.on_reset, config.servers)
         catalog = UPSTREAMS.submit(discover(config)).result()
         name = config.environment.name or "-".join(config.servers)
         document = config.environment.description or f"The tools of {', '.join(catalog.servers)}."
@@ -108,6 +110,7 @@ class ProxyEnvironment(MCPEnvironment):
                 "DETAILS": {"servers": dict(catalog.servers)},
                 "config": config,
                 "catalog": catalog,
+                "observation_type": OpeningObservation if config.environment.on_reset else cls.observation_type,
                 "long_outputs": config.environment.long_outputs or cls.long_outputs,
             },
         )
@@ -121,11 +124,15 @@ class ProxyEnvironment(MCPEnvironment):
         """Restore the workspace, start the servers that are not kept, and prove that the world is the first one again.
 
         The observation's metadata has name, version, protocol and the hash of the tools of each server, and the hash of
-        the workspace. It has ``replaced``, the reasons by server, if a kept server was not as it was at first.
+        the workspace. It has ``replaced``, the reasons by server, if a kept server was not as it was at first. Its
+        content is that of the last call of ``on_reset``, if there is one.
         """
         told, listings = await UPSTREAMS.run(recycle(self._upstreams, self.workspace, self.catalog))
         self._learn(listings)
-        return Observation(metadata=told)
+        calls = self.config.environment.on_reset
+        if not calls:
+            return Observation(metadata=told)
+        return OpeningObservation(metadata=told, content=await opened(calls, self._upstreams, self.workspace))
 
     async def close(self) -> None:
         """End all servers, and delete the workspace."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mcpenv.trajectories.episode import OBSERVATIONS, RecordedEpisode
+from mcpenv.trajectories.images import without_data
 from mcpenv_client.types.records import StepRecord, Trajectory
 from mcpenv_client.types.tools import ToolResult
 
@@ -67,7 +68,11 @@ def prompt_of(episode: RecordedEpisode) -> str:
     if prompt:
         return prompt
     seen = _first_observation(trajectory)
-    return json.dumps(seen, ensure_ascii=False) if seen else f"({episode.environment.name}: no prompt was recorded)"
+    return (
+        json.dumps(without_data(seen), ensure_ascii=False)
+        if seen
+        else f"({episode.environment.name}: no prompt was recorded)"
+    )
 
 
 def text_of(episode: RecordedEpisode, step: StepRecord) -> str:
