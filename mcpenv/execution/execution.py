@@ -22,7 +22,7 @@ from mcpenv.tasks.assignment import Assignment, Wanted
 from mcpenv.tools.access import Listing
 from mcpenv.tools.context.outputs import KeptOutputs, LongOutputs
 from mcpenv.tools.context.tools import tools_for_outputs
-from mcpenv.tools.registry import BOTH_MODES, BoundTool, Toolbox
+from mcpenv.tools.registry import BOTH_MODES, Toolbox
 from mcpenv_client.errors import (
     EpisodeDone,
     ExecutionError,

@@ -20,8 +20,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from mcp import MCPError
-
 from mcpenv.errors import ConfigurationError
 from mcpenv.rewards.verifiers import Evidence, Verdict
 from mcpenv.tasks import TaskSet
@@ -103,7 +101,7 @@ class Tau2Environment(ProxyEnvironment):
         try:
             await other.open_in_turn()
             for call in task.oracle or ():
-                await _call(other, call.tool_name, {**call.arguments, KEY: self._key(task)})
+                await other.call_alone(call.tool_name, {**call.arguments, KEY: self._key(task)})
             return await _database(other, workspace, self._key(task))
         finally:
             await other.close()
@@ -206,7 +204,7 @@ def _read(path: Path) -> Any:
 
 async def _database(upstream: Upstream, workspace: Workspace, key: str) -> str:
     """Return the hash of the database of a state key. The server makes it, if no tool has been called."""
-    await _call(upstream, SHOWS_STATE, {KEY: key})
+    await upstream.call_alone(SHOWS_STATE, {KEY: key})
     return await asyncio.to_thread(_hash_of, workspace.path / f"{hashlib.sha256(key.encode()).hexdigest()}.json")
 
 
@@ -214,14 +212,6 @@ def _hash_of(file: Path) -> str:
     state: Mapping[str, Any] = json.loads(file.read_bytes())
     world = {name: value for name, value in state.items() if name not in _NOT_THE_WORLD}
     return hashlib.sha256(json.dumps(world, sort_keys=True).encode()).hexdigest()
-
-
-async def _call(upstream: Upstream, tool: str, arguments: dict[str, Any]) -> None:
-    """Call a tool outside of a step. An error that the server answers is a part of the play."""
-    try:
-        await upstream.ask(lambda session: session.call_tool(tool, arguments))
-    except MCPError as error:
-        logger.debug("tau2: %s answered with an error: %s", tool, error)
 
 
 __all__ = ["Tau2Environment", "load"]

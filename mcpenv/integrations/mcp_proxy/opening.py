@@ -56,20 +56,12 @@ async def opened(
     for call in calls:
         upstream = upstreams[call.server or next(iter(upstreams))]
         arguments = dict(call.arguments) if workspace is None else workspace.fill(dict(call.arguments))
-        answer = await UPSTREAMS.run(upstream.call(call.tool, arguments, _no_progress, _no_log))
+        answer = await UPSTREAMS.run(upstream.call_alone(call.tool, arguments))
         content = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in answer.content]
         if answer.is_error:
             said = " ".join(str(block.get("text", "")) for block in content)[:500]
             raise OpeningFailed(f"on_reset: tool {call.tool!r} of server {upstream.name!r} failed: {said}")
     return content
-
-
-async def _no_progress(progress: float, total: float | None, message: str | None) -> None:
-    """Nobody waits for it."""
-
-
-def _no_log(level: str, text: str) -> None:
-    """Nobody reads it."""
 
 
 __all__ = ["OpeningFailed", "OpeningObservation", "check_opening", "opened"]

@@ -257,6 +257,17 @@ class Upstream:
         assert isinstance(answer, CallToolResult | InputRequiredResult)
         return answer
 
+    async def call_alone(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
+        """Call a tool for the environment itself, outside of a step: its messages reach nobody.
+
+        Raises:
+            CallFailed: there is no answer.
+        """
+        try:
+            return await self.ask(lambda session: session.call_tool(tool, arguments))
+        except MCPError as error:
+            return CallToolResult(content=[TextContent(type="text", text=error.error.message)], is_error=True)
+
     async def ask(self, question: Callable[[ClientSession], Awaitable[T]]) -> T:
         """Return the answer to another request than a tool call.
 
