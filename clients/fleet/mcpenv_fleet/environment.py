@@ -21,6 +21,7 @@ from mcpenv.errors import ConfigurationError, StartupError
 from mcpenv.failures import LostFailure, SortedFailure
 from mcpenv.rewards.verifiers import Evidence
 from mcpenv.tasks import TaskSet
+from mcpenv.tools.context.outputs import LongOutputs
 from mcpenv.tools.definition import RESERVED_NAMES, ToolOptions
 from mcpenv.tools.registry import BOTH_MODES, BoundTool
 from mcpenv.tools.results import to_fastmcp
@@ -268,12 +269,15 @@ def environment_class(
     task_file: Path | None = None,
     max_steps: int | None = None,
     call_timeout_s: float = CALL_TIMEOUT_S,
+    max_output_characters: int | None = None,
 ) -> type[FleetEnvironment]:
     """Return the class of the environment of a target ``fleet:ENV_KEY``. Nothing is made on the platform.
 
     Args:
         env_key: the environment, ``ENV`` or ``ENV:VERSION``.
         task_file: a file of tasks that the platform exported. Those of other environments are left out.
+        max_output_characters: text above which an answer is cut. The tools ``search_tool_output`` and
+            ``view_tool_output`` read the rest. None: answers pass as they are.
         api_key, base_url, data_key, env_variables, image_type, region, ttl_seconds, heartbeat_interval, run_id,
             max_steps, call_timeout_s: as in `FleetOptions`.
 
@@ -305,6 +309,8 @@ def environment_class(
         "env_key": env_key,
         "options": options,
     }
+    if max_output_characters is not None:
+        members["long_outputs"] = LongOutputs(max_output_characters)
     if task_file is not None:
         tasks = _tasks_of(name, task_file)
         members |= {"fleet_tasks": tasks, "tasks": TaskSet(map(_as_task, tasks.values()))}

@@ -345,6 +345,7 @@ def api_server(instance: Instance) -> FastMCP:
             "json": [_text('{"count": 2}')],
             "texts": [_text("one"), _text("two")],
             "empty": [],
+            "long": [_text("\n".join(f"line {n}: {'the ticket' if n == 777 else 'nothing'}" for n in range(1000)))],
         }
         return ToolResult(content=kinds[kind])
 

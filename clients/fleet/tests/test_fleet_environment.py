@@ -140,6 +140,21 @@ def test_line_27_a_screenshot_is_kept_in_the_record(platform: Platform) -> None:
         assert step.outcome.result.content[1] == {"type": "image", "data": PNG, "mimeType": "image/png"}
 
 
+def test_line_25_long_outputs_are_cut_searched_and_paged(platform: Platform) -> None:
+    cls = load_target("fleet:fira", ["max_output_characters=600"]).factory
+    with serving(cls, ServerConfig()) as url, EnvClient(url).sync() as client:
+        client.reset()
+        assert {"search_tool_output", "view_tool_output"} < set(names_of(client))
+        cut = client.call_tool("answer", {"kind": "long"})
+        assert len(cut.text) < 1000
+        assert "the ticket" not in cut.text
+        assert "output-1" in cut.text
+        found = client.call_tool("search_tool_output", {"id": "output-1", "pattern": "the ticket"})
+        assert "line 777: the ticket" in found.text
+        page = client.call_tool("view_tool_output", {"id": "output-1", "line": 778, "lines": 1})
+        assert "line 777: the ticket" in page.text
+
+
 def test_a_call_that_was_lost_truncates_the_episode_and_no_other(platform: Platform) -> None:
     with serving(environment_class("fira"), ServerConfig()) as url:
         with EnvClient(url).sync() as one, EnvClient(url).sync() as other:
@@ -208,6 +223,7 @@ def test_the_target_is_resolved_by_its_entry_point_with_typed_settings(platform:
     [
         ("fleet:", [], "the key of an environment is missing"),
         ("fleet:fira", ["ttl_seconds=soon"], "--set ttl_seconds=soon: Input should be a valid integer"),
+        ("fleet:fira", ["max_output_characters=3"], "max_characters is 3; it must be 500 or more"),
         ("fleet:fira", ["data=acme"], "there is no setting 'data'"),
         ("fleet:fira", ["task_file=nowhere.json"], "nowhere.json: .*No such file"),
         ("fleet:linear", ["task_file={file}"], "there are no tasks of linear; its tasks are of: fira, jira"),

@@ -54,8 +54,14 @@ class Model(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
         assert [tool["function"]["name"] for tool in asked["tools"]][:2] == ["add_ticket", "list_tickets"]
-        turn = sum(message["role"] == "assistant" for message in asked["messages"])
+        messages = asked["messages"]
+        turn = sum(message["role"] == "assistant" for message in messages)
         calls = [("add_ticket", '{"title": "second"}'), ("list_tickets", "{}")]
+        if any(tool["function"]["name"] == "manage_context" for tool in asked["tools"]):
+            calls += [("manage_context", '{"keep_recent_turns": 1}')]
+            if "Dropped: turns 1 to 2." in json.dumps(messages):
+                assert [message["role"] for message in messages] == ["user", *["assistant", "tool"] * turn]
+                turn, calls = turn - 1, [("search_history", '{"text": "added second"}')]
         reply: dict[str, Any] = {"role": "assistant", "content": "two"}
         if turn < len(calls):
             name, arguments = calls[turn]
@@ -153,6 +159,19 @@ def test_line_26_the_example_plays_tasks_with_a_model(platform: Platform, model:
     assert "  task 'broken' is not verified: the verifier ended without a result" in ran.stdout
     assert ran.stdout.splitlines()[-1] == "1 tasks scored, mean 1"
     assert platform.running == []
+
+
+def test_line_25_the_model_of_the_example_manages_its_context(platform: Platform, model: str, tmp_path: Path) -> None:
+    (tmp_path / "tasks.json").write_text(json.dumps([ROW]))
+    command = [sys.executable, str(EXAMPLE), str(tmp_path / "tasks.json"), "--base-url", model, "--model", "scripted"]
+    ran = subprocess.run(
+        [*command, "--context-tokens", "1000"], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert re.search(r"manage_context\(.*\): Dropped: turns 1 to 2\.", ran.stdout)
+    assert "search_history" in ran.stdout
+    assert "1 match" in ran.stdout
+    assert ran.stdout.splitlines()[-1] == "1 tasks scored, mean 1"
 
 
 def test_line_26_the_example_names_the_variable_that_is_missing(
