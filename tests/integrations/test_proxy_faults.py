@@ -203,10 +203,12 @@ def test_a_tool_that_only_reads_is_called_again(row: Row, server: FaultyServer) 
         assert server.runs == [row.how] * (row.more or 0)
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 429, 503])
+REFUSALS = [(version, status) for version in (HANDSHAKE, MODERN) for status in (401, 403, 404, 429, 503)]
+REFUSALS.remove((HANDSHAKE, 404))  # of a session, this says that it is gone
+
+
+@pytest.mark.parametrize(("server", "status"), REFUSALS, indirect=["server"])
 def test_a_call_that_was_refused_is_sent_again(server: FaultyServer, status: int) -> None:
-    if status == 404 and server.version == HANDSHAKE:
-        pytest.skip("of a session, this says that it is gone")
     with proxied(url=server.url)() as env:
         env.reset()
         server.refusing, server.status = 2, status
