@@ -127,9 +127,15 @@ def test_the_modules_and_tests_that_a_page_names_exist(page: Path) -> None:
 
 
 ATTRIBUTES = ("end", "episode_id", "plane", "reward", "session_id", "status", "step")
-NO_MODULES = {"mcpenv.environments", "mcpenv.targets", "mcpenv.token", *(f"mcpenv.{name}" for name in ATTRIBUTES)}
+NO_MODULES = {
+    "mcpenv.environments",
+    "mcpenv.targets",
+    "mcpenv.token",
+    "mcpenv.yaml",
+    *(f"mcpenv.{name}" for name in ATTRIBUTES),
+}
 """The groups of entry points, a subprotocol, and attributes of spans."""
-READERS_FILES = {"FILE.py"}
+READERS_FILES = {"FILE.py", "package/environment.py"}
 """The files that a reader makes."""
 
 

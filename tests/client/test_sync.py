@@ -128,6 +128,7 @@ def test_errors_are_raised_in_the_caller(url: str) -> None:
 
 
 def test_256_clients_share_one_thread(url: str, echo: Echo) -> None:
+    others = set(threading.enumerate())
     with EnvClient(url).sync() as first:
         first.reset()
         before = threading.active_count()
@@ -136,7 +137,7 @@ def test_256_clients_share_one_thread(url: str, echo: Echo) -> None:
             env.reset()
             assert env.call_tool("echo", {"word": f"{index}"}).text == f"{index}"
         assert threading.active_count() == before
-        assert sum(thread.name == "mcpenv-client" for thread in threading.enumerate()) == 1
+        assert sum(thread.name == "mcpenv-client" for thread in {*threading.enumerate()} - others) <= 1
         for env in clients:
             env.close()
     assert echo.connections == 257

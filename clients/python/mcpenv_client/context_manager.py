@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from .errors import MalformedToolCall
@@ -26,51 +27,62 @@ CHARACTERS_PER_TOKEN = 4
 
 _NUMBER = {"type": "integer", "minimum": 1}
 
-TOOLS = (
-    Tool(
-        name=CHECK,
-        description="See how full your context is, which turns of this conversation it has, and which long outputs "
-        "of tools can still be read.",
-        input_schema={"type": "object", "properties": {}, "additionalProperties": False},
-        annotations={"readOnlyHint": True},
-    ),
-    Tool(
-        name=MANAGE,
-        description="Drop old turns of this conversation to make room. A turn is one answer of yours with the results "
-        "of its tool calls. The task stays. search_history still finds what was dropped. Give one of the arguments.",
-        input_schema={
-            "type": "object",
-            "properties": {
-                "keep_recent_turns": {
-                    **_NUMBER,
-                    "description": "Drop all but so many turns, the running one included",
+
+@cache
+def _tools() -> tuple[Tool, ...]:
+    """Return the tools. They are answered by `ContextManager.answer`, and are no steps of the environment.
+
+    Made on first use: an import of the package builds no model.
+    """
+    return (
+        Tool(
+            name=CHECK,
+            description="See how full your context is, which turns of this conversation it has, and which long outputs "
+            "of tools can still be read.",
+            input_schema={"type": "object", "properties": {}, "additionalProperties": False},
+            annotations={"readOnlyHint": True},
+        ),
+        Tool(
+            name=MANAGE,
+            description="Drop old turns of this conversation to make room. A turn is one answer of yours with the "
+            "results of its tool calls. The task stays. search_history still finds what was dropped. Give one of the "
+            "arguments.",
+            input_schema={
+                "type": "object",
+                "properties": {
+                    "keep_recent_turns": {
+                        **_NUMBER,
+                        "description": "Drop all but so many turns, the running one included",
+                    },
+                    "drop_turns": {
+                        "type": "array",
+                        "items": _NUMBER,
+                        "description": "Drop the turns with these numbers",
+                    },
                 },
-                "drop_turns": {"type": "array", "items": _NUMBER, "description": "Drop the turns with these numbers"},
+                "additionalProperties": False,
             },
-            "additionalProperties": False,
-        },
-    ),
-    Tool(
-        name=SEARCH,
-        description="Find text in this whole conversation, dropped turns included; or read a turn again.",
-        input_schema={
-            "type": "object",
-            "properties": {
-                "text": {"type": "string", "minLength": 1, "description": "The text to find; case does not matter"},
-                "turn": {**_NUMBER, "description": "Search only this turn; without a text, read it"},
-                "start": {
-                    "type": "integer",
-                    "minimum": 0,
-                    "default": 0,
-                    "description": "Matches to skip; without a text, the character of the turn at which to begin",
+        ),
+        Tool(
+            name=SEARCH,
+            description="Find text in this whole conversation, dropped turns included; or read a turn again.",
+            input_schema={
+                "type": "object",
+                "properties": {
+                    "text": {"type": "string", "minLength": 1, "description": "The text to find; case does not matter"},
+                    "turn": {**_NUMBER, "description": "Search only this turn; without a text, read it"},
+                    "start": {
+                        "type": "integer",
+                        "minimum": 0,
+                        "default": 0,
+                        "description": "Matches to skip; without a text, the character of the turn at which to begin",
+                    },
                 },
+                "additionalProperties": False,
             },
-            "additionalProperties": False,
-        },
-        annotations={"readOnlyHint": True},
-    ),
-)
-"""The tools. They are answered by `ContextManager.answer`, and are no steps of the environment."""
+            annotations={"readOnlyHint": True},
+        ),
+    )
 
 
 @dataclass
@@ -118,7 +130,7 @@ class ContextManager:
     @property
     def tools(self) -> list[Tool]:
         """The tools for the model, beside those of the environment."""
-        return list(TOOLS)
+        return list(_tools())
 
     @property
     def history(self) -> list[Message]:
@@ -132,7 +144,7 @@ class ContextManager:
 
     def owns(self, name: str) -> bool:
         """Return True if a tool is answered here, and not by the environment."""
-        return any(tool.name == name for tool in TOOLS)
+        return any(tool.name == name for tool in _tools())
 
     def add(self, message: Message, output: Mapping[str, Any] | None = None) -> None:
         """Add a message.

@@ -30,7 +30,7 @@ def call(name: str, arguments: dict[str, Any]) -> str | None:
     """Return the text of a result; None for no answer."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
     if name == "read":
-        return (folder / arguments["name"]).read_text()
+        return Path(folder, arguments["name"]).read_text()
     if name == "write":
         (folder / arguments["name"]).write_text(arguments["text"])
         return f"written to {folder / arguments['name']}"
