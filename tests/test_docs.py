@@ -132,6 +132,7 @@ NO_MODULES = {
     "mcpenv.targets",
     "mcpenv.token",
     "mcpenv.yaml",
+    "mcpenv.schema.json",
     *(f"mcpenv.{name}" for name in ATTRIBUTES),
 }
 """The groups of entry points, a subprotocol, and attributes of spans."""
