@@ -332,6 +332,7 @@ class Games(MCPEnvironment):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.slow
 @pytest.mark.parametrize("many", [0, 3_000_000])
 def test_authors_who_leave_a_megabyte_in_cycles_at_each_reset_have_it_freed(tmp_path: Any, many: int) -> None:
     """2,000 of them, of which 30 are held at a time: two gigabytes, of which a server that looks at no
