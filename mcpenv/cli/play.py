@@ -204,8 +204,10 @@ class _Game:
             self._page.line((str(error), "red"))
             return False
         message = None if done.error is None else done.error.message
-        self._calls.append({"tool_name": name, "arguments": parsed, "reward": done.reward, "error": message})
         result = getattr(done, "result", None)
+        if result is not None and result.is_error:
+            message = result.text
+        self._calls.append({"tool_name": name, "arguments": parsed, "reward": done.reward, "error": message})
         if message is not None:
             self._page.line((message, "red"))
         elif result is not None:

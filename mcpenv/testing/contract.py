@@ -15,6 +15,7 @@ from mcpenv.execution.mounted_server import MountedServer
 from mcpenv.tasks import TaskSet
 from mcpenv.tasks.assignment import Wanted
 from mcpenv.tools.definition import RESERVED_NAMES
+from mcpenv.tools.schema_tool import SchemaTool
 from mcpenv.tools.signatures import docstring_of
 from mcpenv_client.errors import EpisodeDone, ExecutionError, McpenvError, NotSerializable, SessionLost, WireError
 from mcpenv_client.types.actions import Action, CallToolAction
@@ -224,7 +225,8 @@ class Contract:
             own = {bound.kind.name: bound for mode in Mode for bound in env._execution.tools.listed(mode)}
             for tool in self._subject.all_tools:
                 bound, written = own.get(tool.name), tool.description
-                if bound is not None:  # the listed description may be derived from the name
+                # The listed description of a function may be derived from its name.
+                if bound is not None and not isinstance(bound.kind, SchemaTool):
                     written = bound.kind.options.description or docstring_of(bound.fn) or ""
                 if not written.strip():
                     without.append(tool.name)

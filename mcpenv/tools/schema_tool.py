@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from fastmcp.tools.base import Tool as Component
 from mcp_types import ToolAnnotations
+from pydantic import ValidationError
+from pydantic_core import InitErrorDetails
 
 from mcpenv_client.types.tools import Tool
 
@@ -20,11 +23,19 @@ class SchemaTool(ToolKind):
     Args:
         spec: the tool as agents see it.
         options: timeout, end and concurrency. Other options have no effect.
+        icons: icons of the tool.
+        bound: arguments that the environment sets itself, and that agents must not give.
     """
 
-    __slots__ = ()
+    __slots__ = ("_bound",)
 
-    def __init__(self, spec: Tool, options: ToolOptions | None = None, icons: list[Any] | None = None) -> None:
+    def __init__(
+        self,
+        spec: Tool,
+        options: ToolOptions | None = None,
+        icons: list[Any] | None = None,
+        bound: Collection[str] = (),
+    ) -> None:
         annotations = None if spec.annotations is None else ToolAnnotations.model_validate(spec.annotations)
         component = Component(
             name=spec.name,
@@ -44,12 +55,24 @@ class SchemaTool(ToolKind):
         self.injected = False
         self.plain_return = None
         self.parameter_names = ()
+        self._bound = tuple(bound)
         self.options = options or ToolOptions()
         self.timeout_s, self.terminal = self.options.timeout_s, self.options.terminal
         self.concurrent = self.options.concurrent
 
     def validate(self, arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the JSON object of arguments as one argument, unchecked."""
+        """Return the JSON object of arguments as one argument. Only bound names are looked for.
+
+        Raises:
+            pydantic.ValidationError: a bound argument is given.
+        """
+        given = [
+            InitErrorDetails(type="extra_forbidden", loc=(name,), input=arguments[name])
+            for name in self._bound
+            if name in arguments
+        ]
+        if given:
+            raise ValidationError.from_exception_data(self.name, given)
         return (arguments,), {}
 
 

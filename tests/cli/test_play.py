@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,17 @@ def test_the_oracle_of_a_task_solves_it_when_it_is_played(
     document = json.loads(capsys.readouterr().out)
     assert document["return"] == 1.0
     assert document["oracle"] == [call.model_dump() for call in task.oracle or ()]
+
+
+def test_a_result_that_is_an_error_is_no_part_of_the_oracle(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = Path(__file__).parents[1] / "integrations" / "mcp_servers" / "everything.py"
+    target = f"mcp:{sys.executable} {server}"
+    assert played(monkeypatch, "add by=text\nadd by=1\nend\n", target, "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [call["error"] is None for call in document["calls"]] == [False, True]
+    assert document["oracle"] == [{"tool_name": "add", "arguments": {"by": 1}}]
 
 
 def test_the_end_of_the_input_ends_the_episode(

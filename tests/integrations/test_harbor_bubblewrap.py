@@ -120,6 +120,8 @@ def test_files_are_written_and_read_as_text_and_as_bytes(begin: Begin) -> None:
 
 def test_the_outcome_of_a_command_has_status_and_both_outputs(begin: Begin) -> None:
     env = begin()
+    failed = execute(env, "nosuch")
+    assert failed["stderr"] == execute(env, "nosuch")["stderr"] == "/dev/fd/9: line 1: nosuch: command not found\n"
     assert execute(env, "echo a; echo b >&2; exit 3") == {
         "exit_code": 3,
         "stdout": "a\n",

@@ -25,6 +25,7 @@ from mcpenv.integrations.mcp_proxy.workspace import digest_of
 from mcpenv.packaging.target import load_target
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
+from mcpenv.testing import EnvironmentContract
 from mcpenv_client import EnvClient
 
 SERVERS = Path(__file__).parent / "mcp_servers"
@@ -254,7 +255,9 @@ def test_a_bound_argument_is_not_seen_and_cannot_be_set(template: Path) -> None:
         assert (list(peek.input_schema["properties"]), peek.description) == (["name"], "Peek.")
         assert "folder" not in peek.input_schema["required"]
         assert call(env, "peek", name="a.txt").text == "first"
-        assert call(env, "peek", name="a.txt", folder="/nowhere").text == "first"
+        refused = call(env, "peek", name="a.txt", folder="/nowhere")
+        assert refused.error is not None and refused.error.error_type == "invalid_args"
+        assert "folder" in refused.error.message
 
 
 # -- several servers
@@ -482,6 +485,13 @@ def test_a_file_is_a_target(tmp_path: Path, template: Path) -> None:
         env.reset()
         assert env.call_tool("read", {"name": "a.txt"}).text == "first"
         assert env.call_tool("read", {"name": "a.txt"}).truncated
+
+
+def test_proxied_tools_have_the_descriptions_of_their_server(everything: Any) -> None:
+    class Kit(EnvironmentContract):
+        factory = everything
+
+    Kit().test_descriptions()
 
 
 def test_a_command_is_a_target() -> None:

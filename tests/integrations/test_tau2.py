@@ -91,7 +91,9 @@ def test_agents_see_neither_the_key_nor_its_tools_and_get_tau2s_own_answer() -> 
         assert not any("state_key" in tool.input_schema.get("properties", {}) for tool in tools.values())
         observation = env.reset(task="create_task_1")
         assert "Important Meeting" in observation.prompt and "tau2/" not in observation.prompt
-        arguments = {"user_id": "user_1", "title": "Important Meeting", "state_key": "tau2/mock/of-another"}
+        arguments = {"user_id": "user_1", "title": "Important Meeting"}
+        cheat = env.call_tool("create_task", {**arguments, "state_key": "tau2/mock/of-another"})
+        assert cheat.error is not None and cheat.error.error_type == "invalid_args"
         made: Any = env.call_tool("create_task", arguments)
         assert "tau2/" not in made.result.text and "Important Meeting" in made.result.text
         assert made.result.structured_content is None

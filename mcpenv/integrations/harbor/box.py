@@ -137,8 +137,8 @@ def cut(data: bytes, most: int, size: int | None = None) -> bytes:
 
 
 def exports(env: Mapping[str, str] | None) -> str:
-    """Return the lines of a script that set variables."""
-    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in (env or {}).items())
+    """Return the beginning of a script's first line, which sets variables."""
+    return "".join(f"export {name}={shlex.quote(value)}; " for name, value in (env or {}).items())
 
 
 __all__ = [

@@ -56,7 +56,8 @@ _VARIABLES = {
     "USER": "root",
 }
 
-# Reads "run ID" and "kill PID", writes "ID started PID" and "ID ended STATUS". A command leads a process group.
+# Reads "run ID" and "kill PID", writes "ID started PID" and "ID ended STATUS". A command leads a process group. Its
+# script is a descriptor, because bash names it in errors, which must be the same in each run.
 _LOOP = r"""
 while read -r verb id; do
   if [ "$verb" = kill ]; then
@@ -65,7 +66,7 @@ while read -r verb id; do
     {
       setsid /bin/sh -c '
         echo "$1 started $$"
-        exec /bin/bash "in/$1.sh" <"in/$1.stdin" >"out/$1.stdout" 2>"out/$1.stderr"
+        exec /bin/bash /dev/fd/9 9<"in/$1.sh" <"in/$1.stdin" >"out/$1.stdout" 2>"out/$1.stderr"
       ' sh "$id"
       echo "$id ended $?"
     } &
@@ -317,7 +318,7 @@ class BubblewrapBox(Box):
 
     def _enter(self) -> str:
         """Return the line of a script that enters the working folder; the root if the agent has removed it."""
-        return f"cd {shlex.quote(self._template.workdir)} 2>/dev/null || cd /\n"
+        return f"cd {shlex.quote(self._template.workdir)} 2>/dev/null || cd /; "
 
     def _kill(self, running: _Running) -> None:
         running.unwanted = True

@@ -49,7 +49,7 @@ def choose(tasks: Sequence[HarborTask], provider: Choice, base_image: BaseImage)
     if provider == "bubblewrap" and base_image != "host":
         image = _image_of(tasks[0])
         raise ConfigurationError(
-            f"task {tasks[0].name!r} needs a container engine for its image {image!r}; to let the system folders of "
+            f"task {tasks[0].name!r} needs a container engine for {_called(image)}; to let the system folders of "
             "this machine stand in for it, add --set base_image=host"
         )
     if base_image == "host":
@@ -110,7 +110,11 @@ def _template(bwrap: str, task: HarborTask) -> Template:
     )
 
 
-def _image_of(task: HarborTask) -> str:
+def _called(image: str | None) -> str:
+    return "an image, because it has no environment/Dockerfile" if image is None else f"its image {image!r}"
+
+
+def _image_of(task: HarborTask) -> str | None:
     image = task.config.environment.docker_image
     if image is not None:
         return image

@@ -224,7 +224,7 @@ def _proxied(server: ServerSettings, server_name: str, listed: ListedTool, name:
     )
     options = ToolOptions(timeout_s=settings.timeout_s or server.call_timeout_s, terminal=settings.terminal)
     return ProxiedTool(
-        kind=SchemaTool(spec, options, listed.icons),
+        kind=SchemaTool(spec, options, listed.icons, settings.arguments),
         server=server_name,
         name=listed.name,
         bound=settings.arguments,
