@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from proxying import PLAIN, about, call, environment
+from proxying import PLAIN, about, call, environment, plain
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.integrations.mcp_proxy.command import Command, interpreter_of
@@ -106,3 +106,9 @@ def test_python_programs_are_told_apart() -> None:
     assert pinned is not None and (pinned.target, pinned.arguments) == ("/x/bin/server", ("-v",))
     assert Command((python,), ("-c", "pass")).python() is None
     assert Command(("/bin/true",), ()).python() is None
+
+
+def test_a_server_with_resources_may_lack_the_method_that_lists_templates() -> None:
+    offered = environment(server=plain())().catalog.offered["server"]
+    assert [str(resource.uri) for resource in offered.resources] == ["plain://note"]
+    assert list(offered.templates) == []

@@ -16,6 +16,7 @@ from fastmcp.telemetry import inject_trace_context
 from mcp import ClientSession, MCPError
 from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp_types import (
+    METHOD_NOT_FOUND,
     PARSE_ERROR,
     CallToolResult,
     ElicitRequestParams,
@@ -187,9 +188,9 @@ class Upstream:
         try:
             async with asyncio.timeout(self.settings.start_timeout_s):
                 return Offered(
-                    await client.list_resources() if has.resources else (),
-                    await client.list_resource_templates() if has.resources else (),
-                    await client.list_prompts() if has.prompts else (),
+                    await _listed(client.list_resources()) if has.resources else (),
+                    await _listed(client.list_resource_templates()) if has.resources else (),
+                    await _listed(client.list_prompts()) if has.prompts else (),
                     has.resources is not None,
                     has.completions is not None,
                 )
@@ -387,6 +388,16 @@ class Upstream:
     def _exit(self) -> str:
         status = None if self._process is None else self._process.exit_status
         return "" if status is None else f" with status {status}"
+
+
+async def _listed(listing: Awaitable[Sequence[T]]) -> Sequence[T]:
+    """Return a list; none where the server lacks the method, as those with resources often have no templates."""
+    try:
+        return await listing
+    except MCPError as error:
+        if error.error.code != METHOD_NOT_FOUND:
+            raise
+        return ()
 
 
 def _cause(error: Exception) -> str:

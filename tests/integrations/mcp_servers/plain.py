@@ -61,7 +61,11 @@ def answer(message: dict[str, Any]) -> dict[str, Any] | None:
     if method == "initialize":
         about = {"name": "plain", "version": "1.0"}
         version = parameters["protocolVersion"]
-        return {"result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}}
+        # It has resources, but no method that lists templates, as many servers.
+        capabilities = {"tools": {}, "resources": {}}
+        return {"result": {"protocolVersion": version, "capabilities": capabilities, "serverInfo": about}}
+    if method == "resources/list":
+        return {"result": {"resources": [{"uri": "plain://note", "name": "note"}]}}
     if method == "tools/list":
         listed = TOOLS | ({"learned": NO_ARGUMENTS} if HELD["learned"] else {})
         return {"result": {"tools": [{"name": name, "inputSchema": schema} for name, schema in listed.items()]}}
