@@ -36,7 +36,8 @@ app = App(
     help_epilogue=(
         "TARGET is a folder with mcpenv.yaml or environment.py, a .py file, folder:Class, module:Class, "
         "module:factory, a folder with openenv.yaml, the name of an installed environment (echo_mcp), or "
-        "harbor:PATH, tau2:DOMAIN, openapi:URL, gymnasium:ID."
+        "harbor:PATH, tau2:DOMAIN, openapi:URL, gymnasium:ID, fleet:KEY; for MCP servers a JSON file with mcpServers, "
+        "mcp:COMMAND, mcp:URL, or cassette:DIR."
     ),
 )
 
