@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal
@@ -21,7 +22,7 @@ from mcpenv_client.types.tasks import Task
 from mcpenv_client.types.tools import Mode
 
 from .instance import instance
-from .output import author_output, note, number_of, print_json, quiet_logs
+from .output import Page, author_output, number_of, print_json, quiet_logs
 
 IMAGE = "python:3.12-slim"
 
@@ -86,7 +87,7 @@ def export_tasks(
     if as_json:
         print_json({"tasks": [str(to / name) for name in folders]})
     else:
-        note(f"{number_of(len(folders), 'task')} written to {to}")
+        Page(sys.stdout).line(f"{number_of(len(folders), 'task')} written to {to}")
     return 0
 
 

@@ -37,17 +37,22 @@ def about(env: Any) -> dict[str, Any]:
 
 
 def has_ended(process: int, within_s: float = 20.0) -> bool:
-    """Return True once a process has ended, or is a zombie; False if it runs after ``within_s`` seconds."""
+    """Return True once a process has ended; False if it runs after ``within_s`` seconds.
+
+    A zombie counts once its last thread has ended: the files of the process are open until then.
+    """
     until = time.monotonic() + within_s
-    while time.monotonic() < until:
+    while True:
         try:
             state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+            threads = len(os.listdir(f"/proc/{process}/task"))
         except (FileNotFoundError, ProcessLookupError):
             return True
-        if state in ("Z", "X"):
+        if state in ("Z", "X") and threads <= 1:
             return True
+        if time.monotonic() >= until:
+            return False
         os.sched_yield()
-    return False
 
 
 def descendants(process: int) -> set[int]:

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 from fastmcp import Client, FastMCP
 from fastmcp.server.dependencies import get_context
+from proxying import has_ended
 from served import http_server
 
 from mcpenv import CallToolAction, ListToolsAction, Mode, NotSupported
@@ -150,7 +150,7 @@ def test_a_reset_starts_a_process(env: Any) -> None:
     env.reset()
     assert call(env, "read").text == "0"
     assert call(env, "process").text != before
-    assert ended(int(before))
+    assert has_ended(int(before))
 
 
 @pytest.mark.slow
@@ -181,7 +181,7 @@ def test_close_leaves_no_process(everything: Any) -> None:
     env.reset()
     process = int(call(env, "process").text)
     env.close()
-    assert ended(process)
+    assert has_ended(process)
 
 
 @pytest.mark.slow
@@ -200,9 +200,9 @@ def test_no_process_outlives_one_that_was_killed() -> None:
     ) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
-        assert not ended(child, within_s=0)
+        assert not has_ended(child, within_s=0)
         parent.kill()
-    assert ended(child)
+    assert has_ended(child)
 
 
 @pytest.mark.slow
@@ -211,7 +211,7 @@ def test_a_stubborn_server_is_killed() -> None:
     env.reset()
     process = int(call(env, "process").text)
     env.close()
-    assert ended(process)
+    assert has_ended(process)
 
 
 # -- the workspace
@@ -339,7 +339,7 @@ def test_a_call_that_was_not_delivered_is_repeated_where_no_state_was_lost() -> 
         env.reset()
         first = call(env, "process").text
         os.kill(int(first), 9)
-        assert ended(int(first))
+        assert has_ended(int(first))
         second = call(env, "process")
         assert second.text not in ("", first) and not second.done
 
@@ -520,22 +520,3 @@ def test_a_target_that_cannot_be_used_is_one_line(target: str, said: str) -> Non
     with pytest.raises(TargetError) as raised:
         load_target(target)
     assert said in str(raised.value)
-
-
-def ended(process: int, within_s: float = 20.0) -> bool:
-    """Return True once a process has ended; False if it runs after ``within_s`` seconds.
-
-    A zombie counts once its last thread has ended: the files of the process are open until then.
-    """
-    until = time.monotonic() + within_s
-    while True:
-        try:
-            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-            threads = len(os.listdir(f"/proc/{process}/task"))
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        if state in ("Z", "X") and threads <= 1:
-            return True
-        if time.monotonic() >= until:
-            return False
-        os.sched_yield()

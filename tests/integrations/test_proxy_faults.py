@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from faulty_http import FaultyServer, faulty_server
+from proxying import has_ended
 from raw_protocol import HANDSHAKE, MODERN
 
 from mcpenv import CallToolAction
@@ -137,7 +138,9 @@ def test_a_server_that_does_not_start_again_is_lost(tmp_path: Path, caplog: pyte
         check(Row("exit", "server 'faulty': it has ended with status 3", LOST), call(env, "exit"))
         program.symlink_to(sys.executable)
         env.reset()
-        os.kill(int(call(env, "process").text), 9)
+        killed = int(call(env, "process").text)
+        os.kill(killed, 9)
+        assert has_ended(killed)
         program.unlink()
         check(Row("well", "server 'faulty'.* ended", LOST), call(env, "well"))
     assert "there is no program" in caplog.text

@@ -209,8 +209,6 @@ def _proxied(server: ServerSettings, server_name: str, listed: ListedTool, name:
         ) from error
     plain = listed.model_dump(mode="json", by_alias=True, exclude_none=True)
     annotations = settings.merged_annotations(plain.get("annotations"))
-    if server.where is StateOf.NONE:  # so it says: its tools only read
-        annotations = {"readOnlyHint": True, **(annotations or {})}
     try:
         input_schema = settings.schema_for_agents(plain["inputSchema"], listed.name)
     except InvalidTool as error:

@@ -52,6 +52,15 @@ class Command:
             raise FileNotFoundError(f"there is no program {command!r}")
         return cls((os.path.abspath(found),), tuple(arguments))
 
+    def check(self) -> None:
+        """Raise if the program has been removed.
+
+        Raises:
+            FileNotFoundError: it has.
+        """
+        if not Path(self.program[0]).exists():
+            raise FileNotFoundError(f"there is no program {self.program[0]!r}")
+
     @property
     def launches(self) -> bool:
         """True if the program finds another one at each start."""

@@ -101,6 +101,7 @@ class Launcher:
             OSError: it cannot be started.
             ForkRefused: it cannot be forked.
         """
+        self._command.check()
         names = self.names(workspace)
         fill: Callable[[Any], Any] = _as_it_is
         if workspace is not None and names is not None:
