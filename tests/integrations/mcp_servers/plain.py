@@ -62,7 +62,7 @@ def answer(message: dict[str, Any]) -> dict[str, Any] | None:
         about = {"name": "plain", "version": "1.0"}
         version = parameters["protocolVersion"]
         # It has resources, but no method that lists templates, as many servers.
-        capabilities = {"tools": {}, "resources": {}}
+        capabilities: dict[str, Any] = {"tools": {}, "resources": {}}
         return {"result": {"protocolVersion": version, "capabilities": capabilities, "serverInfo": about}}
     if method == "resources/list":
         return {"result": {"resources": [{"uri": "plain://note", "name": "note"}]}}
