@@ -78,7 +78,7 @@ def test_interrupts_at_any_moment_cost_at_most_the_session(named: bool) -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert interrupted > 20
+    assert interrupted > 5  # on a fast or a loaded machine few alarms come in the middle
     assert answered > 100
     assert (lost > 10) is not named  # a call with a name loses nothing but its answer
     assert all(server.ran.count(word) == 1 for word in set(server.ran))
