@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-import socket
-import threading
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 from fastmcp import FastMCP
 from proxying import call, environment, plain
+from served import served
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -62,20 +58,6 @@ class Sessions:
             self.counts[session] += 1
             return {"content": [{"type": "text", "text": str(self.counts[session])}]}
         return None
-
-
-@contextmanager
-def served(app: Any) -> Iterator[str]:
-    """Serve an application in a thread."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    running = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
-    thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
-    finally:
-        running.should_exit = True
-        thread.join(20)
 
 
 def test_each_episode_has_a_session_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
