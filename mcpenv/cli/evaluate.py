@@ -63,6 +63,7 @@ class AgentOptions:
         request_fields: JSON object with further fields for each request.
         context_tokens: Tokens of the model's context. The model gets tools to drop old turns and to find them again.
         tool_format: Format of the tools: openai, or openai-strict for calls that always fit their schemas.
+        images: Send images of results, such as screenshots, to the model. Without it, the model reads [image].
         agent: A program that is an MCP client, with its arguments. {mcp_url} and {prompt} are replaced. Without
             {prompt}, the program reads the prompt from stdin. MCPENV_MCP_URL and MCPENV_PROMPT are set too. It runs in
             an empty directory.
@@ -83,6 +84,7 @@ class AgentOptions:
     request_fields: str | None = None
     context_tokens: int | None = None
     tool_format: Literal["openai", "openai-strict"] | None = None
+    images: Flag = False
     agent: str | None = None
     workspace: Path | None = None
     isolation: Choice | None = None
@@ -97,7 +99,7 @@ class AgentOptions:
         """
         if (self.model is None) == (self.agent is None):
             raise ConfigurationError("no single agent is chosen: give either --model NAME or --agent COMMAND")
-        given = {name for name, value in vars(self).items() if value is not None} - {"agent", "model"}
+        given = {name for name, value in vars(self).items() if value not in (None, False)} - {"agent", "model"}
         if self.agent is not None:
             _refuse(given - _FOR_PROGRAMS, "only for --model; give an --agent its options in its command")
             return ProgramAgent(
@@ -123,6 +125,7 @@ class AgentOptions:
             extra=_object("--request-fields", self.request_fields),
             context_tokens=self.context_tokens,
             tool_format=self.tool_format or "openai",
+            images=self.images,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,7 @@ class Play:
         deadline: by the event loop's clock, in seconds.
         output: the file for the agent's output, if it prints any.
         hidden: the files and folders that a program of the agent must not see: the environment's code, the results.
+        images: the images of the reset's observation, as blocks of MCP content.
     """
 
     env: EnvClient
@@ -40,6 +41,7 @@ class Play:
     deadline: float
     output: Path
     hidden: Sequence[Path] = ()
+    images: Sequence[Mapping[str, Any]] = ()
 
     @property
     def left_s(self) -> float:

@@ -16,6 +16,7 @@ from mcpenv.trajectories.summary import components_of, fault_of
 from mcpenv_client.advantages import score_of
 from mcpenv_client.client import EnvClient
 from mcpenv_client.errors import Unauthorized, WireError
+from mcpenv_client.formats.images import images_within
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import StepResult, Trajectory
 from mcpenv_client.types.status import Status, StatusCode
@@ -121,6 +122,7 @@ async def _acted(
             deadline=asyncio.get_running_loop().time() + timeout_s,
             output=output,
             hidden=hidden,
+            images=images_within(_shown_first(first)),
         )
     )
     if acted.failure is not Failure.ENVIRONMENT_ERROR:
@@ -139,14 +141,19 @@ def prompt_of(first: StepResult[Any]) -> str:
     """
     if first.prompt:
         return first.prompt
+    fields = without_data(_shown_first(first))
+    if not fields:
+        return ""
+    texts = list(fields.values())
+    return texts[0] if len(texts) == 1 and isinstance(texts[0], str) else json.dumps(fields, ensure_ascii=False)
+
+
+def _shown_first(first: StepResult[Any]) -> dict[str, Any]:
+    """Return the fields of the reset's observation that are the environment's own."""
     fields: dict[str, Any] = dict(first.metadata)
     if isinstance(first.observation, Observation):
         fields |= first.observation.model_dump(mode="json", exclude=_FRAMEWORKS, exclude_none=True)
-    if not fields:
-        return ""
-    fields = without_data(fields)
-    texts = list(fields.values())
-    return texts[0] if len(texts) == 1 and isinstance(texts[0], str) else json.dumps(fields, ensure_ascii=False)
+    return fields
 
 
 async def _trajectory(env: EnvClient) -> Trajectory | None:

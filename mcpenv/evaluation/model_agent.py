@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from mcpenv.errors import ConfigurationError, EndpointFailed
 from mcpenv_client.connection.addresses import without_password
 from mcpenv_client.context_manager import ContextManager
 from mcpenv_client.errors import EpisodeDone, InvalidMessage, MalformedToolCall, ToolNotExpressible, WireError
+from mcpenv_client.formats.images import image_parts, images_within
 from mcpenv_client.formats.tool_formats import ProviderTools, read_arguments, tools_for
 from mcpenv_client.types.actions import CallToolAction
 from mcpenv_client.types.observations import CallToolObservation
@@ -23,6 +25,8 @@ from mcpenv_client.types.values import encode
 
 from .agent import Acted, Play
 from .results import Failure
+
+logger = logging.getLogger("mcpenv")
 
 DEFAULT_URL = "https://api.openai.com/v1"
 DEFAULT_KEY = "OPENAI_API_KEY"
@@ -55,6 +59,8 @@ class ModelAgent:
         context_tokens: the tokens of the model's context. The model gets tools that drop old turns and find them again.
             None: without such tools.
         tool_format: the format of the tools: "openai", or "openai-strict" for calls that always fit their schemas.
+        images: send images of observations and results to the model. They follow in a user message, because results of
+            tools are text in this API. False: the model reads ``[image]``.
 
     Raises:
         ConfigurationError: an argument cannot be used.
@@ -73,6 +79,7 @@ class ModelAgent:
     extra: dict[str, Any] = field(default_factory=dict)
     context_tokens: int | None = None
     tool_format: Literal["openai", "openai-strict"] = "openai"
+    images: bool = False
 
     def __post_init__(self) -> None:
         for name in ("max_turns", "tries", "context_tokens"):
@@ -88,6 +95,7 @@ class ModelAgent:
             raise ConfigurationError(str(error)) from error
         self._http: httpx.AsyncClient | None = None
         self._answered = False
+        self._warned = False
 
     def described(self) -> dict[str, Any]:
         """Return the agent's settings as plain JSON data, without the key."""
@@ -102,6 +110,7 @@ class ModelAgent:
             "extra": self.extra,
             **({} if self.context_tokens is None else {"context_tokens": self.context_tokens}),
             **({} if self.tool_format == "openai" else {"tool_format": self.tool_format}),
+            **({"images": True} if self.images else {}),
         }
 
     @asynccontextmanager
@@ -126,7 +135,7 @@ class ModelAgent:
         chat = _Chat(context, tools)
         if self.system is not None:
             chat.keep({"role": "system", "content": self.system})
-        chat.keep({"role": "user", "content": play.prompt})
+        chat.keep(_with_images(play.prompt, image_parts(play.images) if self.images else []))
         if self.context_tokens is not None:
             chat.acted.context = context.to_plain()
         malformed_turns = 0
@@ -143,17 +152,34 @@ class ModelAgent:
                 return _ended(chat.acted, message, finish_reason)
             read_before = chat.read
             try:
-                over = await _make(calls, play, chat)
+                over, results = await _make(calls, play, chat)
             except WireError as error:
                 return chat.acted.fail_with(error)
             if play.left_s == 0.0:
                 return chat.acted.fail(Failure.TIMEOUT)
             if over:
                 return chat.acted
+            self._show_images(results, chat)
             malformed_turns = 0 if chat.read > read_before else malformed_turns + 1
             if malformed_turns == MAX_MALFORMED:
                 return chat.acted.fail(Failure.MALFORMED_TOOL_CALL, f"{MAX_MALFORMED} turns without a readable call")
         return chat.acted.fail(Failure.OUT_OF_TURNS, f"{self.max_turns} turns")
+
+    def _show_images(self, results: Sequence[tuple[_Call, CallToolObservation]], chat: _Chat) -> None:
+        """Add the images of a turn's results to the conversation, after all of its results."""
+        found = [
+            (call, images_within(observation.result.content)) for call, observation in results if observation.result
+        ]
+        if not any(images for _, images in found):
+            return
+        if not self.images:
+            if not self._warned:
+                self._warned = True
+                logger.warning("results have images, and the model reads [image] instead: set images (--images)")
+            return
+        for call, images in found:
+            if images:
+                chat.keep(_with_images(f"The images of the result of {call.name} ({call.id}):", image_parts(images)))
 
     def _tools(self, play: Play, context: ContextManager) -> ProviderTools:
         """Return the tools for the model.
@@ -285,9 +311,15 @@ class _Chat:
         self.keep({"role": "tool", "tool_call_id": call.id, "content": text}, output)
 
 
-async def _make(calls: list[_Call], play: Play, chat: _Chat) -> bool:
-    """Make the calls of one message in order and answer each; return True if the episode is over."""
+def _with_images(text: str, images: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a message of the user: a plain text if there is no image."""
+    return {"role": "user", "content": [{"type": "text", "text": text}, *images] if images else text}
+
+
+async def _make(calls: list[_Call], play: Play, chat: _Chat) -> tuple[bool, list[tuple[_Call, CallToolObservation]]]:
+    """Make the calls of one message in order and answer each; return True if the episode is over, and the results."""
     over = False
+    results: list[tuple[_Call, CallToolObservation]] = []
     for call in calls:
         if call.action is None:
             chat.acted.malformed_calls += 1
@@ -312,7 +344,9 @@ async def _make(calls: list[_Call], play: Play, chat: _Chat) -> bool:
         else:
             over = result.done
             chat.answer(call, result.text, _output_of(result.observation))
-    return over
+            if isinstance(result.observation, CallToolObservation):
+                results.append((call, result.observation))
+    return over, results
 
 
 def _ask_context(call: _Call, action: CallToolAction, chat: _Chat) -> None:

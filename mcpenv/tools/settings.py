@@ -41,7 +41,7 @@ class ToolSettings(BaseModel):
         """Return an input schema without the arguments that are bound.
 
         Raises:
-            InvalidTool: the tool has no such argument.
+            InvalidTool: the tool has no such argument, or a value does not fit its schema.
         """
         if not self.arguments:
             return schema
@@ -49,6 +49,9 @@ class ToolSettings(BaseModel):
         for name in self.arguments:
             if name not in properties:
                 raise InvalidTool(tool, f"it has no argument {name!r} to bind")
+        from .bound_values import check_bound  # slow to import, and seldom needed
+
+        check_bound(tool, schema, self.arguments)
         kept = {name: value for name, value in properties.items() if name not in self.arguments}
         return {**schema, "properties": kept, "required": [name for name in schema.get("required", ()) if name in kept]}
 

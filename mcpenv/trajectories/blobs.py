@@ -1,6 +1,7 @@
 """The blobs of a record: images, audio and long outputs, each stored once in a file that is named by its hash.
 
-A block of content with an image has ``blob``, the name of its file, instead of ``data``. The reader puts the data back.
+A block of content with an image has ``blob``, the name of its file, instead of ``data``. An image in a message of a
+chat has ``blob`` and ``mimeType`` instead of a data URL. The reader puts the data back.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ _KINDS = frozenset({"image", "audio"})
 _ENDINGS = {"image/png": ".png", "image/jpeg": ".jpg", "image/webp": ".webp", "image/gif": ".gif", "audio/wav": ".wav"}
 _OTHER = ".bin"
 _NAME = re.compile(r"[0-9a-f]{64}\.[a-z]{3}")
+
+_DATA_URL = re.compile(r"data:(?P<type>image/[\w.+-]+);base64,(?P<data>[A-Za-z0-9+/=]*)")
 
 _GZIP = 31
 """zlib's ``wbits`` for gzip."""
@@ -112,12 +115,45 @@ def _changed(episode: RecordedEpisode, change: Change) -> RecordedEpisode:
     extra = episode.extra
     if OBSERVATIONS in extra:
         extra = {**extra, OBSERVATIONS: _anywhere(extra[OBSERVATIONS], change)}
+    messages = None if episode.messages is None else [_message(message, change) for message in episode.messages]
+    same_chat = episode.messages is None or all(map(_is, messages or (), episode.messages))
     same = observation is trajectory.observation and all(map(_is, steps, trajectory.steps))
-    if same and extra is episode.extra:
+    if same and same_chat and extra is episode.extra:
         return episode
     return dataclasses.replace(
-        episode, trajectory=dataclasses.replace(trajectory, steps=steps, observation=observation), extra=extra
+        episode,
+        trajectory=dataclasses.replace(trajectory, steps=steps, observation=observation),
+        messages=messages,
+        extra=extra,
     )
+
+
+def _message(message: dict[str, Any], change: Change) -> dict[str, Any]:
+    parts = message.get("content")
+    if not isinstance(parts, list):
+        return message
+    changed = [_part(part, change) for part in parts]
+    return message if all(map(_is, changed, parts)) else {**message, "content": changed}
+
+
+def _part(part: Any, change: Change) -> Any:
+    """Return a part of a chat message, its image changed as a block of content would be."""
+    image = part.get("image_url") if isinstance(part, dict) else None
+    if not isinstance(image, dict):
+        return part
+    if isinstance(image.get("url"), str) and (found := _DATA_URL.fullmatch(image["url"])):
+        block = {"type": "image", "mimeType": found["type"], "data": found["data"]}
+    elif "blob" in image and "mimeType" in image:
+        block = {"type": "image", "mimeType": image["mimeType"], "blob": image["blob"]}
+    else:
+        return part
+    made = change(block)
+    if made is block:
+        return part
+    rest = {key: value for key, value in image.items() if key not in ("url", "blob", "mimeType")}
+    if "data" in made:
+        return {**part, "image_url": {"url": f"data:{made['mimeType']};base64,{made['data']}", **rest}}
+    return {**part, "image_url": {"blob": made["blob"], "mimeType": made["mimeType"], **rest}}
 
 
 def _is(one: object, other: object) -> bool:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from strategies import given
 
 from mcpenv_client import ContextManager, MalformedToolCall, messages_at
+from mcpenv_client.context_manager import estimated_tokens
 
 TASK = [{"role": "system", "content": "You count."}, {"role": "user", "content": "Count to forty."}]
 
@@ -196,3 +197,9 @@ def test_other_tools_and_limits_are_refused() -> None:
         manager.answer("add", {})
     with pytest.raises(ValueError, match="limit_tokens is 0"):
         ContextManager(0)
+
+
+def test_an_image_counts_as_an_image_and_not_as_its_text() -> None:
+    url = "data:image/png;base64," + "A" * 1_000_000
+    message = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}
+    assert 1000 <= estimated_tokens(message) < 1100

@@ -465,8 +465,15 @@ def test_a_server_at_a_url_that_does_not_accept_is_called_again_when_it_does() -
         ({"mcpServers": {"a": {"command": "x"}}, "mcpenv": {"workspace": "/not/there"}}, "there is no folder"),
         ({"mcpServers": {"a": command("everything", tools={"ad": {}})}}, "has no tool 'ad'; it has: add"),
         ({"mcpServers": {"a": command("everything", tools={"add": {"name": "step"}})}}, "reserved"),
-        ({"mcpServers": {"a": command("everything", tools={"add": {"name": "read"}})}}, "a tool 'a_read'; rename one"),
+        (
+            {"mcpServers": {"a": command("everything", tools={"add": {"name": "read"}})}},
+            "tools 'add' and 'read' of server 'a' would both be 'a_read'; rename one",
+        ),
         ({"mcpServers": {"a": command("everything", tools={"add": {"arguments": {"x": 1}}})}}, "no argument 'x'"),
+        (
+            {"mcpServers": {"a": command("everything", tools={"add": {"arguments": {"by": "x"}}})}},
+            "the value bound to 'by' does not fit its schema (type: 'integer')",
+        ),
     ],
 )
 def test_a_configuration_that_cannot_be_used_is_refused(source: dict[str, Any], said: str) -> None:

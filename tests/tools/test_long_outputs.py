@@ -18,7 +18,7 @@ from mcp_types import ImageContent, TextContent
 from mcpenv import ConfigurationError, InvalidTool, LongOutputs, MCPEnvironment, ToolError
 from mcpenv.integrations.mcp_proxy.environment import ProxyEnvironment
 from mcpenv.tools.context.outputs import KeptOutputs, Output
-from mcpenv.tools.context.pages import Words, search, view
+from mcpenv.tools.context.pages import NoSuchLine, Words, search, view
 from mcpenv_client import CallToolObservation, Observation, ToolErrorType
 from mcpenv_client.types.tools import OUTPUT_META
 
@@ -173,7 +173,8 @@ def test_lines_are_counted_from_one_and_characters_from_the_end() -> None:
         view("o", text, 0, 2, 1, 100) == "[o: characters 2 to 4 of 6, lines 2 to 2 of 4; go on with character=4]\nb\n"
     )
     assert view("o", text, -2, None, None, 100).endswith("; this is the end]\nc\n")
-    assert view("o", text, 0, 9, None, 100).endswith("; this is the end]\n")
+    with pytest.raises(NoSuchLine, match="there is no line 9: the output has 4 lines"):
+        view("o", text, 0, 9, None, 100)
     assert view("o", text, 100, None, None, 100).endswith("; this is the end]\n")
 
 
@@ -247,14 +248,25 @@ def test_anchors_hold_at_the_ends_of_lines_only_and_long_lines_are_searched_in_p
     assert found("é", "éaé\né") == [(0, 1), (2, 3), (4, 5)]
 
 
-def test_without_the_library_an_expression_is_refused_and_text_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_no_expressions_are_offered_and_text_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "re2", None)
     monkeypatch.delitem(sys.modules, "mcpenv.tools.context.expressions", raising=False)
     with Logs() as env:
         called(env, "read", what="lines")
-        observation = called(env, "search_tool_output", id="output-1", pattern="x", regex=True)
-        assert observation.error is not None and "mcpenv[context]" in observation.error.message
+        (tool,) = [tool for tool in env.list_tools() if tool.name == "search_tool_output"]
+        assert "regex" not in tool.input_schema["properties"]
         assert "1 match" in called(env, "search_tool_output", id="output-1", pattern="00777 of").text
+
+
+def test_a_line_after_the_last_one_and_two_places_to_begin_are_refused() -> None:
+    with Logs() as env:
+        called(env, "read", what="lines")
+        observation = called(env, "view_tool_output", id="output-1", line=10_000_000)
+        assert (
+            observation.error is not None and "there is no line 10000000: the output has" in observation.error.message
+        )
+        observation = called(env, "view_tool_output", id="output-1", line=2, character=5)
+        assert observation.error is not None and "either character or line" in observation.error.message
 
 
 # -- the episode

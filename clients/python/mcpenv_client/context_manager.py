@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from .errors import MalformedToolCall
+from .formats.images import without_images
 from .types.tools import Tool
 
 Message = Mapping[str, Any]
@@ -24,6 +25,9 @@ AROUND = 150
 
 CHARACTERS_PER_TOKEN = 4
 """An estimate, used until the API has counted the tokens of a request."""
+
+TOKENS_PER_IMAGE = 1000
+"""An estimate for one image, such as a screenshot. Its data is no text, and does not count."""
 
 _NUMBER = {"type": "integer", "minimum": 1}
 
@@ -327,7 +331,9 @@ def messages_at(messages: Sequence[Message], record: Mapping[str, Any], turn: in
 
 def estimated_tokens(message: Message) -> int:
     """Return a rough number of tokens of a message."""
-    return len(json.dumps(message, ensure_ascii=False, default=str)) // CHARACTERS_PER_TOKEN + 1
+    texts, images = without_images(message)
+    characters = len(json.dumps(texts, ensure_ascii=False, default=str))
+    return characters // CHARACTERS_PER_TOKEN + 1 + images * TOKENS_PER_IMAGE
 
 
 def _texts(turn: _Turn) -> list[tuple[str, str]]:
@@ -342,7 +348,7 @@ def _texts(turn: _Turn) -> list[tuple[str, str]]:
         origin = str(message.get("role"))
         if "tool_call_id" in message:
             origin = f"result of {names.get(message['tool_call_id'], 'a tool')}"
-        content = message.get("content", message.get("parts"))
+        content, _ = without_images(message.get("content", message.get("parts")))
         if content:
             shown = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=str)
             texts.append((origin, shown))

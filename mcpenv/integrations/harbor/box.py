@@ -10,6 +10,9 @@ from pathlib import Path, PurePosixPath
 
 from mcpenv_client.errors import McpenvError
 
+MAX_LINES = 15
+"""Maximum lines of the output of a failed build that an error quotes."""
+
 MAX_OUTPUT = 32_000
 """Maximum bytes of each output of a command that is returned. Of more, the middle is left out."""
 
@@ -54,6 +57,12 @@ class Done:
         """The last line of its error output, else its exit status."""
         lines = self.stderr.decode("utf-8", "replace").strip().splitlines()
         return lines[-1] if lines else f"exit status {self.exit_code}"
+
+
+def last_lines(output: bytes) -> str:
+    """Return the last lines of a program's output, of which the last one alone often does not say what failed."""
+    lines = output.decode("utf-8", "replace").strip().splitlines()[-MAX_LINES:]
+    return "\n  ".join(["", *lines])
 
 
 class Box(ABC):
@@ -144,6 +153,7 @@ def exports(env: Mapping[str, str] | None) -> str:
 __all__ = [
     "KILLED_WITHIN_S",
     "MAX_FILE",
+    "MAX_LINES",
     "MAX_OUTPUT",
     "TESTS",
     "TIMED_OUT",
@@ -153,4 +163,5 @@ __all__ = [
     "Done",
     "cut",
     "exports",
+    "last_lines",
 ]

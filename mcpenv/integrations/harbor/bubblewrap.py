@@ -25,7 +25,19 @@ from pathlib import Path
 
 from mcpenv.rewards.verifiers.sandbox.bubblewrap import BASE
 
-from .box import KILLED_WITHIN_S, MAX_OUTPUT, TESTS, TIMED_OUT, VERIFIER_LOGS, Box, BoxFailed, Done, cut, exports
+from .box import (
+    KILLED_WITHIN_S,
+    MAX_OUTPUT,
+    TESTS,
+    TIMED_OUT,
+    VERIFIER_LOGS,
+    Box,
+    BoxFailed,
+    Done,
+    cut,
+    exports,
+    last_lines,
+)
 from .dockerfile import CONTEXT, Recipe
 
 logger = logging.getLogger("mcpenv.harbor")
@@ -159,8 +171,9 @@ class Template:
                     done = await box.run(script, timeout_s=self._timeout_s)
                     if done.exit_code:
                         raise BoxFailed(
-                            f"line {step.line} of {self._context / 'Dockerfile'} failed: {done.reason} (system folders "
-                            "are read-only without a container engine)"
+                            f"line {step.line} of {self._context / 'Dockerfile'} failed with status {done.exit_code} "
+                            "(system folders are read-only without a container engine)"
+                            f"{last_lines(done.stderr.strip() or done.stdout)}"
                         )
                 await box.run(f"mkdir -p -- {shlex.quote(self.workdir)}", timeout_s=self._timeout_s)
         except TimeoutError as error:

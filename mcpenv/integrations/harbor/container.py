@@ -9,11 +9,23 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from .box import KILLED_WITHIN_S, MAX_OUTPUT, TESTS, TIMED_OUT, VERIFIER_LOGS, Box, BoxFailed, Done, cut, exports
+from .box import (
+    KILLED_WITHIN_S,
+    MAX_OUTPUT,
+    TESTS,
+    TIMED_OUT,
+    VERIFIER_LOGS,
+    Box,
+    BoxFailed,
+    Done,
+    cut,
+    exports,
+    last_lines,
+)
 from .task import HarborTask
 
 logger = logging.getLogger("mcpenv.harbor")
@@ -81,12 +93,11 @@ class Image:
         options += [] if environment.memory_mb is None else ["--memory", f"{environment.memory_mb}m"]
         options += [f"--env={key}={value}" for key, value in self.task.env.items()]
         box = ContainerBox(self.engine, name, environment.workdir)
-        try:
+        async with AsyncExitStack() as on_failure:
+            on_failure.push_async_callback(box.close)
             await box.engine("run", "--detach", *options, self._name, "sh", "-c", "sleep infinity")
             await box.engine("exec", name, "mkdir", "-p", "/logs/agent", "/logs/artifacts")
-        except BaseException:
-            await box.close()
-            raise
+            on_failure.pop_all()
         return box
 
     async def _build(self) -> str:
@@ -198,8 +209,8 @@ async def command(*words: str, timeout_s: float) -> bytes:
             process.kill()
             await process.wait()
     if process.returncode:
-        lines = stderr.decode("utf-8", "replace").strip().splitlines()
-        raise BoxFailed(f"{' '.join(words[:2])} failed: {lines[-1] if lines else f'exit status {process.returncode}'}")
+        said = last_lines(stderr.strip() or stdout) or f" exit status {process.returncode}"
+        raise BoxFailed(f"{' '.join(words[:2])} failed:{said}")
     return stdout
 
 

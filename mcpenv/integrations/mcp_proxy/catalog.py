@@ -180,11 +180,13 @@ def merged_tools(config: ProxyConfig, found: Mapping[str, Sequence[ListedTool]])
                 config.servers[server], server, tool, f"{server}_{name}" if always or names[name] > 1 else name
             )
             if made.kind.name in tools:
-                other = tools[made.kind.name].server
-                raise ConfigurationError(
-                    f"servers {other!r} and {server!r} both have a tool {made.kind.name!r}; rename one: "
-                    f'"tools": {{"{tool.name}": {{"name": "..."}}}}'
+                other = tools[made.kind.name]
+                both = (
+                    f"tools {other.name!r} and {tool.name!r} of server {server!r} would both be {made.kind.name!r}"
+                    if other.server == server
+                    else f"servers {other.server!r} and {server!r} both have a tool {made.kind.name!r}"
                 )
+                raise ConfigurationError(f'{both}; rename one: "tools": {{"{tool.name}": {{"name": "..."}}}}')
             tools[made.kind.name] = made
     if not tools:
         raise ConfigurationError("the servers have no tools, or all of them are hidden")

@@ -78,6 +78,10 @@ def search(id: str, text: str, pattern: Pattern, start: int, max_matches: int, a
     return "\n".join([f"[{id}: {found}, from character {start} of {len(text)}]", *lines, last])
 
 
+class NoSuchLine(Exception):
+    """The exception for a line after the last one. The text says so, for the model."""
+
+
 def view(id: str, text: str, character: int, line: int | None, lines: int | None, room: int) -> str:
     """Return a page of the text, with its place in the first line, and the place of the next page.
 
@@ -86,10 +90,16 @@ def view(id: str, text: str, character: int, line: int | None, lines: int | None
         line: the line at which to begin instead, from 1.
         lines: maximum number of lines.
         room: maximum characters of the page, apart from its first line.
+
+    Raises:
+        NoSuchLine: the text has fewer lines.
     """
     begin = character if character >= 0 else max(len(text) + character, 0)
     if line is not None:
-        begin = _begin_of_line(text, max(line, 1))
+        found = _begin_of_line(text, max(line, 1))
+        if found is None:
+            raise NoSuchLine(f"there is no line {line}: the output has {text.count(chr(10)) + 1} lines")
+        begin = found
     begin = min(begin, len(text))
     end = min(begin + room, len(text))
     if lines is not None:
@@ -101,12 +111,12 @@ def view(id: str, text: str, character: int, line: int | None, lines: int | None
     return f"[{id}: {place}; {rest}]\n{text[begin:end]}"
 
 
-def _begin_of_line(text: str, line: int) -> int:
+def _begin_of_line(text: str, line: int) -> int | None:
     begin = 0
     for _ in range(line - 1):
         found = text.find("\n", begin)
         if found < 0:
-            return len(text)
+            return None
         begin = found + 1
     return begin
 
@@ -120,4 +130,4 @@ def _end_of_lines(text: str, begin: int, end: int, lines: int) -> int:
     return begin
 
 
-__all__ = ["OutOfTime", "Pattern", "Words", "search", "view"]
+__all__ = ["NoSuchLine", "OutOfTime", "Pattern", "Words", "search", "view"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Annotated, Protocol
 
 from fastmcp.exceptions import ToolError
@@ -15,7 +16,7 @@ from mcpenv.tools.registry import BoundTool
 
 from .cutting import SEARCH, VIEW
 from .outputs import KeptOutputs, LongOutputs, Output
-from .pages import MAX_AROUND, MAX_MATCHES, Pattern, Words, search, view
+from .pages import MAX_AROUND, MAX_MATCHES, NoSuchLine, Pattern, Words, search, view
 
 _KINDS = KindCache()
 _OPTIONS = ToolOptions(fastmcp={"annotations": ToolAnnotations(read_only_hint=True), "output_schema": None})
@@ -34,7 +35,8 @@ class Owner(Protocol):
 def tools_for_outputs(owner: Owner, settings: LongOutputs) -> Iterator[BoundTool]:
     """Return the tools of one environment instance."""
     tools = OutputTools(owner, settings)
-    for name, fn in ((SEARCH, tools.search_tool_output), (VIEW, tools.view_tool_output)):
+    search_with = tools.search_tool_output if find_spec("re2") is not None else tools.search_words
+    for name, fn in ((SEARCH, search_with), (VIEW, tools.view_tool_output)):
         kind = _KINDS.known(fn, name, _OPTIONS) or _KINDS.kind_of(fn, name, _OPTIONS, dict)
         yield BoundTool(kind, fn)
 
@@ -67,17 +69,33 @@ class OutputTools:
         found = _expression(pattern) if regex else Words(pattern)
         return search(id, output.text, found, start, max_matches, around, self.settings.max_characters)
 
+    def search_words(
+        self,
+        id: Id,
+        pattern: Annotated[str, Field(min_length=1, description="The text to find, exactly as it stands")],
+        start: Annotated[int, Field(ge=0, description="The character from which to search")] = 0,
+        max_matches: Annotated[int, Field(ge=1, le=MAX_MATCHES)] = 10,
+        around: Annotated[int, Field(ge=0, le=MAX_AROUND, description="Characters to show around each match")] = 100,
+    ) -> str:
+        """Find text in a tool output that was too long and was cut."""
+        return self.search_tool_output(id, pattern, False, start, max_matches, around)
+
     def view_tool_output(
         self,
         id: Id,
         character: Annotated[
-            int, Field(description="The character at which to begin; a negative number counts from the end")
-        ] = 0,
+            int | None, Field(description="The character at which to begin; a negative number counts from the end")
+        ] = None,
         line: Annotated[int | None, Field(ge=1, description="The line at which to begin instead, from 1")] = None,
         lines: Annotated[int | None, Field(ge=1, description="How many lines to show at most")] = None,
     ) -> str:
         """Read a part of a tool output that was too long and was cut."""
-        return view(id, self._output(id).text, character, line, lines, self.settings.max_characters)
+        if character is not None and line is not None:
+            raise ToolError("Give either character or line: both say where to begin.")
+        try:
+            return view(id, self._output(id).text, character or 0, line, lines, self.settings.max_characters)
+        except NoSuchLine as error:
+            raise ToolError(f"Not shown: {error}.") from error
 
     def _output(self, id: str) -> Output:
         outputs, principal = self.owner.kept_outputs()
@@ -92,15 +110,8 @@ class OutputTools:
 
 
 def _expression(pattern: str) -> Pattern:
-    try:
-        from .expressions import Expression, Refused  # needs the extra "context"
-    except ModuleNotFoundError as error:
-        if error.name != "re2":
-            raise
-        raise ToolError(
-            "Regular expressions are not available here: the server lacks google-re2 "
-            "(pip install 'mcpenv[context]'). Search for plain text."
-        ) from error
+    from .expressions import Expression, Refused  # needs the extra "context"
+
     try:
         return Expression(pattern)
     except Refused as error:

@@ -45,8 +45,11 @@ def anthropic_row(episode: RecordedEpisode, tools: Sequence[Tool]) -> dict[str, 
 def _blocks(message: Mapping[str, Any], steps: Mapping[str, StepRecord]) -> list[Block]:
     if message["role"] == "tool":
         return [_result(message, steps.get(message["tool_call_id"]))]
-    text = flat_text(message.get("content"))
-    blocks: list[Block] = [{"type": "text", "text": text}] if text else []
+    content = message.get("content")
+    if isinstance(content, list):
+        blocks = [_part(part) for part in content]
+    else:
+        blocks = [{"type": "text", "text": text}] if (text := flat_text(content)) else []
     for call in message.get("tool_calls") or ():
         function = call["function"]
         blocks.append({"type": "tool_use", "id": call["id"], "name": function["name"], "input": function["arguments"]})
@@ -64,6 +67,18 @@ def _result(message: Mapping[str, Any], step: StepRecord | None) -> Block:
     if step is not None and failed(step):
         answer["is_error"] = True
     return answer
+
+
+def _part(part: Mapping[str, Any]) -> Block:
+    """Return the block of a part of a recorded message, with its image if that is in the record."""
+    image = part.get("image_url")
+    url = image.get("url") if isinstance(image, Mapping) else None
+    if isinstance(url, str) and url.startswith("data:") and ";base64," in url:
+        media_type, _, data = url.removeprefix("data:").partition(";base64,")
+        return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
+    if isinstance(url, str):
+        return {"type": "image", "source": {"type": "url", "url": url}}
+    return {"type": "text", "text": flat_text([part])}
 
 
 def _content(block: Mapping[str, Any]) -> Block:

@@ -1,0 +1,46 @@
+"""Images in messages for models: the content of tool results as parts of OpenAI's chat messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Part = dict[str, Any]
+
+_PARTS = frozenset({"image", "image_url", "input_image"})
+
+
+def image_parts(content: Iterable[Mapping[str, Any]]) -> list[Part]:
+    """Return the images among blocks of MCP content as ``image_url`` parts, in order. Other blocks are left out."""
+    return [
+        {"type": "image_url", "image_url": {"url": f"data:{block['mimeType']};base64,{block['data']}"}}
+        for block in content
+        if block.get("type") == "image" and "data" in block and "mimeType" in block
+    ]
+
+
+def images_within(value: Any) -> list[Mapping[str, Any]]:
+    """Return the blocks of MCP content that are images anywhere in plain data, such as an observation, in order."""
+    if isinstance(value, list):
+        return [block for item in value for block in images_within(item)]
+    if isinstance(value, dict):
+        if value.get("type") == "image" and "data" in value:
+            return [value]
+        return [block for item in value.values() for block in images_within(item)]
+    return []
+
+
+def without_images(value: Any) -> tuple[Any, int]:
+    """Return a message, or a part of one, with ``[image]`` in place of each image, and the number of images."""
+    if isinstance(value, Mapping):
+        if value.get("type") in _PARTS:
+            return "[image]", 1
+        made = {key: without_images(item) for key, item in value.items()}
+        return {key: item for key, (item, _) in made.items()}, sum(count for _, count in made.values())
+    if isinstance(value, list | tuple):
+        items = [without_images(item) for item in value]
+        return [item for item, _ in items], sum(count for _, count in items)
+    return value, 0
+
+
+__all__ = ["image_parts", "images_within", "without_images"]
