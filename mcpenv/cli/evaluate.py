@@ -99,7 +99,8 @@ class AgentOptions:
         """
         if (self.model is None) == (self.agent is None):
             raise ConfigurationError("no single agent is chosen: give either --model NAME or --agent COMMAND")
-        given = {name for name, value in vars(self).items() if value not in (None, False)} - {"agent", "model"}
+        given = {name for name, value in vars(self).items() if value is not None and value is not False}
+        given -= {"agent", "model"}
         if self.agent is not None:
             _refuse(given - _FOR_PROGRAMS, "only for --model; give an --agent its options in its command")
             return ProgramAgent(

@@ -122,7 +122,7 @@ async def _acted(
             deadline=asyncio.get_running_loop().time() + timeout_s,
             output=output,
             hidden=hidden,
-            images=images_within(_shown_first(first)),
+            images=images_within(_own_fields(first)),
         )
     )
     if acted.failure is not Failure.ENVIRONMENT_ERROR:
@@ -141,14 +141,14 @@ def prompt_of(first: StepResult[Any]) -> str:
     """
     if first.prompt:
         return first.prompt
-    fields = without_data(_shown_first(first))
+    fields = without_data(_own_fields(first))
     if not fields:
         return ""
     texts = list(fields.values())
     return texts[0] if len(texts) == 1 and isinstance(texts[0], str) else json.dumps(fields, ensure_ascii=False)
 
 
-def _shown_first(first: StepResult[Any]) -> dict[str, Any]:
+def _own_fields(first: StepResult[Any]) -> dict[str, Any]:
     """Return the fields of the reset's observation that are the environment's own."""
     fields: dict[str, Any] = dict(first.metadata)
     if isinstance(first.observation, Observation):

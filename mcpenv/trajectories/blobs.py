@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mcpenv.tools.context.outputs import Output
+from mcpenv_client.formats.images import block_of, image_parts
 from mcpenv_client.types.records import StepRecord, ToolOutcome
 
 from .episode import OBSERVATIONS, RecordedEpisode
@@ -32,8 +33,6 @@ _KINDS = frozenset({"image", "audio"})
 _ENDINGS = {"image/png": ".png", "image/jpeg": ".jpg", "image/webp": ".webp", "image/gif": ".gif", "audio/wav": ".wav"}
 _OTHER = ".bin"
 _NAME = re.compile(r"[0-9a-f]{64}\.[a-z]{3}")
-
-_DATA_URL = re.compile(r"data:(?P<type>image/[\w.+-]+);base64,(?P<data>[A-Za-z0-9+/=]*)")
 
 _GZIP = 31
 """zlib's ``wbits`` for gzip."""
@@ -141,19 +140,17 @@ def _part(part: Any, change: Change) -> Any:
     image = part.get("image_url") if isinstance(part, dict) else None
     if not isinstance(image, dict):
         return part
-    if isinstance(image.get("url"), str) and (found := _DATA_URL.fullmatch(image["url"])):
-        block = {"type": "image", "mimeType": found["type"], "data": found["data"]}
-    elif "blob" in image and "mimeType" in image:
+    block = block_of(part)
+    if block is None and "blob" in image and "mimeType" in image:
         block = {"type": "image", "mimeType": image["mimeType"], "blob": image["blob"]}
-    else:
+    if block is None:
         return part
     made = change(block)
     if made is block:
         return part
+    (whole,) = image_parts([made]) or [{"image_url": {"blob": made.get("blob"), "mimeType": made["mimeType"]}}]
     rest = {key: value for key, value in image.items() if key not in ("url", "blob", "mimeType")}
-    if "data" in made:
-        return {**part, "image_url": {"url": f"data:{made['mimeType']};base64,{made['data']}", **rest}}
-    return {**part, "image_url": {"blob": made["blob"], "mimeType": made["mimeType"], **rest}}
+    return {**part, "image_url": {**whole["image_url"], **rest}}
 
 
 def _is(one: object, other: object) -> bool:

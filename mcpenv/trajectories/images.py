@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from mcpenv_client.formats.images import images_within
+
 from .episode import OBSERVATIONS, RecordedEpisode
 
 _ENDINGS = {"image/png": "png", "image/jpeg": "jpg", "image/webp": "webp", "image/gif": "gif", "image/svg+xml": "svg"}
@@ -60,20 +62,8 @@ def without_data(value: Any) -> Any:
 
 
 def _images(step: int, value: Any) -> Iterator[Image]:
-    for number, block in enumerate(_blocks(value), 1):
+    for number, block in enumerate(images_within(value), 1):
         yield Image(step, number, str(block.get("mimeType")), _data(block.get("data")), block.get("blob"))
-
-
-def _blocks(value: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(value, list):
-        for item in value:
-            yield from _blocks(item)
-    elif isinstance(value, dict):
-        if value.get("type") == "image" and ("data" in value or "blob" in value):
-            yield value
-        else:
-            for item in value.values():
-                yield from _blocks(item)
 
 
 def _data(text: Any) -> bytes | None:

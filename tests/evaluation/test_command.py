@@ -143,6 +143,8 @@ def test_an_episode_without_a_score_is_said_and_fails_the_command(
         ([COUNTING], "no single agent is chosen: give either --model NAME or --agent COMMAND"),
         ([COUNTING, "--model", "a", "--agent", "b"], "no single agent is chosen"),
         ([COUNTING, "--agent", "cat", "--temperature", "1"], "--temperature: only for --model"),
+        ([COUNTING, "--agent", "cat", "--temperature", "0"], "--temperature: only for --model"),
+        ([COUNTING, "--agent", "cat", "--images"], "--images: only for --model"),
         ([COUNTING, "--agent", "no-such-program"], "there is no program 'no-such-program'"),
         ([COUNTING, "--agent", "python3 no_such_agent.py"], "there is no file 'no_such_agent.py'"),
         ([COUNTING, "--model", "a", "--base-url", "nowhere"], "'nowhere' is not an http(s):// URL"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import logging
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +49,8 @@ class Looker(Endpoint):
 
 @pytest.fixture
 def looker() -> Iterator[Looker]:
-    endpoint = Looker()
-    try:
+    with closing(Looker()) as endpoint:
         yield endpoint
-    finally:
-        endpoint.close()
 
 
 def urls(messages: list[dict[str, Any]]) -> list[str]:
@@ -71,7 +70,10 @@ def test_the_model_is_sent_images_after_the_results_and_the_record_keeps_them_on
     (episode,) = read_episodes(done.directory / "record")
     assert episode.messages is not None and urls(episode.messages) == [URL] * 3
     assert len(list((done.directory / "record" / "blobs").iterdir())) == 1
-    assert URL[-500:] not in "".join(file.read_text("latin-1") for file in (done.directory / "record").glob("*.jsonl*"))
+    (segment,) = (done.directory / "record").glob("*.jsonl.gz")
+    written = gzip.decompress(segment.read_bytes()).decode()
+    assert URL[-500:] not in written
+    assert written.count('"blob"') == 6, "one of the reset, one of each step, and the three of the chat"
     blocks = [block for message in anthropic_row(episode, [])["messages"] for block in message["content"]]
     assert sum(block["type"] == "image" for block in blocks) == 3
 

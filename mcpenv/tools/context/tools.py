@@ -22,6 +22,10 @@ _KINDS = KindCache()
 _OPTIONS = ToolOptions(fastmcp={"annotations": ToolAnnotations(read_only_hint=True), "output_schema": None})
 
 Id = Annotated[str, Field(description="The id of the output, such as output-3, as the cut answer names it")]
+Text = Annotated[str, Field(min_length=1, description="The text to find, exactly as it stands")]
+Start = Annotated[int, Field(ge=0, description="The character from which to search")]
+MaxMatches = Annotated[int, Field(ge=1, le=MAX_MATCHES)]
+Around = Annotated[int, Field(ge=0, le=MAX_AROUND, description="Characters to show around each match")]
 
 
 class Owner(Protocol):
@@ -56,13 +60,13 @@ class OutputTools:
     def search_tool_output(
         self,
         id: Id,
-        pattern: Annotated[str, Field(min_length=1, description="The text to find, exactly as it stands")],
+        pattern: Text,
         regex: Annotated[
             bool, Field(description="The pattern is a regular expression (RE2), which is matched in each line")
         ] = False,
-        start: Annotated[int, Field(ge=0, description="The character from which to search")] = 0,
-        max_matches: Annotated[int, Field(ge=1, le=MAX_MATCHES)] = 10,
-        around: Annotated[int, Field(ge=0, le=MAX_AROUND, description="Characters to show around each match")] = 100,
+        start: Start = 0,
+        max_matches: MaxMatches = 10,
+        around: Around = 100,
     ) -> str:
         """Find text in a tool output that was too long and was cut."""
         output = self._output(id)
@@ -72,10 +76,10 @@ class OutputTools:
     def search_words(
         self,
         id: Id,
-        pattern: Annotated[str, Field(min_length=1, description="The text to find, exactly as it stands")],
-        start: Annotated[int, Field(ge=0, description="The character from which to search")] = 0,
-        max_matches: Annotated[int, Field(ge=1, le=MAX_MATCHES)] = 10,
-        around: Annotated[int, Field(ge=0, le=MAX_AROUND, description="Characters to show around each match")] = 100,
+        pattern: Text,
+        start: Start = 0,
+        max_matches: MaxMatches = 10,
+        around: Around = 100,
     ) -> str:
         """Find text in a tool output that was too long and was cut."""
         return self.search_tool_output(id, pattern, False, start, max_matches, around)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mcpenv.trajectories.episode import RecordedEpisode
+from mcpenv_client.formats.images import block_of
 from mcpenv_client.types.records import StepRecord
 from mcpenv_client.types.tools import Tool
 
@@ -47,7 +48,7 @@ def _blocks(message: Mapping[str, Any], steps: Mapping[str, StepRecord]) -> list
         return [_result(message, steps.get(message["tool_call_id"]))]
     content = message.get("content")
     if isinstance(content, list):
-        blocks = [_part(part) for part in content]
+        blocks = [_part(part) for part in content if part.get("text") != ""]  # the API refuses empty texts
     else:
         blocks = [{"type": "text", "text": text}] if (text := flat_text(content)) else []
     for call in message.get("tool_calls") or ():
@@ -71,14 +72,8 @@ def _result(message: Mapping[str, Any], step: StepRecord | None) -> Block:
 
 def _part(part: Mapping[str, Any]) -> Block:
     """Return the block of a part of a recorded message, with its image if that is in the record."""
-    image = part.get("image_url")
-    url = image.get("url") if isinstance(image, Mapping) else None
-    if isinstance(url, str) and url.startswith("data:") and ";base64," in url:
-        media_type, _, data = url.removeprefix("data:").partition(";base64,")
-        return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
-    if isinstance(url, str):
-        return {"type": "image", "source": {"type": "url", "url": url}}
-    return {"type": "text", "text": flat_text([part])}
+    block = block_of(part)
+    return {"type": "text", "text": flat_text([part])} if block is None else _content(block)
 
 
 def _content(block: Mapping[str, Any]) -> Block:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 Part = dict[str, Any]
+
+_DATA_URL = re.compile(r"data:(?P<type>image/[\w.+-]+);base64,(?P<data>[A-Za-z0-9+/=]*)")
 
 _PARTS = frozenset({"image", "image_url", "input_image"})
 
@@ -19,12 +22,23 @@ def image_parts(content: Iterable[Mapping[str, Any]]) -> list[Part]:
     ]
 
 
-def images_within(value: Any) -> list[Mapping[str, Any]]:
-    """Return the blocks of MCP content that are images anywhere in plain data, such as an observation, in order."""
+def block_of(part: Any) -> dict[str, Any] | None:
+    """Return the image of an ``image_url`` part as a block of MCP content; None if the part has no image's data."""
+    image = part.get("image_url") if isinstance(part, Mapping) else None
+    url = image.get("url") if isinstance(image, Mapping) else None
+    found = _DATA_URL.fullmatch(url) if isinstance(url, str) else None
+    return None if found is None else {"type": "image", "mimeType": found["type"], "data": found["data"]}
+
+
+def images_within(value: Any) -> list[dict[str, Any]]:
+    """Return the blocks of MCP content that are images anywhere in plain data, such as an observation, in order.
+
+    In a record, a block may have the name of a file as ``blob`` instead of ``data``.
+    """
     if isinstance(value, list):
         return [block for item in value for block in images_within(item)]
     if isinstance(value, dict):
-        if value.get("type") == "image" and "data" in value:
+        if value.get("type") == "image" and ("data" in value or "blob" in value):
             return [value]
         return [block for item in value.values() for block in images_within(item)]
     return []
@@ -43,4 +57,4 @@ def without_images(value: Any) -> tuple[Any, int]:
     return value, 0
 
 
-__all__ = ["image_parts", "images_within", "without_images"]
+__all__ = ["block_of", "image_parts", "images_within", "without_images"]
