@@ -31,6 +31,7 @@ from .control.public_url import base_url_of
 from .control.session_routes import SessionRoutes
 from .control.task_routes import ServedTasks, TaskRoutes
 from .control.traced import Traced
+from .control.version_check import VersionCheck
 from .control.websocket import ControlSocket
 from .mcp.connections import RESOURCE
 from .mcp.endpoint import MCPEndpoint
@@ -365,10 +366,11 @@ class EnvServer:
         return ControlGate(app, self.config.control_token)
 
     def _controlled(self, path: str, handler: Handler, *methods: str) -> Route:
-        return Route(path, self._guard(self._gate(request_response(handler))), methods=list(methods or ("GET",)))
+        app = VersionCheck(request_response(handler))
+        return Route(path, self._guard(self._gate(app)), methods=list(methods or ("GET",)))
 
     def _traced(self, path: str, handler: Handler, method: str) -> Route:
-        app = Traced(request_response(handler), path.removeprefix("/"))
+        app = VersionCheck(Traced(request_response(handler), path.removeprefix("/")))
         return Route(path, self._guard(self._gate(app)), methods=[method])
 
     def _scraped(self, path: str, handler: Handler) -> Route:

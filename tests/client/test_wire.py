@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from strategies import Rich, given, json_values, objects, texts
 
 from mcpenv_client import (
-    PROTOCOL_VERSION,
     AnyObservation,
     CallToolAction,
     CallToolObservation,
@@ -26,7 +25,6 @@ from mcpenv_client import (
     ToolFailure,
     ToolResult,
     UnknownType,
-    UnsupportedVersion,
     WireError,
 )
 from mcpenv_client.errors import from_wire
@@ -37,7 +35,6 @@ from mcpenv_client.wire.protocol import (
     ActionTypes,
     Event,
     FrameType,
-    check_version,
     decode_frame,
     decode_reply,
     encode_action,
@@ -286,22 +283,6 @@ def test_an_openenv_server_says_less() -> None:
         "terminated": None,
     }
     assert parse_observation(sparse, AnyObservation) == AnyObservation()
-
-
-# -- versions
-
-
-@pytest.mark.parametrize("asked", [PROTOCOL_VERSION, "1", "1.7", "1.0.3"])
-def test_the_same_major_version_is_spoken(asked: str) -> None:
-    check_version(asked)
-
-
-@pytest.mark.parametrize("asked", ["2.0", "0.9", "", "x", "10", "9" * 1000])
-def test_another_major_version_is_refused(asked: str) -> None:
-    with pytest.raises(UnsupportedVersion) as refused:
-        check_version(asked)
-    assert refused.value.data == {"protocol": PROTOCOL_VERSION}
-    assert len(refused.value.message) < 200
 
 
 # -- tools' observations

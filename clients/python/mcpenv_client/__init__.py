@@ -49,7 +49,8 @@ from .types.state import State
 from .types.status import Stage, Status, StatusCode
 from .types.tasks import OracleCall, Task, TaskLimits
 from .types.tools import Mode, ServerMode, Tool, ToolErrorType, ToolFailure, ToolResult
-from .wire.protocol import PROTOCOL_VERSION, EpisodeState
+from .wire.protocol import EpisodeState
+from .wire.version import PROTOCOL_VERSION
 
 if TYPE_CHECKING:
     from .mcp_client import MCPToolClient as MCPToolClient

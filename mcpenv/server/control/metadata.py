@@ -14,7 +14,7 @@ from mcpenv.server.sessions.factory import EnvironmentSource
 from mcpenv_client.types.actions import Action, CallToolAction, ListToolsAction
 from mcpenv_client.types.observations import CallToolObservation, ListToolsObservation, Observation
 from mcpenv_client.types.tools import Tool
-from mcpenv_client.wire.protocol import PROTOCOL_VERSION
+from mcpenv_client.wire.version import PROTOCOL_VERSION
 
 
 class _Lenient(GenerateJsonSchema):

@@ -13,7 +13,8 @@ from mcpenv_client.errors import ErrorCode
 from mcpenv_client.types.server import ServerCapacityStatus, SessionInfo
 from mcpenv_client.types.status import Stage, StatusCode
 from mcpenv_client.types.tools import Mode
-from mcpenv_client.wire.protocol import MAX_REASON, MAX_TIMEOUT_S, PROTOCOL_VERSION
+from mcpenv_client.wire.protocol import MAX_REASON, MAX_TIMEOUT_S
+from mcpenv_client.wire.version import PROTOCOL_VERSION
 
 from .metadata import Description
 

@@ -10,7 +10,7 @@ from mcpenv.server.sessions.credential import Credential
 from mcpenv.server.sessions.pool import SessionPool
 from mcpenv.server.sessions.session import Session
 from mcpenv_client.errors import WireError
-from mcpenv_client.wire.protocol import PROTOCOL_HEADER, PROTOCOL_VERSION, check_version
+from mcpenv_client.wire.version import PROTOCOL_HEADER, PROTOCOL_VERSION, check_client_version
 
 from .concurrent_frames import Gone
 from .connection import Connection
@@ -66,7 +66,7 @@ class ControlSocket:
             Gone: the client has disconnected.
         """
         if "protocol" in query:
-            check_version(query["protocol"][0])
+            check_client_version(query["protocol"][0])
             connection.protocol = PROTOCOL_VERSION
         credential = _credential(scope)
         if "session_id" in query:

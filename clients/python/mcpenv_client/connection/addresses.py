@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from urllib.parse import urlsplit, urlunsplit
 
-from mcpenv_client.wire.protocol import PROTOCOL_VERSION
+from mcpenv_client.wire.version import PROTOCOL_VERSION
 
 
 def http_base(base_url: str, route: str = "/ws") -> str:

@@ -23,7 +23,8 @@ from mcpenv_client.errors import (
     UnsupportedVersion,
     from_wire,
 )
-from mcpenv_client.wire.protocol import PROTOCOL_HEADER, Reply, decode_reply
+from mcpenv_client.wire.protocol import Reply, decode_reply
+from mcpenv_client.wire.version import PROTOCOL_HEADER, check_server_version
 
 from . import forks
 from .handshake import Handshake
@@ -129,7 +130,7 @@ class Connection:
         Raises:
             ConnectionFailed: the connection was refused, the server is unreachable or no WebSocket server, or
                 ``connect_timeout_s`` passed.
-            WireError: the server refused the handshake with an error.
+            WireError: the server refused the handshake with an error, or speaks another protocol version.
         """
         options = handshake.options
         direct: dict[str, Any] = {"proxy": None} if handshake.is_local else {}
@@ -147,8 +148,23 @@ class Connection:
             )
         connection = cls(socket, handshake)
         if socket.response is not None:
-            connection.protocol = socket.response.headers.get(PROTOCOL_HEADER)
+            connection.accept_version(socket.response.headers.get(PROTOCOL_HEADER))
         return connection
+
+    def accept_version(self, said: str | None) -> None:
+        """Keep the server's protocol version. Do nothing if the server has not named one, as OpenEnv's do not.
+
+        Raises:
+            UnsupportedVersion: this client does not speak it; the socket is dropped.
+        """
+        if said is None:
+            return
+        try:
+            check_server_version(said)
+        except UnsupportedVersion as refused:
+            self._lose(refused.message)
+            raise
+        self.protocol = said
 
     @property
     def ended(self) -> bool:
@@ -289,12 +305,11 @@ class Connection:
         Raises:
             WireError: the server answered with an error, or the reply is not of the type ``answer``.
         """
+        self.accept_version(reply.protocol)  # the first reply repeats it, for proxies that drop headers
         if reply.type not in (answer, "error"):
             problem = f"the server answered with a frame of type {reply.type[:60]!r}, not {answer!r}"
             self._lose(problem)
             raise InvalidMessage(problem)
-        if reply.protocol is not None:
-            self.protocol = reply.protocol
         if reply.type == "error":
             refused = from_wire(reply.data)
             if isinstance(refused, _ENDS_THE_SESSION) and not (reply.request_id and answer in _MAY_BE_REFUSED):

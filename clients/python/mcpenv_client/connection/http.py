@@ -6,6 +6,7 @@ from typing import Any
 
 from mcpenv_client.errors import ConnectionFailed, InvalidMessage
 from mcpenv_client.types.values import decode, encode
+from mcpenv_client.wire.version import PROTOCOL_HEADER, PROTOCOL_VERSION, check_server_version
 
 from .addresses import is_loopback, without_password
 from .handshake import ConnectionOptions, refusal
@@ -16,20 +17,23 @@ async def fetch(base_url: str, options: ConnectionOptions, path: str, data: Any 
 
     Raises:
         ConnectionFailed: no server answers.
-        WireError: the server refused the request.
+        WireError: the server refused the request, or speaks another protocol version.
         InvalidMessage: the answer is not JSON.
     """
     import httpx  # loaded on first use: a third of this package's import time
 
     url = base_url + path
     shown = without_password(url)
+    headers = [*options.headers, (PROTOCOL_HEADER, PROTOCOL_VERSION)]
     try:
         async with httpx.AsyncClient(
-            timeout=options.connect_timeout_s, headers=list(options.headers), trust_env=not is_loopback(url)
+            timeout=options.connect_timeout_s, headers=headers, trust_env=not is_loopback(url)
         ) as http:
             response = await (http.get(url) if data is None else http.post(url, content=encode(data)))
     except httpx.HTTPError as error:
         raise ConnectionFailed(shown, str(error) or type(error).__name__) from error
+    if (said := response.headers.get(PROTOCOL_HEADER)) is not None:
+        check_server_version(said)
     if not response.is_success:
         raise refusal(shown, response.status_code, response.content)
     try:

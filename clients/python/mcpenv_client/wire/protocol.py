@@ -23,7 +23,6 @@ from mcpenv_client.errors import (
     NotSerializable,
     SessionLost,
     UnknownType,
-    UnsupportedVersion,
     WireError,
 )
 from mcpenv_client.types.actions import Action, CallToolAction, ListToolsAction
@@ -31,12 +30,6 @@ from mcpenv_client.types.observations import CallToolObservation, Observation
 from mcpenv_client.types.records import StepRecord
 from mcpenv_client.types.tools import ToolFailure
 from mcpenv_client.types.values import decode, encode_plain, revive, to_plain, without_computed
-
-PROTOCOL_VERSION = "1.0"
-"""The protocol version, major.minor. A server refuses another major version (`UNSUPPORTED_VERSION`)."""
-
-PROTOCOL_HEADER = "Mcpenv-Protocol"
-"""The header of the handshake's answer with the server's protocol version, for clients that ask for it."""
 
 MAX_REQUEST_ID = 255
 """Maximum characters of a ``request_id``."""
@@ -500,18 +493,6 @@ def parse_observation(payload: Mapping[str, Any], cls: type[Observation]) -> Obs
         raise InvalidMessage(f"the server's observation: {error}") from error
 
 
-def check_version(asked: str) -> None:
-    """Raise if a client has another major version.
-
-    Raises:
-        UnsupportedVersion: with the server's own version.
-    """
-    if asked.partition(".")[0] != PROTOCOL_VERSION.partition(".")[0]:
-        raise UnsupportedVersion(
-            f"this server speaks protocol {PROTOCOL_VERSION}, not {asked[:20]}", protocol=PROTOCOL_VERSION
-        )
-
-
 def faults(error: ValidationError) -> list[dict[str, Any]]:
     """Return pydantic's errors as plain data: ``loc``, ``msg``, ``type``. Input values and URLs are left out."""
     return [
@@ -545,7 +526,6 @@ __all__ = [
     "MAX_REASON",
     "MAX_REQUEST_ID",
     "MAX_TIMEOUT_S",
-    "PROTOCOL_VERSION",
     "TRANSITIONS",
     "URGENT_FRAMES",
     "ActionTypes",
@@ -556,7 +536,6 @@ __all__ = [
     "Reply",
     "WireError",
     "action_type",
-    "check_version",
     "decode_frame",
     "decode_reply",
     "describe_faults",

@@ -1,0 +1,75 @@
+"""The version of the wire protocol, and what either end says to one that is too old or too new."""
+
+from __future__ import annotations
+
+import re
+
+from mcpenv_client.errors import UnsupportedVersion
+
+PROTOCOL_VERSION = "1.0"
+"""The protocol version, major.minor. Ends with the same major version understand each other."""
+
+PROTOCOL_HEADER = "Mcpenv-Protocol"
+"""The header with the protocol version: a client's in HTTP requests, a server's in its answers to clients that ask."""
+
+_SHOWN = 20
+"""Characters of a foreign version in a message."""
+
+
+def check_client_version(asked: str) -> None:
+    """Raise if a client speaks another major version than this server.
+
+    Raises:
+        UnsupportedVersion: says which end to upgrade; ``protocol`` is this server's version.
+    """
+    theirs = _major(asked)
+    if theirs is None:
+        refusal = f"the client's protocol {asked[:_SHOWN]!r} is no version such as {PROTOCOL_VERSION}"
+    elif theirs < _OWN:
+        refusal = (
+            f"the client speaks protocol {asked[:_SHOWN]}, which is too old for this server's {PROTOCOL_VERSION}; "
+            "upgrade the client: pip install --upgrade mcpenv-client"
+        )
+    elif theirs > _OWN:
+        refusal = (
+            f"the client speaks protocol {asked[:_SHOWN]}, which is too new for this server's {PROTOCOL_VERSION}; "
+            f"upgrade the server, or use a client of protocol {_OWN}"
+        )
+    else:
+        return
+    raise UnsupportedVersion(refusal, protocol=PROTOCOL_VERSION)
+
+
+def check_server_version(said: str) -> None:
+    """Raise if a server speaks another major version than this client.
+
+    Raises:
+        UnsupportedVersion: says which end to upgrade; ``protocol`` is the server's version.
+    """
+    theirs = _major(said)
+    if theirs is None:
+        refusal = f"the server's protocol {said[:_SHOWN]!r} is no version such as {PROTOCOL_VERSION}"
+    elif theirs < _OWN:
+        refusal = (
+            f"the server speaks protocol {said[:_SHOWN]}, which is too old for this client's {PROTOCOL_VERSION}; "
+            f"upgrade the server, or use a client of protocol {theirs}"
+        )
+    elif theirs > _OWN:
+        refusal = (
+            f"the server speaks protocol {said[:_SHOWN]}, which is too new for this client's {PROTOCOL_VERSION}; "
+            "upgrade the client: pip install --upgrade mcpenv-client"
+        )
+    else:
+        return
+    raise UnsupportedVersion(refusal, protocol=said[:_SHOWN])
+
+
+def _major(version: str) -> int | None:
+    """Return the major part of a version; None if it has none."""
+    major = version.partition(".")[0]
+    return int(major) if re.fullmatch(r"0|[1-9][0-9]{0,5}", major) else None
+
+
+_OWN = int(PROTOCOL_VERSION.partition(".")[0])
+
+__all__ = ["PROTOCOL_HEADER", "PROTOCOL_VERSION", "check_client_version", "check_server_version"]
