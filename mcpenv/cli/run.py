@@ -50,6 +50,7 @@ def run(
     settings: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     tasks: Path | None = None,
     record: Path | None = None,
+    console: Annotated[bool | None, Parameter(show_default=False)] = None,
     workers: int = 1,
     reload: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
     log_level: Literal["debug", "info", "warning", "error", "critical"] = "info",
@@ -73,6 +74,8 @@ def run(
             given several times.
         tasks: Tasks to use instead of the environment's own: a .jsonl file, a .parquet file or a dataset's folder.
         record: Folder to write every episode to; see: mcpenv trajectories --help
+        console: Serve the console at /console. Default: MCPENV_CONSOLE, or in simulation only. In production it needs a
+            control token.
         workers: Number of processes that serve together as one server. Useful for tools that use much CPU time.
         reload: Restart when a Python file of the environment, or its mcpenv.yaml, changes.
         log_level: Lowest level of messages to log to stderr. No level logs tokens, handles or secret settings.
@@ -85,10 +88,12 @@ def run(
     target = target if target is not None else f"{PREFIX}{mcp}"
     manifest = manifest_of(target)
     sessions, limits = with_manifest(sessions, limits, manifest)
-    config = replace(config_from(mode_for(mode, manifest), addresses, sessions, limits), record=record)
+    config = replace(config_from(mode_for(mode, manifest), addresses, sessions, limits), record=record, console=console)
     if record is not None and (config.mode is not Mode.SIMULATION or transport == "stdio"):
         where = "over stdio" if transport == "stdio" else f"in {config.mode.value} mode"
         raise ConfigurationError(f"--record: there are no episodes to record {where}")
+    if console and transport == "stdio":
+        raise ConfigurationError("--console needs --transport http: over stdio there is no page")
     if workers < 1:
         raise ConfigurationError(f"--workers is {workers}; it must be 1 or more")
     if workers > 1 and sys.platform == "win32":
@@ -101,6 +106,7 @@ def run(
         return _run_reloading(target)
     # Tokens are taken out of the environment before user code is loaded, so that it cannot read them.
     config, agents = credentials.read(config)
+    config = config.with_console() if transport == "http" else replace(config, console=False)
     auth = agents()
     with author_output():
         loaded = load_target(target, settings or (), tasks)
@@ -187,6 +193,8 @@ class _Introduction:
         if self._controlled:
             page.line("control  ", (f"ws://{control}/ws", "cyan"), indent=2)
         page.line("docs     ", (f"http://{control}/docs", "cyan"), indent=2)
+        if config.console:
+            page.line("console  ", (f"http://{control}/console", "cyan"), indent=2)
         if config.record is not None:
             page.line("record   ", (str(config.record), "cyan"), indent=2)
         page.line()

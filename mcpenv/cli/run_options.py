@@ -71,6 +71,7 @@ class Addresses:
         allowed_hosts: Further Host names to accept, separated by commas. The public URL's is accepted.
         allowed_origins: Further browser origins to accept, separated by commas.
         trusted_proxies: Addresses or networks of proxies whose X-Forwarded-* headers are trusted; * for all.
+        frame_ancestors: Origins whose pages may show the console in a frame, separated by commas.
     """
 
     host: str = "127.0.0.1"
@@ -81,6 +82,7 @@ class Addresses:
     allowed_hosts: Several = None
     allowed_origins: Several = None
     trusted_proxies: Several = None
+    frame_ancestors: Several = None
 
     def check(self) -> None:
         """Raise if an option requires another one that is missing.
@@ -252,6 +254,7 @@ def config_from(mode: Mode, addresses: Addresses, sessions: Sessions, limits: Li
         ping_interval_s=_positive("--ping-interval-s", limits.ping_interval_s),
         allowed_hosts=tuple(hosts),
         allowed_origins=tuple(_origin("--allowed-origins", origin) for origin in _split(addresses.allowed_origins)),
+        frame_ancestors=tuple(_origin("--frame-ancestors", origin) for origin in _split(addresses.frame_ancestors)),
         max_quarantined=_count("--max-quarantined", limits.max_quarantined, 0),
         max_snapshots=_count("--max-snapshots", limits.max_snapshots, 0),
         max_snapshot_bytes=_count("--max-snapshot-bytes", limits.max_snapshot_bytes, 1),

@@ -23,7 +23,13 @@ class SpilledSteps(Protocol):
 
 
 class EpisodeSink(Protocol):
-    """A receiver of episodes. Its methods may be called from any thread of the core, and must not block on disk."""
+    """A receiver of episodes. Its methods may be called from any thread of the core, and must not block on disk.
+
+    Attributes:
+        agent: the name of the agent that plays the episodes; None if unknown.
+    """
+
+    agent: str | None
 
     def spill(self, trajectory: Trajectory, steps: Sequence[StepRecord]) -> None:
         """Accept the oldest steps of a running episode that is longer than its environment keeps."""

@@ -23,11 +23,15 @@ from mcpenv.trajectories import Recorder
 from mcpenv_client.types.tools import Mode
 
 from .config import ConcurrencyConfig, ServerConfig, mode_from
+from .console.files import ConsoleFiles
+from .console.sign_in import SignIn
 from .control.http import ControlRoutes, Handler
+from .control.live_routes import LiveRoutes
 from .control.metadata import Description
 from .control.metrics_route import MetricsRoute
 from .control.openenv import OpenEnvOrMCP, OpenEnvRoute
 from .control.public_url import base_url_of
+from .control.record_routes import RecordRoutes
 from .control.session_routes import SessionRoutes
 from .control.task_routes import ServedTasks, TaskRoutes
 from .control.traced import Traced
@@ -39,6 +43,7 @@ from .mcp.event_stream import lend_stream
 from .mcp.server_card import PATHS as CARD_PATHS
 from .mcp.server_card import ServerCard
 from .metrics.collection import Collection
+from .security.console_cookie import ConsoleCookie
 from .security.control_auth import ControlGate
 from .security.host_check import Guard
 from .sessions.factory import EnvFactory, EnvironmentSource
@@ -222,10 +227,22 @@ class EnvServer:
             routes.append(self._scraped("/metrics", metrics.metrics))
         if simulation or self.config.control_token is not None:
             opens = ("POST",) if simulation else ()
+            live = LiveRoutes(self.pool)
             routes += [
                 self._controlled("/sessions", sessions.sessions, "GET", *opens),
+                self._controlled("/sessions/{session_id:path}/trajectory", live.trajectory),
+                self._controlled("/sessions/{session_id:path}/events", live.events),
+                self._controlled("/sessions/{session_id:path}/steps/{step:int}/content/{block:int}", live.content),
                 self._controlled("/sessions/{session_id:path}", sessions.session, "GET", "DELETE"),
                 self._controlled("/capacity", sessions.capacity),
+            ]
+        routes += self._console_routes()
+        if self.config.record is not None:
+            records = RecordRoutes(self.config.record)
+            routes += [
+                self._controlled("/records", records.rows),
+                self._controlled("/records/{episode_id:path}/blobs/{name}", records.blob),
+                self._controlled("/records/{episode_id:path}", records.episode),
             ]
         if simulation:
             routes += [
@@ -242,6 +259,20 @@ class EnvServer:
                 Route("/mcp", self._guard(self._gate(self._openenv)), methods=["POST"]),
             ]
         return routes
+
+    def _console_routes(self) -> list[BaseRoute]:
+        if not self._console:
+            return []
+        files = ConsoleFiles(self.config.frame_ancestors)
+        gate = self._gate(self._socket)
+        sign_in = SignIn(self.config, self.source, self._control, gate, self._cookie)
+        return [
+            self._route("/console", files.folder),
+            self._route("/console/api/session", sign_in.session),
+            self._route("/console/api/sign-in", sign_in.sign_in, "POST"),
+            self._route("/console/api/sign-out", sign_in.sign_out, "POST"),
+            self._route("/console/{path:path}", files.file),
+        ]
 
     def register_routes(self, app: Starlette, *, mode: Mode | str | None = None) -> None:
         """Add the routes and the lifespan of this server to another application.
@@ -328,11 +359,13 @@ class EnvServer:
             await asyncio.to_thread(recorder.close)
 
     def stop_streams(self) -> None:
-        """End the open streams to MCP clients, so that shutdown does not wait for them."""
+        """End the open streams to MCP clients and to the console, so that shutdown does not wait for them."""
         self._mcp.stop()
+        self.pool.stop_watching()
 
     def _assemble(self, config: ServerConfig) -> None:
         self.config = config
+        self._console = bool(config.with_console().console)  # not kept in `config`, of which another mode may be made
         self.source = EnvironmentSource(self._env_factory, config)
         self._membership = self._given_membership or Alone(config)
         self.pool = SessionPool(self.source, config, self._membership)
@@ -363,7 +396,14 @@ class EnvServer:
         )
 
     def _gate(self, app: ASGIApp) -> ControlGate:
-        return ControlGate(app, self.config.control_token)
+        return ControlGate(app, self.config.control_token, cookie=self._cookie)
+
+    @property
+    def _cookie(self) -> ConsoleCookie | None:
+        config = self.config
+        if not self._console or config.control_token is None:
+            return None
+        return ConsoleCookie(config.control_token, config.public_url)
 
     def _controlled(self, path: str, handler: Handler, *methods: str) -> Route:
         app = VersionCheck(request_response(handler))
@@ -375,7 +415,7 @@ class EnvServer:
 
     def _scraped(self, path: str, handler: Handler) -> Route:
         tokens = self.config.control_token, self.config.metrics_token
-        gate = ControlGate(request_response(handler), *tokens)
+        gate = ControlGate(request_response(handler), *tokens, cookie=self._cookie)
         # A scraper finds a server by its address, which is a Host that no setting can name beforehand.
         return Route(path, self._guard(gate) if tokens == (None, None) else gate, methods=["GET"])
 
@@ -395,6 +435,9 @@ class EnvServer:
         return self._guard(app, any_origin=self.config.public_url is not None)
 
     def _guard(self, app: ASGIApp, *, any_origin: bool = False) -> Guard:
-        public = urlsplit(self.config.public_url or "").hostname
-        hosts = (*self.config.allowed_hosts, public) if public else self.config.allowed_hosts
-        return Guard(app, allowed_hosts=hosts, allowed_origins=self.config.allowed_origins, any_origin=any_origin)
+        hosts, origins = self.config.allowed_hosts, self.config.allowed_origins
+        public = urlsplit(self.config.public_url or "")
+        if public.hostname:
+            # A proxy may send another Host than the one of the console's page.
+            hosts, origins = (*hosts, public.hostname), (*origins, f"{public.scheme}://{public.netloc}")
+        return Guard(app, allowed_hosts=hosts, allowed_origins=origins, any_origin=any_origin)

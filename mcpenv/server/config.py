@@ -17,6 +17,9 @@ from mcpenv_client.wire.protocol import describe_faults
 MODE_VARIABLE = "MCPENV_MODE"
 """The environment variable that sets the default mode."""
 
+CONSOLE_VARIABLE = "MCPENV_CONSOLE"
+"""The environment variable that sets whether the console is served: 1 or 0."""
+
 MANY_SESSIONS = 1024
 """``max_concurrent_envs`` of environments that support several sessions."""
 
@@ -115,6 +118,8 @@ class ServerConfig:
         drain_s: how long running episodes may take to end at SIGTERM, before `shutdown_timeout_s` begins.
         shutdown_timeout_s: how long running steps may take to finish at shutdown.
         record: the folder to which every episode is written; None: none is.
+        console: serve the console at ``/console``; None: as ``MCPENV_CONSOLE`` says, else in simulation only.
+        frame_ancestors: origins whose pages may show the console in a frame.
 
     Raises:
         ConfigurationError: a limit of `concurrency` is out of range, or two tokens are the same.
@@ -144,6 +149,8 @@ class ServerConfig:
     drain_s: float = 30.0
     shutdown_timeout_s: float = 30.0
     record: Path | None = None
+    console: bool | None = None
+    frame_ancestors: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.concurrency  # noqa: B018 - its model checks the limits
@@ -160,6 +167,24 @@ class ServerConfig:
             resume_grace_s=self.resume_grace_s,
             max_quarantined=self.max_quarantined,
         )
+
+    def with_console(self) -> ServerConfig:
+        """Return these settings with `console` decided.
+
+        Raises:
+            ConfigurationError: ``MCPENV_CONSOLE`` is neither 1 nor 0, or production has a console but no control token.
+        """
+        console, source = self.console, "console"
+        if console is None:
+            console, source = _console_of_environment(), CONSOLE_VARIABLE
+        if console is None:
+            return replace(self, console=self.mode is Mode.SIMULATION)
+        if console and self.mode is not Mode.SIMULATION and self.control_token is None:
+            raise ConfigurationError(
+                f"{source}: in {self.mode.value} mode the console needs a control token; "
+                "set MCPENV_CONTROL_TOKEN or --control-token-file, or leave the console off"
+            )
+        return replace(self, console=console)
 
     def with_limits(self, concurrency: ConcurrencyConfig | None, max_concurrent_envs: int | None) -> ServerConfig:
         """Return these settings with limits on sessions that were given besides.
@@ -184,6 +209,16 @@ class ServerConfig:
 
 def _given_twice(name: str, one: object, other: object) -> ConfigurationError:
     return ConfigurationError(f"{name} is given twice, as {one} and as {other}; give it once")
+
+
+def _console_of_environment() -> bool | None:
+    value = os.environ.get(CONSOLE_VARIABLE)
+    if not value:
+        return None
+    known = {"1": True, "true": True, "0": False, "false": False}
+    if value.lower() not in known:
+        raise ConfigurationError(f"{CONSOLE_VARIABLE} is {value!r}; use 1 or 0")
+    return known[value.lower()]
 
 
 def mode_from(value: Mode | str | None) -> Mode:

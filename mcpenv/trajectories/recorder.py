@@ -154,6 +154,7 @@ class RecordingSink:
         self._patience_s = patience_s
         self._jobs = jobs
         self._spilled: dict[str, Spilled] = {}
+        self.agent: str | None = None
 
     def episode_over(self, trajectory: Trajectory, outputs: Sequence[Output] = ()) -> None:
         """Queue an episode for writing. It must not change any more."""
@@ -169,7 +170,7 @@ class RecordingSink:
     def another(self, tools: Toolbox, mode: Mode) -> RecordingSink:
         """Return a sink for another instance. A fork has its own tools, and its own spilled steps."""
         listed: Tools = OwnTools(tools, mode)
-        return RecordingSink(
+        sink = RecordingSink(
             self._writer,
             self._jobs,
             self._lists,
@@ -179,6 +180,8 @@ class RecordingSink:
             self._waits,
             self._patience_s,
         )
+        sink.agent = self.agent
+        return sink
 
     def spill(self, trajectory: Trajectory, steps: Sequence[StepRecord]) -> None:
         """Store steps that the trajectory has dropped, until the episode is over."""
@@ -230,6 +233,8 @@ class RecordingSink:
     def _episode(self, trajectory: Trajectory, tools: Sequence[Tool] | None) -> RecordedEpisode:
         listed = None if tools is None else self._lists.keep(tools)
         episode = RecordedEpisode(trajectory, self._environment, versions(), listed)
+        if self.agent is not None:
+            episode.agent = {"name": self.agent}
         observations = {
             str(step.call.step): seen for step in trajectory.steps if (seen := own_observation(step)) is not None
         }

@@ -132,15 +132,20 @@ class TornTail:
     size: int
 
 
-def members(path: Path) -> Iterator[tuple[int, bytes] | TornTail]:
+def members(path: Path, start: int = 0) -> Iterator[tuple[int, bytes] | TornTail]:
     """Yield the members of a segment with their offsets, and a torn tail if there is one.
+
+    Args:
+        path: the segment.
+        start: the offset of the first member to read.
 
     Raises:
         DamagedRecord: bytes that are not a gzip member, or one whose checksum is wrong.
         OSError: the file cannot be read.
     """
-    offset, pending = 0, b""
+    offset, pending = start, b""
     with path.open("rb") as file:
+        file.seek(start)
         while True:
             data = pending or file.read(_CHUNK)
             if not data:

@@ -154,6 +154,7 @@ OPTIONS: dict[str, tuple[tuple[str, ...], Any]] = {
     "ping_interval_s": (("--ping-interval-s", "5"), 5.0),
     "allowed_hosts": (("--allowed-hosts", "A.example,b.example:8443"), ("a.example", "b.example:8443")),
     "allowed_origins": (("--allowed-origins", "https://App.example/"), ("https://app.example",)),
+    "frame_ancestors": (("--frame-ancestors", "https://Space.example"), ("https://space.example",)),
     "max_quarantined": (("--max-quarantined", "0"), 0),
     "max_snapshots": (("--max-snapshots", "0"), 0),
     "max_snapshot_bytes": (("--max-snapshot-bytes", "1000"), 1000),
@@ -163,7 +164,7 @@ OPTIONS: dict[str, tuple[tuple[str, ...], Any]] = {
 
 
 def test_every_setting_has_an_option() -> None:
-    elsewhere = {"mode", "control_token", "metrics_token", "record"}  # `mcpenv run` itself has these
+    elsewhere = {"mode", "control_token", "metrics_token", "record", "console"}  # `mcpenv run` itself has these
     assert {field.name for field in fields(ServerConfig)} == {*OPTIONS, *elsewhere}
 
 

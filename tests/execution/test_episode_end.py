@@ -80,6 +80,8 @@ class Counter(MCPEnvironment):
 class Sink:
     """Keeps what it is given."""
 
+    agent: str | None = None
+
     def __init__(self) -> None:
         self.episodes: list[Trajectory] = []
         self.taken: list[StepRecord] = []

@@ -727,6 +727,8 @@ def test_the_limits_of_a_task_go_on() -> None:
 class Kept:
     """A sink that keeps what it is given."""
 
+    agent: str | None = None
+
     def __init__(self) -> None:
         self.over: list[Trajectory] = []
 

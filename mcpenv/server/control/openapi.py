@@ -197,6 +197,17 @@ def _sessions() -> dict[str, Any]:
                 {"404": unknown},
             ),
         },
+        "/sessions/{session_id}/trajectory": {
+            "parameters": [
+                {"name": "session_id", "in": "path", "required": True, "schema": {"type": "string"}},
+                {"name": "after", "in": "query", "schema": {"type": "integer", "minimum": 0}},
+            ],
+            "get": _operation(
+                "The episode of a session, and its steps after a number of them",
+                {"type": "object"},
+                {"404": unknown, "422": _refusal("There is no episode, or after is no number of steps")},
+            ),
+        },
         "/capacity": {"get": _operation("How many sessions there are and may be", _component("ServerCapacityStatus"))},
     }
 

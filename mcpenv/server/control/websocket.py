@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import parse_qs
 
 from starlette.types import Receive, Scope, Send
@@ -9,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 from mcpenv.server.sessions.credential import Credential
 from mcpenv.server.sessions.pool import SessionPool
 from mcpenv.server.sessions.session import Session
-from mcpenv_client.errors import WireError
+from mcpenv_client.errors import InvalidMessage, WireError
 from mcpenv_client.wire.version import PROTOCOL_HEADER, PROTOCOL_VERSION, check_client_version
 
 from .concurrent_frames import Gone
@@ -69,9 +70,31 @@ class ControlSocket:
             check_client_version(query["protocol"][0])
             connection.protocol = PROTOCOL_VERSION
         credential = _credential(scope)
+        agent = _agent(query)
         if "session_id" in query:
-            return self._pool.joinable(query["session_id"][0])
-        return await connection.unless_gone(self._pool.open_socket(credential, resume="resume" in query))
+            session = self._pool.joinable(query["session_id"][0])
+        else:
+            session = await connection.unless_gone(self._pool.open_socket(credential, resume="resume" in query))
+        if agent is not None and session.execution.sink is not None:
+            session.execution.sink.agent = agent
+        return session
+
+
+_AGENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def _agent(query: dict[str, list[str]]) -> str | None:
+    """Return the name of the agent that will play, for the record; None if the client does not say.
+
+    Raises:
+        InvalidMessage: it is no name.
+    """
+    if "agent" not in query:
+        return None
+    name = query["agent"][0]
+    if not _AGENT.fullmatch(name):
+        raise InvalidMessage("agent is a name of 1 to 64 letters, digits, dots, dashes and underscores")
+    return name
 
 
 _CREDENTIAL = (b"mcpenv-session-id", b"mcpenv-session-token")

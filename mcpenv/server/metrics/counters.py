@@ -12,6 +12,7 @@ import mmap
 from bisect import bisect_left
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Protocol
 
 from mcpenv.server.logs import access
 from mcpenv_client.types.records import StepRecord, Trajectory
@@ -173,16 +174,42 @@ def _samples_of_tool(tool: str, numbers: memoryview[float]) -> Iterable[tuple[st
     yield sample("mcpenv_step_reward_sum", tool=tool), numbers[REWARD_SUM]
 
 
+class Watched(Protocol):
+    """The watchers of a session.
+
+    Attributes:
+        watched: True while there are any.
+    """
+
+    watched: bool
+
+    def tell(self) -> None:
+        """Wake them: there is something new."""
+        ...
+
+
+class _Unwatched:
+    watched = False
+
+    def tell(self) -> None:
+        """Do nothing."""
+
+
+UNWATCHED = _Unwatched()
+
+
 class SessionObserver:
     """The observer of one session's instance: counts, and the access log.
 
     Args:
         label: names the session in the log, and lets nobody join it.
+        live: those who watch the session; None: it cannot be watched.
     """
 
-    __slots__ = ("_counters", "_logs", "_tools", "label")
+    __slots__ = ("_counters", "_live", "_logs", "_tools", "label")
 
-    def __init__(self, counters: Counters, label: str) -> None:
+    def __init__(self, counters: Counters, label: str, live: Watched | None = None) -> None:
+        self._live: Watched = UNWATCHED if live is None else live
         self._counters = counters
         self._tools = counters.tools
         self.label = label
@@ -205,9 +232,13 @@ class SessionObserver:
             tool[REWARD_SUM] += reward.value
         if self._logs:
             self._log(record)
+        if self._live.watched:
+            self._live.tell()
 
     def episode_over(self, trajectory: Trajectory) -> None:
         """Count an episode."""
+        if self._live.watched:
+            self._live.tell()
         numbers, status = self._counters.numbers, trajectory.status
         if status is None:
             return
@@ -219,6 +250,8 @@ class SessionObserver:
     def reset_over(self, *, failed: bool) -> None:
         """Count a reset."""
         self._counters.numbers[FAILED_RESETS if failed else RESETS] += 1
+        if self._live.watched:
+            self._live.tell()
 
     def _log(self, record: StepRecord) -> None:
         name = record.call.name[:MAX_NAME]

@@ -15,6 +15,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from mcpenv.errors import ConfigurationError
 from mcpenv.redaction import hide
 
+from .console_cookie import ConsoleCookie
+
 SUBPROTOCOL = "mcpenv.token."
 """The prefix of the base64url form of the control token, for browsers, whose WebSockets cannot set headers."""
 
@@ -27,17 +29,19 @@ class ControlGate:
 
     Args:
         tokens: the control token, and others that are as good here; None or no token at all passes all requests.
+        cookie: the cookie of a signed-in browser, which is as good; None: none is.
     """
 
-    def __init__(self, app: ASGIApp, *tokens: str | None) -> None:
+    def __init__(self, app: ASGIApp, *tokens: str | None, cookie: ConsoleCookie | None = None) -> None:
         self._app = app
+        self._cookie = cookie
         self._digests = [
             _digest(check_token(token, "a token of the control plane")) for token in tokens if token is not None
         ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
-        if not self._digests or self._passes(_presented(scope)):
+        if not self._digests or self.passes(scope):
             await self._app(scope, receive, send)
             return
         body = {"message": "this needs the control token", "code": "UNAUTHORIZED"}
@@ -52,8 +56,12 @@ class ControlGate:
         else:
             await send({"type": "websocket.close", "code": 4401})
 
-    def _passes(self, token: str | None) -> bool:
-        return any(_matches(digest, token) for digest in self._digests)
+    def passes(self, scope: Scope) -> bool:
+        """Return True if a request presents a token, or the cookie of a signed-in browser."""
+        token = _presented(scope)
+        if any(_matches(digest, token) for digest in self._digests):
+            return True
+        return self._cookie is not None and self._cookie.expiry_of(scope) is not None
 
 
 class AgentTokens(TokenVerifier):
@@ -118,6 +126,11 @@ def _presented(scope: Scope) -> str | None:
 
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
+
+
+def same_token(expected: str, given: str) -> bool:
+    """Return True if two tokens are the same, compared in constant time."""
+    return _matches(_digest(expected), given)
 
 
 def _matches(digest: bytes, token: str | None) -> bool:

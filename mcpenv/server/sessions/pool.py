@@ -115,6 +115,11 @@ class SessionPool:
             session.dismiss(at_once=True)
             session.execution.subscribers.end()
 
+    def stop_watching(self) -> None:
+        """End the streams of those who watch sessions."""
+        for session in (*self._sessions.values(), *self._ending):
+            session.live.close()
+
     def in_episodes(self) -> list[Session]:
         """Return the sessions with an episode that runs, or has just ended, so that its client may ask what it was."""
         recent = time.time() - LINGER_S
@@ -235,6 +240,7 @@ class SessionPool:
             if session.execution.episode.id is not None:
                 await self.wait_recorded(session.execution, session.execution.episode.id)
         finally:
+            session.live.close()
             self._ending.discard(session)
             if session.credential is not None:
                 self._membership.release_id(session.id)
@@ -416,6 +422,8 @@ class SessionPool:
         self.retire_handle(session)  # the old instance provides its listing before it is closed
         execution.observer = session.execution.observer
         left = session.execution
+        if execution.sink is not None and left.sink is not None:
+            execution.sink.agent = left.sink.agent
         session.use(execution)
         await close_instance(left)
 
@@ -437,7 +445,7 @@ class SessionPool:
             self.slots.free()
             raise
         session = Session(self, session_id, origin, execution, credential)
-        execution.observer = SessionObserver(self.counters, session.label)
+        execution.observer = SessionObserver(self.counters, session.label, session.live)
         self.counters.opened(origin.value)
         self._sessions[session_id] = session
         if credential is not None:

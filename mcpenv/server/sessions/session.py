@@ -22,6 +22,7 @@ from . import operations
 from .credential import Credential
 from .handles import Handle, Handles
 from .idempotency import Replies
+from .live import Live
 
 SHOWN = 13
 """The characters of an id that logs show, as ``mcpenv sessions`` does."""
@@ -116,6 +117,7 @@ class Session:
         snapshots: the snapshots that the session made and can name.
         base_url: the server's address as its orchestrator sees it, for the URL of the episode's handle.
         handle: the running episode's handle.
+        live: those who watch it.
         held: an open socket holds the session, which is then never idle.
         claimed: a later request named its id (HTTP).
         closing: the task that closes it; None while it is open.
@@ -143,6 +145,7 @@ class Session:
         "held",
         "id",
         "last_used",
+        "live",
         "origin",
         "replacing",
         "replies",
@@ -163,6 +166,7 @@ class Session:
         self.snapshots = pool.new_snapshots()
         self.base_url = ""
         self.handle: Handle | None = None
+        self.live = Live()
         self.held = origin is Origin.SOCKET
         self.grace: asyncio.TimerHandle | None = None
         self.claimed = False
@@ -360,6 +364,7 @@ class Session:
         if before is not None:
             await self._pool.wait_recorded(self.execution, before)
         self._mint(observation)
+        self.live.tell()
         return observation
 
     def _mint(self, observation: Observation) -> None:

@@ -22,6 +22,9 @@ _MODERN = frozenset(version.encode() for version in MODERN_PROTOCOL_VERSIONS)
 _REQUEST_LINE = re.compile(rb"([A-Z]+) ([^ ?#]*)(?:\?([^ #]*))? HTTP/1\.[01]\r\n")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n]*?)[ \t]*\r\n")
 
+_PART = re.compile(r"/(?:trajectory|events|steps/[0-9]+/content/[0-9]+)\Z")
+"""What follows a session's id in the paths of its parts."""
+
 SESSION_HEADER = b"mcp-session-id"
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -86,7 +89,7 @@ def belonging(method: str, path: str, query: bytes, headers: Headers) -> Belongi
     if path == "/sessions":
         return PLACED if method == "POST" else ANYBODY
     if path.startswith("/sessions/"):
-        session_id = path.removeprefix("/sessions/")
+        session_id = _PART.sub("", path.removeprefix("/sessions/"))
         found = _tagged(session_id)
         return Belonging(Kind.NAMED, session_id) if found is ANYBODY else found
     return ANYBODY

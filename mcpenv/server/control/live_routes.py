@@ -1,0 +1,148 @@
+"""The routes with which one session is watched."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from mcpenv.failures import wire_error
+from mcpenv.server.sessions.pool import SessionPool
+from mcpenv.server.sessions.session import Session
+from mcpenv_client.errors import InvalidMessage, SessionLost, WireError
+from mcpenv_client.types.records import Trajectory
+
+from .http import answered, plain_json, refusal
+from .session_events import Position, begun_trajectory, events_of, key_of, shown_step, without_steps
+
+SHOWN_TYPES = frozenset(
+    {
+        "audio/mpeg",
+        "audio/ogg",
+        "audio/wav",
+        "image/gif",
+        "image/jpeg",
+        "image/png",
+        "image/svg+xml",
+        "image/webp",
+    }
+)
+"""The media types that a browser is told. Any other is a download: what a tool returned is never a page."""
+
+_STREAM = {
+    "Cache-Control": "no-cache, no-transform",
+    "X-Accel-Buffering": "no",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class LiveRoutes:
+    """The handlers. They read what the core has recorded, and neither wait for the environment nor delay it."""
+
+    def __init__(self, pool: SessionPool) -> None:
+        self._pool = pool
+
+    async def trajectory(self, request: Request) -> Response:
+        """Answer the episode, and its steps after the first ``after``."""
+        return await answered(self._trajectory, request)
+
+    async def events(self, request: Request) -> Response:
+        """Answer an event stream of the session's episodes."""
+        try:
+            session = self._watchable(request)
+            text = request.headers.get("last-event-id") or request.query_params.get("after")
+            last = Position(text) if text else None
+        except WireError as error:
+            return refusal(wire_error(error, request.url.path))
+        return StreamingResponse(events_of(session, last), 200, _STREAM, "text/event-stream")
+
+    async def content(self, request: Request) -> Response:
+        """Answer the bytes of an image or audio of a step."""
+        try:
+            block = self._block(request)
+        except WireError as error:
+            return refusal(wire_error(error, request.url.path))
+        try:
+            data = base64.b64decode(block["data"], validate=True)
+        except (binascii.Error, ValueError):
+            return plain_json({"message": "this content is not base64 text", "code": "VALIDATION_ERROR"}, 422)
+        return media(data, str(block.get("mimeType")))
+
+    async def _trajectory(self, request: Request) -> dict[str, Any]:
+        session = self._watchable(request)
+        trajectory = self._begun(session)
+        after = request.query_params.get("after", "0")
+        if not (after.isascii() and after.isdigit()) or len(after) > 15:
+            raise InvalidMessage(f"after is a number of steps, 0 or more, and not {after[:80]!r}")
+        first = max(int(after), trajectory.dropped)
+        key = key_of(trajectory)
+        return {
+            "session_id": session.id,
+            "episode": key,
+            "state": session.execution.episode.state.value,
+            "step_count": trajectory.dropped + len(trajectory.steps),
+            "dropped": trajectory.dropped,
+            "trajectory": without_steps(trajectory),
+            "steps": [
+                shown_step(session.id, key, position, step)
+                for position, step in enumerate(trajectory.steps[first - trajectory.dropped :], first + 1)
+            ],
+        }
+
+    def _block(self, request: Request) -> dict[str, Any]:
+        """Return a block of content that has data.
+
+        Raises:
+            SessionLost: there is no such session, episode, step or block.
+        """
+        trajectory = self._begun(self._watchable(request))
+        position = request.path_params["step"] - trajectory.dropped
+        asked = request.query_params.get("episode")
+        if not 0 < position <= len(trajectory.steps) or asked not in (None, key_of(trajectory)):
+            raise _Gone("this step is no longer there: another episode has begun, or it was dropped")
+        result = trajectory.steps[position - 1].outcome.result
+        blocks: list[dict[str, Any]] = [] if result is None else result.content
+        index = request.path_params["block"]
+        block = blocks[index] if index < len(blocks) else {}
+        if not isinstance(block.get("data"), str):
+            raise _Gone("this step has no such image or audio")
+        return block
+
+    def _watchable(self, request: Request) -> Session:
+        session = self._pool.peek(request.path_params["session_id"])
+        if session is None:
+            raise SessionLost("no such session; it was closed, timed out, or never was")
+        if not session.origin.orchestrated:
+            raise InvalidMessage("this session has no episodes to watch: an agent opened it, and no orchestrator")
+        return session
+
+    def _begun(self, session: Session) -> Trajectory:
+        trajectory = begun_trajectory(session)
+        if trajectory is None:
+            raise InvalidMessage("there is no episode yet; reset first")
+        return trajectory
+
+
+class _Gone(SessionLost):
+    """The error for a part of a session that is not there any more."""
+
+    http_status = 404
+
+
+def media(data: bytes, media_type: str) -> Response:
+    """Return what a tool returned, so that a browser shows it as an image or audio and runs nothing of it."""
+    headers = {
+        "Cache-Control": "private, max-age=3600",
+        "Content-Security-Policy": "default-src 'none'; sandbox",
+        "X-Content-Type-Options": "nosniff",
+    }
+    if media_type not in SHOWN_TYPES:
+        media_type = "application/octet-stream"
+        headers["Content-Disposition"] = "attachment"
+    return Response(data, 200, headers, media_type)
+
+
+__all__ = ["LiveRoutes", "media"]
