@@ -23,7 +23,9 @@ McpenvError
 ├── ListingFailed                  tools could not be listed (an empty listing is no error)
 ├── ToolCallFailed                 ``MCPToolClient.call_tool``: the tool answered with an error
 ├── ToolNotExpressible             a format of a model's API cannot express a tool; ``problems`` has the reasons
-└── MalformedToolCall              a model's tool call cannot be read; ``reason``
+├── MalformedToolCall              a model's tool call cannot be read; ``reason``
+├── ProviderUnavailable            a provider cannot start servers here; ``missing`` has the reasons
+└── InstanceFailed                 a server that a provider started did not become ready, or is no longer usable; ``log``
 """
 
 from __future__ import annotations
@@ -331,6 +333,43 @@ class MalformedToolCall(McpenvError):
 
     def __str__(self) -> str:
         return f"{self.tool_name}: {self.reason}"
+
+
+class ProviderUnavailable(McpenvError):
+    """Raised before a provider starts anything, if something is missing.
+
+    Attributes:
+        provider: the name of its class.
+        missing: what is missing, a sentence with a remedy each.
+    """
+
+    def __init__(self, provider: str, missing: list[str]) -> None:
+        super().__init__(provider, missing)
+        self.provider = provider
+        self.missing = missing
+
+    def __str__(self) -> str:
+        return f"{self.provider} cannot start a server: {'; '.join(self.missing)}"
+
+
+class InstanceFailed(McpenvError):
+    """Raised if a server that a provider started did not become ready, or is no longer usable.
+
+    Attributes:
+        name: the instance, such as ``container 1f2e3d``.
+        reason: what is wrong.
+        log: the end of its output; empty if there is none.
+    """
+
+    def __init__(self, name: str, reason: str, log: str = "") -> None:
+        super().__init__(name, reason, log)
+        self.name = name
+        self.reason = reason
+        self.log = log
+
+    def __str__(self) -> str:
+        log = self.log.strip()
+        return f"{self.name}: {self.reason}; its output ends with:\n{log}" if log else f"{self.name}: {self.reason}"
 
 
 _BY_CODE: dict[str, type[WireError]] = {
