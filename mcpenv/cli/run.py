@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import os
 import shlex
@@ -52,6 +53,7 @@ def run(
     record: Path | None = None,
     console: Annotated[bool | None, Parameter(show_default=False)] = None,
     workers: int = 1,
+    ready_file: Path | None = None,
     reload: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
     log_level: Literal["debug", "info", "warning", "error", "critical"] = "info",
     log_format: LogFormat = "text",
@@ -77,6 +79,7 @@ def run(
         console: Serve the console at /console. Default: MCPENV_CONSOLE, or in simulation only. In production it needs a
             control token.
         workers: Number of processes that serve together as one server. Useful for tools that use much CPU time.
+        ready_file: File to write once the server accepts connections: a JSON object with url and mcp_url.
         reload: Restart when a Python file of the environment, or its mcpenv.yaml, changes.
         log_level: Lowest level of messages to log to stderr. No level logs tokens, handles or secret settings.
         log_format: Log lines of text, or JSON objects, one a line.
@@ -100,6 +103,8 @@ def run(
         raise ConfigurationError("--workers needs Unix sockets, which this system does not have")
     if workers > 1 and transport == "stdio":
         raise ConfigurationError("--workers needs --transport http: over stdio there is only one client")
+    if ready_file is not None:
+        _prepare_ready_file(ready_file, transport)
     if reload:
         if transport == "stdio":
             raise ConfigurationError("--reload needs --transport http: over stdio the client would lose its session")
@@ -118,7 +123,7 @@ def run(
     listening = Listening(
         addresses.host, addresses.port, addresses.control_host or LOOPBACK, addresses.control_port, credentials.insecure
     )
-    on_started = functools.partial(introduction.show, sys.stdout)
+    on_started = functools.partial(introduction.show, sys.stdout, ready_file)
     if workers > 1:
         load = functools.partial(_load_again, target, settings, tasks, agents)
         serve_workers(
@@ -151,6 +156,21 @@ def run(
     return 0
 
 
+def _prepare_ready_file(file: Path, transport: str) -> None:
+    """Remove the file that an earlier server has left.
+
+    Raises:
+        ConfigurationError: there is none to write over this transport, or not in this folder.
+    """
+    if transport == "stdio":
+        raise ConfigurationError("--ready-file needs --transport http: over stdio there is no address")
+    if not os.access(file.parent, os.W_OK):
+        raise ConfigurationError(f"--ready-file {file}: the folder does not exist, or cannot be written to")
+    if file.is_dir():
+        raise ConfigurationError(f"--ready-file {file}: it is a folder; name a file")
+    file.unlink(missing_ok=True)
+
+
 def _load_again(
     target: str, settings: list[str] | None, tasks: Path | None, agents: Callable[[], AuthProvider | None]
 ) -> Served:
@@ -172,9 +192,21 @@ class _Introduction:
     addresses: Addresses
     agents_need_token: bool = False
 
-    def show(self, stream: TextIO, port: int, control_port: int, agents_need_token: bool) -> None:
-        """Print the text to ``stream``."""
+    def show(
+        self, stream: TextIO, ready_file: Path | None, port: int, control_port: int, agents_need_token: bool
+    ) -> None:
+        """Write the ready file, if there is to be one, and print the text to ``stream``."""
+        if ready_file is not None:
+            self._write(ready_file, port, control_port)
         replace(self, agents_need_token=agents_need_token)._show(stream, port, control_port)
+
+    def _write(self, ready_file: Path, port: int, control_port: int) -> None:
+        public = self.config.public_url or f"http://{self._here(self.addresses.host, port)}"
+        ready = {"url": f"http://{self._control(port, control_port)}", "mcp_url": f"{public}/mcp"}
+        # Renamed into place, so that no reader finds a half.
+        written = ready_file.with_name(f".{ready_file.name}.{os.getpid()}")
+        written.write_text(json.dumps(ready) + "\n", encoding="utf-8")
+        written.replace(ready_file)
 
     def _show(self, stream: TextIO, port: int, control_port: int) -> None:
         page, config = Page(stream), self.config

@@ -16,6 +16,7 @@ from .connection.handshake import ConnectionOptions
 from .connection.http import fetch
 from .connection.resume import ResumableSession, jittered
 from .errors import CapacityReached, InvalidMessage, ListingFailed
+from .providers.launched import Instances, Launched
 from .sync import SyncEnvClient
 from .task_client import TaskClient
 from .types.actions import Action, ListToolsAction
@@ -126,6 +127,28 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
     def base_url(self) -> str:
         """The ``http(s)://`` address of the server."""
         return self._session.base_url
+
+    # -- with a server of its own
+
+    @classmethod
+    def from_provider(cls, provider: Instances, **client_options: Any) -> Launched[Self]:
+        """Return a context manager that starts a server, connects a client to it, and ends both.
+
+        ``async with EnvClient.from_provider(LocalProvider(".")) as env`` gives the client; with ``.sync()`` after the
+        call, ``with`` gives its blocking form.
+
+        Args:
+            provider: a provider, or a pool of its instances.
+            client_options: options of the client, such as ``message_timeout_s``.
+
+        Raises (at the beginning of the block):
+            ProviderUnavailable: something is missing; nothing was started.
+            InstanceFailed: the server did not start. The error quotes its output.
+        """
+        own = client_options.pop("headers", None) or {}
+        return Launched(
+            provider, lambda instance: cls(instance.url, headers={**own, **instance.headers}, **client_options)
+        )
 
     # -- the session
 

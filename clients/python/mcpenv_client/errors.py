@@ -25,7 +25,7 @@ McpenvError
 ├── ToolNotExpressible             a format of a model's API cannot express a tool; ``problems`` has the reasons
 ├── MalformedToolCall              a model's tool call cannot be read; ``reason``
 ├── ProviderUnavailable            a provider cannot start servers here; ``missing`` has the reasons
-└── InstanceFailed                 a server that a provider started did not become ready, or is no longer usable; ``log``
+└── InstanceFailed                 a server of a provider did not become ready, or is not usable; ``log``
 """
 
 from __future__ import annotations

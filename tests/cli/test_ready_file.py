@@ -1,0 +1,49 @@
+"""``mcpenv run --ready-file``: the address of a server for the program that started it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command_line import Cli, command_lines, write
+
+from mcpenv_client import EnvClient
+
+ENVIRONMENT = "from mcpenv import MCPEnvironment\n\n\nclass Shop(MCPEnvironment):\n    '''Sell.'''\n"
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Cli]:
+    with command_lines(tmp_path, monkeypatch, capfd) as run:
+        write(tmp_path, "shop", ENVIRONMENT)
+        yield run
+
+
+def test_the_file_has_the_addresses_of_a_server_that_answers(cli: Cli, tmp_path: Path) -> None:
+    ready = tmp_path / "ready.json"
+    ready.write_text("of an earlier server", encoding="utf-8")
+    command = [sys.executable, "-m", "mcpenv", "run", "shop", "--port", "0", "--ready-file", str(ready)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        try:
+            assert any("Ctrl-C" in line for line in process.stdout)
+            addresses = json.loads(ready.read_text(encoding="utf-8"))
+            assert addresses["mcp_url"] == f"{addresses['url']}/mcp"
+            with EnvClient(addresses["url"]).sync() as env:
+                env.reset()
+        finally:
+            process.terminate()
+        assert process.wait(60) == 0
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_the_start(cli: Cli, tmp_path: Path) -> None:
+    gone = cli("run", "shop", "--port", "0", "--ready-file", "gone/ready.json")
+    assert gone.status == 2 and "the folder does not exist, or cannot be written to" in gone.err
+    folder = cli("run", "shop", "--port", "0", "--ready-file", str(tmp_path))
+    assert folder.status == 2 and "it is a folder; name a file" in folder.err
+    stdio = cli("run", "shop", "--transport", "stdio", "--ready-file", "ready.json")
+    assert stdio.status == 2 and "--ready-file needs --transport http" in stdio.err
