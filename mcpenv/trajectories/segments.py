@@ -8,6 +8,7 @@ writes after it, because every process has segments of its own.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import secrets
 import time
@@ -168,3 +169,30 @@ def members(path: Path, start: int = 0) -> Iterator[tuple[int, bytes] | TornTail
             size -= len(pending)
             yield offset, b"".join(parts)
             offset += size
+
+
+def pieces(path: Path, start: int = 0) -> Iterator[tuple[int, bytes] | TornTail]:
+    """Yield the members of a segment, or the lines of its text (``.jsonl``), as `members` does.
+
+    A last line without a line break is a torn tail unless it is whole JSON.
+    """
+    if path.suffix == ".gz":
+        yield from members(path, start)
+        return
+    offset = start
+    with path.open("rb") as file:
+        file.seek(start)
+        for line in file:
+            if not line.endswith(b"\n") and not _is_json(line):
+                yield TornTail(path, offset, len(line))
+                return
+            yield offset, line
+            offset += len(line)
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

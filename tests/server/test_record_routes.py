@@ -70,14 +70,19 @@ def test_an_episode_that_a_dying_writer_left_half_written_is_not_shown(tmp_path:
         (tmp_path / "episodes-99990102T000000Z-1-aaaaaaaa-000001.jsonl.gz").write_bytes(b"not a segment")
         body = httpx.get(f"{url}/records").json()
         assert ([row["id"] for row in body["rows"]], body["damaged"]) == ([whole], 1)
+        torn, damaged = body["left_out"]
+        assert "whose writer died" in torn["why"] and "no episode can be read" in damaged["why"]
+        assert str(tmp_path) not in json.dumps(body)
 
 
 @pytest.mark.parametrize(
     "name", ["..%2f..%2fsecret", "a" * 64 + ".png", "%2e%2e", "A" * 64 + ".png", "a" * 64 + ".png%00"]
 )
 def test_only_blobs_of_the_record_are_served(tmp_path: Path, name: str) -> None:
-    (tmp_path / "record").mkdir()
+    blobs = tmp_path / "record" / "blobs"
+    blobs.mkdir(parents=True)
     (tmp_path / "secret").write_text("not yours")
+    (blobs / f"{'a' * 64}.png").symlink_to(tmp_path / "secret")
     with serving(World, ServerConfig(record=tmp_path / "record")) as url:
         answer = httpx.get(f"{url}/records/x/blobs/{name}")
         assert answer.status_code == 404 and b"not yours" not in answer.content

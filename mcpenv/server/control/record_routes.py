@@ -11,6 +11,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mcpenv.errors import DamagedRecord
 from mcpenv.trajectories.blobs import FOLDER
 from mcpenv.trajectories.episode import OBSERVATIONS, RecordedEpisode
 from mcpenv.trajectories.fingerprint import digest, facts_of_end, facts_of_reset, facts_of_step
@@ -46,7 +47,10 @@ class RecordRoutes:
 
     async def episode(self, request: Request) -> Response:
         """Answer one episode, and the hashes by which it is compared with another one."""
-        found = await asyncio.to_thread(self._read, request.path_params["episode_id"])
+        try:
+            found = await asyncio.to_thread(self._read, request.path_params["episode_id"])
+        except DamagedRecord as error:
+            return _unknown(f"this episode cannot be read any more: {error}")
         if found is None:
             return _unknown("no such episode in this server's record")
         return plain_json(found)
@@ -54,8 +58,7 @@ class RecordRoutes:
     async def blob(self, request: Request) -> Response:
         """Answer an image or audio of an episode."""
         name = _BLOB.fullmatch(request.path_params["name"])
-        path = None if name is None else self._directory / FOLDER / name[0]
-        data = None if path is None else await asyncio.to_thread(_bytes_of, path)
+        data = None if name is None else await asyncio.to_thread(self._blob, name[0])
         if name is None or data is None:
             return _unknown("no such image or audio in this server's record")
         return media(data, _TYPES.get(name[1], ""))
@@ -69,15 +72,31 @@ class RecordRoutes:
         wanted = RowFilter(**{name: query[name] for name in _TEXTS if query.get(name)}, return_min=return_min)
         offset = _count("offset", query.get("offset") or "0", 0, 10**9)
         limit = _count("limit", query.get("limit") or "100", 1, MAX_ROWS)
-        total, rows = await asyncio.to_thread(self._index.find, wanted, offset, limit)
-        return {"total": total, "offset": offset, "limit": limit, "damaged": self._index.damaged, "rows": rows}
+        page = await asyncio.to_thread(self._index.find, wanted, offset, limit)
+        return {
+            "total": page.total,
+            "offset": offset,
+            "limit": limit,
+            "damaged": page.damaged,
+            "left_out": page.left_out,
+            "rows": page.rows,
+        }
+
+    def _blob(self, name: str) -> bytes | None:
+        folder = self._directory / FOLDER
+        try:
+            # A record from elsewhere may have links.
+            path = (folder / name).resolve(strict=True)
+            return path.read_bytes() if path.is_relative_to(self._directory.resolve()) else None
+        except FileNotFoundError:
+            return None
 
     def _read(self, episode_id: str) -> dict[str, Any] | None:
-        row = self._index.get(episode_id)
-        if row is None:
+        found = self._index.read(episode_id)
+        if found is None:
             return None
-        line = self._index.line_of(row)
-        return {"episode": decode(line), "hashes": _hashes(RecordedEpisode.from_line(line))}
+        line, episode = found
+        return {"episode": decode(line), "hashes": _hashes(episode)}
 
 
 def _hashes(episode: RecordedEpisode) -> dict[str, Any]:
@@ -88,13 +107,6 @@ def _hashes(episode: RecordedEpisode) -> dict[str, Any]:
         "steps": [digest(facts_of_step(step, observations.get(str(step.call.step)))) for step in trajectory.steps],
         "end": digest(facts_of_end(trajectory)),
     }
-
-
-def _bytes_of(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
 
 
 def _unknown(message: str) -> Response:
