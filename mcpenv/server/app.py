@@ -32,6 +32,7 @@ from .control.metrics_route import MetricsRoute
 from .control.openenv import OpenEnvOrMCP, OpenEnvRoute
 from .control.public_url import base_url_of
 from .control.record_routes import RecordRoutes
+from .control.session_feed import SessionFeed
 from .control.session_routes import SessionRoutes
 from .control.task_routes import ServedTasks, TaskRoutes
 from .control.traced import Traced
@@ -227,9 +228,10 @@ class EnvServer:
             routes.append(self._scraped("/metrics", metrics.metrics))
         if simulation or self.config.control_token is not None:
             opens = ("POST",) if simulation else ()
-            live = LiveRoutes(self.pool)
+            live = LiveRoutes(self.pool, self._feed)
             routes += [
                 self._controlled("/sessions", sessions.sessions, "GET", *opens),
+                self._controlled("/sessions/events", live.changes),
                 self._controlled("/sessions/{session_id:path}/trajectory", live.trajectory),
                 self._controlled("/sessions/{session_id:path}/events", live.events),
                 self._controlled("/sessions/{session_id:path}/steps/{step:int}/content/{block:int}", live.content),
@@ -362,6 +364,7 @@ class EnvServer:
         """End the open streams to MCP clients and to the console, so that shutdown does not wait for them."""
         self._mcp.stop()
         self.pool.stop_watching()
+        self._feed.close()
 
     def _assemble(self, config: ServerConfig) -> None:
         self.config = config
@@ -369,6 +372,7 @@ class EnvServer:
         self.source = EnvironmentSource(self._env_factory, config)
         self._membership = self._given_membership or Alone(config)
         self.pool = SessionPool(self.source, config, self._membership)
+        self._feed = SessionFeed(self.pool, self._membership)
         self.collection = Collection(self.pool, self.source, config)
         self.description = Description(self.source, config, self._readme)
         self._openenv = Traced(OpenEnvRoute(self.pool, self.source, config), "mcp")

@@ -1,4 +1,4 @@
-"""The routes with which one session is watched."""
+"""The routes with which sessions are watched."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from mcpenv_client.types.records import Trajectory
 
 from .http import answered, plain_json, refusal
 from .session_events import Position, begun_trajectory, events_of, key_of, shown_step, without_steps
+from .session_feed import SessionFeed
 
 SHOWN_TYPES = frozenset(
     {
@@ -42,8 +43,17 @@ _STREAM = {
 class LiveRoutes:
     """The handlers. They read what the core has recorded, and neither wait for the environment nor delay it."""
 
-    def __init__(self, pool: SessionPool) -> None:
+    def __init__(self, pool: SessionPool, feed: SessionFeed) -> None:
         self._pool = pool
+        self._feed = feed
+
+    async def changes(self, request: Request) -> Response:
+        """Answer an event stream of the list of sessions."""
+        try:
+            last = _last_event(request)
+        except WireError as error:
+            return refusal(wire_error(error, request.url.path))
+        return StreamingResponse(self._feed.events(last), 200, _STREAM, "text/event-stream")
 
     async def trajectory(self, request: Request) -> Response:
         """Answer the episode, and its steps after the first ``after``."""
@@ -52,9 +62,7 @@ class LiveRoutes:
     async def events(self, request: Request) -> Response:
         """Answer an event stream of the session's episodes."""
         try:
-            session = self._watchable(request)
-            text = request.headers.get("last-event-id") or request.query_params.get("after")
-            last = Position(text) if text else None
+            session, last = self._watchable(request), _last_event(request)
         except WireError as error:
             return refusal(wire_error(error, request.url.path))
         return StreamingResponse(events_of(session, last), 200, _STREAM, "text/event-stream")
@@ -124,6 +132,11 @@ class LiveRoutes:
         if trajectory is None:
             raise InvalidMessage("there is no episode yet; reset first")
         return trajectory
+
+
+def _last_event(request: Request) -> Position | None:
+    text = request.headers.get("last-event-id") or request.query_params.get("after")
+    return Position(text) if text else None
 
 
 class _Gone(SessionLost):

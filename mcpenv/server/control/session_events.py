@@ -108,7 +108,7 @@ async def events_of(session: Session, last: Position | None) -> AsyncIterator[by
             for text in view.news():
                 yield text
             if session.live.closed:
-                yield _event("closed", None, {})
+                yield event("closed", None, {})
                 return
             try:
                 async with asyncio.timeout(PING_S):
@@ -146,7 +146,7 @@ class _View:
                     continue
                 if trajectory.ended_at is not None and not self._ended:
                     self._ended = True
-                    yield _event("end", self._id, {"episode": self._key, "trajectory": without_steps(trajectory)})
+                    yield event("end", self._id, {"episode": self._key, "trajectory": without_steps(trajectory)})
                     continue
             current = begun_trajectory(self._session)
             if current is None or current is trajectory:
@@ -157,7 +157,7 @@ class _View:
         self._follow(trajectory, trajectory.dropped)
         session = info_of(self._session).to_plain()
         data = {"session": session, "episode": self._key, "trajectory": without_steps(trajectory)}
-        return _event("episode", self._id, data)
+        return event("episode", self._id, data)
 
     def _follow(self, trajectory: Trajectory, seen: int) -> None:
         self._trajectory, self._key, self._seen, self._ended = trajectory, key_of(trajectory), seen, False
@@ -173,7 +173,7 @@ class _View:
 
         def made() -> bytes:
             data = {"episode": key, "step": shown_step(session.id, key, position, step)}
-            return _event("step", f"{key}.{position}", data)
+            return event("step", f"{key}.{position}", data)
 
         return session.live.encoded(key, position, made)
 
@@ -182,10 +182,11 @@ class _View:
         return f"{self._key}.{self._seen}"
 
 
-def _event(name: str, event_id: str | None, data: dict[str, Any]) -> bytes:
+def event(name: str, event_id: str | None, data: dict[str, Any]) -> bytes:
+    """Return an event of an event stream."""
     # JSON text has no line breaks outside of its strings, where they are escaped.
     head = f"event: {name}\n" + (f"id: {event_id}\n" if event_id is not None else "")
     return head.encode() + b"data: " + encode(data, "event") + b"\n\n"
 
 
-__all__ = ["Position", "begun_trajectory", "events_of", "key_of", "shown_step", "without_steps"]
+__all__ = ["PING_S", "Position", "begun_trajectory", "event", "events_of", "key_of", "shown_step", "without_steps"]

@@ -85,7 +85,13 @@ def info_of(session: Session) -> SessionInfo:
         task=None if trajectory is None or trajectory.task is None else trajectory.task.name,
         total_reward=None if trajectory is None or trajectory.fault is not None else episode.earned,
         reward=None if trajectory is None else _last_reward(trajectory),
+        status=None if trajectory is None or trajectory.status is None else trajectory.status.code.value,
+        agent=session.agent or _principal(trajectory),
     )
+
+
+def _principal(trajectory: Trajectory | None) -> str | None:
+    return trajectory.steps[-1].call.principal if trajectory is not None and trajectory.steps else None
 
 
 def _last_reward(trajectory: Trajectory) -> Reward | None:

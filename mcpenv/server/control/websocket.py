@@ -75,8 +75,8 @@ class ControlSocket:
             session = self._pool.joinable(query["session_id"][0])
         else:
             session = await connection.unless_gone(self._pool.open_socket(credential, resume="resume" in query))
-        if agent is not None and session.execution.sink is not None:
-            session.execution.sink.agent = agent
+        if agent is not None:
+            session.played_by(agent)
         return session
 
 

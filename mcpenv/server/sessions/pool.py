@@ -422,8 +422,6 @@ class SessionPool:
         self.retire_handle(session)  # the old instance provides its listing before it is closed
         execution.observer = session.execution.observer
         left = session.execution
-        if execution.sink is not None and left.sink is not None:
-            execution.sink.agent = left.sink.agent
         session.use(execution)
         await close_instance(left)
 

@@ -118,6 +118,7 @@ class Session:
         base_url: the server's address as its orchestrator sees it, for the URL of the episode's handle.
         handle: the running episode's handle.
         live: those who watch it.
+        agent: the name of the agent that plays, if its client has said it.
         held: an open socket holds the session, which is then never idle.
         claimed: a later request named its id (HTTP).
         closing: the task that closes it; None while it is open.
@@ -131,6 +132,7 @@ class Session:
         "_resetting",
         "_socket",
         "accepted",
+        "agent",
         "base_url",
         "claimed",
         "closing",
@@ -160,6 +162,7 @@ class Session:
         self._resetting = asyncio.Lock()
         self.id = session_id
         self.origin = origin
+        self.agent: str | None = None
         self.use(execution)
         self.credential = credential
         self.replies = Replies()
@@ -230,6 +233,16 @@ class Session:
         env = execution.env
         self.execution = execution
         self.accepted = operations.Accepted(self._pool.actions, env._reset_options, type(env).tasks)
+        self._name_agent()
+
+    def played_by(self, agent: str) -> None:
+        """Name the agent that plays, for its records and for those who watch."""
+        self.agent = agent
+        self._name_agent()
+
+    def _name_agent(self) -> None:
+        if self.agent is not None and self.execution.sink is not None:
+            self.execution.sink.agent = self.agent
 
     async def run(self, operation: operations.Operation) -> operations.Result:
         """Run an operation.

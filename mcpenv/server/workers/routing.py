@@ -88,6 +88,8 @@ def belonging(method: str, path: str, query: bytes, headers: Headers) -> Belongi
         return PLACED if given is None else _tagged(given[0])
     if path == "/sessions":
         return PLACED if method == "POST" else ANYBODY
+    if path == "/sessions/events":
+        return ANYBODY
     if path.startswith("/sessions/"):
         session_id = _PART.sub("", path.removeprefix("/sessions/"))
         found = _tagged(session_id)

@@ -31,6 +31,8 @@ class SessionInfo(Model):
         total_reward: the sum of the episode's rewards, "return" in JSON; None where no orchestrator owns episodes, or
             if scoring failed.
         reward: the episode's last reward; None if nothing was scored.
+        status: what became of the episode, a value of `StatusCode`; None while it runs.
+        agent: the name of the agent that plays, as its client says or its token; None if unknown.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -51,6 +53,8 @@ class SessionInfo(Model):
         default=None, validation_alias=AliasChoices("return", "total_reward"), serialization_alias="return"
     )
     reward: Reward | None = None
+    status: str | None = None
+    agent: str | None = None
 
     def age_s(self, now: float | None = None) -> float:
         """Return the seconds since the session was created.
