@@ -17,6 +17,7 @@ from mcp.server.context import ServerMiddleware
 from mcp_types import Icon, ToolAnnotations
 
 from mcpenv_client.errors import InvalidMessage
+from mcpenv_client.rows import rows_of
 from mcpenv_client.types.actions import Action, CallToolAction, ListToolsAction
 from mcpenv_client.types.models import build_models
 from mcpenv_client.types.observations import Observation
@@ -42,6 +43,7 @@ from .rewards.verifiers import Evidence
 from .tasks import TaskSet
 from .tasks.reset_options import ResetOptions
 from .tasks.source import TaskSource
+from .tasks.task_set import tasks_of
 from .tools.access import AuthChecks
 from .tools.context.outputs import LongOutputs
 from .tools.definition import PLAIN, KindCache, ToolOptions, check_name
@@ -254,8 +256,8 @@ class MCPEnvironment:
 
     @property
     def state(self) -> Any:
-        """The state for the orchestrator. An override may leave episode id and step count to the framework."""
-        return State(episode_id=self.episode_id, step_count=self.step_count)
+        """The state for the orchestrator. An override may leave the fields of `State` to the framework."""
+        return State(episode_id=self.episode_id, step_count=self.step_count, done=self._execution.episode.done)
 
     def close(self) -> Any:
         """Release the instance's resources. Override it, sync or async; it runs once.
@@ -434,6 +436,35 @@ class MCPEnvironment:
     def trajectory(self) -> Trajectory | None:
         """The record of the running or last episode."""
         return self._execution.episode.trajectory
+
+    @classmethod
+    def splits(cls) -> list[str]:
+        """Return the splits of the environment's tasks. This and the next four are as `EnvClient` has them.
+
+        Raises:
+            InvalidMessage: the environment has no tasks, or no such split or index.
+        """
+        return tasks_of(cls).splits()
+
+    @classmethod
+    def num_tasks(cls, split: str) -> int:
+        """Return the number of tasks in a split."""
+        return tasks_of(cls).size(split)
+
+    @classmethod
+    def get_task(cls, split: str, index: int) -> Task:
+        """Return the task at a 0-based index of a split, for ``reset(task=...)``. It includes its answers."""
+        return tasks_of(cls).get(split, index)
+
+    @classmethod
+    def get_tasks(cls, split: str, start: int = 0, stop: int | None = None) -> list[Task]:
+        """Return the tasks of a split from ``start`` up to, and without, ``stop``; None: to the last."""
+        return tasks_of(cls).range(split, start, stop)
+
+    @classmethod
+    def rows(cls, split: str) -> list[dict[str, Any]]:
+        """Return a split as a trainer's dataset, a row for each task: `mcpenv_client.rows.rows_of`."""
+        return rows_of(cls.get_tasks(split))
 
     @property
     def mode(self) -> Mode:

@@ -716,7 +716,7 @@ def test_a_state_leaves_episode_and_step_count_to_the_framework() -> None:
     assert env.state == Position(position=4)
     env.reset(episode_id="ep")
     env.call_tool("say")
-    assert env.state == Position(episode_id="ep", step_count=1, position=4) and type(env.state) is Position
+    assert env.state == Position(episode_id="ep", step_count=1, done=False, position=4) and type(env.state) is Position
     own.reset()
     assert (own.state.episode_id, own.state.step_count) == ("own", 17)
 
@@ -726,7 +726,7 @@ def test_the_default_state_has_the_episode_and_the_step_count() -> None:
     assert env.state == State()
     env.reset(episode_id="ep")
     env.call_tool("nonsense")
-    assert env.state == State(episode_id="ep", step_count=1)
+    assert env.state == State(episode_id="ep", step_count=1, done=False)
 
 
 def test_a_state_that_is_none_is_an_error() -> None:

@@ -164,7 +164,7 @@ class _There:
 
     def __init__(self, client: SyncEnvClient[Any, Any]) -> None:
         self._client = client
-        self.size, self.get = client.num_tasks, client.task
+        self.size, self.get = client.num_tasks, client.get_task
 
     def sizes(self) -> dict[str, int]:
         return {split: self.size(split) for split in self._client.splits()}
@@ -178,7 +178,7 @@ class _There:
 
     def range(self, split: str, size: int) -> Iterator[Task]:
         for begin in range(0, size, PAGE):
-            yield from self._client.tasks(split, begin, begin + PAGE)
+            yield from self._client.get_tasks(split, begin, begin + PAGE)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,14 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.trajectories.images import without_data
 from mcpenv.trajectories.summary import components_of, fault_of
 from mcpenv_client.advantages import score_of
 from mcpenv_client.client import EnvClient
 from mcpenv_client.errors import Unauthorized, WireError
-from mcpenv_client.formats.images import images_within
-from mcpenv_client.types.observations import Observation
-from mcpenv_client.types.records import StepResult, Trajectory
+from mcpenv_client.formats.prompts import images_of, prompt_of
+from mcpenv_client.types.records import Trajectory
 from mcpenv_client.types.status import Status, StatusCode
 from mcpenv_client.types.tools import Tool
 
@@ -26,9 +23,6 @@ from .agent import Acted, Agent, Play
 from .plan import Key, Planned
 from .results import EpisodeResult, Failure, status_of
 from .server import Server
-
-_FRAMEWORKS = {"reward", "done", "terminated", "truncated", "info", "metadata"}
-"""Fields of an observation that are not the environment's own."""
 
 
 @dataclass
@@ -122,7 +116,7 @@ async def _acted(
             deadline=asyncio.get_running_loop().time() + timeout_s,
             output=output,
             hidden=hidden,
-            images=images_within(_own_fields(first)),
+            images=images_of(first),
         )
     )
     if acted.failure is not Failure.ENVIRONMENT_ERROR:
@@ -132,28 +126,6 @@ async def _acted(
         except WireError as error:
             acted.fail_with(error)
     return acted
-
-
-def prompt_of(first: StepResult[Any]) -> str:
-    """Return the prompt for an agent: the task's, or else the reset's observation, as JSON if it is not one text.
-
-    Empty if the observation has no fields of the environment's own.
-    """
-    if first.prompt:
-        return first.prompt
-    fields = without_data(_own_fields(first))
-    if not fields:
-        return ""
-    texts = list(fields.values())
-    return texts[0] if len(texts) == 1 and isinstance(texts[0], str) else json.dumps(fields, ensure_ascii=False)
-
-
-def _own_fields(first: StepResult[Any]) -> dict[str, Any]:
-    """Return the fields of the reset's observation that are the environment's own."""
-    fields: dict[str, Any] = dict(first.metadata)
-    if isinstance(first.observation, Observation):
-        fields |= first.observation.model_dump(mode="json", exclude=_FRAMEWORKS, exclude_none=True)
-    return fields
 
 
 async def _trajectory(env: EnvClient) -> Trajectory | None:

@@ -322,7 +322,7 @@ async def _plan(
         indices = chosen(await client.num_tasks(split), n, seed)
         found: dict[int, Task] = {}
         for start, stop in _ranges(sorted(indices)):
-            found |= dict(enumerate(await client.tasks(split, start, stop), start))
+            found |= dict(enumerate(await client.get_tasks(split, start, stop), start))
     except InvalidMessage as error:
         raise ConfigurationError(f"{server.shown}: {error.message}") from error
     if not indices:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -14,13 +14,8 @@ import httpx
 from mcpenv.chat_completions import ChatEndpoint, MalformedAnswer, message_in, tokens_in
 from mcpenv.errors import ConfigurationError, EndpointFailed
 from mcpenv_client.connection.addresses import without_password
-from mcpenv_client.context_manager import ContextManager
-from mcpenv_client.errors import EpisodeDone, InvalidMessage, MalformedToolCall, ToolNotExpressible, WireError
-from mcpenv_client.formats.images import image_parts, images_within
-from mcpenv_client.formats.tool_formats import ProviderTools, read_arguments, tools_for
-from mcpenv_client.types.actions import CallToolAction
-from mcpenv_client.types.observations import CallToolObservation
-from mcpenv_client.types.tools import OUTPUT_META
+from mcpenv_client.conversation import MALFORMED, MAX_MALFORMED, MAX_TURNS, Conversation
+from mcpenv_client.errors import ConnectionFailed, ToolNotExpressible
 from mcpenv_client.types.values import encode
 
 from .agent import Acted, Play
@@ -31,10 +26,6 @@ logger = logging.getLogger("mcpenv")
 DEFAULT_URL = "https://api.openai.com/v1"
 DEFAULT_KEY = "OPENAI_API_KEY"
 
-MAX_MALFORMED = 5
-"""The number of consecutive turns without a call that can be parsed after which the episode fails."""
-
-_OVER = "The episode is over; this call was not made."
 _CONVERSATIONS_FAULT = {400, 413, 422}
 _NOBODY_GETS_IN = {401, 403, 404, 405}
 
@@ -127,97 +118,70 @@ class ModelAgent:
         """Play one episode.
 
         Raises:
+            ConnectionFailed: the connection to the server is lost.
             ConfigurationError: the endpoint denies access, or has not answered any request yet; or the format of the
                 tools cannot express one of them.
         """
-        context = ContextManager(self.context_tokens)
-        tools = self._tools(play, context)
-        chat = _Chat(context, tools)
-        if self.system is not None:
-            chat.keep({"role": "system", "content": self.system})
-        chat.keep(_with_images(play.prompt, image_parts(play.images) if self.images else []))
-        if self.context_tokens is not None:
-            chat.acted.context = context.to_plain()
-        malformed_turns = 0
-        for _ in range(self.max_turns):
+        conversation = Conversation(
+            play.env,
+            tool_format=self.tool_format,
+            system=self.system,
+            max_turns=self.max_turns,
+            images=self.images,
+            context_tokens=self.context_tokens,
+        )
+        acted = Acted(turns=0, messages=conversation.messages, prompt_tokens=0, completion_tokens=0)
+        try:
+            conversation.join(play.prompt, play.tools, play.images)
+        except (ToolNotExpressible, ValueError) as error:
+            raise ConfigurationError(str(error)) from error
+        acted.messages = conversation.messages
+        acted.context = None if conversation.context is None else conversation.context.to_plain()
+        while not conversation.done:
             try:
                 async with asyncio.timeout(play.left_s):
-                    message, finish_reason = await self._complete(chat, tools)
+                    message, finish_reason = await self._complete(conversation, acted)
             except TimeoutError:
-                return chat.acted.fail(Failure.TIMEOUT)
+                return acted.fail(Failure.TIMEOUT)
             except EndpointFailed as error:
-                return self._endpoint_failed(error, chat)
-            calls = chat.add(message)
-            if not calls:
-                return _ended(chat.acted, message, finish_reason)
-            read_before = chat.read
-            try:
-                over, results = await _make(calls, play, chat)
-            except WireError as error:
-                return chat.acted.fail_with(error)
+                return self._endpoint_failed(error, acted)
+            turn = await conversation.act(message, timeout_s=play.left_s)
+            acted.turns, acted.malformed_calls = conversation.turns, conversation.malformed_calls
+            if isinstance(turn.error, ConnectionFailed):
+                raise turn.error
+            if turn.error is not None:
+                return acted.fail_with(turn.error)
+            if not turn.calls:
+                return _ended(acted, message, finish_reason)
             if play.left_s == 0.0:
-                return chat.acted.fail(Failure.TIMEOUT)
-            if over:
-                return chat.acted
-            self._show_images(results, chat)
-            malformed_turns = 0 if chat.read > read_before else malformed_turns + 1
-            if malformed_turns == MAX_MALFORMED:
-                return chat.acted.fail(Failure.MALFORMED_TOOL_CALL, f"{MAX_MALFORMED} turns without a readable call")
-        return chat.acted.fail(Failure.OUT_OF_TURNS, f"{self.max_turns} turns")
-
-    def _show_images(self, results: Sequence[tuple[_Call, CallToolObservation]], chat: _Chat) -> None:
-        """Add the images of a turn's results to the conversation, after all of its results."""
-        found = [
-            (call, images_within(observation.result.content)) for call, observation in results if observation.result
-        ]
-        if not any(images for _, images in found):
-            return
-        if not self.images:
-            if not self._warned:
+                return acted.fail(Failure.TIMEOUT)
+            if turn.images and not self.images and not self._warned:
                 self._warned = True
                 logger.warning("results have images, and the model reads [image] instead: set images (--images)")
-            return
-        for call, images in found:
-            if images:
-                chat.keep(_with_images(f"The images of the result of {call.name} ({call.id}):", image_parts(images)))
+            if turn.limit == MALFORMED:
+                return acted.fail(Failure.MALFORMED_TOOL_CALL, f"{MAX_MALFORMED} turns without a readable call")
+            if turn.limit == MAX_TURNS:
+                return acted.fail(Failure.OUT_OF_TURNS, f"{self.max_turns} turns")
+        return acted
 
-    def _tools(self, play: Play, context: ContextManager) -> ProviderTools:
-        """Return the tools for the model.
-
-        Raises:
-            ConfigurationError: the format cannot express one of them, or two have one name.
-        """
-        tools = list(play.tools)
-        if self.context_tokens is not None:
-            for tool in tools:
-                if context.owns(tool.name):
-                    raise ConfigurationError(
-                        f"the environment has a tool {tool.name!r}, as context_tokens would add; rename it, or leave "
-                        "context_tokens out"
-                    )
-            tools += context.tools
-        try:
-            return tools_for(self.tool_format, tools)
-        except ToolNotExpressible as error:
-            raise ConfigurationError(str(error)) from error
-
-    async def _complete(self, chat: _Chat, tools: ProviderTools) -> tuple[dict[str, Any], Any]:
+    async def _complete(self, conversation: Conversation, acted: Acted) -> tuple[dict[str, Any], Any]:
         """Return the model's next message and its finish reason."""
         assert self._http is not None, "call act() inside running()"
-        request: dict[str, Any] = {"model": self.model, **self.extra, "messages": chat.context.visible}
-        if tools.listed:
-            request["tools"] = tools.listed
+        request: dict[str, Any] = {"model": self.model, **self.extra, "messages": conversation.visible}
+        if conversation.tools.listed:
+            request["tools"] = conversation.tools.listed
         if self.temperature is not None:
             request["temperature"] = self.temperature
         if self.max_tokens is not None:
             request["max_tokens"] = self.max_tokens
-        prompt_tokens = chat.acted.prompt_tokens or 0
-        answer = await self._endpoint.ask(self._http, encode(request), chat.read_answer)
-        chat.context.used((chat.acted.prompt_tokens or 0) - prompt_tokens)
+        before = acted.prompt_tokens or 0
+        answer = await self._endpoint.ask(self._http, encode(request), lambda body: _read(body, acted))
+        if conversation.context is not None:
+            conversation.context.used((acted.prompt_tokens or 0) - before)
         self._answered = True
         return answer
 
-    def _endpoint_failed(self, error: EndpointFailed, chat: _Chat) -> Acted:
+    def _endpoint_failed(self, error: EndpointFailed, acted: Acted) -> Acted:
         """Return the episode's outcome for a request that failed.
 
         Raises:
@@ -226,146 +190,27 @@ class ModelAgent:
         if error.status in _NOBODY_GETS_IN or not self._answered:
             raise ConfigurationError(f"{without_password(self._endpoint.url)}: {error}") from error
         if error.status in _CONVERSATIONS_FAULT:
-            return chat.acted.fail(Failure.CONVERSATION_REJECTED, str(error))
-        return chat.acted.fail(Failure.MODEL_ERROR, str(error))
+            return acted.fail(Failure.CONVERSATION_REJECTED, str(error))
+        return acted.fail(Failure.MODEL_ERROR, str(error))
 
 
-class _Call:
-    """The tool call of a message.
+def _read(answer: dict[str, Any], acted: Acted) -> tuple[dict[str, Any], Any]:
+    """Return the message of an answer and its finish reason; count its tokens, even if it is malformed.
 
-    Attributes:
-        action: the action; None if the arguments cannot be parsed. ``problem`` then says why.
+    Raises:
+        MalformedAnswer: the answer has no message, or has calls that cannot be answered.
     """
-
-    def __init__(self, call: dict[str, Any], tools: ProviderTools) -> None:
-        function = call["function"]
-        self.id: str = call["id"]
-        self.name: str = function["name"]
-        self.action: CallToolAction | None = None
-        self.problem = ""
-        sent: dict[str, Any] = {}
-        try:
-            sent = read_arguments(self.name, function.get("arguments"))
-            self.action = tools.action(self.name, sent)
-        except MalformedToolCall as error:
-            self.problem = error.reason
-        # Many endpoints fail on malformed calls in a conversation. The original text is in `problem`.
-        function["arguments"] = encode(sent).decode()
-
-
-class _Chat:
-    """The conversation of an episode.
-
-    Attributes:
-        context: the messages, of which the endpoint is sent the visible ones.
-        acted: the outcome so far.
-        read: number of calls that could be parsed.
-    """
-
-    def __init__(self, context: ContextManager, tools: ProviderTools) -> None:
-        self.context = context
-        self._tools = tools
-        self._messages: list[dict[str, Any]] = []
-        self.acted = Acted(turns=0, messages=self._messages, prompt_tokens=0, completion_tokens=0)
-        self.read = 0
-
-    def keep(self, message: dict[str, Any], output: Mapping[str, Any] | None = None) -> None:
-        """Add a message to the conversation."""
-        self._messages.append(message)
-        self.context.add(message, output)
-
-    def read_answer(self, answer: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-        """Return the message of an answer and its finish reason; count its tokens, even if it is malformed.
-
-        Raises:
-            MalformedAnswer: the answer has no message, or has calls that cannot be answered.
-        """
-        self.acted.prompt_tokens = (self.acted.prompt_tokens or 0) + tokens_in(answer, "prompt_tokens")
-        self.acted.completion_tokens = (self.acted.completion_tokens or 0) + tokens_in(answer, "completion_tokens")
-        message, finish_reason = message_in(answer)
-        calls = message.get("tool_calls") or []
-        if not isinstance(calls, list):
-            raise MalformedAnswer("the tool calls are not a list")
-        for call in calls:
-            function = call.get("function") if isinstance(call, dict) else None
-            if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-                raise MalformedAnswer("a tool call has no function with a name")
-        return message, finish_reason
-
-    def add(self, message: dict[str, Any]) -> list[_Call]:
-        """Add the model's message to the conversation and return its calls."""
-        assert self.acted.turns is not None
-        self.acted.turns += 1
-        kept = {name: value for name, value in message.items() if value not in (None, [])}
-        kept = {"role": "assistant", "content": None, **kept}
-        calls = kept.get("tool_calls", [])
-        for number, call in enumerate(calls):
-            call.setdefault("type", "function")
-            if not isinstance(call.get("id"), str) or not call["id"]:
-                call["id"] = f"call_{self.acted.turns}_{number}"
-        self.keep(kept)
-        return [_Call(call, self._tools) for call in calls]
-
-    def answer(self, call: _Call, text: str, output: Mapping[str, Any] | None = None) -> None:
-        """Add the answer to a call to the conversation."""
-        self.keep({"role": "tool", "tool_call_id": call.id, "content": text}, output)
-
-
-def _with_images(text: str, images: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a message of the user: a plain text if there is no image."""
-    return {"role": "user", "content": [{"type": "text", "text": text}, *images] if images else text}
-
-
-async def _make(calls: list[_Call], play: Play, chat: _Chat) -> tuple[bool, list[tuple[_Call, CallToolObservation]]]:
-    """Make the calls of one message in order and answer each; return True if the episode is over, and the results."""
-    over = False
-    results: list[tuple[_Call, CallToolObservation]] = []
+    acted.prompt_tokens = (acted.prompt_tokens or 0) + tokens_in(answer, "prompt_tokens")
+    acted.completion_tokens = (acted.completion_tokens or 0) + tokens_in(answer, "completion_tokens")
+    message, finish_reason = message_in(answer)
+    calls = message.get("tool_calls") or []
+    if not isinstance(calls, list):
+        raise MalformedAnswer("the tool calls are not a list")
     for call in calls:
-        if call.action is None:
-            chat.acted.malformed_calls += 1
-            chat.answer(call, f"Error: this call was not made. {call.problem}")
-            continue
-        if chat.acted.context is not None and chat.context.owns(call.action.tool_name):
-            _ask_context(call, call.action, chat)
-            continue
-        chat.read += 1
-        if over or play.left_s == 0.0:
-            chat.answer(call, _OVER)
-            continue
-        try:
-            # The server enforces the deadline: cancelling the call here would lose the session and its score.
-            result = await play.env.call_tool(call.action.tool_name, call.action.arguments, timeout_s=play.left_s)
-        except EpisodeDone:
-            over = True
-            chat.answer(call, _OVER)
-        except InvalidMessage as error:
-            chat.acted.malformed_calls += 1
-            chat.answer(call, f"Error: this call was not made. {error.message}")
-        else:
-            over = result.done
-            chat.answer(call, result.text, _output_of(result.observation))
-            if isinstance(result.observation, CallToolObservation):
-                results.append((call, result.observation))
-    return over, results
-
-
-def _ask_context(call: _Call, action: CallToolAction, chat: _Chat) -> None:
-    """Answer a call of a tool of the context. It is no step of the environment."""
-    try:
-        answer = chat.context.answer(action.tool_name, action.arguments)
-    except MalformedToolCall as error:
-        chat.acted.malformed_calls += 1
-        chat.answer(call, f"Error: this call was not made. {error.reason}")
-    else:
-        chat.read += 1
-        chat.answer(call, answer)
-
-
-def _output_of(observation: Any) -> Mapping[str, Any] | None:
-    """Return what the environment says about the long output of which the model sees a part, if it does."""
-    result = observation.result if isinstance(observation, CallToolObservation) else None
-    about = None if result is None or result.meta is None else result.meta.get(OUTPUT_META)
-    return about if isinstance(about, Mapping) else None
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise MalformedAnswer("a tool call has no function with a name")
+    return message, finish_reason
 
 
 def _ended(acted: Acted, message: dict[str, Any], finish_reason: Any) -> Acted:

@@ -195,6 +195,11 @@ class Episode:
         return self.state is EpisodeState.DONE and ended_at is not None and ended_at >= when
 
     @property
+    def done(self) -> bool | None:
+        """True if the episode is over; None before the first reset."""
+        return None if self.state is EpisodeState.NEW else self.state is EpisodeState.DONE
+
+    @property
     def elapsed_s(self) -> float:
         """The seconds since the reset."""
         return time.monotonic() - self._opened_at

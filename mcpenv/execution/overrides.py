@@ -102,7 +102,7 @@ def around_close(body: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def around_state(body: property) -> property:
-    """Return the property ``body`` with the episode's id and step count filled in where it leaves them out."""
+    """Return the property ``body`` with the episode's id, step count and end filled in where it leaves them out."""
     getter = body.fget
     assert getter is not None
 
@@ -116,6 +116,8 @@ def around_state(body: property) -> property:
             missing["episode_id"] = self.episode_id
         if "step_count" not in value.model_fields_set:
             missing["step_count"] = self.step_count
+        if value.done is None:
+            missing["done"] = self._execution.episode.done
         return value.model_copy(update=missing) if missing else value
 
     return property(state, body.fset, body.fdel)

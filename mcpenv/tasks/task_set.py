@@ -178,6 +178,11 @@ class TaskSet:
             raise _no_such("index", f"there is no task {index}: {split!r} {has}")
         return self._read().get(split, index)
 
+    def range(self, split: str, start: int = 0, stop: int | None = None) -> list[Task]:
+        """Return the tasks of a split from ``start`` up to, and without, ``stop``; None: to the last."""
+        size = self.size(split)
+        return [self.get(split, index) for index in range(start, size if stop is None else min(stop, size))]
+
     def find(self, task_id: str) -> Task:
         """Return the task with an id."""
         task = self._read().find(task_id)
@@ -251,6 +256,18 @@ class _OneSplit:
         return task if task.split in self.sizes else None
 
 
+def tasks_of(environment: type[Any]) -> TaskSet:
+    """Return the tasks of an environment class.
+
+    Raises:
+        NoSuchTask: it has none.
+    """
+    tasks: TaskSet | None = environment.tasks
+    if tasks is None:
+        raise _no_such("split", f"{environment.__name__} has no tasks")
+    return tasks
+
+
 def _optional(module: str, package: str, extra: str) -> Any:
     """Import a module of this package that needs an optional dependency."""
     try:
@@ -265,4 +282,4 @@ def _no_such(field: str, message: str) -> NoSuchTask:
     return NoSuchTask(message, errors=[{"loc": [field], "msg": message, "type": "value_error"}])
 
 
-__all__ = ["NoSuchTask", "TaskSet"]
+__all__ = ["NoSuchTask", "TaskSet", "tasks_of"]

@@ -50,17 +50,6 @@ def images_of(episode: RecordedEpisode) -> Iterator[Image]:
         yield from _images(step.call.step, seen)
 
 
-def without_data(value: Any) -> Any:
-    """Return plain data with a short text in place of each image and audio clip, for a reader of text."""
-    if isinstance(value, list):
-        return [without_data(item) for item in value]
-    if isinstance(value, dict):
-        if value.get("type") in ("image", "audio") and ("data" in value or "blob" in value):
-            return f"[{value['type']}]"
-        return {key: without_data(item) for key, item in value.items()}
-    return value
-
-
 def _images(step: int, value: Any) -> Iterator[Image]:
     for number, block in enumerate(images_within(value), 1):
         yield Image(step, number, str(block.get("mimeType")), _data(block.get("data")), block.get("blob"))
@@ -73,4 +62,4 @@ def _data(text: Any) -> bytes | None:
         return None
 
 
-__all__ = ["Image", "images_of", "without_data"]
+__all__ = ["Image", "images_of"]

@@ -10,10 +10,10 @@ import pytest
 
 from mcpenv import ExecutionError
 from mcpenv.errors import ConfigurationError
-from mcpenv.evaluation.episode import prompt_of
 from mcpenv.integrations.mcp_proxy.environment import ProxyEnvironment
 from mcpenv.integrations.mcp_proxy.opening import OpeningFailed
 from mcpenv_client import StepResult
+from mcpenv_client.formats.prompts import prompt_of
 
 SERVER = Path(__file__).parent / "mcp_servers" / "everything.py"
 COMMAND = {"command": sys.executable, "args": [str(SERVER)]}

@@ -257,7 +257,7 @@ def test_http_sessions_keep_their_environment(url: str) -> None:
         step = post(url, "/step", {"action": action, "session_id": session["session_id"]}).json()
         assert step["observation"]["result"]["data"] == expected
     state = httpx.get(url + "/state", params={"session_id": first["session_id"]}).json()
-    assert state == {"episode_id": first["info"]["episode_id"], "step_count": 2}
+    assert state == {"episode_id": first["info"]["episode_id"], "step_count": 2, "done": False}
 
 
 def test_without_a_session_an_episode_is_thrown_away(url: str) -> None:

@@ -153,7 +153,7 @@ def test_tasks_need_the_control_token_where_one_is_set_and_metadata_has_their_nu
         with pytest.raises(Unauthorized):
             EnvClient(url).sync().splits()
         client = EnvClient(url, headers={"Authorization": f"Bearer {TOKEN}"}).sync()
-        assert client.task("train", 0).prompt == "first"
+        assert client.get_task("train", 0).prompt == "first"
         assert client.metadata()["tasks"] == {"train": 2, "test": 1}
 
 
@@ -199,7 +199,7 @@ def test_a_slow_generator_keeps_nobody_waiting() -> None:
 
     with serving(Slow) as url:
         got: list[Task] = []
-        asking = threading.Thread(target=lambda: got.append(EnvClient(url).sync().task("train", 50)))
+        asking = threading.Thread(target=lambda: got.append(EnvClient(url).sync().get_task("train", 50)))
         asking.start()
         assert asked.wait(30)
         assert httpx.get(f"{url}/health").status_code == 200
@@ -215,28 +215,49 @@ def test_the_client_reads_tasks_blocking_and_async(url: str) -> None:
     client = EnvClient(url).sync()
     assert client.splits() == ["train", "test"]
     assert client.num_tasks("train") == 2
-    assert client.task("train", 0) == Quiz.tasks.get("train", 0)
-    assert [task.id for task in client.tasks("train")] == ["a", "b"]
-    assert [task.id for task in client.tasks("train", 1)] == ["b"]
-    assert client.tasks("test", 0, 0) == []
+    assert client.get_task("train", 0) == Quiz.tasks.get("train", 0)
+    assert [task.id for task in client.get_tasks("train")] == ["a", "b"]
+    assert [task.id for task in client.get_tasks("train", 1)] == ["b"]
+    assert client.get_tasks("test", 0, 0) == []
 
     async def ask() -> list[Any]:
         asked = EnvClient(url)
-        return [await asked.splits(), await asked.num_tasks("test"), (await asked.tasks("test"))[0].id]
+        return [await asked.splits(), await asked.num_tasks("test"), (await asked.get_tasks("test"))[0].id]
 
     assert asyncio.run(ask()) == [["train", "test"], 1, "c"]
 
 
+def test_an_environment_and_its_client_have_the_same_methods_for_tasks(url: str) -> None:
+    client = EnvClient(url).sync()
+    for source in (client, Quiz, Quiz()):
+        assert source.splits() == ["train", "test"]
+        assert source.num_tasks("train") == 2
+        assert source.get_task("train", 1).id == "b"
+        assert [task.id for task in source.get_tasks("train", 1)] == ["b"]
+        assert source.rows("train") == [
+            {"prompt": [{"role": "user", "content": "first"}], "split": "train", "index": 0, "task_id": "a"},
+            {"prompt": [{"role": "user", "content": "second"}], "split": "train", "index": 1, "task_id": "b"},
+        ]
+        with pytest.raises(InvalidMessage, match="there is no split 'dev'"):
+            source.rows("dev")
+    with pytest.raises(InvalidMessage, match="Bare has no tasks"):
+        Bare.rows("train")
+
+
 def test_the_client_reads_long_splits_a_page_at_a_time(many_url: str) -> None:
     client = EnvClient(many_url).sync()
-    tasks = client.tasks("test")
+    tasks = client.get_tasks("test")
     assert tasks == [*Many.tasks.select(split="test")]
-    assert [task.id for task in client.tasks("test", 499, 1001)] == [f"test-{index}" for index in range(499, 1001)]
+    assert [task.id for task in client.get_tasks("test", 499, 1001)] == [f"test-{index}" for index in range(499, 1001)]
 
 
 def test_the_client_raises_what_the_server_refuses(url: str) -> None:
     client = EnvClient(url).sync()
-    for ask in (lambda: client.task("train", 2), lambda: client.task("train", -1), lambda: client.num_tasks("dev")):
+    for ask in (
+        lambda: client.get_task("train", 2),
+        lambda: client.get_task("train", -1),
+        lambda: client.num_tasks("dev"),
+    ):
         with pytest.raises(InvalidMessage, match=r"there is no (task|split)"):
             ask()
 
@@ -264,7 +285,7 @@ def test_tasks_of_a_file_take_the_place_of_the_classs_own_and_the_class_keeps_it
             assert env.tasks is not None and env.tasks.sizes() == {"dev": 1}
         with serving(target.factory) as url:
             assert EnvClient(url).sync().metadata()["tasks"] == {"dev": 1}
-            assert EnvClient(url).sync().task("dev", 0).id == "x"
+            assert EnvClient(url).sync().get_task("dev", 0).id == "x"
         with load_target(spec).make() as env:
             assert env.tasks is not None and env.tasks.sizes() == {"train": 1}
 

@@ -92,7 +92,7 @@ def test_the_instance_by_which_the_tools_were_learned_is_the_first_sessions(plat
 def test_line_18_a_task_is_played_and_verified_at_its_end(platform: Platform, task_file: Path) -> None:
     cls = environment_class("fira", task_file=task_file)
     with serving(cls, ServerConfig()) as url, EnvClient(url).sync() as client:
-        assert [task.id for task in client.tasks("train")] == ["add-second", "look", "broken"]
+        assert [task.id for task in client.get_tasks("train")] == ["add-second", "look", "broken"]
         assert client.reset(task="add-second").prompt == "Add a ticket: second."
         assert "submit_answer" in names_of(client)
         client.call_tool("add_ticket", {"title": "second"})

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .advantages import advantages, discounted_returns, ranks, score_of, worth_of
 from .client import EnvClient, GenericEnvClient
 from .context_manager import ContextManager, messages_at
+from .conversation import Conversation, SyncConversation
 from .errors import (
     CapacityReached,
     ConnectionFailed,
@@ -51,6 +52,7 @@ from .types.state import State
 from .types.status import Stage, Status, StatusCode
 from .types.tasks import OracleCall, Task, TaskLimits
 from .types.tools import Mode, ServerMode, Tool, ToolErrorType, ToolFailure, ToolResult
+from .types.turns import Ending, Opening, Turn
 from .wire.protocol import EpisodeState
 from .wire.version import PROTOCOL_VERSION
 
@@ -90,7 +92,12 @@ __all__ = [
     "tools_for",
     "ProviderTools",
     "ToolFormat",
-    # Long conversations
+    # Chats with episodes
+    "Conversation",
+    "SyncConversation",
+    "Opening",
+    "Turn",
+    "Ending",
     "ContextManager",
     "messages_at",
     # Server

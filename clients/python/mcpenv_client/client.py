@@ -17,6 +17,7 @@ from .connection.http import fetch
 from .connection.resume import ResumableSession, jittered
 from .errors import CapacityReached, InvalidMessage, ListingFailed
 from .providers.launched import Instances, Launched
+from .rows import rows_of
 from .sync import SyncEnvClient
 from .task_client import TaskClient
 from .types.actions import Action, ListToolsAction
@@ -408,7 +409,7 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
     async def splits(self) -> list[str]:
         """Return the splits of the environment's tasks.
 
-        Raises (this and the other three):
+        Raises (this and the next four):
             InvalidMessage: the environment has no tasks, or no such split or index.
         """
         return await self._tasks.splits()
@@ -417,13 +418,17 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         """Return the number of tasks in a split."""
         return await self._tasks.size(split)
 
-    async def task(self, split: str, index: int) -> Task:
+    async def get_task(self, split: str, index: int) -> Task:
         """Return the task at a 0-based index of a split, for ``reset(task=...)``. It includes its answers."""
         return await self._tasks.get(split, index)
 
-    async def tasks(self, split: str, start: int = 0, stop: int | None = None) -> list[Task]:
+    async def get_tasks(self, split: str, start: int = 0, stop: int | None = None) -> list[Task]:
         """Return the tasks of a split from ``start`` up to, and without, ``stop``; None: to the last."""
         return await self._tasks.range(split, start, stop)
+
+    async def rows(self, split: str) -> list[dict[str, Any]]:
+        """Return a split as a trainer's dataset, a row for each task: `mcpenv_client.rows.rows_of`."""
+        return rows_of(await self.get_tasks(split))
 
     # -- what a typed client overrides
 

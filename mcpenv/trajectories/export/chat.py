@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mcpenv.trajectories.episode import OBSERVATIONS, RecordedEpisode
-from mcpenv.trajectories.images import without_data
+from mcpenv_client.formats.images import without_data
 from mcpenv_client.types.records import StepRecord, Trajectory
 from mcpenv_client.types.tools import ToolResult
 

@@ -44,6 +44,17 @@ def images_within(value: Any) -> list[dict[str, Any]]:
     return []
 
 
+def without_data(value: Any) -> Any:
+    """Return plain data with a short text in place of each image and audio clip, for a reader of text."""
+    if isinstance(value, list):
+        return [without_data(item) for item in value]
+    if isinstance(value, dict):
+        if value.get("type") in ("image", "audio") and ("data" in value or "blob" in value):
+            return f"[{value['type']}]"
+        return {key: without_data(item) for key, item in value.items()}
+    return value
+
+
 def without_images(value: Any) -> tuple[Any, int]:
     """Return a message, or a part of one, with ``[image]`` in place of each image, and the number of images."""
     if isinstance(value, Mapping):
@@ -57,4 +68,4 @@ def without_images(value: Any) -> tuple[Any, int]:
     return value, 0
 
 
-__all__ = ["block_of", "image_parts", "images_within", "without_images"]
+__all__ = ["block_of", "image_parts", "images_within", "without_data", "without_images"]

@@ -50,6 +50,9 @@ class ProviderTools:
         self.format = form
         self._map = NameMap(own, _RULES[form])
         self._strict: dict[str, StrictSchema] = {}
+        self._properties: dict[str, Mapping[str, Any]] = {
+            tool.name: tool.input_schema.get("properties", {}) for tool in tools
+        }
         problems: dict[str, str] = {}
         entries = []
         for tool in tools:
@@ -98,6 +101,10 @@ class ProviderTools:
         if own in self._strict:
             made = self._strict[own].restored(made)
         return CallToolAction(tool_name=own, arguments=made)
+
+    def properties(self, name: str) -> Mapping[str, Any]:
+        """Return the properties of a tool's own input schema, by the name that is listed. Empty for another name."""
+        return self._properties.get(self._map.own(name), {})
 
     def action_of(self, call: Any) -> CallToolAction:
         """Return the action of a tool call as an API answers it: a dictionary, or an object of the API's SDK.

@@ -20,3 +20,6 @@ class State(Model):
 
     episode_id: str | None = Field(default=None, description="The running episode, None before the first reset")
     step_count: int = Field(default=0, ge=0, description="Steps taken in this episode")
+    done: bool | None = Field(
+        default=None, description="True if the episode is over; None before the first reset, and from other servers"
+    )

@@ -1,0 +1,401 @@
+"""The conversation of a model with an episode, as chat messages: what trainers and evaluations have in common."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .context_manager import ContextManager
+from .errors import ConnectionFailed, EpisodeDone, InvalidMessage, MalformedToolCall, WireError
+from .formats.images import image_parts, images_within
+from .formats.model_calls import ModelCall, TextCalls, read_message
+from .formats.prompts import images_of, prompt_of
+from .formats.tool_formats import ProviderTools, ToolFormat, tools_for
+from .portal import PORTAL
+from .rows import reset_options_of
+from .types.actions import CallToolAction
+from .types.observations import CallToolObservation
+from .types.records import StepResult
+from .types.status import COMPLETED, Status, StatusCode
+from .types.tasks import Task
+from .types.tools import OUTPUT_META, Tool
+from .types.turns import NOT_BEGUN, Ending, Message, Opening, Turn
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+MAX_MALFORMED = 5
+"""The number of consecutive turns without a call that can be read after which a conversation is over."""
+
+MAX_TURNS = "max_turns"
+MALFORMED = "malformed_calls"
+"""Limits of a conversation, as `Turn.limit` and the reason of the episode's end."""
+
+ABANDONED = "abandoned"
+"""The reason of the end of an episode whose conversation was left by an exception."""
+
+OVER = "The episode is over; this call was not made."
+"""The answer to calls after the end of the episode."""
+
+_UNKNOWN = Status(StatusCode.ENV_ERROR, None, True)
+"""The status after an error that has none of its own."""
+
+
+class Playable(Protocol):
+    """An episode's session as a conversation needs it: `EnvClient`, or an environment in the same process."""
+
+    async def reset(self, seed: int | None = None, **options: Any) -> StepResult[Any]:
+        """Begin an episode."""
+        ...
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any] | None = None, *, timeout_s: float | None = None
+    ) -> StepResult[Any]:
+        """Call one tool, as a step."""
+        ...
+
+    async def list_tools(self) -> list[Tool]:
+        """Return the tools. This is no step."""
+        ...
+
+    async def end(self, *, truncated: bool = False, reason: str | None = None) -> StepResult[Any]:
+        """End the episode, and return the reward of its end."""
+        ...
+
+
+class Conversation:
+    """A model's conversation with one episode after the other: `begin`, `act` until it is done, `end`.
+
+    The calls of one message are made in order. A call that cannot be read, or that comes after the end, is answered
+    for the model and is no step. A message without calls ends the model's part. `end` asks the verifier: without it
+    there may be no reward, so leaving ``async with`` ends an episode that was not ended.
+
+    Not safe for concurrent calls. Cancelling `act` loses the session of an `EnvClient`.
+
+    Attributes:
+        messages: all messages of the episode.
+        tools: the tools of the episode, with the way from the model's names back to the environment's.
+        context: drops old messages at the model's request; None without ``context_tokens``.
+        turns, steps, malformed_calls: as `Ending` has them.
+        done: True if the model has no more turns.
+
+    Args:
+        env: the session. The conversation does not connect or close it.
+        tool_format: the format of the tools.
+        text_calls: how the model writes calls as text; None: its messages have ``tool_calls``.
+        system: a system message before the prompt.
+        max_turns: the maximum of the model's messages in an episode; None: no limit.
+        max_malformed: the maximum of consecutive messages without a call that can be read; None: no limit.
+        images: put images of observations and results into messages of a user. False: they are left out.
+        context_tokens: the tokens of the model's context. The model gets tools that drop old turns and find them again.
+        step_timeout_s: the deadline of each call, in seconds; None: the environment's own.
+
+    Raises:
+        ValueError: an argument cannot be used.
+    """
+
+    def __init__(
+        self,
+        env: Playable,
+        *,
+        tool_format: ToolFormat = "openai",
+        text_calls: TextCalls | None = None,
+        system: str | None = None,
+        max_turns: int | None = 50,
+        max_malformed: int | None = MAX_MALFORMED,
+        images: bool = False,
+        context_tokens: int | None = None,
+        step_timeout_s: float | None = None,
+    ) -> None:
+        for name, value in (("max_turns", max_turns), ("max_malformed", max_malformed), ("context", context_tokens)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}; it must be 1 or more, or None")
+        if context_tokens is not None and text_calls is not None:
+            raise ValueError("context_tokens needs messages with tool_calls; leave out text_calls")
+        self.env = env
+        self._format = tool_format
+        self._text_calls = text_calls
+        self._system = system
+        self._max_turns = max_turns
+        self._max_malformed = max_malformed
+        self._images = images
+        self._context_tokens = context_tokens
+        self._step_timeout_s = step_timeout_s
+        self._start(tools_for(tool_format, []))
+        self._ending: Ending | None = NOT_BEGUN
+
+    def _start(self, tools: ProviderTools) -> None:
+        self.tools = tools
+        self.context = None if self._context_tokens is None else ContextManager(self._context_tokens)
+        self.messages: list[Message] = []
+        self.turns = self.steps = self.malformed_calls = 0
+        self.done = False
+        self._read = self._unread_turns = 0
+        self._limit: str | None = None
+        self._error: WireError | ConnectionFailed | None = None
+        self._ending = None
+        self._parts: dict[str, float] = {}
+
+    @property
+    def visible(self) -> Sequence[Mapping[str, Any]]:
+        """The messages for the next request to the model: all that it has not dropped."""
+        return self.messages if self.context is None else self.context.visible
+
+    async def begin(self, row: Task | str | Mapping[str, Any] | None = None, *, seed: int | None = None) -> Opening:
+        """Begin an episode. One that was not ended is ended first.
+
+        Args:
+            row: the task: a `Task`, its id, or a row of a dataset with ``task`` (an id), or ``split`` and ``index``;
+                ``seed`` and ``options`` of the reset are taken from it too, other columns are the trainer's own. None:
+                an episode without a task.
+            seed: the seed, instead of the row's.
+
+        Raises:
+            WireError: the environment refused; a row that names no task of its own is `InvalidMessage`.
+            ConnectionFailed: there is no connection.
+            ToolNotExpressible: the format cannot express a tool.
+            ValueError: the row has none of these columns.
+        """
+        options = reset_options_of(row)
+        seed = options.pop("seed", None) if seed is None else seed
+        options.pop("seed", None)
+        await self.end()
+        first = await (self.env.reset(**options) if seed is None else self.env.reset(seed=seed, **options))
+        tools = await self.env.list_tools()
+        opening = self.join(prompt_of(first), tools, images_of(first), info=first.info)
+        self.done = first.done
+        return Opening(opening.messages, opening.tools, first.done, opening.info)
+
+    def join(
+        self,
+        prompt: str,
+        tools: Sequence[Tool],
+        images: Sequence[Mapping[str, Any]] = (),
+        *,
+        info: Mapping[str, Any] | None = None,
+    ) -> Opening:
+        """Begin a conversation with an episode that was begun elsewhere.
+
+        Args:
+            prompt: the text for the agent.
+            tools: the episode's tools.
+            images: the images of the prompt, as blocks of MCP content.
+
+        Raises:
+            ToolNotExpressible: the format cannot express a tool.
+            ValueError: two tools have one name.
+        """
+        offered = list(tools)
+        if self._context_tokens is not None:
+            context = ContextManager(self._context_tokens)
+            taken = next((tool.name for tool in offered if context.owns(tool.name)), None)
+            if taken is not None:
+                raise ValueError(
+                    f"the environment has a tool {taken!r}, as context_tokens would add; rename it, or leave "
+                    "context_tokens out"
+                )
+            offered += context.tools
+        self._start(tools_for(self._format, offered))
+        if self._system is not None:
+            self._keep({"role": "system", "content": self._system})
+        self._keep(_of_user(prompt, image_parts(images) if self._images else []))
+        return Opening(list(self.messages), self.tools.listed, info=dict(info or {}))
+
+    async def act(self, message: Mapping[str, Any] | str, *, timeout_s: float | None = None) -> Turn:
+        """Make the calls of the model's message, and return what the model sees next.
+
+        Args:
+            message: a message of chat completions, or its text.
+            timeout_s: the deadline of all its calls together, in seconds; later ones are not made.
+
+        Raises:
+            ValueError: the message has calls that are not those of chat completions.
+        """
+        kept, calls = read_message(message, self.tools, self.turns + 1, self._text_calls)
+        self.turns += 1
+        self._keep(kept)
+        begin, read_before = len(self.messages), self._read
+        if not calls:
+            self.done = True
+            return Turn([], done=True)
+        reward, results = await self._make(calls, timeout_s)
+        images = 0
+        if not self.done:
+            images = self._show_images(results)
+            self._check_limits(unread=self._read == read_before)
+        return Turn(self.messages[begin:], reward, self.done, calls, self._limit, self._error, images)
+
+    async def end(self, *, truncated: bool | None = None, reason: str | None = None) -> Ending:
+        """End the episode, and return its return. Never raises because of the environment: `Ending.status` says it.
+
+        Args:
+            truncated: True if a limit of the caller's ended it. None: if a limit of the conversation was reached.
+            reason: for the record. None: the limit that was reached.
+        """
+        if self._ending is None:
+            self.done = True
+            cut = self._limit is not None if truncated is None else truncated
+            self._ending = await self._end(cut, self._limit if reason is None else reason)
+        return self._ending
+
+    async def _end(self, truncated: bool, reason: str | None) -> Ending:
+        if self._error is None:
+            try:
+                last = await self.env.end(truncated=truncated, reason=reason)
+            except (WireError, ConnectionFailed) as error:
+                self._error = error
+            else:
+                # The environment repeats the last observation if the episode was over already: its parts are counted.
+                if last.status is None:
+                    self._count(last)
+                status = last.episode_status or COMPLETED
+                total = last.info.get("return") if status.usable else None
+                return self._summary(total, status, last.truncated, last.info.get("reason"))
+        return self._summary(None, self._error.status or _UNKNOWN, truncated, str(self._error))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if exc[0] is None:
+            await self.end()
+        else:
+            await self.end(truncated=True, reason=ABANDONED)
+
+    def sync(self) -> SyncConversation:
+        """Return the blocking form, for an `EnvClient` that is used by it alone."""
+        return SyncConversation(self)
+
+    # -- the parts of a turn
+
+    async def _make(
+        self, calls: Sequence[ModelCall], timeout_s: float | None
+    ) -> tuple[float | None, list[tuple[ModelCall, CallToolObservation]]]:
+        """Make calls in order and answer each; return the sum of their rewards, and the results."""
+        reward: float | None = None
+        results: list[tuple[ModelCall, CallToolObservation]] = []
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout_s is None else loop.time() + timeout_s
+        for call in calls:
+            if call.action is None:
+                self._refuse(call, call.problem)
+                continue
+            if self.context is not None and self.context.owns(call.action.tool_name):
+                self._ask_context(call, call.action, self.context)
+                continue
+            self._read += 1
+            left_s = None if deadline is None else deadline - loop.time()
+            if self.done or (left_s is not None and left_s <= 0.0):
+                self._answer(call, OVER)
+                continue
+            given = [limit for limit in (left_s, self._step_timeout_s) if limit is not None]
+            try:
+                # The environment enforces the deadline: cancelling the call here would lose the session and its score.
+                result = await self.env.call_tool(
+                    call.action.tool_name, call.action.arguments, timeout_s=min(given, default=None)
+                )
+            except EpisodeDone:
+                self.done = True
+                self._answer(call, OVER)
+            except InvalidMessage as error:
+                self._refuse(call, error.message)
+            except (WireError, ConnectionFailed) as error:
+                self.done, self._error = True, error
+                self._answer(call, OVER)
+            else:
+                self.steps += 1
+                self.done = result.done
+                self._count(result)
+                if result.reward is not None:
+                    reward = result.reward if reward is None else reward + result.reward
+                self._answer(call, result.text, _output_of(result.observation))
+                if isinstance(result.observation, CallToolObservation):
+                    results.append((call, result.observation))
+        return reward, results
+
+    def _ask_context(self, call: ModelCall, action: CallToolAction, context: ContextManager) -> None:
+        """Answer a call of a tool of the context. It is no step of the environment."""
+        try:
+            answer = context.answer(action.tool_name, action.arguments)
+        except MalformedToolCall as error:
+            self._refuse(call, error.reason)
+        else:
+            self._read += 1
+            self._answer(call, answer)
+
+    def _show_images(self, results: Sequence[tuple[ModelCall, CallToolObservation]]) -> int:
+        """Add the images of a turn's results, after all of its results; return how many images there are."""
+        count = 0
+        for call, observation in results:
+            found = image_parts(images_within(observation.result.content) if observation.result else ())
+            count += len(found)
+            if found and self._images:
+                self._keep(_of_user(f"The images of the result of {call.name} ({call.id}):", found))
+        return count
+
+    def _check_limits(self, *, unread: bool) -> None:
+        self._unread_turns = self._unread_turns + 1 if unread else 0
+        if self._unread_turns == self._max_malformed:
+            self._limit = MALFORMED
+        elif self.turns == self._max_turns:
+            self._limit = MAX_TURNS
+        self.done = self._limit is not None
+
+    def _refuse(self, call: ModelCall, problem: str) -> None:
+        self.malformed_calls += 1
+        self._answer(call, f"Error: this call was not made. {problem}")
+
+    def _answer(self, call: ModelCall, text: str, output: Mapping[str, Any] | None = None) -> None:
+        self._keep({"role": "tool", "tool_call_id": call.id, "content": text}, output)
+
+    def _keep(self, message: Message, output: Mapping[str, Any] | None = None) -> None:
+        self.messages.append(message)
+        if self.context is not None:
+            self.context.add(message, output)
+
+    # -- the end
+
+    def _count(self, result: StepResult[Any]) -> None:
+        components = result.info.get("reward")
+        for name, value in (components if isinstance(components, Mapping) else {}).items():
+            self._parts[name] = self._parts.get(name, 0.0) + value
+
+    def _summary(self, reward: float | None, status: Status, truncated: bool, reason: str | None) -> Ending:
+        return Ending(
+            reward, dict(self._parts), status, truncated, reason, self.turns, self.steps, self.malformed_calls
+        )
+
+
+class SyncConversation:
+    """`Conversation` with blocking methods, on the event loop that blocking clients share."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self.conversation = conversation
+
+    def begin(self, row: Task | str | Mapping[str, Any] | None = None, *, seed: int | None = None) -> Opening:
+        """Begin an episode."""
+        return PORTAL.call(lambda: self.conversation.begin(row, seed=seed))
+
+    def act(self, message: Mapping[str, Any] | str, *, timeout_s: float | None = None) -> Turn:
+        """Make the calls of the model's message, and return what the model sees next."""
+        return PORTAL.call(lambda: self.conversation.act(message, timeout_s=timeout_s))
+
+    def end(self, *, truncated: bool | None = None, reason: str | None = None) -> Ending:
+        """End the episode, and return its return."""
+        return PORTAL.call(lambda: self.conversation.end(truncated=truncated, reason=reason))
+
+
+def _of_user(text: str, images: list[dict[str, Any]]) -> Message:
+    """Return a message of a user: a plain text if there is no image."""
+    return {"role": "user", "content": [{"type": "text", "text": text}, *images] if images else text}
+
+
+def _output_of(observation: Any) -> Mapping[str, Any] | None:
+    """Return what the environment says about the long output of which the model sees a part, if it does."""
+    result = observation.result if isinstance(observation, CallToolObservation) else None
+    about = None if result is None or result.meta is None else result.meta.get(OUTPUT_META)
+    return about if isinstance(about, Mapping) else None
+
+
+__all__ = ["Conversation", "Playable", "SyncConversation"]

@@ -1,0 +1,87 @@
+"""The parts of a conversation with an episode: its opening, its turns, its ending."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .status import Stage, Status, StatusCode
+
+if TYPE_CHECKING:
+    from mcpenv_client.errors import ConnectionFailed, WireError
+    from mcpenv_client.formats.model_calls import ModelCall
+
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The beginning of a conversation.
+
+    Attributes:
+        messages: the system message, if there is one, and the prompt.
+        tools: the tools in the conversation's format.
+        done: True if the episode was over before the agent could act.
+        info: what the environment says about the episode: ``episode_id``, ``mcp_url``, ``task``.
+    """
+
+    messages: list[Message]
+    tools: list[dict[str, Any]]
+    done: bool = False
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What followed a message of the model.
+
+    Attributes:
+        messages: the answers to its calls in their order, then the images of results as messages of a user.
+        reward: the sum of the rewards of its calls; None if none was scored (None is not 0.0).
+        done: True if the model has no more turns: the episode is over, the model stopped calling tools, a limit was
+            reached or the environment failed.
+        calls: the calls in the message.
+        limit: the limit that was reached (``max_turns``, ``malformed_calls``), or None.
+        error: the error with which the environment failed, or None.
+        images: the images in the results; they are in ``messages`` only if the conversation shows images.
+    """
+
+    messages: list[Message]
+    reward: float | None = None
+    done: bool = False
+    calls: Sequence[ModelCall] = ()
+    limit: str | None = None
+    error: WireError | ConnectionFailed | None = None
+    images: int = 0
+
+
+@dataclass(frozen=True)
+class Ending:
+    """The end of a conversation.
+
+    Attributes:
+        reward: the return, the sum of all rewards with that of the end. None if nothing was scored, or if the status
+            says that the rewards are not about the agent.
+        parts: the sums of the named components of the rewards, such as ``verified``.
+        status: what became of the episode; trainers mask or retry where it is not `Status.usable`.
+        truncated: True if a limit ended the episode.
+        reason: why it ended, if that is known.
+        turns, steps, malformed_calls: the numbers of the model's messages, of calls made, of calls that could not be
+            read.
+    """
+
+    reward: float | None
+    parts: Mapping[str, float]
+    status: Status
+    truncated: bool = False
+    reason: str | None = None
+    turns: int = 0
+    steps: int = 0
+    malformed_calls: int = 0
+
+
+NOT_BEGUN = Ending(None, {}, Status(StatusCode.CANCELLED, Stage.RESET, True), reason="no episode has begun")
+"""The ending of a conversation that has not begun."""
+
+__all__ = ["NOT_BEGUN", "Ending", "Message", "Opening", "Turn"]
