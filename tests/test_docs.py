@@ -130,12 +130,13 @@ ATTRIBUTES = ("end", "episode_id", "plane", "reward", "session_id", "status", "s
 NO_MODULES = {
     "mcpenv.environments",
     "mcpenv.targets",
+    "mcpenv.role",
     "mcpenv.token",
     "mcpenv.yaml",
     "mcpenv.schema.json",
     *(f"mcpenv.{name}" for name in ATTRIBUTES),
 }
-"""The groups of entry points, a subprotocol, and attributes of spans."""
+"""The groups of entry points, a label, a subprotocol, and attributes of spans."""
 READERS_FILES = {"FILE.py", "package/environment.py"}
 """The files that a reader makes."""
 
@@ -167,7 +168,7 @@ def resolves(name: str) -> bool:
 def flags_of(command: str) -> set[str]:
     """Return the flags that a command explains."""
     ended = subprocess.run(
-        [sys.executable, "-m", "mcpenv", command, "--help"],
+        [sys.executable, "-m", "mcpenv", *command.split(), "--help"],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -187,8 +188,9 @@ COMMAND_LINE = "reference/command-line.md"
         ("`mcpenv connect`", ("connect",)),
         ("`mcpenv eval`", ("eval",)),
         ("`mcpenv play`", ("play",)),
+        ("`mcpenv deploy k8s`", ("deploy k8s",)),
     ],
-    ids=["run", "inspect and call", "connect", "eval", "play"],
+    ids=["run", "inspect and call", "connect", "eval", "play", "deploy"],
 )
 def test_the_command_line_page_has_the_flags_of_a_command_and_no_others(
     heading: str, commands: tuple[str, ...]

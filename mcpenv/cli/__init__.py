@@ -1,6 +1,6 @@
 """The command line.
 
-For environments and servers: ``mcpenv init | run | inspect | call | connect | sessions | top | manifest |
+For environments and servers: ``mcpenv init | run | inspect | call | connect | sessions | top | deploy | manifest |
 import-openenv``. For tasks and episodes: ``mcpenv tasks | validate | eval | trajectories | replay | rescore``.
 
 Exit status 0: success. 1: the environment's code failed (a tool, a reset). 2: the command was refused before it ran
@@ -97,6 +97,10 @@ app.command(
     sort_key=20,
 )
 
+
+_of_deployments = App(name="deploy", help="Write manifests for a cluster.", help_epilogue="", sort_key=18)
+_of_deployments.command("mcpenv.cli.deploy:k8s", name="k8s", help="Write or check manifests of Kubernetes.")
+app.command(_of_deployments)
 
 _of_manifests = App(name="manifest", help="Show the format of mcpenv.yaml.", help_epilogue="", sort_key=19)
 _of_manifests.command("mcpenv.cli.manifest:schema", name="schema", help="Print its JSON Schema for editors.")

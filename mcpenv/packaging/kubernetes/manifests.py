@@ -1,0 +1,130 @@
+"""The manifests of a deployment: which objects there are, and how they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from mcpenv.errors import ConfigurationError
+
+from .deployment import Deployment
+from .kube_object import KubeObject
+from .network import network_policy
+from .pods import AGENT_TOKENS, CONTROL_TOKEN, METRICS_TOKEN
+from .routes import routes
+from .sandbox import sandbox_objects
+from .scaling import autoscaler, disruption_budget
+from .workload import pod_services, pre_pull, runtime_class, services, stateful_set
+
+KUSTOMIZATION = "kustomization.yaml"
+SUFFIXES = (".yaml", ".yml")
+
+
+def server_objects(deployment: Deployment) -> list[KubeObject]:
+    """Return the objects of servers with many sessions each."""
+    return [
+        *runtime_class(deployment),
+        stateful_set(deployment),
+        *services(deployment),
+        *pod_services(deployment),
+        disruption_budget(deployment),
+        *autoscaler(deployment),
+        network_policy(deployment),
+        *routes(deployment),
+        *([pre_pull(deployment)] if deployment.pre_pull else []),
+    ]
+
+
+def sandboxes(deployment: Deployment) -> list[KubeObject]:
+    """Return the objects of sandboxes, one pod for each claim."""
+    return [
+        *runtime_class(deployment),
+        *sandbox_objects(deployment),
+        *([pre_pull(deployment)] if deployment.pre_pull else []),
+    ]
+
+
+def secret_commands(deployment: Deployment) -> list[str]:
+    """Return the commands that make the Secrets, whose values no manifest has."""
+    namespace = "" if deployment.namespace is None else f" --namespace {deployment.namespace}"
+    tokens = " ".join(f"--from-file={key}" for key in (CONTROL_TOKEN, METRICS_TOKEN, AGENT_TOKENS))
+    commands = [f"kubectl create secret generic {deployment.tokens_secret}{namespace} {tokens}"]
+    if deployment.secrets:
+        values = " ".join(f'--from-literal={name}="${name}"' for name in deployment.secrets)
+        commands.append(f"kubectl create secret generic {deployment.values_secret}{namespace} {values}")
+    return commands
+
+
+def text_of(objects: Sequence[KubeObject], header: str = "") -> str:
+    """Return objects as one YAML text.
+
+    Args:
+        objects: the objects.
+        header: lines of a comment at the top.
+    """
+    documents = [f"{_comment(each.comment)}{_dump(each.body)}" for each in objects]
+    return _comment(header) + ("---\n" if header else "") + "---\n".join(documents)
+
+
+def write(objects: Sequence[KubeObject], place: Path, header: str, *, force: bool = False) -> list[Path]:
+    """Write objects to a file, or to a folder that ``kubectl apply -k`` takes. Return the files.
+
+    Args:
+        objects: the objects.
+        place: a file if its name ends with ``.yaml`` or ``.yml``, else a folder.
+        header: lines of a comment at the top.
+        force: True to overwrite files. Others in the folder stay, and the kustomization does not list them.
+
+    Raises:
+        ConfigurationError: a file exists, or cannot be written.
+    """
+    texts = {place: text_of(objects, header)} if place.suffix in SUFFIXES else _folder(objects, place, header)
+    existing = [path.name for path in texts if path.exists()]
+    if existing and not force:
+        raise ConfigurationError(f"{place}: {', '.join(existing)} would be overwritten; give another --out, or --force")
+    try:
+        for path, text in texts.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{error.filename or place}: {error.strerror or error}") from error
+    return list(texts)
+
+
+def _folder(objects: Sequence[KubeObject], place: Path, header: str) -> dict[Path, str]:
+    """Return the files of a folder: one for each kind, and the kustomization."""
+    by_file: dict[str, list[KubeObject]] = {}
+    for each in objects:
+        by_file.setdefault(f"{each.kind.lower()}.yaml", []).append(each)
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": list(by_file),
+    }
+    return {
+        **{place / name: text_of(found) for name, found in by_file.items()},
+        place / KUSTOMIZATION: _comment(header) + _dump(kustomization),
+    }
+
+
+class _WithoutAliases(yaml.SafeDumper):  # type: ignore[misc]
+    """The writer of YAML that repeats a value where it stands again."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        """Return True for every value."""
+        return True
+
+
+def _dump(body: dict[str, Any]) -> str:
+    text: str = yaml.dump(body, Dumper=_WithoutAliases, sort_keys=False, default_flow_style=False, width=120)
+    return text
+
+
+def _comment(text: str) -> str:
+    return "".join(f"# {line}".rstrip() + "\n" for line in text.splitlines())
+
+
+__all__ = ["KUSTOMIZATION", "sandboxes", "secret_commands", "server_objects", "text_of", "write"]
