@@ -234,6 +234,8 @@ class EnvServer:
                 self._controlled("/sessions/events", live.changes),
                 self._controlled("/sessions/{session_id:path}/trajectory", live.trajectory),
                 self._controlled("/sessions/{session_id:path}/events", live.events),
+                self._controlled("/sessions/{session_id:path}/pause", sessions.pause, "POST"),
+                self._controlled("/sessions/{session_id:path}/resume", sessions.resume, "POST"),
                 self._controlled("/sessions/{session_id:path}/steps/{step:int}/content/{block:int}", live.content),
                 self._controlled("/sessions/{session_id:path}", sessions.session, "GET", "DELETE"),
                 self._controlled("/capacity", sessions.capacity),

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from mcpenv.server.sessions.membership import Membership
+from mcpenv.server.sessions.pause import MAX_PAUSE_S
 from mcpenv.server.sessions.pool import SessionPool
 from mcpenv.server.sessions.session import Origin, Session
-from mcpenv_client.errors import SessionLost
+from mcpenv_client.errors import InvalidMessage, SessionLost
 from mcpenv_client.types.records import Reward, Trajectory
 from mcpenv_client.types.server import SessionInfo
 
 from .http import ControlRoutes, answered, plain_json
+
+PAUSE_S = 300.0
+"""Seconds of a pause that names none."""
 
 
 class SessionRoutes:
@@ -39,6 +44,33 @@ class SessionRoutes:
     async def session(self, request: Request) -> Response:
         """Describe one session, or end it (DELETE)."""
         return await answered(self._end if request.method == "DELETE" else self._info, request)
+
+    async def pause(self, request: Request) -> Response:
+        """Pause a session: its next calls wait until it is resumed, or the deadline."""
+        return await answered(self._pause, request)
+
+    async def resume(self, request: Request) -> Response:
+        """End the pause of a session."""
+        return await answered(self._resume, request)
+
+    async def _pause(self, request: Request) -> dict[str, Any]:
+        body = await self._control.body(request)
+        timeout_s = body.get("timeout_s", PAUSE_S)
+        number = isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool)
+        if body.keys() - {"timeout_s"} or not number or not 0 < timeout_s <= MAX_PAUSE_S:
+            raise InvalidMessage(
+                f'the body is {{"timeout_s": ...}}, seconds above 0 and at most {MAX_PAUSE_S:g}, or {{}}'
+            )
+        session = self._find(request)
+        if session.closing is not None or self._pool.ending:
+            raise SessionLost("the session is being closed")
+        pause = session.hold_up(time.time() + timeout_s)
+        return {"session_id": session.id, "paused_until": pause.until, "begun": pause.begun}
+
+    async def _resume(self, request: Request) -> dict[str, Any]:
+        await self._control.body(request)
+        session = self._find(request)
+        return {"session_id": session.id, "resumed": session.resume()}
 
     async def _open(self, request: Request) -> dict[str, Any]:
         await self._control.body(request)
@@ -87,6 +119,7 @@ def info_of(session: Session) -> SessionInfo:
         reward=None if trajectory is None else _last_reward(trajectory),
         status=None if trajectory is None or trajectory.status is None else trajectory.status.code.value,
         agent=session.agent or _principal(trajectory),
+        paused_until=session.paused_until,
     )
 
 

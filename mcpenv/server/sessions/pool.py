@@ -106,6 +106,7 @@ class SessionPool:
         self.slots.close()
         self.ending = True
         for session in self.sessions():
+            session.resume()
             # An agent may act in a session whose socket is idle.
             session.dismiss(at_once=not session.execution.busy)
         for execution in [session.execution for session in self._sessions.values()]:
@@ -231,6 +232,7 @@ class SessionPool:
         if running:
             await asyncio.wait(running)
         session.execution.stop()
+        session.resume()
         session.snapshots.close()
         if session.has_forks:
             self._end_unjoined(session)

@@ -23,6 +23,7 @@ from .credential import Credential
 from .handles import Handle, Handles
 from .idempotency import Replies
 from .live import Live
+from .pause import Pause
 
 SHOWN = 13
 """The characters of an id that logs show, as ``mcpenv sessions`` does."""
@@ -119,6 +120,7 @@ class Session:
         handle: the running episode's handle.
         live: those who watch it.
         agent: the name of the agent that plays, if its client has said it.
+        pause: the last pause; None if there was none.
         held: an open socket holds the session, which is then never idle.
         claimed: a later request named its id (HTTP).
         closing: the task that closes it; None while it is open.
@@ -149,6 +151,7 @@ class Session:
         "last_used",
         "live",
         "origin",
+        "pause",
         "replacing",
         "replies",
         "snapshots",
@@ -163,6 +166,7 @@ class Session:
         self.id = session_id
         self.origin = origin
         self.agent: str | None = None
+        self.pause: Pause | None = None
         self.use(execution)
         self.credential = credential
         self.replies = Replies()
@@ -234,6 +238,36 @@ class Session:
         self.execution = execution
         self.accepted = operations.Accepted(self._pool.actions, env._reset_options, type(env).tasks)
         self._name_agent()
+        until = self.paused_until
+        if until is not None:
+            self.hold_up(until)
+
+    @property
+    def paused_until(self) -> float | None:
+        """The deadline of the pause, in seconds since the epoch; None if the session is not paused."""
+        return None if self.pause is None or self.pause.over else self.pause.until
+
+    def hold_up(self, until: float) -> Pause:
+        """Pause, or pause until another time.
+
+        Args:
+            until: the deadline, in seconds since the epoch.
+        """
+        before = self.pause
+        if before is not None and not before.over and before.lock is self.execution.lock:
+            before.last_until(until)
+            return before
+        self.pause = Pause(self.execution.lock, until)
+        if before is not None:
+            before.resume()
+        return self.pause
+
+    def resume(self) -> bool:
+        """End the pause; return False if there is none."""
+        paused = self.paused_until is not None
+        if self.pause is not None:
+            self.pause.resume()
+        return paused
 
     def played_by(self, agent: str) -> None:
         """Name the agent that plays, for its records and for those who watch."""

@@ -33,6 +33,8 @@ class SessionInfo(Model):
         reward: the episode's last reward; None if nothing was scored.
         status: what became of the episode, a value of `StatusCode`; None while it runs.
         agent: the name of the agent that plays, as its client says or its token; None if unknown.
+        paused_until: until when its calls wait, in seconds since the epoch by the server's clock, unless it is resumed
+            before; None if it is not paused. A paused session is busy.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -55,6 +57,7 @@ class SessionInfo(Model):
     reward: Reward | None = None
     status: str | None = None
     agent: str | None = None
+    paused_until: float | None = None
 
     def age_s(self, now: float | None = None) -> float:
         """Return the seconds since the session was created.
