@@ -44,7 +44,7 @@ from mcpenv.tools.settings import ToolSettings
 from mcpenv_client.errors import NotSerializable
 from mcpenv_client.types.records import LogEntry
 from mcpenv_client.types.tools import Mode, Tool, ToolErrorType, ToolFailure, ToolResult
-from mcpenv_client.wire.protocol import describe_faults
+from mcpenv_client.wire.protocol import describe_faults, faults
 
 from .concurrency.event_loop import without_loop
 from .concurrency.threads import THREADS
@@ -282,8 +282,13 @@ class MountedServer:
             return failed.failure
         except (FastMCPValidationError, ValidationError) as error:
             cause = error.__cause__ if isinstance(error.__cause__, ValidationError) else error
-            problem = describe_faults(cause) if isinstance(cause, ValidationError) else str(error)
-            return ToolFailure(error_type=ToolErrorType.INVALID_ARGS, message=f"{name}: invalid arguments: {problem}")
+            fault = cause if isinstance(cause, ValidationError) else None
+            problem = str(error) if fault is None else describe_faults(fault)
+            return ToolFailure(
+                error_type=ToolErrorType.INVALID_ARGS,
+                message=f"{name}: invalid arguments: {problem}",
+                errors=None if fault is None else faults(fault),
+            )
         except ToolError as error:
             if error.__cause__ is not None and _made_by_fastmcp(error):
                 # Its text is what this server, or one mounted on it, shows of the cause (mask_error_details).

@@ -31,7 +31,7 @@ from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import Plane, StepRecord, ToolOutcome
 from mcpenv_client.types.status import REFUSED_CALL, TOOL_RAISED, Stage, Status, StatusCode
 from mcpenv_client.types.tools import Mode, ToolErrorType, ToolFailure
-from mcpenv_client.wire.protocol import describe_faults
+from mcpenv_client.wire.protocol import describe_faults, faults
 
 from .concurrency.lock import Lock
 from .context import AmbientContext, EnvironmentContext
@@ -260,7 +260,9 @@ class ToolRun:
             args, kwargs = kind.validate(arguments)
         except ValidationError as error:
             message = f"{kind.name}: invalid arguments: {describe_faults(error)}"
-            return ToolOutcome(error=ToolFailure(error_type=ToolErrorType.INVALID_ARGS, message=message))
+            return ToolOutcome(
+                error=ToolFailure(error_type=ToolErrorType.INVALID_ARGS, message=message, errors=faults(error))
+            )
         except BaseException as error:  # a user's validator may raise anything; pydantic converts only ValueError
             if user_code.lets_through(error):
                 raise

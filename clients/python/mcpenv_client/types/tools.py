@@ -70,10 +70,18 @@ class ToolErrorType(str, Enum):
 
 
 class ToolFailure(Model):
-    """The failure of a call, as data: the wire's ``error``."""
+    """The failure of a call, as data: the wire's ``error``.
+
+    Attributes:
+        error_type: the kind of failure.
+        message: the failure as text, for agents.
+        errors: for arguments that do not fit: each fault with the path of its value (``loc``), its text (``msg``) and
+            its ``type``. On the wire only, and only from servers that send it; not part of a record.
+    """
 
     error_type: ToolErrorType
     message: str
+    errors: list[dict[str, Any]] | None = Field(default=None, exclude=True, repr=False)
 
 
 class ToolResult(Model):

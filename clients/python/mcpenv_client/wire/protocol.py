@@ -420,12 +420,14 @@ def _reply_data(
 
 
 def _call_body(name: str, result: dict[str, Any] | None, error: ToolFailure | None) -> dict[str, Any]:
-    return {
-        "metadata": {},
-        "tool_name": name,
-        "result": result,
-        "error": None if error is None else {"error_type": error.error_type.value, "message": error.message},
-    }
+    return {"metadata": {}, "tool_name": name, "result": result, "error": None if error is None else _failure(error)}
+
+
+def _failure(error: ToolFailure) -> dict[str, Any]:
+    data: dict[str, Any] = {"error_type": error.error_type.value, "message": error.message}
+    if error.errors is not None:
+        data["errors"] = error.errors
+    return data
 
 
 def encode_reply(kind: str, data: dict[str, Any], request_id: str | None = None) -> str:
