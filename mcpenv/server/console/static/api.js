@@ -1,0 +1,156 @@
+/** Requests to the server: errors with their codes, sign-in, event streams. */
+
+/** The server's base address, which ends in a slash: the folder that `console/` is in. */
+export const BASE = new URL("../", new URL(".", import.meta.url));
+
+/** The refusal of a request. `status` is 0 if no server answered. */
+export class ApiError extends Error {
+	/**
+	 * @param {string} message
+	 * @param {string} code
+	 * @param {number} status
+	 * @param {Record<string, unknown>} [body]
+	 */
+	constructor(message, code, status, body = {}) {
+		super(message);
+		this.name = "ApiError";
+		this.code = code;
+		this.status = status;
+		this.body = body;
+	}
+}
+
+/**
+ * Return the address of a path relative to the server's base.
+ * @param {string} path such as `sessions/abc`
+ * @param {Record<string, string | number | null | undefined>} [query] without the empty ones
+ */
+export function address(path, query = {}) {
+	const url = new URL(path.replace(/^\/+/, ""), BASE);
+	for (const [name, value] of Object.entries(query)) {
+		if (value !== null && value !== undefined && value !== "") url.searchParams.set(name, String(value));
+	}
+	return url;
+}
+
+/**
+ * Ask the server and return the JSON of its answer.
+ * @param {string} path
+ * @param {{method?: string, query?: Record<string, string | number | null | undefined>, body?: unknown,
+ *   signal?: AbortSignal}} [options]
+ * @returns {Promise<any>}
+ * @throws {ApiError} if it refuses or does not answer. After a 401 the page shows the login form.
+ */
+export async function ask(path, options = {}) {
+	const response = await send(path, options, "application/json");
+	if (response.status === 204) return null;
+	try {
+		return await response.json();
+	} catch {
+		throw new ApiError(`${path}: the answer is not JSON. Is this address behind another server?`, "INVALID_JSON", response.status);
+	}
+}
+
+/**
+ * Read an event stream until it ends or `signal` aborts.
+ * @param {string} path
+ * @param {(event: StreamEvent) => void} onEvent
+ * @param {{signal: AbortSignal, lastEventId?: string}} options
+ * @throws {ApiError} if it is refused. The caller connects again, with the id of its last event.
+ */
+export async function stream(path, onEvent, { signal, lastEventId }) {
+	const headers = lastEventId ? { "Last-Event-ID": lastEventId } : undefined;
+	const response = await send(path, { signal, headers }, "text/event-stream");
+	if (!response.body) return;
+	const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+	let rest = "";
+	for (;;) {
+		const { value, done } = await reader.read();
+		if (done) return;
+		rest += value;
+		const blocks = rest.split(/\r?\n\r?\n/);
+		rest = blocks.pop() ?? "";
+		for (const block of blocks) {
+			const event = parseEvent(block);
+			if (event) onEvent(event);
+		}
+	}
+}
+
+/**
+ * Return the event of a block of lines; null for a comment.
+ * @param {string} block
+ * @returns {StreamEvent | null}
+ */
+export function parseEvent(block) {
+	let id = "";
+	let event = "message";
+	/** @type {string[]} */
+	const data = [];
+	for (const line of block.split(/\r?\n/)) {
+		const colon = line.indexOf(":");
+		if (colon === 0) continue;
+		const field = colon < 0 ? line : line.slice(0, colon);
+		const value = colon < 0 ? "" : line.slice(colon + 1).replace(/^ /, "");
+		if (field === "id") id = value;
+		else if (field === "event") event = value;
+		else if (field === "data") data.push(value);
+	}
+	return data.length ? { id, event, data: JSON.parse(data.join("\n")) } : null;
+}
+
+/** @returns {Promise<ConsoleSession>} */
+export const consoleSession = () => ask("console/api/session");
+
+/**
+ * @param {string} token
+ * @returns {Promise<ConsoleSession>}
+ */
+export const signIn = (token) => ask("console/api/sign-in", { method: "POST", body: { token } });
+
+/** @returns {Promise<ConsoleSession>} */
+export const signOut = () => ask("console/api/sign-out", { method: "POST", body: {} });
+
+/**
+ * @param {string} path
+ * @param {{method?: string, query?: Record<string, string | number | null | undefined>, body?: unknown,
+ *   signal?: AbortSignal, headers?: Record<string, string>}} options
+ * @param {string} accept
+ */
+async function send(path, { method = "GET", query, body, signal, headers }, accept) {
+	/** @type {Response} */
+	let response;
+	try {
+		response = await fetch(address(path, query), {
+			method,
+			signal,
+			headers: { Accept: accept, ...(body === undefined ? {} : { "Content-Type": "application/json" }), ...headers },
+			body: body === undefined ? undefined : JSON.stringify(body),
+		});
+	} catch (error) {
+		if (signal?.aborted) throw error;
+		throw new ApiError("The server does not answer. Is it running?", "CONNECTION_FAILED", 0);
+	}
+	if (response.ok) return response;
+	throw await refusal(path, response);
+}
+
+/**
+ * @param {string} path
+ * @param {Response} response
+ */
+async function refusal(path, response) {
+	const text = await response.text();
+	/** @type {Record<string, unknown>} */
+	let body = {};
+	try {
+		const parsed = JSON.parse(text);
+		if (parsed && typeof parsed === "object") body = parsed;
+	} catch {
+		body = { message: text.slice(0, 500) };
+	}
+	const message = String(body.message ?? body.detail ?? "") || `${path}: status ${response.status}`;
+	const error = new ApiError(message, String(body.code ?? ""), response.status, body);
+	if (response.status === 401 && !path.startsWith("console/api/")) dispatchEvent(new CustomEvent("signed-out"));
+	return error;
+}

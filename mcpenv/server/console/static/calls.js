@@ -1,0 +1,76 @@
+/** One call in the words of others: Python, curl, the oracle of a task, the configuration of an MCP client. */
+
+/**
+ * Return the program that begins the episode and makes its calls.
+ * @param {string} base the server's address
+ * @param {Record<string, unknown>} reset
+ * @param {Call[]} calls
+ */
+export function asPython(base, reset, calls) {
+	const lines = calls.map((call) => `    step = env.${call.own ? `step(${python(actionOf(call))})` : `call_tool(${python(call.name)}, ${python(call.arguments)})`}`);
+	return [
+		"from mcpenv_client import EnvClient", "",
+		`with EnvClient(${python(base.replace(/\/$/, ""))}).sync() as env:`,
+		`    env.reset(**${python(reset)})`, ...lines, "    print(step.text, step.reward, step.done)",
+	].join("\n");
+}
+
+/**
+ * Return the commands that begin the episode and make its calls, for a POSIX shell with jq.
+ * @param {string} base
+ * @param {Record<string, unknown>} reset
+ * @param {Call[]} calls
+ */
+export function asCurl(base, reset, calls) {
+	const url = base.replace(/\/$/, "");
+	const header = "-H 'Content-Type: application/json'";
+	const steps = calls.map((call) => {
+		const action = actionOf(call);
+		return `jq -n --arg session_id "$id" --argjson action ${quoted(JSON.stringify(action))} '{$session_id, $action}' |\n`
+			+ `  curl -s ${header} --data @- ${quoted(`${url}/step`)}`;
+	});
+	return [`id=$(curl -s ${header} --data ${quoted(JSON.stringify(reset))} ${quoted(`${url}/reset`)} | jq -r .session_id)`, ...steps].join("\n");
+}
+
+/**
+ * Return the action of a call, as it is sent.
+ * @param {Call} call
+ */
+export const actionOf = (call) => (call.own ? { ...call.arguments, type: call.name }
+	: { type: "call_tool", tool_name: call.name, arguments: call.arguments });
+
+/**
+ * Return the entry of a task's `oracle`.
+ * @param {Call} call
+ */
+export const asOracle = (call) => JSON.stringify({ tool_name: call.name, arguments: call.arguments });
+
+/**
+ * Return the configuration of an MCP client.
+ * @param {string} name
+ * @param {string} url
+ */
+export const asMcpConfig = (name, url) => JSON.stringify({ mcpServers: { [name]: { type: "http", url } } }, null, 2);
+
+/**
+ * Return a JSON value as a Python literal.
+ * @param {unknown} value
+ * @returns {string}
+ */
+export function python(value) {
+	if (value === null || value === undefined) return "None";
+	if (typeof value === "boolean") return value ? "True" : "False";
+	if (typeof value === "string") return pythonText(value);
+	if (Array.isArray(value)) return `[${value.map(python).join(", ")}]`;
+	if (typeof value !== "object") return JSON.stringify(value);
+	return `{${Object.entries(value).map(([name, each]) => `${pythonText(name)}: ${python(each)}`).join(", ")}}`;
+}
+
+/**
+ * JSON's escapes are Python's, but for pairs of surrogates, which only stand as they are or not at all.
+ * @param {string} text
+ */
+const pythonText = (text) => JSON.stringify(text).replace(/\u007f/g, "\\u007f");
+
+/** @param {string} text */
+const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;

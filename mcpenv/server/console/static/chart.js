@@ -1,0 +1,230 @@
+/** Charts of one episode, drawn as SVG of our own, with a table beside: the return, the parts of the reward, the time. */
+
+import { add, el, fill } from "./dom.js";
+import { durationText, numberText } from "./format.js";
+
+/**
+ * @typedef {Pick<Trajectory, "observation" | "end_reward" | "started_at" | "ended_at" | "dropped">} Frame
+ * @typedef {{label: string, value: number, sum: number, parts: Record<string, number>}} Point
+ */
+
+const WIDTH = 600;
+const HEIGHT = 120;
+/** The most columns of a chart. A longer episode has several steps in a column. */
+const COLUMNS = 300;
+/** The most parts that are drawn; the table has all. */
+const COLOURS = 6;
+/** The most rows of a table. */
+const ROWS = 1000;
+
+let made = 0;
+
+export class Charts {
+	/** @type {[Step[], Frame] | null} */
+	#shown = null;
+
+	/** @param {boolean} open */
+	constructor(open) {
+		this.body = el("div", { class: "charts" });
+		this.element = el("details", { class: "card", open, ontoggle: () => this.#draw() }, el("summary", {}, "Charts"), this.body);
+	}
+
+	/**
+	 * Draw an episode. Call it once a frame.
+	 * @param {Step[]} steps
+	 * @param {Frame} frame
+	 */
+	draw(steps, frame) {
+		this.#shown = [steps, frame];
+		this.#draw();
+	}
+
+	#draw() {
+		if (!this.element.open || !this.#shown) return;
+		const opened = [...this.body.querySelectorAll("details")].map((each) => each.open);
+		const points = pointsOf(...this.#shown);
+		fill(this.body, ...points.length ? [returnChart(points), partsChart(points)] : [el("p", { class: "muted" }, "No reward so far.")],
+			timeChart(...this.#shown));
+		this.body.querySelectorAll("details").forEach((each, index) => {
+			if (opened[index]) each.open = true;
+		});
+	}
+}
+
+/**
+ * Return the rewards of an episode in order. A reward without parts is its own part.
+ * @param {Step[]} steps
+ * @param {Frame} frame
+ * @returns {Point[]}
+ */
+export function pointsOf(steps, frame) {
+	/** @type {Point[]} */
+	const points = [];
+	let sum = 0;
+	const give = (/** @type {string} */ label, /** @type {Reward | null} */ reward) => {
+		if (!reward) return;
+		sum += reward.value;
+		const parts = Object.keys(reward.components).length ? reward.components : { reward: reward.value };
+		points.push({ label, value: reward.value, sum, parts });
+	};
+	const first = frame.observation?.reward;
+	give("reset", typeof first === "number" ? { value: first, components: {} } : null);
+	steps.forEach((step, index) => give(labelOf(step, index, frame), step.reward));
+	give("end", frame.end_reward);
+	return points;
+}
+
+/** @param {Step} step @param {number} index @param {Frame} frame */
+const labelOf = (step, index, frame) => `${step.position ?? frame.dropped + index + 1}. ${step.call.name}`;
+
+/** @param {Point[]} points */
+function returnChart(points) {
+	const sums = columnsOf(points).map((column) => column[column.length - 1]?.sum ?? 0);
+	const { y, range } = scale(sums);
+	const x = (/** @type {number} */ index) => ((index + 0.5) / sums.length * WIDTH).toFixed(1);
+	const d = sums.map((value, index) => `${index ? "L" : "M"}${x(index)} ${y(value)}`).join("");
+	return figure("Return so far", `${numberText(sums[sums.length - 1])} after ${points.length} rewards.`, range,
+		[zero(y), shape("path", { d: sums.length > 1 ? d : `${d}h1`, class: "curve" })], HEIGHT);
+}
+
+/** @param {Point[]} points */
+function partsChart(points) {
+	/** @type {Map<string, number>} */
+	const sizes = new Map();
+	for (const { parts } of points) for (const [name, value] of Object.entries(parts)) sizes.set(name, (sizes.get(name) ?? 0) + Math.abs(value));
+	const all = [...sizes].sort((one, other) => other[1] - one[1]).map(([name]) => name);
+	const names = all.slice(0, COLOURS);
+	const of = (/** @type {Point} */ { parts }, /** @type {string} */ name) => (Object.hasOwn(parts, name) ? parts[name] ?? 0 : 0);
+	const columns = columnsOf(points).map((column) => names.map((name) => column.reduce((sum, point) => sum + of(point, name), 0)));
+	const values = columnsOf(points).map((column) => column.reduce((sum, { value }) => sum + value, 0));
+	const { y, range } = scale([...values, ...columns.flatMap((column) => [1, -1].map((sign) =>
+		column.reduce((sum, value) => (value * sign > 0 ? sum + value : sum), 0)))]);
+	const width = WIDTH / columns.length;
+	const bar = (/** @type {number} */ index) => `M${(index * width).toFixed(2)} `;
+	const across = `h${(width > 4 ? width - 1 : width).toFixed(2)}`;
+	// One path a part: thousands of elements would be slow to redraw.
+	const paths = names.map(() => "");
+	columns.forEach((column, index) => {
+		let [up, down] = [0, 0];
+		column.forEach((value, part) => {
+			const from = value > 0 ? up : down;
+			if (value > 0) up += value;
+			else down += value;
+			if (value) paths[part] += `${bar(index)}${y(from)}V${y(from + value)}${across}V${y(from)}z`;
+		});
+	});
+	const ticks = values.map((value, index) => `${bar(index)}${y(value)}${across}`).join("");
+	const words = all.length > names.length ? `The ${COLOURS} largest of ${all.length} parts; the table has all.` : `Parts: ${names.join(", ")}.`;
+	return figure("Reward per step, by its parts", words, range, [zero(y), ...paths.map((d, index) => shape("path", { d, class: `part-${index}` })),
+		shape("path", { d: ticks, class: "tick" })], HEIGHT, [...names.map((name, index) => [`part-${index}`, name]), ["tick", "reward of the step"]],
+	() => table(["Step", "Reward", "Return", ...all], points.map((point) =>
+		[point.label, ...[point.value, point.sum, ...all.map((name) => of(point, name))].map((value) => numberText(value))])));
+}
+
+/**
+ * Return the time in tools and between them. Model and scoring have no times of their own in a record.
+ * @param {Step[]} steps
+ * @param {Frame} frame
+ */
+function timeChart(steps, frame) {
+	const start = frame.started_at || steps[0]?.started_at;
+	if (!start || !steps.length) return null;
+	let d = "";
+	let inTools = 0;
+	let reached = start;
+	/** @type {string[][]} */
+	const rows = [];
+	const spans = steps.map((step, index) => {
+		const over = step.started_at + step.outcome.duration_s;
+		rows.push([labelOf(step, index, frame), durationText(Math.max(0, step.started_at - reached)), durationText(step.outcome.duration_s)]);
+		inTools += Math.max(0, over - Math.max(reached, step.started_at));
+		reached = Math.max(reached, over);
+		return [Math.max(0, step.started_at - start), step.outcome.duration_s];
+	});
+	const span = Math.max((frame.ended_at ?? reached) - start, reached - start, 1e-6);
+	for (const [at = 0, long = 0] of spans) {
+		const wide = Math.max(0.3, long / span * WIDTH).toFixed(2);
+		d += `M${(at / span * WIDTH).toFixed(2)} 6h${wide}v28h-${wide}z`;
+	}
+	return figure("Time", `Tools ${durationText(inTools)}, between the calls ${durationText(Math.max(0, span - inTools))}: the model, scoring and the `
+		+ "connection, which have no times of their own in a record.", `0 to ${durationText(span)}`,
+	[shape("rect", { x: 0, y: 6, width: WIDTH, height: 28, class: "between" }), shape("path", { d, class: "part-0" })], 40,
+	[["part-0", "in tools"], ["between", "between the calls"]], () => table(["Step", "Waited before", "In the tool"], rows));
+}
+
+/**
+ * @param {string} title
+ * @param {string} description
+ * @param {string} range of the axis
+ * @param {(SVGElement | false)[]} shapes
+ * @param {number} height
+ * @param {string[][]} [legend] classes and names
+ * @param {() => HTMLElement} [tableOf] made when it is opened
+ */
+function figure(title, description, range, shapes, height, legend = [], tableOf) {
+	const id = `chart-${made += 1}`;
+	const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${height}`, preserveAspectRatio: "none", role: "img",
+		"aria-labelledby": `${id}-title ${id}-desc`, class: height === HEIGHT ? "chart" : "chart low" });
+	const name = shape("title", { id: `${id}-title` });
+	const words = shape("desc", { id: `${id}-desc` });
+	add(name, title);
+	add(words, description);
+	add(svg, name, words, ...shapes);
+	const values = tableOf && el("details", {}, el("summary", {}, "As a table"));
+	values?.addEventListener("toggle", () => {
+		if (values.open && values.childElementCount === 1) add(values, tableOf?.());
+	});
+	return el("figure", {}, el("figcaption", {}, el("strong", {}, title), el("span", { class: "muted" }, ` ${range}`)), svg,
+		legend.length > 0 && el("ul", { class: "legend" }, ...legend.map(([style, text]) => el("li", {}, el("span", { class: `swatch ${style}` }), text))),
+		el("p", { class: "muted" }, description), values);
+}
+
+/**
+ * @param {string[]} heads
+ * @param {string[][]} rows
+ */
+function table(heads, rows) {
+	return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Values" },
+		rows.length > ROWS && el("p", { class: "muted" }, `The first ${ROWS} of ${rows.length} rows.`),
+		el("table", {}, el("thead", {}, el("tr", {}, ...heads.map((head) => el("th", { scope: "col" }, head)))),
+			el("tbody", {}, ...rows.slice(0, ROWS).map(([head, ...cells]) =>
+				el("tr", {}, el("th", { scope: "row" }, head), ...cells.map((cell) => el("td", { class: "number" }, cell)))))));
+}
+
+/**
+ * Return an element of SVG.
+ * @param {string} tag
+ * @param {Record<string, string | number>} attributes
+ */
+function shape(tag, attributes) {
+	const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+	for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
+	return element;
+}
+
+/** @param {(value: number) => string} y */
+const zero = (y) => shape("line", { x1: 0, x2: WIDTH, y1: y(0), y2: y(0), class: "zero" });
+
+/**
+ * Return values in at most `COLUMNS` groups.
+ * @template T
+ * @param {T[]} values at least one
+ * @returns {T[][]}
+ */
+function columnsOf(values) {
+	const size = Math.ceil(values.length / COLUMNS);
+	return Array.from({ length: Math.ceil(values.length / size) }, (_, index) => values.slice(index * size, (index + 1) * size));
+}
+
+/**
+ * Return the range of values with zero, and the place of one from the top.
+ * @param {number[]} values
+ */
+function scale(values) {
+	const low = Math.min(0, ...values);
+	const high = Math.max(0, ...values);
+	return {
+		range: `${numberText(low)} to ${numberText(high)}`,
+		y: (/** @type {number} */ value) => (HEIGHT - 6 - (value - low) / (high - low || 1) * (HEIGHT - 12)).toFixed(1),
+	};
+}

@@ -1,0 +1,122 @@
+/** Two episodes side by side, and their first difference. */
+
+import { changes } from "./changes.js";
+import { add, button, el, fill } from "./dom.js";
+import { countText, numberText } from "./format.js";
+import { onKeys } from "./frame.js";
+import { stepsOf } from "./record.js";
+import { addStepBody, changeTable, stepHead } from "./step.js";
+import { RowWindow } from "./window.js";
+
+/** @typedef {{steps: Step[], hashes: Hashes}} Side */
+
+/**
+ * Show two episodes.
+ * @param {RecordSource} source
+ * @param {string} id
+ * @param {string} other
+ * @param {{root: HTMLElement}} context
+ * @param {AbortSignal} signal
+ */
+export async function showComparison(source, id, other, { root }, signal) {
+	const [left, right] = await Promise.all([source.episode(id, signal), source.episode(other, signal)]);
+	if (signal.aborted) return;
+	const names = /** @type {[string, string]} */ ([id, other]);
+	const one = { steps: stepsOf(left.episode), hashes: left.hashes };
+	const two = { steps: stepsOf(right.episode), hashes: right.hashes };
+	const count = Math.max(one.steps.length, two.steps.length);
+	const resetDiffers = left.hashes.reset !== right.hashes.reset;
+	const endDiffers = left.hashes.end !== right.hashes.end;
+	const verdicts = Array.from({ length: count }, (_, index) => verdictOf(one, two, index));
+	const first = verdicts.findIndex((verdict) => verdict !== null);
+	const rows = new RowWindow(
+		(index) => {
+			const verdict = verdicts[index] ?? null;
+			const row = el("li", { class: verdict ? "card step differs" : "card step", tabindex: "-1", "data-step": index + 1 });
+			add(row, el("p", { class: verdict ? "verdict error" : "verdict muted" },
+				`Step ${index + 1}: ${verdict ?? "equal"}${index === first && !resetDiffers ? ". This is the first difference." : ""}`));
+			for (const [place, side] of [one, two].entries()) {
+				const step = side.steps[index];
+				add(row, el("div", { "aria-label": names[place], role: "group" }, step ? stepHead(step, index + 1) : el("p", { class: "muted" }, "No such step.")));
+			}
+			return row;
+		},
+		(row, index) => {
+			const groups = row.querySelectorAll(":scope > div");
+			for (const [place, side] of [one, two].entries()) {
+				const step = side.steps[index];
+				const group = groups[place];
+				if (step && group instanceof HTMLElement) addStepBody(group, step, source.addressOf(names[place] ?? ""), null);
+			}
+			const found = verdicts[index] ? changes(factsOf(one.steps[index]), factsOf(two.steps[index])) : [];
+			if (found.length) add(row, el("details", { class: "verdict", open: index === first }, el("summary", {}, "What differs"), changeTable(found, names)));
+		}, signal);
+	rows.list.classList.add("pairs");
+	rows.grow(count, true);
+	let at = -1;
+	const select = (/** @type {number} */ index) => {
+		const row = rows.row(index);
+		if (!row) return;
+		at = index;
+		row.focus({ preventScroll: true });
+		row.scrollIntoView({ block: "start", behavior: "instant" });
+	};
+	const next = (/** @type {number} */ by) => {
+		for (let index = at + by; index >= 0 && index < count; index += by) {
+			if (verdicts[index]) {
+				select(index);
+				return;
+			}
+		}
+	};
+	onKeys({ j: () => select(at + 1), k: () => select(at - 1), n: () => next(1), N: () => next(-1) }, signal);
+	const summary = resetDiffers ? "The episodes differ from the reset on."
+		: first >= 0 ? `The first difference is at step ${first + 1}.`
+			: endDiffers ? "All steps are equal. The ends differ." : "The episodes are equal: reset, all steps, and end.";
+	fill(root, el("h1", {}, "Two episodes"),
+		el("p", { class: "row" }, el("a", { href: "#/records" }, "All records"), ...names.map((name) =>
+			el("a", { href: `#/records/${encodeURIComponent(name)}` }, name))),
+		el("section", { class: "card", "aria-label": "Comparison" },
+			el("p", { id: "first-difference" }, el("strong", {}, summary)),
+			el("p", { class: "muted" }, "Outcomes are compared by hash, calls by name and arguments. Times, logs and ids do not count."),
+			el("p", {}, `${countText(one.steps.length, "step")}, return ${numberText(left.episode.trajectory.total_reward)}`,
+				` and ${countText(two.steps.length, "step")}, return ${numberText(right.episode.trajectory.total_reward)}. `,
+				countText(verdicts.filter(Boolean).length, "step"), " differ."),
+			first >= 0 && button("First difference", () => select(first), { class: "primary" }),
+			el("p", { class: "muted" }, "Keys: j and k for steps, n and N for differences")),
+		resetDiffers && el("section", { class: "card differs", "aria-label": "Resets" }, el("h2", {}, "The resets differ"),
+			changeTable(changes(left.episode.trajectory.observation, right.episode.trajectory.observation), names)),
+		rows.element,
+		endDiffers && el("section", { class: "card differs", "aria-label": "Ends" }, el("h2", {}, "The ends differ"),
+			changeTable(changes(endOf(left.episode.trajectory), endOf(right.episode.trajectory)), names)));
+}
+
+/**
+ * Return the difference of two steps in words; null if they are equal.
+ * @param {Side} one
+ * @param {Side} two
+ * @param {number} index
+ */
+function verdictOf(one, two, index) {
+	const left = one.steps[index];
+	const right = two.steps[index];
+	if (!left || !right) return "only one episode has this step";
+	const called = left.call.name !== right.call.name || changes(left.call.arguments, right.call.arguments).length > 0;
+	const found = one.hashes.steps[index] !== two.hashes.steps[index];
+	if (called) return found ? "call and outcome differ" : "the call differs";
+	return found ? "the outcome differs" : null;
+}
+
+/** @param {Step | undefined} step */
+function factsOf(step) {
+	if (!step) return undefined;
+	const { result, error } = step.outcome;
+	return { name: step.call.name, arguments: step.call.arguments, error, observation: step.observation, reward: step.reward,
+		result: result && { content: result.content, structured_content: result.structured_content, is_error: result.is_error },
+		terminated: step.terminated, truncated: step.truncated, fault: step.fault };
+}
+
+/** @param {Trajectory} trajectory */
+function endOf({ terminated, truncated, end_reward, verified, total_reward, fault }) {
+	return { terminated, truncated, end_reward, verified, return: total_reward, fault };
+}

@@ -1,0 +1,80 @@
+/** Elements, made from code only: no text of a server is ever parsed as HTML. */
+
+/**
+ * Return an element. A property `on...` is a listener, `class` the class name, true an empty attribute;
+ * null, undefined and false leave the attribute out.
+ * @template {keyof HTMLElementTagNameMap} K
+ * @param {K} tag
+ * @param {Record<string, unknown>} [properties]
+ * @param {...Child} children
+ * @returns {HTMLElementTagNameMap[K]}
+ */
+export function el(tag, properties = {}, ...children) {
+	const element = document.createElement(tag);
+	for (const [name, value] of Object.entries(properties)) {
+		if (name.startsWith("on") && typeof value === "function") {
+			element.addEventListener(name.slice(2), /** @type {EventListener} */ (value));
+		} else if (value !== null && value !== undefined && value !== false) {
+			element.setAttribute(name, value === true ? "" : String(value));
+		}
+	}
+	add(element, ...children);
+	return element;
+}
+
+/**
+ * Append children, texts as text.
+ * @param {Element} element
+ * @param {...Child} children
+ */
+export function add(element, ...children) {
+	for (const child of children) {
+		if (child === null || child === undefined || child === false) continue;
+		element.append(child instanceof Node ? child : String(child));
+	}
+}
+
+/**
+ * Replace the children of an element.
+ * @param {Element} element
+ * @param {...Child} children
+ */
+export function fill(element, ...children) {
+	element.replaceChildren();
+	add(element, ...children);
+}
+
+/**
+ * Return a button that submits nothing.
+ * @param {string} text
+ * @param {(event: Event) => unknown} onclick
+ * @param {Record<string, unknown>} [properties]
+ */
+export function button(text, onclick, properties = {}) {
+	return el("button", { type: "button", onclick, ...properties }, text);
+}
+
+/**
+ * Return a button that copies a text, which it asks for when it is pressed.
+ * @param {() => string} text
+ * @param {string} name what is copied, for screen readers
+ */
+export function copyButton(text, name) {
+	return button("Copy", async () => {
+		try {
+			await navigator.clipboard.writeText(text());
+			notify(`Copied: ${name}.`);
+		} catch (error) {
+			notify(`The browser refused to copy (${String(error)}). Select the text and copy it by hand.`);
+		}
+	}, { class: "quiet", "aria-label": `Copy ${name}` });
+}
+
+/**
+ * Show a line at the foot of the page, which screen readers read out.
+ * @param {string} text
+ */
+export function notify(text) {
+	const notice = document.getElementById("notice");
+	if (notice) fill(notice, text, " ", button("Close", () => fill(notice), { class: "quiet" }));
+}

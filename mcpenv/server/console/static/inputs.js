@@ -1,0 +1,227 @@
+/** The fields of single values: constants, choices, numbers, texts with formats, files, any JSON. */
+
+import { el, fill } from "./dom.js";
+import { same } from "./schema.js";
+
+/** An input that holds no value of its schema. It is marked at its field already. */
+export class Problem extends Error {}
+
+/** @type {Record<string, string>} */
+const INPUT_TYPES = { date: "date", "date-time": "datetime-local", time: "time", email: "email", uri: "url", password: "password" };
+/** @type {Record<string, string>} */
+const PLACEHOLDERS = { uuid: "00000000-0000-0000-0000-000000000000", duration: "P1DT2H", ipv4: "127.0.0.1", ipv6: "::1" };
+const FILES = new Set(["binary", "byte", "base64", "base64url"]);
+
+let last = 0;
+
+/**
+ * Return the field of a schema that is neither union, array nor object with named members.
+ * @param {Schema} schema
+ * @param {string} name
+ * @returns {Field}
+ */
+export function inputField(schema, name) {
+	if ("const" in schema) return constantField(schema.const);
+	if (Array.isArray(schema.enum)) return choiceField(schema, name, schema.enum);
+	if (schema.type === "null") return constantField(null);
+	if (schema.type === "boolean") return choiceField(schema, name, [false, true]);
+	if (schema.type === "number" || schema.type === "integer") return numberField(schema, name);
+	if (schema.type !== "string") return jsonField(schema, name);
+	if (FILES.has(schema.format) || String(schema.contentEncoding).startsWith("base64")) return fileField(schema, name);
+	return textField(schema, name);
+}
+
+/**
+ * @param {unknown} value
+ * @returns {Field}
+ */
+function constantField(value) {
+	return { element: el("div", { hidden: true }), read: () => value, write() {}, mark: () => false, clear() {} };
+}
+
+/**
+ * @param {Schema} schema
+ * @param {string} name
+ * @param {unknown[]} choices
+ * @returns {Field}
+ */
+function choiceField(schema, name, choices) {
+	const input = el("select", {}, ...choices.map((each, index) =>
+		el("option", { value: index }, typeof each === "string" ? each : JSON.stringify(each))));
+	return labelled(schema, name, input, () => choices[Number(input.value)], (value) => {
+		const index = choices.findIndex((each) => same(each, value));
+		input.value = String(Math.max(index, 0));
+	});
+}
+
+/**
+ * @param {Schema} schema
+ * @param {string} name
+ * @returns {Field}
+ */
+function numberField(schema, name) {
+	const whole = schema.type === "integer";
+	const input = el("input", { type: "number", step: whole ? 1 : "any", min: schema.minimum, max: schema.maximum });
+	return labelled(schema, name, input, () => {
+		const value = input.valueAsNumber;
+		if (Number.isNaN(value)) throw new Problem("Type a number.");
+		if (whole && !Number.isInteger(value)) throw new Problem("Type a whole number.");
+		if (whole && !Number.isSafeInteger(value)) throw new Problem("A browser cannot hold this number exactly.");
+		if (value < (schema.minimum ?? -Infinity)) throw new Problem(`At least ${schema.minimum}.`);
+		if (value > (schema.maximum ?? Infinity)) throw new Problem(`At most ${schema.maximum}.`);
+		if (value <= (schema.exclusiveMinimum ?? -Infinity)) throw new Problem(`More than ${schema.exclusiveMinimum}.`);
+		if (value >= (schema.exclusiveMaximum ?? Infinity)) throw new Problem(`Less than ${schema.exclusiveMaximum}.`);
+		return value;
+	}, (value) => { input.value = typeof value === "number" ? String(value) : ""; });
+}
+
+/**
+ * @param {Schema} schema
+ * @param {string} name
+ * @returns {Field}
+ */
+function textField(schema, name) {
+	const format = String(schema.format ?? "");
+	const one = format !== "" || schema.pattern !== undefined || (schema.maxLength ?? Infinity) <= 80;
+	const input = one
+		? el("input", { type: INPUT_TYPES[format] ?? "text", step: format === "date-time" || format === "time" ? "any" : null,
+			placeholder: PLACEHOLDERS[format], autocomplete: "off" })
+		: el("textarea", { rows: 1, class: "short" });
+	return labelled(schema, name, input, () => {
+		const value = input.value;
+		// Code points are counted, as JSON Schema does, not UTF-16 units.
+		const length = [...value].length;
+		if (!input.validity.valid) throw new Problem(input.validationMessage);
+		if (format !== "" && value === "") throw new Problem(`Give a value of the format ${format}.`);
+		if (length < (schema.minLength ?? 0)) throw new Problem(`At least ${schema.minLength} characters.`);
+		if (length > (schema.maxLength ?? Infinity)) throw new Problem(`At most ${schema.maxLength} characters.`);
+		return format === "date-time" ? new Date(value).toISOString() : value;
+	}, (value) => {
+		const text = typeof value === "string" ? value : "";
+		input.value = format === "date-time" && text ? localTime(text) : text;
+	});
+}
+
+/**
+ * @param {Schema} schema
+ * @param {string} name
+ * @returns {Field}
+ */
+function fileField(schema, name) {
+	const input = el("input", { type: "file" });
+	const held = el("span", { class: "muted" });
+	const safe = schema.format === "base64url" || schema.contentEncoding === "base64url";
+	let data = "";
+	/** @type {string | null} */
+	let reading = null;
+	input.addEventListener("change", () => {
+		const file = input.files?.[0];
+		if (!file) return;
+		reading = file.name;
+		const reader = new FileReader();
+		reader.addEventListener("load", () => {
+			const text = String(reader.result).split(",", 2)[1] ?? "";
+			data = safe ? text.replaceAll("+", "-").replaceAll("/", "_") : text;
+			reading = null;
+			fill(held, `${file.name}, ${file.size} bytes`);
+		});
+		reader.addEventListener("error", () => {
+			reading = null;
+			fill(held, `${file.name} could not be read: ${reader.error?.message ?? "no reason given"}`);
+		});
+		reader.readAsDataURL(file);
+	});
+	const field = labelled(schema, name, input, () => {
+		if (reading !== null) throw new Problem(`${reading} is still being read. Try again.`);
+		return data;
+	}, (value) => {
+		data = typeof value === "string" ? value : "";
+		input.value = "";
+		fill(held, data ? `${data.length} base64 characters` : "");
+	});
+	field.element.append(held);
+	return field;
+}
+
+/**
+ * @param {Schema} schema
+ * @param {string} name
+ * @returns {Field}
+ */
+function jsonField(schema, name) {
+	const input = el("textarea", { rows: 2, spellcheck: "false" });
+	input.value = schema.type === "object" ? "{}" : "null";
+	return labelled(schema, `${name} (JSON)`, input, () => parsed(input.value), (value) => {
+		input.value = JSON.stringify(value ?? (schema.type === "object" ? {} : null), null, 2);
+	});
+}
+
+/**
+ * Return the value of a JSON text.
+ * @param {string} text
+ * @throws {Problem} if it is not JSON
+ */
+export function parsed(text) {
+	try {
+		return JSON.parse(text);
+	} catch (error) {
+		throw new Problem(`Not JSON: ${error instanceof Error ? error.message : String(error)}`);
+	}
+}
+
+/**
+ * Return an ISO time as `datetime-local` takes it, in the visitor's zone.
+ * @param {string} text
+ */
+function localTime(text) {
+	const time = new Date(text);
+	if (Number.isNaN(time.getTime())) return "";
+	return new Date(time.getTime() - time.getTimezoneOffset() * 60_000).toISOString().slice(0, -1);
+}
+
+/**
+ * @param {Schema} schema
+ * @param {string} name
+ * @param {HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} input
+ * @param {() => unknown} read
+ * @param {(value: unknown) => void} write
+ * @returns {Field}
+ */
+function labelled(schema, name, input, read, write) {
+	last += 1;
+	input.id = `field-${last}`;
+	input.setAttribute("aria-describedby", `${input.id}-about ${input.id}-error`);
+	const problem = el("p", { class: "error", id: `${input.id}-error`, role: "alert" });
+	const mark = (/** @type {string} */ message) => {
+		input.setAttribute("aria-invalid", "true");
+		fill(problem, message);
+	};
+	const clear = () => {
+		input.removeAttribute("aria-invalid");
+		fill(problem);
+	};
+	return {
+		element: el("div", { class: "field" }, el("label", { for: input.id }, name), input,
+			el("p", { class: "muted", id: `${input.id}-about` }, typeof schema.description === "string" ? schema.description : ""), problem),
+		read() {
+			clear();
+			try {
+				return read();
+			} catch (error) {
+				if (error instanceof Problem) {
+					mark(error.message);
+					input.focus();
+				}
+				throw error;
+			}
+		},
+		write(value) {
+			if (value !== undefined) write(value);
+		},
+		mark(_path, message) {
+			mark(message);
+			return true;
+		},
+		clear,
+	};
+}

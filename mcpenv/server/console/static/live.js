@@ -1,0 +1,69 @@
+/** The page of the sessions that run on this server, and of one that is watched. */
+
+import { ask } from "./api.js";
+import { el, fill } from "./dom.js";
+import { countText, durationText, numberText, taskText } from "./format.js";
+import { after, onKeys } from "./frame.js";
+import { watch } from "./watch.js";
+
+/** Milliseconds between two looks at the sessions. */
+const EVERY = 2000;
+
+/** @type {Page} */
+export async function page(context, signal) {
+	const [id] = context.parts;
+	if (id) await watch(id, context, signal);
+	else await list(context.root, signal);
+}
+
+/**
+ * Show the sessions until the page is left.
+ * @param {HTMLElement} root
+ * @param {AbortSignal} signal
+ */
+async function list(root, signal) {
+	const status = el("p", { role: "status" });
+	const problem = el("p", { class: "error", role: "alert" });
+	const body = el("tbody", {});
+	fill(root, el("h1", {}, "Live"), status, problem, el("div", { class: "scroll card", tabindex: "0", role: "region", "aria-label": "Sessions" },
+		el("table", {}, el("thead", {}, el("tr", {}, ...["Session", "Task", "Step", "Return", "State"].map((head) => el("th", { scope: "col" }, head)),
+			...["Opened by", "Age"].map((head) => el("th", { scope: "col", class: "wide" }, head)))), body)));
+	const step = (/** @type {number} */ by) => {
+		const links = [...body.querySelectorAll("a")];
+		const at = links.findIndex((link) => link === document.activeElement);
+		links[Math.max(0, Math.min(links.length - 1, at + by))]?.focus();
+	};
+	onKeys({ j: () => step(1), k: () => step(-1) }, signal);
+	let shown = "";
+	for (;;) {
+		try {
+			/** @type {{sessions: SessionInfo[]}} */
+			const { sessions } = await ask("sessions", { signal });
+			fill(problem);
+			const said = countText(sessions.length, "session");
+			if (said !== shown) fill(status, shown = said);
+			const focused = document.activeElement?.id;
+			fill(body, ...[...sessions].sort((one, other) => other.created_at - one.created_at).map(rowOf));
+			if (!sessions.length) fill(body, el("tr", {}, el("td", { colspan: 7, class: "empty" }, "No session is open. A session begins when an agent or a visitor of Play connects.")));
+			if (focused?.startsWith("session-")) document.getElementById(focused)?.focus({ preventScroll: true });
+		} catch (error) {
+			if (signal.aborted) return;
+			fill(problem, `The sessions could not be read: ${error instanceof Error ? error.message : String(error)} Trying again.`);
+		}
+		await after(EVERY, signal);
+		if (signal.aborted) return;
+	}
+}
+
+/** @param {SessionInfo} session */
+function rowOf(session) {
+	const age = durationText(Math.max(1, Math.round(Date.now() / 1000 - session.created_at)));
+	const watched = session.origin === "socket" || session.origin === "http";
+	const name = session.session_id.slice(0, 12);
+	return el("tr", {},
+		el("th", { scope: "row" }, watched ? el("a", { id: `session-${session.session_id}`, href: `#/live/${encodeURIComponent(session.session_id)}`,
+			title: session.session_id, "aria-label": `Watch session ${name}` }, name) : el("span", { title: "An agent opened it: it has no episodes" }, name)),
+		el("td", {}, taskText(session.task) || "–"), el("td", { class: "number" }, String(session.step_count)), el("td", { class: "number" }, numberText(session.return)),
+		el("td", {}, session.busy ? `${session.state}, busy` : session.state),
+		el("td", { class: "wide" }, `${session.origin}, ${session.planes.join(" and ")}`), el("td", { class: "number wide" }, age));
+}

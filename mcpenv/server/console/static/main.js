@@ -1,0 +1,181 @@
+/** The shell: navigation, sign-in and the router. The address says which page is shown (`#/live/abc`). */
+
+import { ApiError, consoleSession, signIn, signOut } from "./api.js";
+import { add, button, el, fill, notify } from "./dom.js";
+
+/** @type {Entry[]} In the order of the navigation; the digits 1, 2, ... lead to them. */
+const PAGES = [
+	{
+		name: "play",
+		title: "Play",
+		load: async () => (await import("./play.js")).page,
+		shown: (session) => session.mode === "simulation",
+	},
+	{
+		name: "live",
+		title: "Live",
+		load: async () => (await import("./live.js")).page,
+		shown: () => true,
+	},
+	{
+		name: "records",
+		title: "Records",
+		load: async () => (await import("./records.js")).page,
+		shown: (session) => session.records,
+	},
+];
+
+/** @type {ConsoleSession | null} */
+let session = null;
+let leave = new AbortController();
+
+/** Ask who the visitor is, then show the page of the address. */
+async function start() {
+	try {
+		session = await consoleSession();
+	} catch (error) {
+		showFailure(error);
+		return;
+	}
+	await route();
+}
+
+/** Show the login form if the visitor is signed out. A server that refuses a signed-in visitor is not asked again. */
+async function signedOut() {
+	try {
+		session = await consoleSession();
+	} catch (error) {
+		showFailure(error);
+		return;
+	}
+	if (session.needs_token && !session.signed_in) await route();
+	else notify("The server refuses this page although nothing is missing. Load it again.");
+}
+
+async function route() {
+	leave.abort();
+	leave = new AbortController();
+	const { signal } = leave;
+	const root = at("page");
+	if (!session) return;
+	fill(at("environment"), session.name);
+	showAccount(session);
+	if (session.needs_token && !session.signed_in) {
+		fill(at("pages"));
+		showSignIn(root);
+		return;
+	}
+	const shown = PAGES.filter((entry) => session && entry.shown(session));
+	const [path = "", query = ""] = location.hash.replace(/^#\/?/, "").split("?", 2);
+	const [name = "", ...parts] = path.split("/").map(decoded);
+	const entry = shown.find((each) => each.name === name) ?? (name === "" ? shown[0] : undefined);
+	fill(at("pages"), ...shown.map((each) =>
+		el("a", { href: `#/${each.name}`, "aria-current": each === entry ? "page" : null }, each.title)));
+	if (!entry) {
+		fill(root, el("h1", {}, "No such page"), el("p", {}, `The console has no page "${name}" on this server.`));
+		return;
+	}
+	document.title = `${entry.title} - ${session.name} - mcpenv console`;
+	fill(root, el("p", { class: "muted" }, "Loading"));
+	try {
+		const page = await entry.load();
+		if (signal.aborted) return;
+		fill(root);
+		await page({ root, parts, query: new URLSearchParams(query), session }, signal);
+	} catch (error) {
+		if (!signal.aborted) showFailure(error);
+	}
+}
+
+/** @param {string} part */
+function decoded(part) {
+	try {
+		return decodeURIComponent(part);
+	} catch {
+		return part; // A lone percent sign: the visitor typed it.
+	}
+}
+
+/** @param {unknown} error */
+function showFailure(error) {
+	if (!(error instanceof ApiError)) console.error(error);
+	fill(at("page"),
+		el("h1", {}, "The page could not be shown"),
+		el("p", { role: "alert" }, error instanceof Error ? error.message : String(error)),
+		button("Try again", () => start()));
+}
+
+/** @param {ConsoleSession} current */
+function showAccount(current) {
+	fill(at("account"));
+	if (!current.needs_token || !current.signed_in) return;
+	add(at("account"), button("Sign out", async () => {
+		try {
+			session = await signOut();
+			await route();
+		} catch (error) {
+			notify(error instanceof Error ? error.message : String(error));
+		}
+	}, { class: "quiet" }));
+}
+
+/** @param {HTMLElement} root */
+function showSignIn(root) {
+	const token = el("input", { id: "token", type: "password", autocomplete: "current-password", required: true,
+		"aria-describedby": "token-error" });
+	const problem = el("p", { id: "token-error", class: "error", role: "alert" });
+	const form = el("form", { class: "card narrow", onsubmit: async (/** @type {Event} */ event) => {
+		event.preventDefault();
+		try {
+			session = await signIn(token.value);
+			await route();
+		} catch (error) {
+			fill(problem, error instanceof Error ? error.message : String(error));
+			token.focus();
+		}
+	} },
+	el("h1", {}, "Sign in"),
+	el("label", { for: "token" }, "Control token"), token, problem,
+	el("button", { class: "primary" }, "Sign in"));
+	fill(root, form);
+	token.focus();
+}
+
+/** @param {string} id */
+function at(id) {
+	const element = document.getElementById(id);
+	if (!element) throw new Error(`index.html has no element "${id}"`);
+	return element;
+}
+
+addEventListener("hashchange", () => route());
+// A page that the browser keeps for its back button would keep its session too.
+addEventListener("pagehide", () => leave.abort());
+addEventListener("pageshow", (event) => {
+	if (event.persisted) void route();
+});
+addEventListener("signed-out", () => signedOut());
+addEventListener("keydown", (event) => {
+	if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+	const links = at("pages").querySelectorAll("a");
+	const link = links[Number(event.key) - 1];
+	if (link) link.click();
+	else if (event.key === "/") {
+		const search = at("page").querySelector("input[type=search]");
+		if (search instanceof HTMLElement) {
+			event.preventDefault();
+			search.focus();
+		}
+	}
+});
+at("skip").addEventListener("click", (event) => {
+	event.preventDefault(); // The hash is the address of the page.
+	at("page").focus();
+});
+
+/** @param {EventTarget | null} target */
+function isTyping(target) {
+	return target instanceof HTMLElement && target.closest("input, textarea, select, [contenteditable]") !== null;
+}
+
+start();

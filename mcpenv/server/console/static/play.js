@@ -1,0 +1,340 @@
+/** The page that plays an episode in a session of the visitor's own. */
+
+import { ApiError, BASE, ask } from "./api.js";
+import { actionOf, asMcpConfig } from "./calls.js";
+import { changes } from "./changes.js";
+import { jsonOf } from "./content.js";
+import { button, copyButton, el, fill, notify } from "./dom.js";
+import { countText, numberText } from "./format.js";
+import { playedCard } from "./played.js";
+import { recordedCalls } from "./record.js";
+import { resolved } from "./schema.js";
+import { setupForm } from "./setup.js";
+import { Session } from "./socket.js";
+import { toolCard } from "./tool.js";
+
+/** The number of snapshots that are held for undoing. */
+const UNDO_DEPTH = 10;
+
+/** @type {Page} */
+export async function page({ root, query }, signal) {
+	const [metadata, schema] = await Promise.all([ask("metadata", { signal }), ask("schema", { signal })]);
+	if (signal.aborted) return;
+	const play = new Play(root, metadata, schema, signal);
+	const record = query.get("record");
+	if (!record) return;
+	const { reset, calls } = await recordedCalls(record, Number(query.get("steps") ?? Infinity), signal);
+	await play.replay(reset, calls);
+}
+
+class Play {
+	/** @type {Session | null} */
+	session = null;
+	/** @type {Record<string, unknown>} */
+	reset = {};
+	/** @type {Played[]} */
+	history = [];
+	/** The snapshots before the last steps, null where there is none. @type {(string | null)[]} */
+	snapshots = [];
+	/** The reason why nothing can be undone. @type {string | null} */
+	why = null;
+	/** @type {unknown} */
+	state = null;
+	/** @type {string | null} */
+	mcpUrl = null;
+	/** @type {Tool[]} */
+	tools = [];
+	/** @type {{name: string, card: ReturnType<typeof toolCard>} | null} */
+	open = null;
+	busy = false;
+	over = false;
+
+	/**
+	 * @param {HTMLElement} root
+	 * @param {any} metadata
+	 * @param {any} schema
+	 * @param {AbortSignal} signal
+	 */
+	constructor(root, metadata, schema, signal) {
+		this.name = metadata.name;
+		this.actions = ownActions(schema.action ?? {});
+		this.signal = signal;
+		this.setup = setupForm(metadata, schema.reset ?? {}, async (reset) => { await this.begin(reset); }, signal);
+		this.lost = el("div", { role: "alert" });
+		this.status = el("div", { class: "card bar", hidden: true });
+		this.agent = el("details", { class: "card", hidden: true });
+		this.search = el("input", { type: "search", "aria-label": "Search tools", placeholder: "Search (/)" });
+		this.list = el("ul", { class: "list" });
+		this.form = el("div");
+		this.result = el("section", { "aria-label": "Result", "aria-live": "polite" });
+		this.past = el("ol", { class: "list" });
+		this.hint = el("p", { class: "empty" }, "Start an episode to see the tools and call them. The episode is your own: other visitors have theirs.");
+		this.board = el("div", { class: "columns", hidden: true },
+			el("section", { class: "card", "aria-label": "Tools" }, el("h2", {}, "Tools"), this.search, this.list), this.form,
+			el("div", {}, this.result, el("section", { class: "card", "aria-label": "History" }, el("h2", {}, "History"), this.past)));
+		this.search.addEventListener("input", () => this.showTools());
+		const [lead = "", ...more] = String(metadata.description ?? "").split("\n\n");
+		fill(root, el("h1", {}, "Play ", el("code", {}, metadata.name)), el("p", { class: "muted" }, lead),
+			more.length > 0 && el("details", { class: "card" }, el("summary", {}, "About this environment"),
+				el("pre", { class: "prose", tabindex: "0", role: "region", "aria-label": "About this environment" }, more.join("\n\n"))),
+			this.lost, this.setup.element, this.status, this.agent, this.hint, this.board);
+		signal.addEventListener("abort", () => this.session?.close());
+		addEventListener("code-reloaded", () => this.reloaded(), { signal });
+	}
+
+	/**
+	 * Do something with the session unless something else is being done.
+	 * @param {(session: Session) => Promise<void>} work
+	 * @param {(error: ApiError) => void} refuse
+	 * @returns {Promise<boolean>} false if it was not done
+	 */
+	async alone(work, refuse) {
+		if (this.busy) return false;
+		this.busy = true;
+		try {
+			if (!this.session || this.session.closed) {
+				const session = await Session.open((error) => this.showLost(error));
+				if (this.signal.aborted) {
+					session.close();
+					return false;
+				}
+				this.snapshots = [];
+				this.session = session;
+			}
+			await work(this.session);
+			return true;
+		} catch (error) {
+			if (!(error instanceof ApiError)) throw error;
+			refuse(error);
+			return false;
+		} finally {
+			this.busy = false;
+		}
+	}
+
+	/** @param {Record<string, unknown>} reset */
+	begin(reset) {
+		return this.alone(async (session) => {
+			/** @type {Observed} */
+			const answer = await session.ask("reset", reset);
+			fill(this.lost);
+			this.reset = reset;
+			for (const snapshot of this.snapshots.splice(0)) {
+				if (snapshot) await session.ask("drop_snapshot", { snapshot_id: snapshot });
+			}
+			this.history = [];
+			this.why = null;
+			this.over = answer.done;
+			this.state = await session.ask("state");
+			const listed = this.over ? null : await session.ask("step", { type: "list_tools" });
+			this.tools = [...listed?.observation.tools ?? [], ...this.actions];
+			this.hint.hidden = true;
+			this.board.hidden = false;
+			this.showTools();
+			if (this.tools.length) this.select(this.open?.name ?? "");
+			this.showStatus(answer);
+			const { metadata = {}, ...observation } = answer.observation;
+			const prompt = metadata.prompt ?? answer.metadata?.prompt;
+			fill(this.result, el("div", { class: "card" }, el("h2", {}, "Start"), typeof prompt === "string" && el("p", {}, prompt),
+				Object.keys(observation).length > 0 && jsonOf(observation), el("h3", {}, "State"), jsonOf(this.state)));
+			this.showHistory();
+		}, (error) => this.setup.refuse(error.message, /** @type {any} */ (error.body.errors)));
+	}
+
+	/** @param {Call} call */
+	call(call) {
+		return this.alone(async (session) => {
+			const snapshot = await this.snapshot(session);
+			const started = performance.now();
+			/** @type {Observed} */
+			const answer = await session.ask("step", actionOf(call));
+			const took = (performance.now() - started) / 1000;
+			const before = this.state;
+			this.snapshots.push(snapshot);
+			this.state = await session.ask("state");
+			this.over = answer.done;
+			this.history.push({ call, answer, took, before, after: this.state });
+			this.showStatus(answer);
+			this.showPlayed(this.history.length - 1);
+			this.showHistory();
+			const { error } = answer.observation;
+			if (error?.error_type === "invalid_args" && this.open?.name === call.name) this.open.card.refuse(error);
+		}, (error) => fill(this.result, el("p", { class: "card error", role: "alert" }, `${error.code}: ${error.message}`)));
+	}
+
+	/**
+	 * Return the id of a snapshot of the episode as it stands; null, with the reason in `why`, if there can be none.
+	 * @param {Session} session
+	 */
+	async snapshot(session) {
+		if (this.why !== null || this.over) return null;
+		try {
+			const oldest = this.snapshots.length - UNDO_DEPTH;
+			const dropped = this.snapshots[oldest];
+			if (dropped) {
+				await session.ask("drop_snapshot", { snapshot_id: dropped });
+				this.snapshots[oldest] = null;
+			}
+			return /** @type {string} */ ((await session.ask("snapshot")).snapshot_id);
+		} catch (error) {
+			if (!(error instanceof ApiError) || error.code === "SESSION_LOST") throw error;
+			this.why = error.message;
+			return null;
+		}
+	}
+
+	undo() {
+		const snapshot = this.snapshots.at(-1);
+		if (!snapshot) return;
+		void this.alone(async (session) => {
+			/** @type {Observed} */
+			const answer = await session.ask("restore", { snapshot_id: snapshot });
+			this.snapshots.pop();
+			const undone = this.history.pop();
+			this.over = answer.done;
+			this.state = await session.ask("state");
+			this.showStatus(answer);
+			this.showHistory();
+			fill(this.result, el("div", { class: "card" }, el("h2", {}, `Undone: ${undone?.call.name}`), el("h3", {}, "State"), jsonOf(this.state)));
+		}, (error) => notify(`Not undone: ${error.message}`));
+	}
+
+	end() {
+		void this.alone(async (session) => {
+			/** @type {Observed} */
+			const answer = await session.ask("end", {});
+			this.over = true;
+			this.showStatus(answer);
+			this.showHistory();
+			fill(this.result, el("div", { class: "card" }, el("h2", {}, "The episode is over"), jsonOf(answer.info ?? {})));
+		}, (error) => notify(`Not ended: ${error.message}`));
+	}
+
+	/**
+	 * Begin an episode and make calls.
+	 * @param {Record<string, unknown>} reset
+	 * @param {(Call & {expected?: unknown})[]} calls with what each returned, if that is known
+	 */
+	async replay(reset, calls) {
+		if (!(await this.begin(reset))) return;
+		for (const { expected, ...call } of calls) {
+			if (this.over || !(await this.call(call))) break;
+			const observation = this.history.at(-1)?.answer.observation;
+			if (expected !== undefined && changes(expected, observation?.result?.structured_content ?? observation?.result?.content).length) {
+				notify(`Call ${this.history.length} came out differently than before. The calls after it were not made.`);
+				return;
+			}
+		}
+		notify(`${this.history.length} of ${countText(calls.length, "call")} were made again.`);
+	}
+
+	/** Begin the same episode with the new code, and offer its calls. */
+	async reloaded() {
+		if (!this.session) return;
+		const calls = this.history.map(({ call }) => call);
+		this.session.close();
+		this.session = null;
+		const { reset } = this;
+		if (!(await this.begin(reset)) || !calls.length) return;
+		fill(this.lost, el("div", { class: "card bar" }, el("p", {}, "The code was reloaded. The episode began again."),
+			button(`Play ${countText(calls.length, "call")} again`, () => this.replay(reset, calls), { class: "primary" })));
+	}
+
+	/** @param {ApiError} error */
+	showLost(error) {
+		if (this.signal.aborted) return;
+		const calls = this.history.map((each) => each.call);
+		const { reset } = this;
+		fill(this.lost, el("div", { class: "card" }, el("p", { class: "error" }, error.message),
+			el("p", {}, "The server may have been restarted. Your calls are still here."),
+			el("div", { class: "row" }, button("Start again", () => this.begin(reset), { class: "primary" }),
+				calls.length > 0 && button(`Play ${countText(calls.length, "call")} again`, () => this.replay(reset, calls)))));
+	}
+
+	showTools() {
+		const wanted = this.search.value.toLowerCase();
+		const shown = this.tools.filter((tool) =>
+			`${tool.name} ${tool.title ?? ""} ${tool.description ?? ""}`.toLowerCase().includes(wanted));
+		fill(this.list, ...shown.map((tool) => el("li", {}, button(tool.own ? `${tool.name} (action)` : tool.name, () => this.select(tool.name),
+			{ "aria-pressed": String(this.open?.name === tool.name), title: tool.description }))));
+		if (!shown.length) fill(this.list, el("li", { class: "muted" }, this.tools.length ? "No tool has this text." : "No tools."));
+	}
+
+	/**
+	 * Show the form of a tool, the first one if there is none of that name.
+	 * @param {string} name
+	 * @param {Record<string, unknown>} [values]
+	 */
+	select(name, values) {
+		const tool = this.tools.find((each) => each.name === name) ?? this.tools[0];
+		if (!tool) return;
+		try {
+			const card = toolCard(tool, async (value) => {
+				await this.call({ name: tool.name, arguments: value, own: tool.own });
+			});
+			if (values) card.write(values);
+			this.open = { name: tool.name, card };
+			fill(this.form, card.element);
+		} catch (error) {
+			// A schema that leads nowhere is the author's fault: the other tools can still be played.
+			fill(this.form, el("p", { class: "card error", role: "alert" }, `${tool.name}: ${error instanceof Error ? error.message : String(error)}`));
+		}
+		this.showTools();
+	}
+
+	/** @param {Observed} answer */
+	showStatus(answer) {
+		const info = answer.info ?? {};
+		const end = answer.terminated ? "terminated" : answer.truncated ? "truncated" : answer.done ? "over" : "running";
+		const status = info.episode_status?.code;
+		this.status.hidden = false;
+		fill(this.status,
+			el("div", { class: "bar", role: "status" }, el("span", { class: `chip ${answer.done ? "warn" : "good"}` }, end),
+				el("span", {}, "Return ", el("strong", {}, numberText(info.return))),
+				el("span", {}, "Step ", el("strong", {}, this.history.length)),
+				status && status !== "completed" && el("span", { class: "warn" }, status), info.reason && el("span", {}, info.reason),
+				el("span", { class: "muted wide" }, "Episode ", el("code", {}, info.episode_id))),
+			el("div", { class: "bar end" }, button("Undo", () => this.undo(), { disabled: !this.snapshots.at(-1), title: this.why }),
+				button("End", () => this.end(), { disabled: this.over })),
+			this.why !== null && el("p", { class: "muted" }, `No undo: ${this.why}`));
+		const url = typeof info.mcp_url === "string" ? new URL(info.mcp_url, BASE).href : null;
+		if (!url || url === this.mcpUrl) return;
+		this.mcpUrl = url;
+		this.agent.hidden = false;
+		fill(this.agent, el("summary", {}, "Let an MCP agent play this episode"),
+			el("p", {}, el("code", {}, url), " ", copyButton(() => url, "the MCP address")), jsonOf(JSON.parse(asMcpConfig(this.name, url))));
+	}
+
+	/** @param {number} index */
+	showPlayed(index) {
+		fill(this.result, playedCard(this.history, index, this.reset));
+		const { top } = this.result.getBoundingClientRect();
+		if (top < 0 || top > innerHeight * 0.7) this.result.scrollIntoView({ block: "start" });
+	}
+
+	showHistory() {
+		fill(this.past, ...this.history.map(({ call, answer }, index) => el("li", { class: "row" },
+			button(`${index + 1}. ${call.name}${answer.reward === null ? "" : `: ${numberText(answer.reward)}`}`, () => this.showPlayed(index)),
+			button("Call again", () => this.call(call), { class: "quiet", "aria-label": `Call again: step ${index + 1}, ${call.name}`,
+				disabled: this.over }),
+			button("Edit", () => this.select(call.name, call.arguments), { class: "quiet", "aria-label": `Edit: step ${index + 1}, ${call.name}` }))));
+		if (!this.history.length) fill(this.past, el("li", { class: "muted" }, "No calls so far."));
+	}
+}
+
+/**
+ * Return the environment's own actions as tools are described.
+ * @param {Schema} schema of all actions
+ * @returns {Tool[]}
+ */
+function ownActions(schema) {
+	return (schema.anyOf ?? schema.oneOf ?? [schema]).flatMap((/** @type {Schema} */ each) => {
+		const member = resolved(each, schema);
+		const { type, metadata, ...properties } = member.properties ?? {};
+		const name = type?.const;
+		if (name === undefined || name === "call_tool" || name === "list_tools") return [];
+		const required = (member.required ?? []).filter((/** @type {string} */ key) => key in properties);
+		return [{ name, description: member.description, own: true,
+			input_schema: { type: "object", properties, required, $defs: schema.$defs } }];
+	});
+}

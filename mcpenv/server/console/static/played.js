@@ -1,0 +1,51 @@
+/** What a call of the visitor's did: its outcome, the changes of the state, and the same call as code. */
+
+import { BASE, address } from "./api.js";
+import { asCurl, asOracle, asPython } from "./calls.js";
+import { changes } from "./changes.js";
+import { codeOf, jsonOf } from "./content.js";
+import { el } from "./dom.js";
+import { addStepBody, changeTable, stepHead } from "./step.js";
+
+/**
+ * Return the step that an answer tells of.
+ * @param {Played} played
+ * @param {number} number
+ * @returns {Step}
+ */
+export function stepOf({ call, answer, took }, number) {
+	const { observation, info = {}, reward } = answer;
+	const { result, error, ...own } = observation;
+	return {
+		call: { ...call, step: number, plane: "control", principal: null }, observation: call.own ? own : undefined,
+		outcome: { result: result ?? null, error: error ?? null, duration_s: took },
+		reward: reward === null ? null : { value: reward, components: info.reward ?? {} },
+		terminated: answer.terminated ?? false, truncated: answer.truncated ?? false, reason: info.reason ?? null,
+		started_at: 0, fault: null, status: info.status ?? null, logs: [],
+	};
+}
+
+/**
+ * Return the card of a call.
+ * @param {Played[]} history
+ * @param {number} index
+ * @param {Record<string, unknown>} reset
+ */
+export function playedCard(history, index, reset) {
+	const played = history[index];
+	if (!played) throw new RangeError(`there is no call ${index}`);
+	const step = stepOf(played, index + 1);
+	const changed = changes(played.before, played.after);
+	const calls = history.slice(0, index + 1).map(({ call }) => call);
+	const card = el("div", { class: "card" }, el("h2", {}, stepHead(step, index + 1)));
+	addStepBody(card, step, (block) => address(block.ref ?? "").href, null);
+	card.append(
+		el("h3", {}, changed.length ? `What changed in the state (${changed.length})` : "The state is unchanged"),
+		...changed.length ? [changeTable(changed, ["Before", "After"])] : [],
+		el("details", {}, el("summary", {}, "Whole state"), jsonOf(played.after)),
+		el("details", {}, el("summary", {}, "The same as code"),
+			el("h3", {}, "Python"), codeOf(asPython(BASE.href, reset, calls), "Python"),
+			el("h3", {}, "curl"), codeOf(asCurl(BASE.href, reset, calls), "curl"),
+			...played.call.own ? [] : [el("h3", {}, "Oracle"), codeOf(asOracle(played.call), "Oracle")]));
+	return card;
+}

@@ -1,0 +1,27 @@
+/** The page of what this server has recorded: the list, one episode, or two. */
+
+import { ApiError } from "./api.js";
+import { showComparison } from "./compare.js";
+import { el, fill } from "./dom.js";
+import { showEpisode } from "./record.js";
+import { showList } from "./record_list.js";
+import { serverSource } from "./record_source.js";
+
+/** @type {Page} */
+export async function page(context, signal) {
+	const source = serverSource();
+	const [id] = context.parts;
+	if (!id) {
+		showList(source, context, signal);
+		return;
+	}
+	const other = context.query.get("with");
+	try {
+		if (other) await showComparison(source, id, other, context, signal);
+		else await showEpisode(source, id, context, signal);
+	} catch (error) {
+		if (!(error instanceof ApiError) || error.status !== 404) throw error;
+		fill(context.root, el("h1", {}, "No such episode"), el("p", { class: "error", role: "alert" }, error.message),
+			el("p", {}, "It may belong to another server, or its session has not ended yet. ", el("a", { href: "#/records" }, "All records")));
+	}
+}

@@ -1,0 +1,117 @@
+/** JSON Schemas as the form reads them: references, members of unions, their names, values that fit. */
+
+/**
+ * Return a schema without `$ref` and `allOf` at its top. Keywords beside a `$ref` win over those it leads to.
+ * @param {Schema | boolean | undefined} schema
+ * @param {Schema} root what `#/...` leads into
+ * @returns {Schema}
+ * @throws {Error} if a reference leads nowhere or in a circle
+ */
+export function resolved(schema, root) {
+	if (schema === undefined || typeof schema === "boolean") return {};
+	/** @type {Set<string>} */
+	const seen = new Set();
+	let current = schema;
+	while (typeof current.$ref === "string") {
+		const { $ref, ...beside } = current;
+		if (seen.has($ref)) throw new Error(`The schema's reference ${$ref} leads in a circle.`);
+		seen.add($ref);
+		current = { ...target($ref, root), ...beside };
+	}
+	if (!Array.isArray(current.allOf)) return current;
+	const { allOf, ...beside } = current;
+	return [...allOf.map((/** @type {Schema} */ each) => resolved(each, root)), beside].reduce(merged, {});
+}
+
+/**
+ * Return the members of a union, null too; none if the schema is no union.
+ * @param {Schema} schema a resolved one
+ * @param {Schema} root
+ * @returns {Schema[]}
+ */
+export function members(schema, root) {
+	const { anyOf, oneOf, type, ...beside } = schema;
+	if (Array.isArray(type)) return type.map((each) => ({ ...beside, type: each }));
+	const union = anyOf ?? oneOf;
+	return Array.isArray(union) ? union.map((each) => resolved(each, root)) : [];
+}
+
+/**
+ * Return the name of a union's member: its discriminator's constant, else its title, else its type.
+ * @param {Schema} member
+ * @param {Schema} union
+ * @param {Schema} root
+ */
+export function memberName(member, union, root) {
+	const properties = member.properties ?? {};
+	const key = union.discriminator?.propertyName
+		?? Object.keys(properties).find((name) => "const" in resolved(properties[name], root));
+	const constant = key === undefined ? undefined : resolved(properties[key], root).const;
+	if (constant !== undefined) return String(constant);
+	if ("const" in member) return String(member.const);
+	return String(member.title ?? member.format ?? member.type ?? "any JSON");
+}
+
+/**
+ * Return true if a value looks like one of a schema: enough to choose the member of a union.
+ * @param {unknown} value
+ * @param {Schema} given
+ * @param {Schema} root
+ * @returns {boolean}
+ */
+export function fits(value, given, root) {
+	const schema = resolved(given, root);
+	if ("const" in schema) return same(value, schema.const);
+	if (Array.isArray(schema.enum)) return schema.enum.some((each) => same(value, each));
+	const union = members(schema, root);
+	if (union.length) return union.some((member) => fits(value, member, root));
+	if (schema.type === "integer") return Number.isInteger(value);
+	if (schema.type === "array") return Array.isArray(value);
+	if (schema.type === "null") return value === null;
+	if (schema.type !== "object") return schema.type === undefined || typeof value === schema.type;
+	if (typeof value !== "object" || value === null || Array.isArray(value)) return false;
+	const properties = schema.properties ?? {};
+	const has = (/** @type {string} */ name) => Object.hasOwn(value, name);
+	if ((schema.required ?? []).some((/** @type {string} */ name) => !has(name))) return false;
+	if (schema.additionalProperties === false && Object.keys(value).some((name) => !Object.hasOwn(properties, name))) return false;
+	return Object.keys(properties).every((name) => !has(name)
+		|| fits(/** @type {Record<string, unknown>} */ (value)[name], properties[name], root));
+}
+
+/**
+ * Return true if two JSON values are the same.
+ * @param {unknown} one
+ * @param {unknown} other
+ */
+export const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
+
+/**
+ * @param {string} reference
+ * @param {Schema} root
+ * @returns {Schema}
+ */
+function target(reference, root) {
+	if (!reference.startsWith("#")) throw new Error(`The schema refers to ${reference}, which is not part of it.`);
+	/** @type {any} */
+	let at = root;
+	for (const part of decodeURIComponent(reference.slice(1)).split("/").slice(1)) {
+		const name = part.replaceAll("~1", "/").replaceAll("~0", "~");
+		if (typeof at !== "object" || at === null || !Object.hasOwn(at, name)) {
+			throw new Error(`The schema's reference ${reference} leads nowhere.`);
+		}
+		at = at[name];
+	}
+	return typeof at === "boolean" ? {} : at;
+}
+
+/**
+ * @param {Schema} one
+ * @param {Schema} other
+ * @returns {Schema}
+ */
+function merged(one, other) {
+	const both = { ...one, ...other };
+	if (one.properties && other.properties) both.properties = { ...one.properties, ...other.properties };
+	if (one.required && other.required) both.required = [...new Set([...one.required, ...other.required])];
+	return both;
+}

@@ -1,0 +1,85 @@
+/** The form that begins an episode: task, split, seed and the environment's own reset options. */
+
+import { ask } from "./api.js";
+import { el, fill } from "./dom.js";
+import { objectField } from "./form.js";
+import { Problem } from "./inputs.js";
+
+/** The options that the form has fields of its own for, or that a visitor has no use for. */
+const OWN = new Set(["seed", "episode_id", "task", "split", "index", "timeout_s"]);
+/** The number of tasks that are offered by name. Any other can be typed. */
+const OFFERED = 200;
+
+/**
+ * Return the form.
+ * @param {{name: string, tasks: Record<string, number> | null}} metadata
+ * @param {Record<string, any>} schema of the reset options
+ * @param {(reset: Record<string, unknown>) => Promise<void>} onStart
+ * @param {AbortSignal} signal
+ */
+export function setupForm(metadata, schema, onStart, signal) {
+	const seed = el("input", { id: "seed", type: "number", step: 1, min: 0, placeholder: "any" });
+	const splits = Object.entries(metadata.tasks ?? {});
+	const split = el("select", { id: "split" }, ...splits.map(([name, count]) => el("option", { value: name }, `${name} (${count})`)));
+	const task = el("input", { id: "task", list: "tasks", placeholder: "none", autocomplete: "off" });
+	const tasks = el("datalist", { id: "tasks" });
+	const problem = el("p", { class: "error", role: "alert" });
+	const offer = async () => {
+		try {
+			const { tasks: listed } = await ask(`${encodeURIComponent(metadata.name)}/task_range`,
+				{ method: "POST", body: { split: split.value, start: 0, stop: Math.min(OFFERED, metadata.tasks?.[split.value] ?? 0) }, signal });
+			fill(tasks, ...listed.map((/** @type {{id: string}} */ each) => el("option", { value: each.id })));
+		} catch (error) {
+			if (!signal.aborted) fill(problem, `The tasks could not be listed: ${error instanceof Error ? error.message : String(error)}`);
+		}
+	};
+	split.addEventListener("change", () => offer());
+	const properties = Object.fromEntries(Object.entries(schema.properties ?? {}).filter(([name]) => !OWN.has(name)));
+	const required = (schema.required ?? []).filter((/** @type {string} */ name) => name in properties);
+	const options = Object.keys(properties).length ? objectField({ type: "object", properties, required }, "Options", schema) : null;
+	const field = (/** @type {string} */ name, /** @type {HTMLElement} */ input) =>
+		el("div", { class: "field" }, el("label", { for: input.id }, name), input);
+	const start = el("button", { class: "primary" }, "Start an episode");
+	const element = el("form", { class: "card", novalidate: true, onsubmit: async (/** @type {Event} */ event) => {
+		event.preventDefault();
+		if (start.disabled) return;
+		fill(problem);
+		options?.clear();
+		/** @type {Record<string, unknown>} */
+		let reset;
+		try {
+			reset = /** @type {Record<string, unknown>} */ (options?.read() ?? {});
+		} catch (error) {
+			if (!(error instanceof Problem)) throw error;
+			fill(problem, `Not started. ${error.message}`);
+			return;
+		}
+		if (seed.value !== "") {
+			if (!Number.isSafeInteger(seed.valueAsNumber)) {
+				fill(problem, "Not started. The seed is a whole number.");
+				return;
+			}
+			reset.seed = seed.valueAsNumber;
+		}
+		if (task.value !== "") reset.task = task.value;
+		start.disabled = true;
+		fill(start, "Starting");
+		try {
+			await onStart(reset);
+		} finally {
+			fill(start, "Start an episode");
+			start.disabled = false;
+		}
+	} },
+	el("div", { class: "row" }, splits.length > 0 && field("Split", split), splits.length > 0 && field("Task", task), tasks,
+		field("Seed", seed), start), options && el("details", {}, el("summary", {}, "Reset options"), options.element), problem);
+	if (splits.length) void offer();
+	return {
+		element,
+		/** @param {string} message @param {{loc: unknown[], msg: string}[]} [errors] */
+		refuse(message, errors = []) {
+			fill(problem, message);
+			for (const { loc, msg } of errors) if (properties[String(loc[0])] !== undefined) options?.mark(loc.map(String), msg);
+		},
+	};
+}

@@ -1,0 +1,104 @@
+/** The visitor's own session: one WebSocket, whose end ends the session too. */
+
+import { ApiError, address, ask } from "./api.js";
+
+/** The number of seconds after which a frame without an answer fails. */
+const PATIENCE_S = 600;
+
+export class Session {
+	/** @type {Map<string, {resolve: (data: any) => void, reject: (error: Error) => void}>} */
+	#waiting = new Map();
+	#count = 0;
+
+	/**
+	 * @param {WebSocket} socket an open one
+	 * @param {(error: ApiError) => void} onLost called once if it ends before `close`
+	 */
+	constructor(socket, onLost) {
+		this.socket = socket;
+		this.closed = false;
+		this.onLost = onLost;
+		socket.addEventListener("message", (event) => this.#receive(JSON.parse(event.data)));
+		socket.addEventListener("close", (event) => this.#lose(new ApiError(
+			`The session has ended${event.reason ? `: ${event.reason}` : ""} (close code ${event.code}).`, "SESSION_LOST", 0)));
+	}
+
+	/**
+	 * Open a session.
+	 * @param {(error: ApiError) => void} onLost
+	 * @returns {Promise<Session>}
+	 * @throws {ApiError} if the server does not answer or refuses
+	 */
+	static async open(onLost) {
+		await ask("capacity"); // A refused WebSocket tells a page no reason; this route does.
+		const url = address("ws", { agent: "console" });
+		url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
+		const socket = new WebSocket(url, ["mcpenv"]);
+		const opened = await new Promise((resolve) => {
+			socket.addEventListener("open", () => resolve(true), { once: true });
+			socket.addEventListener("close", () => resolve(false), { once: true });
+		});
+		if (!opened) {
+			const { available_slots: free, max_sessions: most } = await ask("capacity");
+			throw new ApiError(free === 0 ? `All ${most} sessions of this server are taken. Start again when one has ended.`
+				: "The server opened no session. Its log may say why.", "CONNECTION_FAILED", 0);
+		}
+		return new Session(socket, onLost);
+	}
+
+	/**
+	 * Send a frame and return the `data` of its answer.
+	 * @param {string} type
+	 * @param {unknown} [data]
+	 * @returns {Promise<any>}
+	 * @throws {ApiError} if the server refuses the frame or the session ends first
+	 */
+	ask(type, data) {
+		if (this.closed) return Promise.reject(new ApiError("The session has ended.", "SESSION_LOST", 0));
+		this.#count += 1;
+		const request_id = `console-${this.#count}`;
+		return new Promise((resolve, reject) => {
+			const timer = setTimeout(() => settle(reject, new ApiError(
+				`The server has not answered for ${PATIENCE_S} s.`, "TIMEOUT", 0)), PATIENCE_S * 1000);
+			/** @param {(value: any) => void} end @param {any} value */
+			const settle = (end, value) => {
+				clearTimeout(timer);
+				this.#waiting.delete(request_id);
+				end(value);
+			};
+			this.#waiting.set(request_id, {
+				resolve: (value) => settle(resolve, value),
+				reject: (error) => settle(reject, error),
+			});
+			this.socket.send(JSON.stringify({ type, request_id, ...(data === undefined ? {} : { data }) }));
+		});
+	}
+
+	/** End the session. */
+	close() {
+		this.closed = true;
+		this.socket.close(1000);
+	}
+
+	/** @param {any} frame */
+	#receive(frame) {
+		const error = frame.type === "error"
+			? new ApiError(String(frame.data?.message), String(frame.data?.code), 0, frame.data) : null;
+		const waiting = this.#waiting.get(frame.request_id);
+		if (!waiting) {
+			// An error without a request concerns the session, which the server closes then.
+			if (error) this.#lose(error);
+			return;
+		}
+		if (error) waiting.reject(error);
+		else waiting.resolve(frame.data);
+	}
+
+	/** @param {ApiError} error */
+	#lose(error) {
+		for (const { reject } of [...this.#waiting.values()]) reject(error);
+		if (this.closed) return;
+		this.closed = true;
+		this.onLost(error);
+	}
+}

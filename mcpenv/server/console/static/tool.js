@@ -1,0 +1,77 @@
+/** The card of one tool: its form, the same as JSON, and the server's faults at their fields. */
+
+import { button, el, fill } from "./dom.js";
+import { objectField } from "./form.js";
+import { Problem, parsed } from "./inputs.js";
+
+/**
+ * @typedef {{element: HTMLElement, write: (value: Record<string, unknown>) => void, refuse: (error: Failure) => void}} ToolCard
+ */
+
+/**
+ * Return the card of a tool.
+ * @param {Tool} tool
+ * @param {(value: Record<string, unknown>) => Promise<void>} onCall
+ * @returns {ToolCard}
+ */
+export function toolCard(tool, onCall) {
+	const form = objectField(tool.input_schema, "Arguments", tool.input_schema);
+	const json = el("textarea", { "aria-label": "Arguments as JSON", spellcheck: "false" });
+	const place = el("div", {}, form.element);
+	const problem = el("p", { class: "error", role: "alert" });
+	const submit = el("button", { class: "primary" }, "Call");
+	let byJson = false;
+	const read = () => /** @type {Record<string, unknown>} */ (byJson ? objectOf(json.value) : form.read());
+	const swap = button("Edit as JSON", () => attempt(() => {
+		if (byJson) form.write(objectOf(json.value));
+		else json.value = JSON.stringify(form.read(), null, 2);
+		byJson = !byJson;
+		fill(place, byJson ? json : form.element);
+		fill(swap, byJson ? "Back to the form" : "Edit as JSON");
+	}));
+	/** @param {() => unknown} act */
+	const attempt = (act) => {
+		fill(problem);
+		try {
+			act();
+			return true;
+		} catch (error) {
+			if (!(error instanceof Problem)) throw error;
+			fill(problem, `Not called. ${error.message}`);
+			return false;
+		}
+	};
+	const element = el("form", { class: "card", novalidate: true, onsubmit: async (/** @type {Event} */ event) => {
+		event.preventDefault();
+		/** @type {Record<string, unknown>} */
+		let value = {};
+		form.clear();
+		if (submit.disabled || !attempt(() => { value = read(); })) return;
+		submit.disabled = true;
+		try {
+			await onCall(value);
+		} finally {
+			submit.disabled = false;
+		}
+	} },
+	el("h2", {}, tool.title ?? tool.name, " ", el("code", {}, tool.name)), el("p", { class: "muted" }, tool.description),
+	place, problem, el("div", { class: "row" }, submit, swap));
+	return {
+		element,
+		write(value) {
+			form.write(value);
+			json.value = JSON.stringify(value, null, 2);
+		},
+		refuse({ message, errors }) {
+			fill(problem, message);
+			if (!byJson) for (const { loc, msg } of errors ?? []) form.mark(loc.map(String), msg);
+		},
+	};
+}
+
+/** @param {string} text */
+function objectOf(text) {
+	const value = parsed(text);
+	if (typeof value !== "object" || value === null || Array.isArray(value)) throw new Problem("The arguments are a JSON object.");
+	return /** @type {Record<string, unknown>} */ (value);
+}

@@ -1,0 +1,246 @@
+// The types that the modules of the console share. tsc reads this file; no browser does, so it is not among the static files.
+
+interface ConsoleSession {
+  signed_in: boolean;
+  needs_token: boolean;
+  mode: string;
+  records: boolean;
+  name: string;
+  expires_at: number | null;
+}
+
+interface StreamEvent {
+  id: string;
+  event: string;
+  data: unknown;
+}
+
+/** What a page gets. `parts` is the address after its name, decoded; `query` what stands after `?` in the hash. */
+interface PageContext {
+  root: HTMLElement;
+  parts: string[];
+  query: URLSearchParams;
+  session: ConsoleSession;
+}
+
+/** A page fills `root`. `signal` aborts when it is left: give it to listeners, requests and streams. */
+type Page = (context: PageContext, signal: AbortSignal) => Promise<void> | void;
+
+/** A page of the navigation. */
+interface Entry {
+  name: string;
+  title: string;
+  load: () => Promise<Page>;
+  shown: (session: ConsoleSession) => boolean;
+}
+
+/** What can be put into an element: a text stays a text. */
+type Child = Node | string | number | null | undefined | false;
+
+type Schema = Record<string, any>;
+
+/** A tool as `list_tools` describes it. */
+interface Tool {
+  name: string;
+  title?: string | null;
+  description?: string;
+  input_schema: Schema;
+  meta?: Record<string, any> | null;
+  /** True for an action of the environment's own, which is sent without a tool's name. */
+  own?: boolean;
+}
+
+/** A part of a form. `read` throws a Problem if it holds no value of its schema. `mark` returns false if the form has no such place. */
+interface Field {
+  element: HTMLElement;
+  read: () => unknown;
+  write: (value: unknown) => void;
+  mark: (path: string[], message: string) => boolean;
+  clear: () => void;
+}
+
+/** A content block of MCP, with `ref` (live) or `blob` (recorded) in place of large `data`. */
+interface Block {
+  type: string;
+  text?: string;
+  data?: string;
+  mimeType?: string;
+  ref?: string;
+  blob?: string;
+  name?: string;
+  uri?: string;
+  title?: string;
+  description?: string;
+  resource?: { uri?: string; mimeType?: string; text?: string; blob?: string };
+}
+
+/** The address of a block whose data is elsewhere. */
+type AddressOf = (block: Block) => string;
+
+/** The `data` of an observation frame. */
+interface Observed {
+  observation: Record<string, any>;
+  reward: number | null;
+  done: boolean;
+  terminated?: boolean;
+  truncated?: boolean;
+  metadata?: Record<string, any>;
+  info?: Record<string, any>;
+}
+
+interface Call {
+  name: string;
+  arguments: Record<string, unknown>;
+  own?: boolean;
+}
+
+/** A call of the visitor's and what it did. `took` in seconds. */
+interface Played {
+  call: Call;
+  answer: Observed;
+  took: number;
+  before: unknown;
+  after: unknown;
+}
+
+/** A change between two JSON values; `undefined`: not there. */
+interface Change {
+  path: string;
+  before: unknown;
+  after: unknown;
+}
+
+interface Reward {
+  value: number;
+  components: Record<string, number>;
+}
+
+interface Status {
+  code: string;
+  stage?: string | null;
+  retryable?: boolean;
+  limit?: string | null;
+}
+
+interface Failure {
+  error_type: string;
+  message: string;
+  errors?: { loc: (string | number)[]; msg: string }[] | null;
+}
+
+interface Result {
+  content: Block[];
+  structured_content: Record<string, unknown> | null;
+  is_error: boolean;
+}
+
+interface Step {
+  call: Call & { step: number; plane: string; principal: string | null };
+  position?: number;
+  observation?: unknown;
+  outcome: { result: Result | null; error: Failure | null; duration_s: number };
+  reward: Reward | null;
+  terminated: boolean;
+  truncated: boolean;
+  reason: string | null;
+  started_at: number;
+  fault: string | null;
+  status: Status | null;
+  logs: { level: string; message: string | null; progress: number | null; total: number | null }[];
+}
+
+interface TaskRef {
+  id: string;
+  split: string;
+  version?: string;
+  prompt?: string;
+}
+
+interface Trajectory {
+  episode_id: string;
+  seed: number | null;
+  options: Record<string, unknown>;
+  dropped: number;
+  task: TaskRef | null;
+  observation: Record<string, any> | null;
+  total_reward: number;
+  terminated: boolean;
+  truncated: boolean;
+  reason: string | null;
+  started_at: number;
+  ended_at: number | null;
+  end_reward: Reward | null;
+  verified: Reward | null;
+  fault: string | null;
+  forked_from: { episode_id: string; step: number } | null;
+  status: Status | null;
+  steps: Step[];
+}
+
+/** A row of `GET /sessions`. */
+interface SessionInfo {
+  session_id: string;
+  created_at: number;
+  last_activity_at: number;
+  step_count: number;
+  environment_type: string;
+  origin: string;
+  mode: string;
+  planes: string[];
+  episode_id: string | null;
+  state: string;
+  busy: boolean;
+  task: TaskRef | null;
+  return: number | null;
+  reward: Reward | null;
+}
+
+/** A part of a record that cannot be read. */
+interface LeftOut {
+  where: string;
+  why: string;
+}
+
+/** A row of `GET /records`. */
+interface RecordRow {
+  /** The key of this very row: two episodes may have the same id. */
+  place: string;
+  id: string;
+  task_id: string | null;
+  split: string | null;
+  environment: string;
+  return: number | null;
+  status: string | null;
+  ending: string;
+  n_steps: number;
+  started_at: number;
+  ended_at: number | null;
+  agent: string | null;
+  tools: string[];
+}
+
+interface Episode {
+  trajectory: Trajectory;
+  environment: { name: string; version: string | null };
+  agent: Record<string, unknown> | null;
+  extra: Record<string, any>;
+}
+
+/** Equal hashes mean equal facts. */
+interface Hashes {
+  reset: string;
+  steps: string[];
+  end: string;
+}
+
+/** Where the pages of records read from: a server, or a file that has all of it. */
+interface RecordSource {
+  rows: (
+    conditions: Record<string, string>,
+    offset: number,
+    limit: number,
+    signal: AbortSignal,
+  ) => Promise<{ total: number; rows: RecordRow[]; left_out?: LeftOut[] }>;
+  episode: (id: string, signal: AbortSignal) => Promise<{ episode: Episode; hashes: Hashes }>;
+  addressOf: (id: string) => AddressOf;
+}

@@ -1,0 +1,163 @@
+"""The pages that watch sessions and read records, in Debian's Chromium, against a served world that records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from console_world import ATTACK
+from record_worlds import Dice
+
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.serve import serving
+from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode, Recorder
+from mcpenv_client import EnvClient, Status, StatusCode
+from mcpenv_client.types.records import Trajectory
+
+pytest.importorskip("selenium", reason="a browser is driven by it")
+
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import Select, WebDriverWait
+from visitor import WAIT_S, Visitor, visiting
+
+pytestmark = [pytest.mark.world, pytest.mark.timeout(300)]
+
+MANY = 10_000
+
+
+class Reader:
+    """A visitor of one server's console."""
+
+    def __init__(self, url: str, visitor: Visitor) -> None:
+        self.url = url
+        self.visitor = visitor
+        self.browser = visitor.browser
+        self.find, self.press, self.see, self.offline = visitor.find, visitor.press, visitor.read, visitor.offline
+
+    def open(self, page: str) -> None:
+        self.visitor.open(self.url, page)
+
+    def steps(self) -> list[str]:
+        return [str(each.get_property("textContent")) for each in self.visitor.all(".steps > li strong")]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Visitor]:
+    with visiting() as visitor:
+        yield visitor
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Path:
+    return tmp_path / "record"
+
+
+@pytest.fixture
+def reader(record: Path, browser: Visitor) -> Iterator[Reader]:
+    browser.offline(False)
+    browser.width(1280)
+    with serving(Dice, ServerConfig(record=record), max_concurrent_envs=4) as url:
+        yield Reader(url, browser)
+
+
+def played(url: str, *texts: str) -> str:
+    """Play an episode that says the texts, and return its id."""
+    with EnvClient(url).sync() as env:
+        episode = str(env.reset(seed=1).info["episode_id"])
+        for text in texts:
+            env.call_tool("say", {"text": text})
+    return episode
+
+
+def test_a_session_is_watched_while_its_agent_steps(reader: Reader) -> None:
+    reader.open("live")
+    with EnvClient(reader.url).sync() as env:
+        env.reset(seed=1, target=1000)
+        env.call_tool("roll")
+        reader.find("//a[starts-with(@id, 'session-')]").click()
+        reader.see("1. roll")
+        for _ in range(3):
+            env.call_tool("roll")
+        reader.see("4. roll")
+        assert reader.steps() == [f"{number}. roll" for number in range(1, 5)]
+    reader.see("The session is over.")
+
+
+def test_a_lost_stream_goes_on_where_it_was(reader: Reader) -> None:
+    with EnvClient(reader.url).sync() as env:
+        env.reset(seed=1, target=1000)
+        env.call_tool("roll")
+        reader.open("live")
+        reader.find("//a[starts-with(@id, 'session-')]").click()
+        reader.see("1. roll")
+        reader.offline(True)
+        reader.browser.execute_script("window.stop()")  # a browser keeps the streams that are open
+        reader.see("Connection lost")
+        env.call_tool("say", {"text": "meanwhile"})
+        reader.offline(False)
+        reader.see("2. say")
+        reader.see("Connected again")
+        assert reader.steps() == ["1. roll", "2. say"]
+
+
+def test_a_session_is_cancelled_after_a_question(reader: Reader) -> None:
+    with EnvClient(reader.url).sync() as env:
+        env.reset(seed=1)
+        reader.open("live")
+        reader.find("//a[starts-with(@id, 'session-')]").click()
+        reader.see("Live")
+        reader.press("Cancel")
+        WebDriverWait(reader.browser, WAIT_S).until(lambda browser: browser.switch_to.alert).accept()
+        reader.see("The session is over.")
+
+
+def test_ten_thousand_episodes_are_listed_by_few_rows_and_filtered(record: Path, reader: Reader) -> None:
+    with Recorder(record) as recorder:
+        for number in range(MANY):
+            trajectory = Trajectory(f"episode-{number:05}", started_at=1e9 + number, ended_at=1e9 + number + 1)
+            trajectory.status = Status(StatusCode.COMPLETED if number % 100 == 0 else StatusCode.CANCELLED)
+            recorder.write(RecordedEpisode(trajectory, RecordedEnvironment("dice")))
+            if number % 200 == 0:
+                recorder.flush()
+    reader.open("records")
+    reader.see("10,000 episodes")
+    reader.see(f"episode-{MANY - 1:05}")
+    assert len(reader.browser.find_elements(By.CSS_SELECTOR, ".window tbody tr")) < 100
+    reader.browser.execute_script("const list = document.querySelector('.window'); list.scrollTop = list.scrollHeight")
+    reader.see("episode-00000")
+    Select(reader.find("//select[@id='filter-status']")).select_by_visible_text("completed")
+    reader.see("100 episodes")
+    assert reader.browser.execute_script("return location.hash") == "#/records?status=completed"
+
+
+def test_the_first_difference_of_two_episodes_is_marked(reader: Reader) -> None:
+    one, other = played(reader.url, "same", "left"), played(reader.url, "same", "right")
+    reader.open(f"records/{one}?with={other}")
+    reader.see("The first difference is at step 2.")
+    found = reader.browser.find_elements(By.CSS_SELECTOR, ".steps > li > .verdict:first-child")
+    verdicts = [each.text for each in found]
+    assert verdicts == ["Step 1: equal", "Step 2: call and outcome differ. This is the first difference."]
+
+
+def test_equal_episodes_are_told_to_be_equal(reader: Reader) -> None:
+    one, other = played(reader.url, "same"), played(reader.url, "same")
+    reader.open(f"records/{one}?with={other}")
+    reader.see("The episodes are equal")
+
+
+def test_nothing_that_a_record_has_is_run(reader: Reader) -> None:
+    episode = played(reader.url, ATTACK)
+    reader.open(f"records/{episode}?step=1")
+    reader.see("onerror")
+    assert not reader.visitor.attacked()
+
+
+def test_text_is_found_in_steps_and_keys_go_through_them(reader: Reader) -> None:
+    episode = played(reader.url, "one", "two", "three")
+    reader.open(f"records/{episode}")
+    reader.find("//input[@id='find']").send_keys("THREE\n")
+    reader.see("1 of 1")
+    assert reader.find("//li[@aria-current='step']").get_attribute("data-step") == "3"
+    reader.browser.switch_to.active_element.send_keys("k")
+    reader.find("//li[@aria-current='step'][@data-step='2']")
