@@ -1,6 +1,6 @@
 """The command line.
 
-For environments and servers: ``mcpenv init | run | inspect | call | connect | sessions | top | deploy | manifest |
+For environments and servers: ``mcpenv init | dev | run | inspect | call | connect | sessions | top | deploy | manifest |
 import-openenv``. For tasks and episodes: ``mcpenv tasks | validate | eval | trajectories | replay | rescore``.
 
 Exit status 0: success. 1: the environment's code failed (a tool, a reset). 2: the command was refused before it ran
@@ -44,6 +44,7 @@ app = App(
 # Named by import path, so that `mcpenv --help` does not load the server.
 app.command("mcpenv.cli.init:init", name="init", help="Make a new environment's folder.", help_epilogue="", sort_key=0)
 app.command("mcpenv.cli.run:run", name="run", help="Serve an environment over HTTP or stdio.", sort_key=1)
+app.command("mcpenv.cli.dev:dev", name="dev", help="Serve an environment while you write it.", sort_key=1)
 app.command("mcpenv.cli.inspect:inspect", name="inspect", help="Show tools, schemas and modes.", sort_key=2)
 app.command("mcpenv.cli.call:call", name="call", help="Call one tool.", sort_key=3)
 app.command("mcpenv.cli.play:play", name="play", help="Play an episode by hand.", sort_key=3)

@@ -321,11 +321,12 @@ def watched_path(target: str) -> Path:
         if path is None or not path.exists():
             raise TargetError(target, "names no file or folder that can be watched")
         return path
+    described = _folder_with_manifest(_split(target)[0])
+    if described is not None:
+        return described  # a manifest that cannot be used yet is watched, too
     place = _find(target)
     if place.file is not None:
         assert place.root is not None
-        if place.folder is not None:
-            return place.folder
         if place.file.name == MANIFEST:
             return place.root
         top = place.module.partition(".")[0]

@@ -25,6 +25,7 @@ from mcpenv_client.types.tools import Mode
 from .config import ConcurrencyConfig, ServerConfig, mode_from
 from .console.files import ConsoleFiles
 from .console.sign_in import SignIn
+from .control.dev_events import DevEvents
 from .control.http import ControlRoutes, Handler
 from .control.live_routes import LiveRoutes
 from .control.metadata import Description
@@ -107,7 +108,9 @@ class EnvServer:
     """The server of one environment: it assembles the parts.
 
     Args:
-        membership: of a server of several workers; None: this is the only one. The others are those of `create_app`.
+        membership: of a server of several workers; None: this is the only one.
+        dev_events: what a server that reloads tells its pages; None: it does not reload. The others are those of
+            `create_app`.
 
     Attributes:
         config: the settings in force.
@@ -130,11 +133,13 @@ class EnvServer:
         readme: str | None = None,
         auth: AgentAuth = None,
         membership: Membership | None = None,
+        dev_events: DevEvents | None = None,
     ) -> None:
         self._env_factory = env_factory
         self._auth = auth or None
         self._decides = auth is not None
         self._given_membership = membership
+        self._dev_events = dev_events
         self._readme = readme
         if config is None:
             config = ServerConfig(mode=mode_from(mode))
@@ -240,6 +245,8 @@ class EnvServer:
                 self._controlled("/sessions/{session_id:path}", sessions.session, "GET", "DELETE"),
                 self._controlled("/capacity", sessions.capacity),
             ]
+        if self._dev_events is not None and (simulation or self.config.control_token is not None):
+            routes.append(self._controlled("/console/dev/events", self._dev_events.events))
         routes += self._console_routes()
         if self.config.record is not None:
             records = RecordRoutes(self.config.record)
@@ -367,6 +374,8 @@ class EnvServer:
         self._mcp.stop()
         self.pool.stop_watching()
         self._feed.close()
+        if self._dev_events is not None:
+            self._dev_events.stop()
 
     def _assemble(self, config: ServerConfig) -> None:
         self.config = config

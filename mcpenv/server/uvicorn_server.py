@@ -86,6 +86,26 @@ class HTTPServer(uvicorn.Server):
         protocol: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
         return protocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
+    def stop_accepting(self) -> None:
+        """Accept no more connections. Those that are open are served as before."""
+        for server in self.servers:
+            server.close()
+
+    def retire_connections(self, *, fresh: bool) -> int:
+        """Close HTTP connections that wait for another request, and each other one once its request is answered.
+
+        Args:
+            fresh: also those that have not sent a first request, which may be on its way.
+
+        Returns:
+            The number of HTTP connections that are still open.
+        """
+        connections = [each for each in self.server_state.connections if isinstance(each, HTTPProtocol)]
+        for connection in connections:
+            if fresh or connection.cycle is not None:
+                connection.shutdown()
+        return len(connections)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept connections, then call `on_answering`."""
         await super().startup(sockets)
@@ -150,6 +170,11 @@ class Ending:
         finally:
             for number in caught:
                 self._loop.remove_signal_handler(number)
+
+    def begin(self) -> None:
+        """Begin what the first Ctrl-C begins, unless a signal has begun it. Called on the loop."""
+        if self._draining is None:
+            self.signalled()
 
     def hurry(self) -> None:
         """Do not wait for episodes, now or later. Called on the loop."""

@@ -1,0 +1,191 @@
+"""The introductions: what is printed once a server accepts connections, its URLs and how to use them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TextIO
+
+from mcpenv.packaging.target import Target
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.security.host_check import is_loopback
+from mcpenv.server.serve import address_of, is_wildcard
+from mcpenv_client.types.tools import Mode
+
+from .hosts.hosts import PASTED, Place, Server
+from .output import Page
+from .run_options import Addresses
+from .tokens import AGENT_TOKEN
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """The text that is printed once a server accepts connections.
+
+    Attributes:
+        reloaded: True if it serves again, after a change of its code.
+        watched: the folder or file whose changes are loaded; None if none are. Whoever watches it uses the server
+            alone, and needs no advice about sharing it.
+    """
+
+    target: Target
+    config: ServerConfig
+    addresses: Addresses
+    reloaded: bool = False
+    watched: Path | None = None
+    agents_need_token: bool = False
+
+    @property
+    def title(self) -> str:
+        """The environment's name."""
+        return _title(self.target)
+
+    def urls(self, port: int, control_port: int) -> dict[str, str]:
+        """Return URLs by what is there, for programs."""
+        control = self._control(port, control_port)
+        urls = {
+            "url": f"http://{control}",
+            "mcp": f"http://{self._here(self.addresses.host, port)}/mcp",
+            "docs": f"http://{control}/docs",
+        }
+        return {**urls, "console": f"http://{control}/console"} if self.config.console else urls
+
+    def show(
+        self, stream: TextIO, ready_file: Path | None, port: int, control_port: int, agents_need_token: bool
+    ) -> None:
+        """Write the ready file, if there is to be one, and print the text to ``stream``."""
+        if ready_file is not None:
+            self._write(ready_file, port, control_port)
+        replace(self, agents_need_token=agents_need_token)._show(stream, port, control_port)
+
+    def _write(self, ready_file: Path, port: int, control_port: int) -> None:
+        public = self.config.public_url or f"http://{self._here(self.addresses.host, port)}"
+        ready = {"url": f"http://{self._control(port, control_port)}", "mcp_url": f"{public}/mcp"}
+        # Renamed into place, so that no reader finds a half.
+        written = ready_file.with_name(f".{ready_file.name}.{os.getpid()}")
+        written.write_text(json.dumps(ready) + "\n", encoding="utf-8")
+        written.replace(ready_file)
+
+    def _show(self, stream: TextIO, port: int, control_port: int) -> None:
+        page, config = Page(stream), self.config
+        here, control = self._here(self.addresses.host, port), self._control(port, control_port)
+        title = (self.title, "bold")
+        if self.reloaded:
+            page.line(title, f" reloaded, {config.mode.value} mode, http://{here}")
+            return
+        public = config.public_url or f"http://{here}"
+        page.line(title, f" in {config.mode.value} mode")
+        page.line()
+        mcp = "episodes/HANDLE/mcp" if config.require_handle else "mcp"
+        if config.console:
+            page.line("console  ", (f"http://{control}/console", "cyan"), indent=2)
+        page.line("MCP      ", (f"http://{here}/{mcp}", "cyan"), indent=2)
+        if config.public_url is not None:
+            page.line("public   ", (f"{public}/{mcp}", "cyan"), indent=2)
+        if self._controlled:
+            page.line("control  ", (f"ws://{control}/ws", "cyan"), indent=2)
+        page.line("docs     ", (f"http://{control}/docs", "cyan"), indent=2)
+        if config.record is not None:
+            page.line("record   ", (str(config.record), "cyan"), indent=2)
+        page.line()
+        if config.require_handle:
+            page.line("Agents are served only at an episode's own URL, info.mcp_url of a reset.")
+        else:
+            bearer = " --bearer" if self.agents_need_token else ""
+            page.line("agents   ", (f"mcpenv connect claude-code {public}/mcp{bearer}", "cyan"), indent=2)
+            page.line("         ", ("or another host: mcpenv connect --help", "dim"), indent=2)
+        if self._controlled:
+            token = ', headers={"Authorization": "Bearer ..."}' if config.control_token is not None else ""
+            page.line("Python   ", (f'EnvClient("http://{control}"{token}).sync()', "cyan"), indent=2)
+        page.line()
+        for line in self._notes():
+            page.line(line)
+        watching = "" if self.watched is None else f"{_relative(self.watched)} is watched for changes. "
+        page.line((f"{watching}Ctrl-C stops the server.", "dim"))
+
+    def _notes(self) -> list[str | tuple[str, str]]:
+        config = self.config
+        notes: list[str | tuple[str, str]] = []
+        if self.agents_need_token:
+            notes.append(f"Agents need a token ({AGENT_TOKEN}); mcpenv connect --bearer shows where it goes.")
+        elif not config.require_handle and self.watched is None:
+            notes.append("Anonymous stateless MCP clients share one instance of the environment.")
+        if config.mode is Mode.SIMULATION and config.control_token is None and self.watched is None:
+            notes.append("Without a control token, an agent on this machine can reach the control plane.")
+        if self._exposed:
+            notes.append((f"Other machines reach {' and '.join(self._exposed)} without credentials.", "bold yellow"))
+        return notes
+
+    @property
+    def _controlled(self) -> bool:
+        return self.config.mode is Mode.SIMULATION or self.config.control_token is not None
+
+    @property
+    def _exposed(self) -> list[str]:
+        """The parts of the server that ``--insecure`` opens to other machines."""
+        apart = self.addresses.control_port is not None
+        control_host = (self.addresses.control_host or LOOPBACK) if apart else self.addresses.host
+        exposed = []
+        if not self.agents_need_token and not is_loopback(self.addresses.host):
+            exposed.append("the tools")
+        if self._controlled and self.config.control_token is None and not is_loopback(control_host):
+            exposed.append("the control plane")
+        return exposed
+
+    def _control(self, port: int, control_port: int) -> str:
+        if self.addresses.control_port is None:
+            return self._here(self.addresses.host, port)
+        return self._here(self.addresses.control_host or LOOPBACK, control_port)
+
+    def _here(self, host: str, port: int) -> str:
+        """Return the address with which a client on this machine connects."""
+        if is_wildcard(host):
+            host = "::1" if ":" in host else LOOPBACK
+        return address_of(host, port)
+
+
+def introduce_stdio(stream: TextIO, target: Target, config: ServerConfig) -> None:
+    """Print one line for the host's log; on a terminal, also how to configure a host."""
+    page = Page(stream)
+    page.line((_title(target), "bold"), f" in {config.mode.value} mode: MCP on stdin and stdout")
+    if sys.stdin.isatty():
+        page.line()
+        server = Server.over_stdio(target.name, target.spec, ("--mode", config.mode.value))
+        _print_pasted(page, server)
+        page.line(("Ctrl-D stops the server.", "dim"))
+
+
+def _print_pasted(page: Page, server: Server) -> None:
+    page.line("To use it from an MCP host, paste (or see: mcpenv connect --help)")
+    page.line()
+    place = Place.here()
+    for host in PASTED:
+        file = host.file(place)
+        page.line((host.title, "bold"), (f"  {_shown(file, place)}" if file is not None else "", "dim"), indent=2)
+        page.block(host.snippet(server), indent=4)
+        page.line()
+
+
+def _relative(path: Path) -> str:
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _title(target: Target) -> str:
+    return target.environment_class.exposed_name() if target.environment_class is not None else target.name
+
+
+def _shown(file: Path, place: Place) -> str:
+    if file.is_relative_to(place.folder):
+        return str(file.relative_to(place.folder))
+    return f"~/{file.relative_to(place.home).as_posix()}" if file.is_relative_to(place.home) else str(file)
+
+
+# -- restart
+
+
+__all__ = ["LOOPBACK", "Introduction", "introduce_stdio"]

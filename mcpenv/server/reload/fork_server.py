@@ -1,0 +1,356 @@
+"""The fork server: a process without threads that has imported everything but the author's code, and forks.
+
+Each change forks a generation. One generation serves at a time:
+
+    load ──> ready ──> (the one before accepts no more) ──> serving ──> (accepts no more) ──> ends
+      └────> failed: the one before goes on serving
+
+Connections that come between two generations wait in the backlog of the listening socket, which all of them share.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import itertools
+import os
+import secrets
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .failure import Failure
+from .messages import (
+    Admit,
+    Broken,
+    Channel,
+    End,
+    Failed,
+    Load,
+    Loading,
+    Message,
+    Ready,
+    Reloaded,
+    Serving,
+    StopAccepting,
+    Stopped,
+)
+
+STOP_S = 1.0
+"""Seconds that a generation may take to stop accepting, after which the next one accepts beside it."""
+
+LEAVE_S = 5.0
+"""Seconds more than the shutdown timeout after which a generation is killed."""
+
+DISMISS_S = 2.0
+"""Seconds after which a generation that was never admitted is killed."""
+
+
+@dataclass(frozen=True)
+class Birth:
+    """What a forked process is born with.
+
+    Attributes:
+        channel: to the fork server.
+        server: the random name of this run of the fork server.
+        number: of the generation, from 1.
+        changed: the names of the files whose change it loads; empty at the start.
+        first: True if no generation has served yet.
+        began: the monotonic time at which the change was reported.
+    """
+
+    channel: Channel
+    server: str
+    number: int
+    changed: list[str]
+    first: bool
+    began: float
+
+
+@dataclass(eq=False)
+class _Process:
+    """The process of a generation.
+
+    Attributes:
+        ready: it has loaded.
+        failed: it has reported why it does not load.
+        leaving: it was told to end.
+        silent: its end of the channel is closed.
+        kill_at: the monotonic time at which it is killed; None: it is not.
+    """
+
+    pid: int
+    number: int
+    changed: list[str]
+    channel: Channel
+    ready: bool = False
+    failed: bool = False
+    leaving: bool = False
+    silent: bool = False
+    kill_at: float | None = None
+
+
+class ForkServer:
+    """The fork server. It waits for messages, signals and deadlines in one place.
+
+    Args:
+        watcher: the channel to the process that watches the files.
+        shutdown_timeout_s: seconds that running steps of a generation may take to finish.
+    """
+
+    def __init__(self, watcher: Channel, shutdown_timeout_s: float) -> None:
+        self._watcher = watcher
+        self._leave_s = shutdown_timeout_s + LEAVE_S
+        self._server = secrets.token_hex(8)
+        self._numbers = itertools.count(1)
+        self._processes: list[_Process] = []
+        self._loading: _Process | None = None
+        self._waiting: _Process | None = None  # ready, until the one that serves has stopped
+        self._stopping: _Process | None = None
+        self._serving: _Process | None = None
+        self._stop_by = 0.0
+        self._has_served = False
+        self._ending = False
+        self._libraries = frozenset(name.partition(".")[0] for name in sys.modules) | sys.stdlib_module_names
+
+    def run(self) -> Birth | None:
+        """Fork until the watcher ends, or SIGTERM comes.
+
+        Returns:
+            In each forked process its birth; in the fork server None, once all the others have ended.
+        """
+        _freeze()
+        with _signals() as woken:
+            while not self._ending or self._processes:
+                readable = self._wait(woken)
+                if woken in readable and signal.SIGTERM in woken.recv(4096):
+                    self._end()
+                if self._watcher in readable:
+                    birth = self._obey()
+                    if birth is not None:
+                        return birth
+                for process in self._processes:
+                    if process.channel in readable:
+                        self._hear(process)
+                self._bury()
+                self._expire()
+        return None
+
+    # -- waiting
+
+    def _wait(self, woken: socket.socket) -> list[object]:
+        heard = [process.channel for process in self._processes if not process.silent]
+        waited: list[socket.socket | Channel] = [woken, *heard]
+        if not self._ending:
+            waited.append(self._watcher)
+        times = [process.kill_at for process in self._processes if process.kill_at is not None]
+        if self._stopping is not None:
+            times.append(self._stop_by)
+        timeout_s = max(0.0, min(times) - time.monotonic()) if times else None
+        return list(select.select(waited, [], [], timeout_s)[0])
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        for process in self._processes:
+            if process.kill_at is not None and process.kill_at <= now:
+                process.kill_at = None
+                os.kill(process.pid, signal.SIGKILL)
+        if self._stopping is not None and self._stop_by <= now:
+            self._admit()
+
+    # -- the watcher
+
+    def _obey(self) -> Birth | None:
+        messages = self._watcher.receive(wait=False)
+        if messages is None:
+            self._abandon()
+            return None
+        for message in messages:
+            if isinstance(message, End):
+                self._end()
+            elif isinstance(message, Load) and not self._ending:
+                birth = self._fork(message.changed)
+                if birth is not None:
+                    return birth
+        return None
+
+    def _fork(self, changed: list[str]) -> Birth | None:
+        """Fork a generation. Return its birth in the new process, None in this one."""
+        if self._loading is not None:
+            self._dismiss(self._loading)
+        number, began = next(self._numbers), time.monotonic()
+        self._tell(Loading(generation=number, changed=changed))
+        ours, theirs = socket.socketpair()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            # An end that stayed open here would hide from the others that this process's peer has ended.
+            ours.close()
+            self._watcher.close()
+            for process in self._processes:
+                process.channel.close()
+            return Birth(Channel(theirs), self._server, number, changed, not self._has_served, began)
+        theirs.close()
+        self._loading = _Process(pid, number, changed, Channel(ours))
+        self._processes.append(self._loading)
+        return None
+
+    def _tell(self, message: Message) -> None:
+        """Send a message to the watcher, and to the generation that serves, for its pages."""
+        self._watcher.send(message)
+        if self._serving is not None:
+            self._serving.channel.send(message)
+
+    # -- generations
+
+    def _hear(self, process: _Process) -> None:
+        messages = process.channel.receive(wait=False)
+        if messages is None:
+            process.silent = True
+            return
+        for message in messages:
+            match message:
+                case Ready():
+                    self._ready(process)
+                case Stopped() if process is self._stopping:
+                    self._admit()
+                case Serving():
+                    first, self._has_served = not self._has_served, True
+                    fields = message.model_dump(exclude={"type", "modules"})
+                    self._watcher.send(
+                        Reloaded(generation=process.number, changed=process.changed, first=first, **fields)
+                    )
+                    self._import(message.modules)
+                case Failed():
+                    process.failed = True
+                    self._break(process, message.failure)
+
+    def _ready(self, process: _Process) -> None:
+        process.ready = True
+        if process is not self._loading:  # dismissed meanwhile
+            process.channel.send(End())
+            return
+        self._loading = None
+        if self._waiting is not None:
+            self._dismiss(self._waiting)
+        self._waiting = process
+        if self._stopping is not None:
+            return
+        if self._serving is None:
+            self._admit()
+            return
+        self._serving.channel.send(StopAccepting())
+        self._serving.leaving = True
+        self._serving.kill_at = time.monotonic() + self._leave_s
+        self._stopping, self._stop_by = self._serving, time.monotonic() + STOP_S
+
+    def _admit(self) -> None:
+        """Let the generation that waits accept connections."""
+        self._stopping = None
+        self._serving, self._waiting = self._waiting, None
+        if self._serving is not None:
+            self._serving.channel.send(Admit())
+
+    def _break(self, process: _Process, failure: Failure) -> None:
+        """Report that a generation has failed."""
+        if process.leaving:
+            return
+        if process is self._loading:
+            self._loading = None
+        serving = self._serving is not None
+        self._tell(Broken(generation=process.number, changed=process.changed, failure=failure, serving=serving))
+
+    def _bury(self) -> None:
+        """Forget the processes that have ended."""
+        for process in list(self._processes):
+            pid, status = os.waitpid(process.pid, os.WNOHANG)
+            if pid == 0:
+                continue
+            while not process.silent:
+                self._hear(process)
+            self._processes.remove(process)
+            process.channel.close()
+            if process is self._serving:
+                self._serving = None
+            if process is self._loading:
+                self._loading = None
+            if process is self._waiting:
+                self._waiting = None
+            if process is self._stopping:
+                self._admit()
+            if not process.failed and not self._ending:
+                self._break(process, Failure(message=_ending_of(status)))
+
+    def _dismiss(self, process: _Process) -> None:
+        """End a generation that was not admitted."""
+        self._ask_to_leave(process, DISMISS_S)
+
+    def _end(self) -> None:
+        self._ending = True
+        for process in self._processes:
+            self._ask_to_leave(process, self._leave_s if process.ready else DISMISS_S)
+
+    def _abandon(self) -> None:
+        """End because the watcher was killed: nobody waits for running steps."""
+        self._ending = True
+        for process in self._processes:
+            self._ask_to_leave(process, DISMISS_S)
+
+    def _ask_to_leave(self, process: _Process, within_s: float) -> None:
+        process.leaving = True
+        process.kill_at = time.monotonic() + within_s
+        if process.ready:
+            process.channel.send(End())
+        else:
+            os.kill(process.pid, signal.SIGTERM)  # code that loads hears no message
+
+    def _import(self, modules: list[str]) -> None:
+        """Import the modules of libraries that a generation has needed, so that the next one has them."""
+        for name in modules:
+            if name.partition(".")[0] in self._libraries and name not in sys.modules:
+                with contextlib.suppress(ImportError):  # not every name in sys.modules can be imported
+                    importlib.import_module(name)
+        _freeze()
+
+
+def _freeze() -> None:
+    """Keep what is imported out of the garbage collector, which would write to its memory and so copy it."""
+    gc.collect()
+    gc.freeze()
+
+
+def _ending_of(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        return f"the server's process was ended by {signal.Signals(-code).name}"
+    return f"the server's process ended with status {code}"
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[socket.socket]:
+    """Yield a socket that has a byte for each SIGTERM and each child process that ends; ignore Ctrl-C.
+
+    The watcher and the generations get Ctrl-C from the terminal themselves.
+    """
+    woken, waker = socket.socketpair()
+    waker.setblocking(False)
+    with woken, waker:
+        before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN)}
+        for number in (signal.SIGTERM, signal.SIGCHLD):
+            before[number] = signal.signal(number, lambda *_: None)
+        fd = signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+        try:
+            yield woken
+        finally:
+            signal.set_wakeup_fd(fd)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+__all__ = ["Birth", "ForkServer"]

@@ -1,0 +1,145 @@
+"""The watcher: the process of the command, which watches the files and tells the fork server of changes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from mcpenv.errors import StartupError
+from mcpenv.server.serve import Listening
+
+from .changes import Changes, Sources
+from .fork_server import ForkServer
+from .generation import Generation, Loaded
+from .messages import Broken, Channel, End, Load, Loading, Reloaded
+
+Event = Loading | Reloaded | Broken
+"""What a command is told: code is being loaded, is served, or is broken."""
+
+CAN_FORK = sys.platform != "win32"
+
+
+def serve_reloading(
+    load: Callable[[], Loaded],
+    listening: Listening,
+    sources: Sources,
+    *,
+    shutdown_timeout_s: float,
+    on_event: Callable[[Event], None],
+) -> int:
+    """Serve, and load the code anew after each change, until a signal comes; return the exit status.
+
+    Called before the process has threads. It returns in this process, and in each process that is forked: a caller
+    does nothing afterwards but exit with the status.
+
+    Args:
+        load: loads the code in a new process.
+        sources: what is watched.
+        shutdown_timeout_s: seconds that running steps may take to finish.
+        on_event: called in this process.
+
+    Raises:
+        StartupError: a port is in use, the files cannot be watched, or the fork server was killed.
+    """
+    with listening.doors() as doors:
+        ours, theirs = socket.socketpair()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            birth = ForkServer(Channel(theirs), shutdown_timeout_s).run()
+            if birth is None:
+                return 0
+            return Generation(birth, listening, doors, _folder(sources.root)).serve(load)
+        theirs.close()
+    # The listening sockets are closed here: where no generation serves, nothing must seem to.
+    return asyncio.run(Watcher(pid, Channel(ours), sources, on_event).run())
+
+
+class Watcher:
+    """The parent of the fork server. It has threads, which watch files, and therefore does not fork.
+
+    Args:
+        pid: the fork server's.
+    """
+
+    def __init__(self, pid: int, channel: Channel, sources: Sources, on_event: Callable[[Event], None]) -> None:
+        self._pid = pid
+        self._channel = channel
+        self._changes = Changes(sources)
+        self._on_event = on_event
+        self._gone = asyncio.Event()
+        self._ending = False
+
+    async def run(self) -> int:
+        """Watch until a signal comes and all processes have ended; return the exit status.
+
+        Raises:
+            StartupError: the files cannot be watched, or the fork server was killed.
+        """
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._channel.fileno(), self._hear)
+        watching = asyncio.create_task(self._changes.watch(self._changed))
+        gone = asyncio.create_task(self._gone.wait())
+        with self._at_signals(loop):
+            self._channel.send(Load())
+            await asyncio.wait({watching, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not self._gone.is_set():
+                self._end()  # what is no longer watched is no longer served
+                await gone
+        _, status = await asyncio.to_thread(os.waitpid, self._pid, 0)
+        if watching.done():
+            watching.result()
+        watching.cancel()
+        await asyncio.wait({watching})
+        if os.waitstatus_to_exitcode(status) != 0 and not self._ending:
+            raise StartupError("the process that loads changed code was ended by another one; start the command again")
+        return 0
+
+    def _changed(self, files: list[Path]) -> None:
+        if not self._ending:
+            self._channel.send(Load(changed=[file.name for file in files]))
+
+    def _hear(self) -> None:
+        messages = self._channel.receive(wait=False)
+        if messages is None:
+            asyncio.get_running_loop().remove_reader(self._channel.fileno())
+            self._gone.set()
+            return
+        for message in messages:
+            if isinstance(message, Reloaded):
+                self._changes.learn(map(Path, message.sources))
+            if not self._ending:
+                self._on_event(message)
+
+    @contextlib.contextmanager
+    def _at_signals(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+        """End all processes at the first signal; kill them at the second."""
+        caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        for number in caught:
+            loop.add_signal_handler(number, self._end)
+        try:
+            yield
+        finally:
+            for number in caught:
+                loop.remove_signal_handler(number)
+
+    def _end(self) -> None:
+        if self._ending:
+            os.kill(self._pid, signal.SIGKILL)  # its generations end when it does
+        self._ending = True
+        self._channel.send(End())
+
+
+def _folder(root: Path) -> Path:
+    return root if root.is_dir() else root.parent
+
+
+__all__ = ["CAN_FORK", "Event", "serve_reloading"]
