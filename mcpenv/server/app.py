@@ -279,6 +279,7 @@ class EnvServer:
         sign_in = SignIn(self.config, self.source, self._control, gate, self._cookie)
         return [
             self._route("/console", files.folder),
+            self._route("/console/frame.html", files.frame),
             self._route("/console/api/session", sign_in.session),
             self._route("/console/api/sign-in", sign_in.sign_in, "POST"),
             self._route("/console/api/sign-out", sign_in.sign_out, "POST"),

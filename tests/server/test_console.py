@@ -97,6 +97,23 @@ def test_a_page_of_a_named_origin_may_show_the_console_in_a_frame() -> None:
         assert (
             "frame-ancestors https://huggingface.co" in httpx.get(f"{url}/console/").headers["content-security-policy"]
         )
+        assert (
+            httpx.get(f"{url}/console/frame.html")
+            .headers["content-security-policy"]
+            .endswith("frame-ancestors 'self' https://huggingface.co")
+        )
+
+
+def test_an_environments_view_runs_without_origin_and_connections(guarded: str) -> None:
+    frame = httpx.get(f"{guarded}/console/frame.html")
+    policy = dict(part.strip().partition(" ")[::2] for part in frame.headers["content-security-policy"].split(";"))
+    assert (policy["sandbox"], policy["default-src"]) == ("allow-scripts", "'none'")
+    assert not {"connect-src", "frame-src", "worker-src"} & policy.keys(), "default-src would not hold for it"
+    assert (policy["form-action"], policy["frame-ancestors"]) == ("'none'", "'self'")
+    assert "sandbox-proxy-ready" in frame.text and frame.headers["x-content-type-options"] == "nosniff"
+    # The console itself gets none of it, and may show no page of another server.
+    page = httpx.get(f"{guarded}/console/").headers["content-security-policy"]
+    assert "unsafe-inline" not in page and "frame-src 'self';" in page
 
 
 def test_the_console_is_on_in_simulation_and_in_production_only_with_a_token_if_asked_for(

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-PAGE = "index.html"
+PAGE, FRAME = "index.html", "frame.html"
 
 MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -31,6 +31,13 @@ _POLICY = (
     "connect-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors {ancestors}"
 )
 
+_FRAME_POLICY = (
+    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; media-src data: blob:; font-src data:; form-action 'none'; base-uri 'none'; "
+    "frame-ancestors 'self'{ancestors}"
+)
+"""The policy of an environment's own view: its inline scripts run, without an origin, a connection or a form."""
+
 
 class ConsoleFiles:
     """The handlers of the console's page and its files, which hold nothing secret and need no token.
@@ -46,10 +53,22 @@ class ConsoleFiles:
             "Referrer-Policy": "no-referrer",
             "X-Content-Type-Options": "nosniff",
         }
+        # A page that shows the console is an ancestor of the frame too.
+        policy = _FRAME_POLICY.format(ancestors="".join(f" {origin}" for origin in frame_ancestors))
+        self._frame_headers = {
+            **self._headers,
+            "Content-Security-Policy": policy,
+            "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+        }
 
     async def folder(self, request: Request) -> Response:
         """Redirect to the folder, so that the page's relative names mean its files. The target is relative too."""
         return Response(None, 307, {"Location": "console/"})
+
+    async def frame(self, request: Request) -> Response:
+        """Answer the page that becomes an environment's own view (a resource of MCP Apps) inside of the console."""
+        content = (importlib.resources.files(__package__) / FRAME).read_bytes()
+        return Response(content, 200, self._frame_headers, MEDIA_TYPES[".html"])
 
     async def file(self, request: Request) -> Response:
         """Answer a file; the page for a path that is no file's, which is one of the page's own."""
