@@ -16,6 +16,7 @@ from .connection.handshake import ConnectionOptions
 from .connection.http import fetch
 from .connection.resume import ResumableSession, jittered
 from .errors import CapacityReached, InvalidMessage, ListingFailed
+from .providers.docker import DockerProvider, space_image
 from .providers.launched import Instances, Launched
 from .rows import rows_of
 from .sync import SyncEnvClient
@@ -150,6 +151,28 @@ class EnvClient(Generic[ActT, ObsT, StateT]):
         return Launched(
             provider, lambda instance: cls(instance.url, headers={**own, **instance.headers}, **client_options)
         )
+
+    @classmethod
+    def from_docker_image(cls, image: str, **options: Any) -> Launched[Self]:
+        """Return `from_provider` of a container of an image, on this machine.
+
+        Args:
+            image: the image, such as ``mcpenv build`` makes.
+            options: options of `DockerProvider`.
+        """
+        return cls.from_provider(DockerProvider(image, **options))
+
+    @classmethod
+    def from_hub(cls, repository: str, **options: Any) -> Launched[Self]:
+        """Return `from_provider` of a container of a Docker Space of Hugging Face, on this machine.
+
+        That is code of somebody else. The container has no access to this machine's files, but to the network.
+
+        Args:
+            repository: the Space, ``OWNER/NAME``.
+            options: options of `DockerProvider`.
+        """
+        return cls.from_provider(DockerProvider(space_image(repository), **options))
 
     # -- the session
 

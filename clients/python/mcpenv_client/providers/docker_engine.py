@@ -1,0 +1,252 @@
+"""The engine of containers, by the Docker SDK: Docker, or Podman behind its socket. Blocking; imported on use."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import tarfile
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import docker
+import docker.constants
+import docker.errors
+import docker.utils
+import requests
+from docker.context import ContextAPI
+
+from mcpenv_client.connection.addresses import is_loopback, without_password
+from mcpenv_client.errors import InstanceFailed
+
+from . import owner
+
+LABEL = "mcpenv.provider"
+"""The label of every container that a provider makes; its value is ``docker``."""
+
+SECRETS = "/run/mcpenv"
+"""The volume of a container that has its control token."""
+
+TOKEN = "control-token"
+LOG_LINES = 30
+STOP_TIMEOUT_S = 10
+"""Seconds that a container has to end by itself."""
+
+FAILURES = (docker.errors.DockerException, requests.RequestException)
+"""The exceptions that a call of the engine raises."""
+
+REFUSALS = (docker.errors.APIError,)
+"""Those of them that are answers of the engine."""
+
+
+@dataclass(frozen=True)
+class ContainerOptions:
+    """The options of one container.
+
+    Attributes:
+        image: the image.
+        name: the container's name.
+        command: the arguments of the image's entrypoint.
+        token: the control token, which is put into a file.
+        port: the port that the server listens on in the container; None: the one that the image exposes.
+        host_port: the port on loopback; None for any free one.
+        env: environment variables, which everybody can read who may inspect containers.
+        memory: the limit of memory, such as ``2g``; None: no limit.
+        cpus: the limit of processors; None: no limit.
+        pids: the limit of processes; None: no limit.
+        read_only: True to mount the image read-only, with a ``/tmp`` in memory.
+        network: the network to join; None: the engine's default.
+    """
+
+    image: str
+    name: str
+    command: tuple[str, ...]
+    token: str = field(repr=False)
+    port: int | None = None
+    host_port: int | None = None
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    memory: str | None = None
+    cpus: float | None = None
+    pids: int | None = None
+    read_only: bool = True
+    network: str | None = None
+
+
+class Engine:
+    """A connection to an engine, for one operation at a time."""
+
+    def __init__(self, client: docker.DockerClient) -> None:
+        self._client = client
+
+    def has_image(self, image: str) -> bool:
+        """Return True if the engine need not pull the image."""
+        try:
+            self._client.images.get(image)
+        except docker.errors.ImageNotFound:
+            return False
+        return True
+
+    def pull(self, image: str, cancelled: threading.Event) -> None:
+        """Pull an image, unless the event is set meanwhile.
+
+        Raises:
+            InstanceFailed: the registry refused.
+        """
+        repository, tag = docker.utils.parse_repository_tag(image)
+        # The SDK's own `images.pull` does not look at what the registry says.
+        for line in self._client.api.pull(repository, tag=tag or "latest", stream=True, decode=True):
+            if "error" in line:
+                raise InstanceFailed(f"image {image}", f"it cannot be pulled: {line['error']}")
+            if cancelled.is_set():
+                return
+
+    def unfit(self, image: str, port: int | None) -> str | None:
+        """Return why an image that the engine has is none of a server; None if there is no reason.
+
+        Args:
+            image: the image.
+            port: the port that was given, if one was.
+        """
+        config = self._config(image)
+        if not config.get("Entrypoint"):
+            return (
+                f"the image {image} has no entrypoint that takes options of `mcpenv run`; "
+                "use one that `mcpenv build` has made"
+            )
+        exposed = self._exposed(image)
+        if port is None and len(exposed) != 1:
+            said = f"exposes the ports {', '.join(map(str, exposed))}" if exposed else "exposes no port"
+            return f"the image {image} {said}; give port= the one that its server listens on"
+        return None
+
+    def start(self, options: ContainerOptions) -> int:
+        """Create and start a container. Return its port on loopback.
+
+        Raises:
+            InstanceFailed: the image is none of a server, or the container has ended.
+        """
+        if (reason := self.unfit(options.image, options.port)) is not None:
+            raise InstanceFailed(f"container {options.name}", reason)
+        port = options.port or self._exposed(options.image)[0]
+        container = self._client.containers.create(
+            options.image,
+            list(options.command),
+            name=options.name,
+            labels={LABEL: "docker", **owner.labels()},
+            ports={f"{port}/tcp": ("127.0.0.1", options.host_port)},
+            environment=dict(options.env),
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges"],
+            read_only=options.read_only,
+            volumes=[SECRETS],
+            **({"tmpfs": {"/tmp": "rw,mode=1777"}} if options.read_only else {}),
+            **({} if options.memory is None else {"mem_limit": options.memory}),
+            **({} if options.cpus is None else {"nano_cpus": int(options.cpus * 1e9)}),
+            **({} if options.pids is None else {"pids_limit": options.pids}),
+            **({} if options.network is None else {"network": options.network}),
+        )
+        container.put_archive(SECRETS, _archive(TOKEN, options.token))
+        container.start()
+        container.reload()
+        published = (container.attrs["NetworkSettings"].get("Ports") or {}).get(f"{port}/tcp")
+        if not published:
+            log = self.logs(options.name)
+            raise InstanceFailed(f"container {options.name}", f"it does not publish its port {port}", log)
+        return int(published[0]["HostPort"])
+
+    def is_running(self, name: str) -> bool:
+        """Return True if a container runs."""
+        try:
+            return str(self._client.containers.get(name).status) == "running"
+        except docker.errors.NotFound:
+            return False
+
+    def logs(self, name: str) -> str:
+        """Return the end of a container's output; empty if it is gone."""
+        try:
+            return bytes(self._client.containers.get(name).logs(tail=LOG_LINES)).decode("utf-8", "replace").strip()
+        except docker.errors.NotFound:
+            return ""
+
+    def remove(self, name: str) -> None:
+        """Stop and remove a container with its volume. Do nothing if there is none."""
+        with contextlib.suppress(docker.errors.NotFound):
+            container = self._client.containers.get(name)
+            if container.status == "running":
+                container.stop(timeout=STOP_TIMEOUT_S)
+            container.remove(force=True, v=True)
+
+    def remove_orphans(self) -> list[str]:
+        """Remove the containers whose owner is gone, and return their names."""
+        removed = []
+        ours = {"label": f"{LABEL}=docker"}
+        for container in self._client.containers.list(all=True, filters=ours, ignore_removed=True):
+            if owner.is_gone(dict(container.labels)):
+                with contextlib.suppress(docker.errors.NotFound):  # another process removed it
+                    container.remove(force=True, v=True)
+                removed.append(str(container.name))
+        return removed
+
+    def _config(self, image: str) -> Mapping[str, Any]:
+        return self._client.images.get(image).attrs.get("Config") or {}
+
+    def _exposed(self, image: str) -> list[int]:
+        """Return the ports that an image exposes."""
+        return sorted(int(port.partition("/")[0]) for port in self._config(image).get("ExposedPorts") or {})
+
+
+def barred() -> str | None:
+    """Return why the engine cannot be used, as far as its address tells; None if there is no reason.
+
+    Ports of an engine on another machine cannot be reached.
+    """
+    address = _address()
+    url = urlsplit(address)
+    if url.scheme in ("unix", "http+unix"):
+        socket = Path(url.path)
+        if socket.exists() and not os.access(socket, os.R_OK | os.W_OK):
+            return (
+                f"this user may not use the engine at {socket}; join the group that owns it, "
+                "or set DOCKER_HOST to the socket of an engine of your own, such as rootless Podman"
+            )
+        return None
+    if url.scheme in ("", "npipe") or is_loopback(address):
+        return None
+    engine_at = without_password(address)
+    return f"the engine at {engine_at} is not on this machine, so its ports cannot be reached; change DOCKER_HOST"
+
+
+def _address() -> str:
+    """Return the address of the engine: that of ``DOCKER_HOST``, of Docker's context, or the usual one."""
+    given = docker.utils.kwargs_from_env().get("base_url") or ContextAPI.kwargs_from_context().get("base_url")
+    return str(given or docker.constants.DEFAULT_UNIX_SOCKET)
+
+
+@contextlib.contextmanager
+def engine() -> Iterator[Engine]:
+    """Connect to the engine that ``DOCKER_HOST`` names, by default that of this machine.
+
+    Raises:
+        docker.errors.DockerException: there is none.
+    """
+    client: Any = docker.from_env()
+    try:
+        yield Engine(client)
+    finally:
+        client.close()
+
+
+def _archive(name: str, text: str) -> bytes:
+    data, made = text.encode(), io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        entry = tarfile.TarInfo(name)
+        entry.size, entry.mode = len(data), 0o444  # the server's user has no name outside of the image
+        archive.addfile(entry, io.BytesIO(data))
+    return made.getvalue()
+
+
+__all__ = ["FAILURES", "LABEL", "REFUSALS", "SECRETS", "TOKEN", "ContainerOptions", "Engine", "barred", "engine"]
