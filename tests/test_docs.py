@@ -189,8 +189,10 @@ COMMAND_LINE = "reference/command-line.md"
         ("`mcpenv eval`", ("eval",)),
         ("`mcpenv play`", ("play",)),
         ("`mcpenv deploy k8s`", ("deploy k8s",)),
+        ("`mcpenv build`", ("build",)),
+        ("`mcpenv push` and `mcpenv fork`", ("push", "fork")),
     ],
-    ids=["run", "inspect and call", "connect", "eval", "play", "deploy"],
+    ids=["run", "inspect and call", "connect", "eval", "play", "deploy", "build", "push and fork"],
 )
 def test_the_command_line_page_has_the_flags_of_a_command_and_no_others(
     heading: str, commands: tuple[str, ...]

@@ -1,7 +1,8 @@
 """The command line.
 
-For environments and servers: ``mcpenv init | dev | run | inspect | call | connect | sessions | top | deploy | manifest |
-import-openenv``. For tasks and episodes: ``mcpenv tasks | validate | eval | trajectories | replay | rescore``.
+For environments and servers: ``mcpenv init | dev | run | inspect | call | connect | sessions | top | manifest |
+import-openenv``. To ship them: ``mcpenv build | push | fork | deploy``. For tasks and episodes: ``mcpenv tasks |
+validate | eval | trajectories | replay | rescore``.
 
 Exit status 0: success. 1: the environment's code failed (a tool, a reset). 2: the command was refused before it ran
 (usage, TARGET, configuration, connection). 130: Ctrl-C. A failure prints one line on stderr; ``--debug`` adds the
@@ -37,7 +38,7 @@ app = App(
         "TARGET is a folder with mcpenv.yaml or environment.py, a .py file, folder:Class, module:Class, "
         "module:factory, a folder with openenv.yaml, the name of an installed environment (echo_mcp), or "
         "harbor:PATH, tau2:DOMAIN, openapi:URL, gymnasium:ID, fleet:KEY; for MCP servers a JSON file with mcpServers, "
-        "mcp:COMMAND, mcp:URL, or cassette:DIR."
+        "mcp:COMMAND, mcp:URL, or cassette:DIR; for `run` also hub:OWNER/NAME@REVISION and image:REF."
     ),
 )
 
@@ -60,6 +61,21 @@ app.command(tasks)
 app.command(
     "mcpenv.cli.validate:validate", name="validate", help="Check that tasks are sound, or the contract.", sort_key=5
 )
+app.command(
+    "mcpenv.cli.build:build",
+    name="build",
+    help="Build the container image of an environment.",
+    help_epilogue="",
+    sort_key=11,
+)
+app.command(
+    "mcpenv.cli.push:push",
+    name="push",
+    help="Send an environment to a registry or a Space.",
+    help_epilogue="",
+    sort_key=12,
+)
+app.command("mcpenv.cli.fork:fork", name="fork", help="Copy the environment of a Space.", help_epilogue="", sort_key=13)
 app.command("mcpenv.cli.connect:connect", name="connect", help="Configure an MCP host for an environment.", sort_key=6)
 app.command(
     "mcpenv.cli.sessions:sessions", name="sessions", help="Show a server's sessions.", help_epilogue="", sort_key=7

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +15,7 @@ from mcpenv_client.types.tools import Mode
 
 from .hosts.hosts import PASTED, Place, Server
 from .output import Page
+from .ready_file import write_ready_file
 from .run_options import Addresses
 from .tokens import AGENT_TOKEN
 
@@ -60,16 +59,9 @@ class Introduction:
     ) -> None:
         """Write the ready file, if there is to be one, and print the text to ``stream``."""
         if ready_file is not None:
-            self._write(ready_file, port, control_port)
+            public = self.config.public_url or f"http://{self._here(self.addresses.host, port)}"
+            write_ready_file(ready_file, f"http://{self._control(port, control_port)}", f"{public}/mcp")
         replace(self, agents_need_token=agents_need_token)._show(stream, port, control_port)
-
-    def _write(self, ready_file: Path, port: int, control_port: int) -> None:
-        public = self.config.public_url or f"http://{self._here(self.addresses.host, port)}"
-        ready = {"url": f"http://{self._control(port, control_port)}", "mcp_url": f"{public}/mcp"}
-        # Renamed into place, so that no reader finds a half.
-        written = ready_file.with_name(f".{ready_file.name}.{os.getpid()}")
-        written.write_text(json.dumps(ready) + "\n", encoding="utf-8")
-        written.replace(ready_file)
 
     def _show(self, stream: TextIO, port: int, control_port: int) -> None:
         page, config = Page(stream), self.config

@@ -20,17 +20,22 @@ from watchfiles import Change, PythonFilter, run_process
 from mcpenv.errors import ConfigurationError
 from mcpenv.integrations.mcp_proxy.target import PREFIX
 from mcpenv.packaging.manifest import MANIFEST
+from mcpenv.packaging.space import HUB
 from mcpenv.packaging.target import load_target, manifest_of, watched_path
+from mcpenv.server.config import ServerConfig
 from mcpenv.server.logs import LogFormat
 from mcpenv.server.reload.watcher import CAN_FORK
 from mcpenv.server.serve import Listening, serve_http, serve_stdio, serve_workers
 from mcpenv.server.workers.worker import Served
 from mcpenv_client.types.tools import Mode
 
+from .hub import downloaded
 from .introduction import LOOPBACK, Introduction, introduce_stdio
 from .mode import mode_for
 from .output import author_output, note
+from .ready_file import prepare_ready_file
 from .reloading import Program, print_event
+from .run_image import IMAGE, environment_of, refuse_for_image, run_image
 from .run_options import Addresses, Credentials, Limits, Sessions, config_from, with_manifest
 
 RELOADED = "WATCHFILES_CHANGES"
@@ -50,6 +55,8 @@ def run(
     console: Annotated[bool | None, Parameter(show_default=False)] = None,
     workers: int = 1,
     ready_file: Path | None = None,
+    trust: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    env: Annotated[list[str] | None, Parameter(negative=())] = None,
     reload: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
     log_level: Literal["debug", "info", "warning", "error", "critical"] = "info",
     log_format: LogFormat = "text",
@@ -64,7 +71,8 @@ def run(
 
     Args:
         target: Folder with mcpenv.yaml or environment.py, .py file, folder:Class, module:Class, module:factory, an
-            installed name, or a JSON file with mcpServers, or cassette:RECORD.
+            installed name, a JSON file with mcpServers, cassette:RECORD, hub:OWNER/NAME@REVISION for a Space of
+            Hugging Face, or image:REF for a container.
         mcp: Command or URL of an MCP server to serve as an environment, instead of a target.
         mode: simulation for orchestrators, production for live clients. Default: MCPENV_MODE, or simulation.
         transport: http for many clients, stdio for the client that starts this command.
@@ -76,6 +84,8 @@ def run(
             control token.
         workers: Number of processes that serve together as one server. Useful for tools that use much CPU time.
         ready_file: File to write once the server accepts connections: a JSON object with url and mcp_url.
+        trust: Run the code of a hub: target without asking.
+        env: Name of an environment variable to give to the container of an image: target; may be given several times.
         reload: Load the code anew when a file of the environment changes; see: mcpenv dev --help
         log_level: Lowest level of messages to log to stderr. No level logs tokens, handles or secret settings.
         log_format: Log lines of text, or JSON objects, one a line.
@@ -85,6 +95,27 @@ def run(
     if (target is None) == (mcp is None):
         raise ConfigurationError("name one environment: a TARGET, or --mcp with the command or URL of an MCP server")
     target = target if target is not None else f"{PREFIX}{mcp}"
+    if ready_file is not None:
+        prepare_ready_file(ready_file)
+    if target.startswith(IMAGE):
+        # Tuples of the option's name, its value, and that without an effect.
+        unfit = (
+            ("transport", transport, "http"), ("tasks", tasks, None), ("record", record, None),
+            ("workers", workers, 1), ("reload", reload, False), ("console", console, None),
+        )  # fmt: skip
+        refuse_for_image(
+            [name for name, value, usual in unfit if value != usual], addresses, sessions, limits, credentials
+        )
+        token = credentials.read(ServerConfig())[0].control_token
+        options = [*([] if mode is None else ["--mode", mode]), *(f"--set={setting}" for setting in settings or ())]
+        port = addresses.port if "port" in addresses.given else 0
+        return run_image(target, options, environment_of(env or ()), token, port, ready_file)
+    if env:
+        raise ConfigurationError("--env is for image: targets; others have the environment of this process")
+    if target.startswith(HUB):
+        if reload:
+            raise ConfigurationError("--reload is for code of your own; copy it first, with mcpenv fork")
+        target = downloaded(target, trust)
     manifest = manifest_of(target)
     sessions, limits = with_manifest(sessions, limits, manifest)
     config = replace(config_from(mode_for(mode, manifest), addresses, sessions, limits), record=record, console=console)
@@ -99,8 +130,8 @@ def run(
         raise ConfigurationError("--workers needs Unix sockets, which this system does not have")
     if workers > 1 and transport == "stdio":
         raise ConfigurationError("--workers needs --transport http: over stdio there is only one client")
-    if ready_file is not None:
-        _prepare_ready_file(ready_file, transport)
+    if ready_file is not None and transport == "stdio":
+        raise ConfigurationError("--ready-file needs --transport http: over stdio there is no address")
     if reload:
         if transport == "stdio":
             raise ConfigurationError("--reload needs --transport http: over stdio the client would lose its session")
@@ -168,21 +199,6 @@ def run(
         on_started=on_started,
     )
     return 0
-
-
-def _prepare_ready_file(file: Path, transport: str) -> None:
-    """Remove the file that an earlier server has left.
-
-    Raises:
-        ConfigurationError: there is none to write over this transport, or not in this folder.
-    """
-    if transport == "stdio":
-        raise ConfigurationError("--ready-file needs --transport http: over stdio there is no address")
-    if not os.access(file.parent, os.W_OK):
-        raise ConfigurationError(f"--ready-file {file}: the folder does not exist, or cannot be written to")
-    if file.is_dir():
-        raise ConfigurationError(f"--ready-file {file}: it is a folder; name a file")
-    file.unlink(missing_ok=True)
 
 
 def _load_again(

@@ -24,7 +24,7 @@ from .tokens import AGENT_TOKEN, agent_scopes, agent_tokens, control_token, forg
 
 _DEFAULTS = ServerConfig()
 
-G = TypeVar("G", bound="_Given")
+G = TypeVar("G", bound="Given")
 
 Several = Annotated[list[str] | None, Parameter(negative=())]
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
@@ -42,7 +42,7 @@ _SESSIONS = Group("Sessions", sort_key=12)
 _LIMITS = Group("Limits", sort_key=13)
 
 
-class _Given:
+class Given:
     """A group of options that knows which of them were given, even with the value of the default.
 
     Attributes:
@@ -59,7 +59,7 @@ class _Given:
 
 @Parameter(name="*", group=_ADDRESSES)
 @dataclass(frozen=True, kw_only=True)
-class Addresses:
+class Addresses(Given):
     """The options for a server's addresses.
 
     Attributes:
@@ -96,7 +96,7 @@ class Addresses:
 
 @Parameter(name="*", group=_CREDENTIALS)
 @dataclass(frozen=True, kw_only=True)
-class Credentials:
+class Credentials(Given):
     """The options for authentication.
 
     Attributes:
@@ -161,7 +161,7 @@ class Credentials:
 
 @Parameter(name="*", group=_SESSIONS)
 @dataclass(frozen=True, kw_only=True)
-class Sessions(_Given):
+class Sessions(Given):
     """The options for sessions.
 
     Attributes:
@@ -183,7 +183,7 @@ class Sessions(_Given):
 
 @Parameter(name="*", group=_LIMITS)
 @dataclass(frozen=True, kw_only=True)
-class Limits(_Given):
+class Limits(Given):
     """The options for limits.
 
     Attributes:

@@ -12,10 +12,24 @@ CONSTRAINTS = "constraints.txt"
 """The file of the pins, for ``pip install --constraint``."""
 
 
-def constraints(distribution: str) -> str:
-    """Return the text of a constraints file for an installed distribution."""
-    pinned: dict[str, str] = {}
-    waiting: list[tuple[str, frozenset[str]]] = [(distribution, frozenset())]
+def constraints(*distributions: str) -> str:
+    """Return the text of a constraints file for distributions. One that is not installed here stays free."""
+    pinned = {canonicalize_name(found.name): found.version.partition("+")[0] for found in installed(*distributions)}
+    lines = [f"{name}=={version}" for name, version in sorted(pinned.items())]
+    return "\n".join(["# The versions with which this folder was made. Change them on purpose, and test.", *lines, ""])
+
+
+def installed(*distributions: str) -> list[importlib.metadata.Distribution]:
+    """Return distributions and everything that they need, each once, as far as it is installed here.
+
+    One that is not installed may be one for another system.
+
+    Args:
+        distributions: names, with extras if they are wanted, such as ``mcpenv[eval]``.
+    """
+    there: dict[str, importlib.metadata.Distribution] = {}
+    wanted_first = map(Requirement, distributions)
+    waiting = [(requirement.name, frozenset(requirement.extras)) for requirement in wanted_first]
     seen: set[tuple[str, frozenset[str]]] = set()
     while waiting:
         wanted = waiting.pop()
@@ -26,11 +40,10 @@ def constraints(distribution: str) -> str:
         try:
             found = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
-            continue  # not installed here, such as a build for another system; it stays free
-        pinned[canonicalize_name(name)] = found.version.partition("+")[0]
+            continue
+        there[canonicalize_name(name)] = found
         waiting.extend(_needs(found, extras))
-    lines = [f"{name}=={version}" for name, version in sorted(pinned.items())]
-    return "\n".join(["# The versions with which this folder was made. Change them on purpose, and test.", *lines, ""])
+    return list(there.values())
 
 
 def _needs(found: importlib.metadata.Distribution, extras: frozenset[str]) -> Iterator[tuple[str, frozenset[str]]]:
@@ -41,4 +54,4 @@ def _needs(found: importlib.metadata.Distribution, extras: frozenset[str]) -> It
             yield requirement.name, frozenset(requirement.extras)
 
 
-__all__ = ["CONSTRAINTS", "constraints"]
+__all__ = ["CONSTRAINTS", "constraints", "installed"]

@@ -20,6 +20,7 @@ from mcpenv.errors import ConfigurationError
 from mcpenv.tools.definition import RESERVED_NAMES
 
 from .constraints import CONSTRAINTS, constraints
+from .image import DOCKERFILE, DOCKERIGNORE, dockerfile, dockerignore, plan_image
 from .manifest import MANIFEST, SCHEMA_FILE
 from .manifest_file import read_manifest
 
@@ -96,6 +97,8 @@ def make_scaffold(name: str, template: str, folder: Path, description: str | Non
             _replace_in(folder, replaced)
             shutil.copyfile(Path(__file__).with_name(SCHEMA_FILE), folder / SCHEMA_FILE)
             (folder / CONSTRAINTS).write_text(constraints("mcpenv"), encoding="utf-8")
+            (folder / DOCKERFILE).write_text(dockerfile(plan_image(str(folder))), encoding="utf-8")
+            (folder / DOCKERIGNORE).write_text(dockerignore(), encoding="utf-8")
             undo.pop_all()
     except OSError as error:
         raise ConfigurationError(f"{error.filename or folder}: {error.strerror or error}") from error

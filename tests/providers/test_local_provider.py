@@ -125,7 +125,8 @@ async def test_a_server_that_has_ended_is_not_alive_and_its_block_ends_as_usual(
             await env.reset()
             with pytest.raises(SessionLost):
                 await env.call_tool("leave")
-        assert not await instance.is_running()
+        await wait_until_ended(int(instance.name.split()[-1]))
+        assert not await instance.is_running() and not await instance.is_alive()
 
 
 @in_loop

@@ -1,0 +1,38 @@
+"""The file of ``--ready-file``: the addresses of a server, for the program that started it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from mcpenv.errors import ConfigurationError
+
+
+def prepare_ready_file(file: Path) -> None:
+    """Remove the file that an earlier server has left.
+
+    Raises:
+        ConfigurationError: the file cannot be written.
+    """
+    if not os.access(file.parent, os.W_OK):
+        raise ConfigurationError(f"--ready-file {file}: the folder does not exist, or cannot be written to")
+    if file.is_dir():
+        raise ConfigurationError(f"--ready-file {file}: it is a folder; name a file")
+    file.unlink(missing_ok=True)
+
+
+def write_ready_file(file: Path, url: str, mcp_url: str) -> None:
+    """Write the file at once, so that no reader finds a half.
+
+    Args:
+        file: the file.
+        url: the base URL of the control plane.
+        mcp_url: the address for agents.
+    """
+    written = file.with_name(f".{file.name}.{os.getpid()}")
+    written.write_text(json.dumps({"url": url, "mcp_url": mcp_url}) + "\n", encoding="utf-8")
+    written.replace(file)
+
+
+__all__ = ["prepare_ready_file", "write_ready_file"]

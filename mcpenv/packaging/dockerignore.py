@@ -1,0 +1,75 @@
+"""The patterns of a ``.dockerignore`` file: which files of a folder an engine does not see."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class DockerIgnore:
+    """The patterns of a file, in order. The last one that matches decides; one with ``!`` keeps what it matches.
+
+    Attributes:
+        patterns: each pattern, and True if it ignores.
+    """
+
+    patterns: tuple[tuple[str, bool], ...]
+
+    @classmethod
+    def read(cls, text: str) -> DockerIgnore:
+        """Return the patterns of a file's text. Lines that begin with ``#`` are comments."""
+        patterns = []
+        for line in text.splitlines():
+            pattern = line.strip()
+            if not pattern or line.startswith("#"):
+                continue
+            ignores = not pattern.startswith("!")
+            cleaned = _cleaned(pattern if ignores else pattern[1:].strip())
+            if cleaned:
+                patterns.append((cleaned, ignores))
+        return cls(tuple(patterns))
+
+    def ignores(self, path: str) -> bool:
+        """Return True if a file is ignored.
+
+        Args:
+            path: relative to the folder, with ``/``.
+        """
+        ignored = False
+        for pattern, ignores in self.patterns:
+            if ignores != ignored and any(map(_matcher(pattern).fullmatch, _with_parents(path))):
+                ignored = ignores
+        return ignored
+
+
+def _cleaned(pattern: str) -> str:
+    parts = [part for part in pattern.split("/") if part not in ("", ".")]
+    return "/".join(parts)
+
+
+def _with_parents(path: str) -> Iterable[str]:
+    """Yield a path and the folders above it: a pattern that matches a folder matches all in it."""
+    parts = path.split("/")
+    return ("/".join(parts[:length]) for length in range(len(parts), 0, -1))
+
+
+@functools.lru_cache
+def _matcher(pattern: str) -> re.Pattern[str]:
+    # ** matches any number of folders; * and ? do not match a /.
+    tokens = re.split(r"(\*\*/|/\*\*$|\*\*|\*|\?|\[[^\]]+\]|\\.)", pattern)
+    return re.compile("".join(map(_regex, tokens)), re.DOTALL)
+
+
+def _regex(token: str) -> str:
+    known = {"**/": "(?:.*/)?", "/**": "/.*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    if token in known:
+        return known[token]
+    if token.startswith("[") and token.endswith("]"):
+        return token
+    return re.escape(token[1:] if token.startswith("\\") else token)
+
+
+__all__ = ["DockerIgnore"]

@@ -1,0 +1,132 @@
+"""The programs that build and push images: docker, podman and buildah."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mcpenv.errors import ConfigurationError
+
+ENGINES = ("docker", "podman", "buildah")
+"""The programs, the one to choose first."""
+
+PROBE_S = 30.0
+_LINES = 20
+
+
+@dataclass(frozen=True)
+class ImageEngine:
+    """A program that builds images.
+
+    Attributes:
+        name: docker, podman or buildah.
+        program: its path.
+    """
+
+    name: str
+    program: str
+
+    def build(self, context: Path, tag: str, options: Sequence[str], base: str | None, *, show: bool) -> None:
+        """Build the Dockerfile of a folder.
+
+        Args:
+            context: the folder.
+            tag: the reference of the image.
+            options: further options of the program's build.
+            base: the base image instead of the Dockerfile's.
+            show: True to show the program's output on stderr.
+
+        Raises:
+            ConfigurationError: the build failed. The text has the end of its output.
+        """
+        command = [self.program, "bud" if self.name == "buildah" else "build", "--tag", tag]
+        # The format of OCI has no health check.
+        command += [] if self.name == "docker" else ["--format", "docker"]
+        command += [] if base is None else ["--build-arg", f"BASE={base}"]
+        self._run([*command, *options, str(context)], "the build", show)
+
+    def push(self, tag: str, *, show: bool) -> None:
+        """Push an image to the registry that its reference names.
+
+        Raises:
+            ConfigurationError: that failed. The text has the end of the output.
+        """
+        self._run([self.program, "push", tag], "the push", show)
+
+    def has(self, tag: str) -> bool:
+        """Return True if the image is in the engine's store."""
+        return self._answer(self._inspect(tag)) is not None
+
+    def size(self, tag: str) -> int | None:
+        """Return the bytes of an image; None if the engine does not tell."""
+        answer = self._answer(self._inspect(tag))
+        if answer is None or self.name == "buildah":
+            return None
+        size = json.loads(answer)[0].get("Size")
+        return size if isinstance(size, int) else None
+
+    def _inspect(self, tag: str) -> list[str]:
+        kind = ["inspect", "--type", "image"] if self.name == "buildah" else ["image", "inspect"]
+        return [self.program, *kind, tag]
+
+    def _answer(self, command: Sequence[str]) -> str | None:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PROBE_S, check=False
+        )
+        return done.stdout if done.returncode == 0 else None
+
+    def _run(self, command: Sequence[str], what: str, show: bool) -> None:
+        with subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process:
+            assert process.stdout is not None
+            lines = []
+            for line in process.stdout:
+                lines.append(line.rstrip())
+                if show:
+                    print(line.rstrip(), file=sys.stderr, flush=True)
+        if process.returncode != 0:
+            end = " | ".join(line for line in lines[-_LINES:] if line)
+            raise ConfigurationError(f"{what} by {self.name} failed with status {process.returncode}: {end}")
+
+
+def find_engine(name: str | None = None) -> ImageEngine | None:
+    """Return the engine of that name, or the first that works here; None if there is none.
+
+    Raises:
+        ConfigurationError: the engine that was named is not there.
+    """
+    for each in ENGINES if name is None else (name,):
+        program = shutil.which(each)
+        if program is None:
+            if name is not None:
+                raise ConfigurationError(f"{name} is not installed; install it, or choose another --engine")
+            continue
+        if name is not None or each != "docker" or _answers(program):
+            return ImageEngine(each, program)
+    return None
+
+
+def _answers(docker: str) -> bool:
+    """Return True if a daemon is behind the command line of Docker."""
+    done = subprocess.run(
+        [docker, "version", "--format", "{{.Server.Version}}"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=PROBE_S,
+        check=False,
+    )
+    return done.returncode == 0
+
+
+__all__ = ["ENGINES", "ImageEngine", "find_engine"]
