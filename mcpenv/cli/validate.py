@@ -1,188 +1,226 @@
-"""The command ``mcpenv validate``: check the tasks of an environment by playing them."""
+"""The command ``mcpenv validate``: judge an environment or a server in one report."""
 
 from __future__ import annotations
 
-import itertools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import ConfigurationError
 from mcpenv.execution.lifespan import IN_PROCESS
+from mcpenv.packaging.checks import judge_packaging, judge_secrets
 from mcpenv.packaging.target import Target, load_target
 from mcpenv.tasks import NoSuchTask, TaskSet
+from mcpenv.testing.parts import PARTS, Candidate, Part, Validation, run_parts
+from mcpenv.testing.parts.cheats import judge_cheats
+from mcpenv.testing.parts.contract import judge_contract, judge_schemas
+from mcpenv.testing.parts.load import judge_load
+from mcpenv.testing.parts.security import judge_security
+from mcpenv.testing.parts.tasks import judge_tasks
 from mcpenv.testing.tasks import Report, TaskReport
-from mcpenv.testing.tasks import validate as validate_tasks
 from mcpenv.testing.tasks.validate import MAX_STEPS, RANDOM_SEEDS
 from mcpenv_client.types.tasks import Task
 from mcpenv_client.types.tools import Mode
 
-from .contract import contract_of, show_contract
 from .instance import instance
-from .output import Page, author_output, number_of, print_json, quiet_logs
+from .output import author_output, print_json, quiet_logs
+from .validation_page import document_of, show, write_badge
 
 FAILED = 1
+
+NUMBER = 50
+"""The default number of tasks that are played."""
+
+TIME_LIMIT_S = 120.0
+"""The default time limit of a part, in seconds."""
+
+PartName = Literal["contract", "schemas", "tasks", "cheats", "load", "security", "packaging"]
+Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The parts that are judged.
+
+    Attributes:
+        only: Judge only this part (contract, schemas, tasks, cheats, load, security, packaging); may be given several
+            times.
+        skip: Leave this part out; may be given several times. The report has it as skipped.
+        time_limit: Maximum seconds of each part.
+    """
+
+    only: Annotated[list[PartName] | None, Parameter(negative=())] = None
+    skip: Annotated[list[PartName] | None, Parameter(negative=())] = None
+    time_limit: float = TIME_LIMIT_S
+
+    @property
+    def left_out(self) -> set[str]:
+        """The names of the parts that are not judged.
+
+        Raises:
+            ConfigurationError: none is left, or the time limit is not positive.
+        """
+        left_out = {part for part in PARTS if self.only and part not in self.only} | set(self.skip or ())
+        if left_out == set(PARTS):
+            raise ConfigurationError("--only and --skip leave no part to judge; leave one of them out")
+        if not self.time_limit > 0:
+            raise ConfigurationError(f"--time-limit is {self.time_limit:g}; it must be more than 0 seconds")
+        return left_out
 
 
 def validate(
     target: str,
     /,
     *,
+    choice: Choice = Choice(),
     tasks: Path | None = None,
     split: str | None = None,
     number: Annotated[int | None, Parameter(name=["--number", "-n"])] = None,
     random_seeds: int = RANDOM_SEEDS,
     max_steps: int = MAX_STEPS,
     settings: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
+    badge: Path | None = None,
     as_json: Annotated[bool, Parameter(name="--json", negative=(), show_default=False)] = False,
-    debug: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    debug: Flag = False,
 ) -> int:
-    """Check tasks: play them by their oracle, idly and at random, each twice. Without tasks, check the contract.
+    """Judge an environment: contract, schemas, tasks, cheats, load, security and packaging.
 
-    A task is sound if its oracle gets the full score, an idle play the lowest, random plays less than the full, and
-    repeated plays agree. An environment without tasks is checked by the contract kit: reset, state, schemas, calls,
-    and so on. The manifest of a folder is checked first. Exit status 0: all is sound. 1: some is not. 2: nothing was
-    tried.
+    Each finding says what is wrong, where, and what to do. Exit status 0: it is sound, perhaps with warnings. 1: it is
+    not. 2: nothing was judged.
 
     Args:
         target: An environment as for run.
         tasks: Tasks to use instead of the environment's own: a .jsonl file, a .parquet file or a dataset's folder.
-        split: Check only tasks of this split.
-        number: Number of tasks, from the first. Default: all.
+        split: Play only tasks of this split.
+        number: Maximum number of tasks that are played, from the first; 0 for all. Default: 50.
         random_seeds: Number of random plays of each task.
         max_steps: Maximum calls of a random play.
         settings: name=value for the environment's constructor; may be given several times.
+        badge: Write a badge to this .svg file, and print the line of Markdown that shows it.
         as_json: Print one JSON document.
         debug: Show logs, and the traceback when something fails.
     """
     quiet_logs(debug)
-    for name, value, least in (("-n", number, 1), ("--random-seeds", random_seeds, 0), ("--max-steps", max_steps, 1)):
+    for name, value, least in (("-n", number, 0), ("--random-seeds", random_seeds, 0), ("--max-steps", max_steps, 1)):
         if value is not None and value < least:
             raise ConfigurationError(f"{name} is {value}; it must be {least} or more")
+    left_out = choice.left_out
+    played = Report()
     with author_output():
         loaded = load_target(target, settings or (), tasks)
-        own = _tasks_of(loaded)
-        if own is None:
-            if split is not None or number is not None:
-                raise ConfigurationError(f"{loaded.name} has no tasks for --split and -n; give it some with --tasks")
-            contract = contract_of(loaded)
-        else:
-            loaded.refuse_other(Mode.SIMULATION)
-            found, size = _chosen(loaded, own, split)
-            try:
-                with _progress(size if number is None else min(number, size)) as on_report:
-                    report = validate_tasks(
-                        loaded.make,
-                        itertools.islice(found, number),
+        loaded.refuse_other(Mode.SIMULATION)
+        cls = _class_of(loaded)
+        if cls.tasks is None and (split is not None or number is not None):
+            raise ConfigurationError(f"{loaded.name} has no tasks for --split and -n; give it some with --tasks")
+        found, size = ([], 0) if cls.tasks is None else _chosen(loaded, cls.tasks, split, number)
+        candidate = Candidate(loaded.make, found, size=size, folder=loaded.folder)
+        try:
+            with _progress(len(PARTS) - len(left_out), len(found)) as (on_part, on_report):
+                parts = _parts(
+                    loaded,
+                    candidate,
+                    cls.__doc__ or "",
+                    partial(
+                        judge_tasks,
+                        candidate,
+                        report=played,
                         random_seeds=random_seeds,
                         max_steps=max_steps,
                         on_report=on_report,
-                    )
-            finally:
-                IN_PROCESS.leave()
-    if own is None:
-        return show_contract(contract, as_json)
+                    ),
+                )
+                validation = run_parts(
+                    loaded.name, parts, leave_out=left_out, time_limit_s=choice.time_limit, on_part=on_part
+                )
+        finally:
+            IN_PROCESS.leave()
+    return _report(validation, played, badge, as_json)
+
+
+def _parts(target: Target, candidate: Candidate, doc: str, of_tasks: Callable[..., None]) -> list[Part]:
+    """Return the parts of an environment's code."""
+    return [
+        Part("contract", [partial(judge_contract, candidate)]),
+        Part("schemas", [partial(judge_schemas, candidate)]),
+        Part("tasks", [of_tasks]),
+        Part("cheats", [partial(judge_cheats, candidate)]),
+        Part("load", [partial(judge_load, candidate)]),
+        Part("security", [partial(judge_secrets, target), partial(judge_security, candidate)]),
+        Part("packaging", [partial(judge_packaging, target, doc)], runs_code=False),
+    ]
+
+
+def _report(validation: Validation, tasks: Report, badge: Path | None, as_json: bool) -> int:
+    """Print the report, write the badge, and return the exit status."""
+    line = None
+    if badge is not None:
+        try:
+            line = write_badge(badge, validation)
+        except OSError as error:
+            problem = f"{error.strerror}; name a file in a folder that exists"
+            raise ConfigurationError(f"--badge {badge}: {problem}") from error
     if as_json:
-        print_json(report.to_plain())
+        print_json(document_of(validation, tasks, line))
     else:
-        _show(report)
-    return 0 if report.ok else FAILED
+        show(validation, tasks)
+        if line is not None:
+            print(f"\n{line}")
+    return 0 if validation.ok else FAILED
 
 
-def _tasks_of(target: Target) -> TaskSet | None:
-    """Return the tasks of a target; None if it has none."""
-    cls: type[MCPEnvironment] | None = target.environment_class
-    if cls is None:
-        with instance(target, target.modes[0]) as env:
-            cls = type(env)
-    return cls.tasks
+def _class_of(target: Target) -> type[MCPEnvironment]:
+    """Return the class of a target's instances."""
+    if target.environment_class is not None:
+        return target.environment_class
+    with instance(target, target.modes[0]) as env:
+        return type(env)
 
 
-def _chosen(target: Target, tasks: TaskSet, split: str | None) -> tuple[Iterator[Task], int]:
-    """Return the tasks of a split, or all of them, and their number.
+def _chosen(target: Target, tasks: TaskSet, split: str | None, number: int | None) -> tuple[Sequence[Task], int]:
+    """Return the tasks that are played, and the number of those that there are in the split, or at all.
 
     Raises:
         ConfigurationError: there is no such split, or no task in it.
     """
+    most = NUMBER if number is None else number or None
     try:
         size = len(tasks) if split is None else tasks.size(split)
         found = iter(tasks) if split is None else (tasks.get(split, index) for index in range(size))
+        chosen = list(islice(found, most))
     except NoSuchTask as error:
         raise ConfigurationError(f"{target.name}: {error}") from error
     if not size:
         raise ConfigurationError(f"{target.name} has no tasks{'' if split is None else f' in {split!r}'}")
-    return found, size
+    return chosen, size
 
 
 @contextmanager
-def _progress(size: int) -> Iterator[Callable[[TaskReport], None]]:
-    """Show a progress bar on stderr, if that is a terminal, and yield the function that advances it."""
+def _progress(parts: int, tasks: int) -> Iterator[tuple[Callable[[str], None], Callable[[TaskReport], None]]]:
+    """Show on stderr which part runs, if that is a terminal. Yield the functions that a part and a task call."""
     console = Console(file=sys.stderr)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("validating", total=size)
-        yield lambda report: progress.advance(bar)
+        bar = progress.add_task("loading", total=parts * max(tasks, 1))
 
+        begun = 0
 
-# -- output
+        def on_part(name: str) -> None:
+            nonlocal begun
+            progress.update(bar, description=name, completed=begun * max(tasks, 1))
+            begun += 1
 
+        def on_report(report: TaskReport) -> None:
+            progress.update(bar, description=f"tasks: {report.task.id}", advance=1)
 
-def _show(report: Report) -> None:
-    console = Console(file=sys.stdout, markup=False, highlight=False, emoji=False)
-    if not console.is_terminal:
-        console.width = 120
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("task", style="cyan", no_wrap=True)
-    table.add_column("split")
-    for name in ("oracle", "nothing", "random"):
-        table.add_column(name, justify="right")
-    table.add_column("twice")
-    table.add_column("")
-    for of_task in report.tasks:
-        played = [score for score in of_task.at_random if score is not None]
-        table.add_row(
-            of_task.task.id,
-            of_task.task.split,
-            _score(of_task.oracle) if of_task.has_oracle else "none",
-            _score(of_task.nothing),
-            _score(max(played)) if played else "-",
-            "-" if of_task.repeats is None else "agree" if of_task.repeats else "differ",
-            Text("sound", "green")
-            if not of_task.problems
-            else Text(number_of(len(of_task.problems), "problem"), "red"),
-        )
-    console.print(table)
-    page = Page(sys.stdout)
-    for of_task in report.tasks:
-        _show_problems(page, of_task)
-    page.line()
-    page.line(_summary(report))
-
-
-def _show_problems(page: Page, of_task: TaskReport) -> None:
-    if not of_task.problems:
-        return
-    page.line()
-    page.line((of_task.task.id, "bold cyan"))
-    for problem in of_task.problems:
-        page.line(problem, indent=2)
-
-
-def _summary(report: Report) -> str:
-    unsound = sum(bool(of_task.problems) for of_task in report.tasks)
-    without = sum(not of_task.has_oracle for of_task in report.tasks)
-    summary = f"{number_of(len(report.tasks), 'task')}, " + (f"{unsound} of them unsound" if unsound else "all sound")
-    return f"{summary}; {without} without an oracle, so not known to be solvable" if without else summary
-
-
-def _score(score: float | None) -> str:
-    return "-" if score is None else f"{score:g}"
+        yield on_part, on_report

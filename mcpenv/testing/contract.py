@@ -64,7 +64,7 @@ _UNKNOWN_TOOL = "mcpenv_no_such_tool"
 
 
 class Contract:
-    """The checks on one environment. A method returns if the check passes.
+    """The checks on one environment, the ``subject``. A method returns if the check passes.
 
     Raises (all checks):
         ContractViolation: if the environment violates the contract.
@@ -73,7 +73,7 @@ class Contract:
     """
 
     def __init__(self, subject: Subject) -> None:
-        self._subject = subject
+        self.subject = subject
 
     def find(self, check: str) -> Finding:
         """Run one of `CHECKS` and return its finding."""
@@ -93,20 +93,20 @@ class Contract:
 
     def constructor(self) -> None:
         """Check that instances can be made without arguments, one for each session."""
-        with self._subject.instance() as first, self._subject.instance() as second:
+        with self.subject.instance() as first, self.subject.instance() as second:
             if first is second:
                 raise ContractViolation(
-                    f"{self._subject.name} returned the same instance twice, and every session needs its own. "
+                    f"{self.subject.name} returned the same instance twice, and every session needs its own. "
                     "Return a new instance"
                 )
 
     def reset(self) -> None:
         """Check that each reset starts a new episode."""
-        with self._subject.instance() as env:
+        with self.subject.instance() as env:
             seen: set[Any] = set()
             for which in ("the first", "the second"):
                 try:
-                    observation = self._subject.reset(env)
+                    observation = self.subject.reset(env)
                 except WireError as error:
                     raise ContractViolation(f"{which} reset failed: {error_text(error)}") from error
                 if not isinstance(observation, Observation):
@@ -122,7 +122,7 @@ class Contract:
                 if env.step_count != 0:
                     raise ContractViolation(f"after {which} reset the step count is {env.step_count}, not 0")
                 _step_once(env)
-        if Mode.PRODUCTION not in self._subject.modes:
+        if Mode.PRODUCTION not in self.subject.modes:
             raise ContractWarning(
                 "reset has options without a default, so the environment cannot serve production or plain /mcp, "
                 "where no client sets them. Give them defaults"
@@ -130,9 +130,9 @@ class Contract:
 
     def state(self) -> None:
         """Check that `State` has the current episode and step count."""
-        with self._subject.instance() as env:
+        with self.subject.instance() as env:
             for _ in range(2):
-                episode = self._subject.reset(env).info["episode_id"]
+                episode = self.subject.reset(env).info["episode_id"]
                 _expect_state(env, episode, 0)
                 if _step_once(env):
                     _expect_state(env, episode, 1)
@@ -140,14 +140,14 @@ class Contract:
     def close(self) -> None:
         """Check that close works before any reset and twice, and that later steps are refused."""
         try:
-            self._subject.make().close()
+            self.subject.make().close()
         except WireError as error:
             raise ContractViolation(
                 f"close of an instance that was never reset failed: {error_text(error)}. "
                 "Set what close uses in __init__"
             ) from error
-        env = self._subject.make()
-        self._subject.reset(env)
+        env = self.subject.make()
+        self.subject.reset(env)
         for which in ("close", "a second close"):
             try:
                 env.close()
@@ -165,12 +165,12 @@ class Contract:
 
     def end(self) -> None:
         """Check that steps after the end raise `EpisodeDone` until a reset."""
-        episode = next((steps for steps in _episodes(self._subject.walk) if _ends_by_itself(steps)), None)
+        episode = next((steps for steps in _episodes(self.subject.walk) if _ends_by_itself(steps)), None)
         if episode is None:
             raise unittest.SkipTest("no call ended an episode. If there is an end, give an example that reaches it")
         actions, label = [trace.action for trace in episode if trace.action is not None], episode[-1].label
-        with self._subject.instance() as env:
-            self._subject.reset(env)
+        with self.subject.instance() as env:
+            self.subject.reset(env)
             # A deadline makes sync tools change threads, which is another check.
             env._execution.user_code.deadline_s = None
             if not [env.step(action) for action in actions][-1].done:
@@ -181,14 +181,14 @@ class Contract:
                     f"a step after {label} had ended the episode was accepted. Do not override step; handle own "
                     "actions in act"
                 )
-            if self._subject.reset(env).done:
+            if self.subject.reset(env).done:
                 raise ContractViolation("a reset after the end returns done=True. Start a new episode in reset")
 
     # -- the view of agents
 
     def names(self) -> None:
         """Check that no tool has a reserved name, including tools that a mounted server mounts or proxies."""
-        with self._subject.instance() as env:
+        with self.subject.instance() as env:
             execution = env._execution
             if execution.mounted is None:
                 return  # registration refuses reserved names
@@ -201,7 +201,7 @@ class Contract:
 
     def schemas(self) -> None:
         """Check that input and output schemas are JSON Schema for objects."""
-        for tool in self._subject.all_tools:
+        for tool in self.subject.all_tools:
             for what, schema in (("input", tool.input_schema), ("output", tool.output_schema)):
                 if schema is None:
                     continue
@@ -221,9 +221,9 @@ class Contract:
     def descriptions(self) -> None:
         """Check that the author has described every tool."""
         without: list[str] = []
-        with self._subject.instance() as env:
+        with self.subject.instance() as env:
             own = {bound.kind.name: bound for mode in Mode for bound in env._execution.tools.listed(mode)}
-            for tool in self._subject.all_tools:
+            for tool in self.subject.all_tools:
                 bound, written = own.get(tool.name), tool.description
                 # The listed description of a function may be derived from its name.
                 if bound is not None and not isinstance(bound.kind, SchemaTool):
@@ -238,30 +238,33 @@ class Contract:
 
     def calls(self) -> None:
         """Check that every tool can be called, and that results are JSON that fits the output schema."""
-        subject = self._subject
+        subject = self.subject
         tools = {tool.name: tool for tool in subject.all_tools}
         unknown = [name for name in subject.examples if name not in tools]
         if unknown:
             known = ", ".join(tools) or "none"
             raise ContractViolation(f"examples for {', '.join(unknown)}, but the tools are: {known}")
-        untried = [f"{name} (no arguments made)" for name, tool in tools.items() if subject.arguments(tool) is None]
+        untried = {name: "no arguments made" for name, tool in tools.items() if subject.arguments(tool) is None}
         for trace in (*subject.walk, *subject.production_walk):
             if isinstance(trace.action, CallToolAction):
-                untried += self._check_call(trace, tools[trace.action.tool_name])
+                name = trace.action.tool_name
+                note = self._check_call(trace, tools[name])
+                if note is not None:
+                    untried.setdefault(name, note)
+        self.not_called = untried
         if untried:
-            raise ContractWarning(
-                f"no successful call: {'; '.join(dict.fromkeys(untried))}. Give examples={{tool: arguments}} that work"
-            )
+            named = "; ".join(f"{name} ({note})" for name, note in untried.items())
+            raise ContractWarning(f"no successful call: {named}. Give examples={{tool: arguments}} that work")
 
     def bad_calls(self) -> None:
         """Check that wrong arguments give ``invalid_args``, and unknown tools ``tool_not_found``."""
-        for mode in self._subject.modes:
+        for mode in self.subject.modes:
             run(self._make_bad_calls(mode))
 
     def rewards(self) -> None:
         """Check that rewards are finite numbers or None, and that scoring raises nothing."""
         advice = "Give a finite number, or None for 'not scored'"
-        for trace in self._subject.walk:
+        for trace in self.subject.walk:
             if trace.action is not None and isinstance(trace.error, ExecutionError):
                 raise ContractViolation(f"{trace.label}: {error_text(trace.error)}. {advice}")
             reward = None if trace.observation is None else trace.observation.reward
@@ -272,27 +275,27 @@ class Contract:
 
     def tasks(self) -> None:
         """Check that the tasks can be read, and that options and verifier of each can be used."""
-        with self._subject.instance() as env:
+        with self.subject.instance() as env:
             cls = type(env)
         try:
             for task in _first_of_splits(cls.tasks, MAX_TASKS):
-                Wanted({**self._subject.reset_options, "task": task}, cls._reset_options, cls.tasks).found(None)
+                Wanted({**self.subject.reset_options, "task": task}, cls._reset_options, cls.tasks).found(None)
         except Exception as error:
             advice = "Correct the tasks; mcpenv tasks lists them"
             raise ContractViolation(f"tasks: {error_text(error)}. {advice}") from error
 
     def verify(self) -> None:
         """Check that the end of an episode can be verified: untouched, and after one call of each tool."""
-        with self._subject.instance() as env:
+        with self.subject.instance() as env:
             for task in self._verified_tasks(env):
-                for actions in ([], self._subject.actions_of(Mode.SIMULATION)):
+                for actions in ([], self.subject.actions_of(Mode.SIMULATION)):
                     self._verify_end(env, task, actions)
 
     # -- behaviour on a server
 
     def determinism(self) -> None:
         """Check that the same seed and the same calls give the same observations and rewards."""
-        subject = self._subject
+        subject = self.subject
         if not subject.deterministic:
             raise unittest.SkipTest("deterministic=False")
         for one, other in zip(subject.walk, subject.walk_anew(Mode.SIMULATION), strict=False):
@@ -306,7 +309,7 @@ class Contract:
 
     def threads(self) -> None:
         """Check that sync code works from any thread, or that the class sets ``THREAD_AFFINE``."""
-        subject = self._subject
+        subject = self.subject
         with subject.instance() as env:
             if env.THREAD_AFFINE:
                 raise unittest.SkipTest("THREAD_AFFINE = True: all code of an instance runs in one thread")
@@ -322,17 +325,17 @@ class Contract:
 
     def event_loop(self) -> None:
         """Check that async code does not block the event loop, which all sessions share."""
-        for trace in (*self._subject.walk, *self._subject.production_walk):
+        for trace in (*self.subject.walk, *self.subject.production_walk):
             if trace.blocked_at is not None:
                 raise ContractViolation(
                     f"{trace.label} blocked the event loop, and so every other session, for more than "
-                    f"{self._subject.block_limit_s:g} s ({trace.blocked_at}). Await something that does not block, or "
+                    f"{self.subject.block_limit_s:g} s ({trace.blocked_at}). Await something that does not block, or "
                     "make it a plain def, which runs in a thread"
                 )
 
     def sharing(self) -> None:
         """Check that FastMCP parses tools and servers once for the class, not once per instance."""
-        with self._subject.instance() as one, self._subject.instance() as other:
+        with self.subject.instance() as one, self.subject.instance() as other:
             mine, theirs = one._execution, other._execution
             if mine.server is not None and mine.server is not theirs.server:
                 raise ContractWarning(
@@ -354,13 +357,13 @@ class Contract:
 
     # -- parts of checks
 
-    def _check_call(self, trace: Trace, tool: Tool) -> list[str]:
-        """Return notes on a call that did not succeed although no contract is violated."""
-        name, given, problem = tool.name, tool.name in self._subject.examples, trace.problem
+    def _check_call(self, trace: Trace, tool: Tool) -> str | None:
+        """Return a note on a call that did not succeed although no contract is violated; None if it did."""
+        name, given, problem = tool.name, tool.name in self.subject.examples, trace.problem
         if isinstance(trace.error, ExecutionError):
-            return []  # scoring, which another check covers
+            return None  # scoring, which another check covers
         if isinstance(problem, ToolFailure) and problem.error_type is ToolErrorType.EXECUTION_ERROR and not given:
-            return [f"{name} ({problem.message})"]
+            return problem.message
         if problem is not None:
             how = "the example" if given else "arguments made from its schema"
             advice = (
@@ -373,18 +376,18 @@ class Contract:
         assert isinstance(observation, CallToolObservation) and observation.result is not None
         _expect_plain(observation, f"the result of {name}")
         if observation.result.is_error:  # an error that a proxied server answered; MCP wants no structured content then
-            return [f"{name} ({observation.text})"]
+            return observation.text
         if tool.output_schema is not None:
             try:
                 jsonschema.validate(observation.result.structured_content, tool.output_schema)
             except jsonschema.SchemaError:
-                return []  # the check of schemas covers this
+                return None  # the check of schemas covers this
             except jsonschema.ValidationError as error:
                 raise ContractViolation(
                     f"the result of {name} does not fit its output schema: {error.message}. Correct the return type, "
                     "or output_schema"
                 ) from error
-        return []
+        return None
 
     def _verified_tasks(self, env: MCPEnvironment) -> list[Task | None]:
         """Return some tasks whose end is verified; None stands for an episode without a task."""
@@ -400,7 +403,7 @@ class Contract:
         named = "" if task is None else f" of task {task.id!r}"
         options = {} if task is None else {"task": task}
         try:
-            env.reset(self._subject.seed, **{**self._subject.reset_options, **options})
+            env.reset(self.subject.seed, **{**self.subject.reset_options, **options})
             for action in actions:
                 env.step(action)
             env.end()
@@ -415,13 +418,13 @@ class Contract:
             ) from error
 
     async def _make_bad_calls(self, mode: Mode) -> None:
-        served = self._subject.served(mode)
+        served = self.subject.served(mode)
         try:
-            await served.open(self._subject.make)
+            await served.open(self.subject.make)
             await served.reset()
             await _expect_failure(served, _UNKNOWN_TOOL, {}, ToolErrorType.TOOL_NOT_FOUND)
-            for tool in self._subject.tools[mode]:
-                for arguments in wrong_arguments(tool.input_schema, self._subject.arguments(tool) or {}):
+            for tool in self.subject.tools[mode]:
+                for arguments in wrong_arguments(tool.input_schema, self.subject.arguments(tool) or {}):
                     await _expect_failure(served, tool.name, arguments, ToolErrorType.INVALID_ARGS)
             await served.close()
         finally:

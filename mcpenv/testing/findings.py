@@ -29,15 +29,26 @@ class Verdict(StrEnum):
     FAILED = "failed"
     WARNING = "warning"
     SKIPPED = "skipped"
+    NOT_APPLICABLE = "not applicable"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check; ``reason`` is empty if the verdict is ok."""
+    """The result of one check.
+
+    Attributes:
+        check: the name of the check.
+        verdict: its result.
+        reason: the problem, or the reason why it was not tried; empty if the verdict is ok.
+        where: the task, tool or file; empty if the environment as a whole is meant.
+        remedy: what to do; empty if the reason says it.
+    """
 
     check: str
     verdict: Verdict
     reason: str = ""
+    where: str = ""
+    remedy: str = ""
 
 
 @dataclass(slots=True)

@@ -23,8 +23,8 @@ from mcpenv_client.types.tools import Mode, ToolErrorType, ToolFailure
 from mcpenv_client.types.values import to_plain
 
 _STANDARD_LIBRARY = os.path.dirname(os.__file__)
-_KIT = os.path.dirname(os.path.abspath(__file__))
-_FRAMEWORK = os.path.dirname(_KIT)
+_FRAMEWORK = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+_SHIPPED = os.path.join(_FRAMEWORK, "envs", "")
 
 
 @dataclass(slots=True)
@@ -263,10 +263,24 @@ def _place_of(frame: FrameType | None) -> str:
     )
 
 
+def running_places() -> list[str]:
+    """Return the places in the author's code at which other threads than the main one are."""
+    main = threading.main_thread().ident
+    frames = [frame for ident, frame in sys._current_frames().items() if ident != main]
+    found = []
+    for frame in frames:
+        here: FrameType | None = frame
+        while here is not None and not _is_authors(here.f_code.co_filename):
+            here = here.f_back
+        if here is not None:
+            found.append(_spelled(here.f_code.co_filename, here.f_lineno, here.f_code.co_name))
+    return sorted(set(found))
+
+
 def _is_authors(file: str) -> bool:
     file = os.path.abspath(file)
-    ours = os.path.dirname(file) in (_FRAMEWORK, _KIT)
+    ours = file.startswith(_FRAMEWORK) and not file.startswith(_SHIPPED)
     return not ours and not file.startswith(_STANDARD_LIBRARY) and "site-packages" not in file
 
 
-__all__ = ["Served", "Trace", "error_text"]
+__all__ = ["Served", "Trace", "error_text", "running_places"]

@@ -82,7 +82,7 @@ def test_a_task_is_validated_from_the_command_line(
     with command_lines(None, monkeypatch, capfd) as run:
         done = run("validate", f"harbor:{folder}", "--set", "base_image=host", "--random-seeds", "0")
     assert done.status == 0, done.err
-    assert "1 task, all sound" in done.out
+    assert "1 of 1 played, none of them unsound" in done.out
 
 
 def test_the_instruction_is_the_prompt_of_the_reset(tmp_path: Path) -> None:

@@ -98,7 +98,8 @@ def test_it_is_valid(made: tuple[str, Path], python: str) -> None:
     report = json.loads(run(folder, python, "-m", "mcpenv", "validate", ".", "--json", "--random-seeds", "1"))
     assert report["ok"] and report["without_oracle"] == []
     has_tasks = template in ("tasks", "database", "mcp-server")
-    assert bool(report["tasks"]) == has_tasks and ("contract" in report) != has_tasks
+    assert bool(report["tasks"]) == has_tasks
+    assert [part["part"] for part in report["parts"] if part["verdict"] == "failed"] == []
 
 
 def test_it_serves_episodes_by_its_manifest(made: tuple[str, Path], python: str) -> None:

@@ -397,12 +397,13 @@ def command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_command_says_that_an_honest_environment_is_sound(name: str, command: Run) -> None:
-    status, out, err = command("validate", str(ENVS / f"{name}_mcp"), "-n", "3", "--random-seeds", "1")
+    arguments = ("--only", "tasks", "-n", "3", "--random-seeds", "1")
+    status, out, err = command("validate", str(ENVS / f"{name}_mcp"), *arguments)
     lines = out.splitlines()
     assert status == 0 and err == ""
-    assert lines[0].split() == ["task", "split", "oracle", "nothing", "random", "twice"]
-    assert [line.split()[1:] for line in lines[1:4]] == [["train", "1", "0", "0", "agree", "sound"]] * 3
-    assert lines[-1] == "3 tasks, all sound"
+    assert lines[0].split() == ["task", "split", "oracle", "nothing", "random", "malformed", "twice"]
+    assert [line.split()[1:] for line in lines[1:4]] == [["train", "1", "0", "0", "0", "agree", "sound"]] * 3
+    assert lines[-1].startswith(f"{name}_mcp is sound; skipped: contract, schemas, cheats")
 
 
 def test_the_tables_on_the_page_are_what_is_printed(tmp_path: Path, command: Run) -> None:
@@ -412,8 +413,8 @@ def test_the_tables_on_the_page_are_what_is_printed(tmp_path: Path, command: Run
     (tmp_path / "tasks.jsonl").write_text(lax.model_dump_json())
     ledger = ("validate", str(ENVS / "ledger_mcp"))
     for shown, arguments in (
-        (honest, ("--split", "test", "-n", "3")),
-        (cheatable, ("--tasks", str(tmp_path / "tasks.jsonl"))),
+        (honest, ("--only", "tasks", "--split", "test", "-n", "3")),
+        (cheatable, ("--only", "tasks", "--tasks", str(tmp_path / "tasks.jsonl"))),
     ):
         _, out, _ = command(*ledger, *arguments)
         assert [line.rstrip() for line in out.splitlines()] == shown.splitlines()
@@ -421,8 +422,8 @@ def test_the_tables_on_the_page_are_what_is_printed(tmp_path: Path, command: Run
 
 def test_every_flag_of_the_command_is_on_the_page(command: Run) -> None:
     _, out, _ = command("validate", "--help")
-    page = (ENVS.parent / "docs" / "how-to" / "validate-tasks.md").read_text(encoding="utf-8")
-    page = page.partition("## Validate")[2]
+    page = (ENVS.parent / "docs" / "reference" / "validation.md").read_text(encoding="utf-8")
+    page = page.partition("## Options")[2].partition("Exit status")[0]
     assert set(re.findall(r"^│ (?:\*  )?(--[a-z-]+)", out, re.MULTILINE)) == set(re.findall(r"`(--[a-z-]+)[` ]", page))
 
 
@@ -432,12 +433,14 @@ def test_the_command_names_what_is_wrong_with_cheatable_tasks(tmp_path: Path, co
     rows[1]["oracle"] = rows[1]["oracle"][:1]
     del rows[2]["oracle"]
     (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    arguments = ("validate", str(ENVS / "ledger_mcp"), "--tasks", str(tmp_path / "tasks.jsonl"), "--random-seeds", "1")
+    given = ("--tasks", str(tmp_path / "tasks.jsonl"), "--random-seeds", "1", "--only", "tasks")
+    arguments = ("validate", str(ENVS / "ledger_mcp"), *given)
     status, out, _ = command(*arguments)
     assert status == 1 and "1 problem" in out
-    assert f"{rows[0]['id']}\n  doing nothing scores 1, which is full" in out
-    assert f"{rows[1]['id']}\n  the oracle scores 0 instead of 1" in out
-    assert out.endswith("3 tasks, 2 of them unsound; 1 without an oracle, so not known to be solvable\n")
+    assert f"plays: {rows[0]['id']}: doing nothing scores 1, which is full" in out
+    assert f"plays: {rows[1]['id']}: the oracle scores 0 instead of 1" in out
+    assert f"oracles: {rows[2]['id']}: no oracle, so it is not known that the task can be solved" in out
+    assert "ledger_mcp is unsound: 2 findings; 1 warning; skipped: " in out
     status, out, _ = command(*arguments, "--json")
     document = json.loads(out)
     assert status == 1 and not document["ok"] and document["without_oracle"] == [rows[2]["id"]]
@@ -453,7 +456,7 @@ def test_a_cheatable_copy_of_a_folder_is_found_out_from_outside(tmp_path: Path) 
         + "\n    def verify(self, evidence):\n        print('verifying')\n        return len(evidence.changes) < 2\n"
     )
     ended = subprocess.run(
-        [sys.executable, "-m", "mcpenv", "validate", str(copy), "-n", "2", "--json"],
+        [sys.executable, "-m", "mcpenv", "validate", str(copy), "-n", "2", "--json", "--only", "tasks"],
         capture_output=True,
         text=True,
         timeout=100,
@@ -469,7 +472,11 @@ def test_a_cheatable_copy_of_a_folder_is_found_out_from_outside(tmp_path: Path) 
     [
         (("echo_mcp", "-n", "1"), "has no tasks for --split and -n; give it some with --tasks"),
         ((str(ENVS / "maze_mcp"), "--split", "nowhere"), "there is no split 'nowhere'"),
-        ((str(ENVS / "maze_mcp"), "-n", "0"), "-n is 0; it must be 1 or more"),
+        ((str(ENVS / "maze_mcp"), "-n", "-1"), "-n is -1; it must be 0 or more"),
+        (("echo_mcp", "--time-limit", "0"), "--time-limit is 0; it must be more than 0 seconds"),
+        (("echo_mcp", "--only", "load", "--skip", "load"), "leave no part to judge"),
+        (("echo_mcp", "--only", "loda"), "loda"),
+        (("echo_mcp", "--only", "schemas", "--badge", "/nowhere/badge.svg"), "name a file in a folder that exists"),
         ((str(ENVS / "maze_mcp"), "--random-seeds", "-1"), "--random-seeds is -1"),
         ((str(ENVS / "maze_mcp"), "--tasks", "nowhere.jsonl"), "nowhere.jsonl"),
         (("nowhere",), "nowhere"),
@@ -494,7 +501,9 @@ def test_a_report_is_plain_data() -> None:
                 "oracle": 1.0,
                 "nothing": 0.0,
                 "random": [0.0, None],
+                "malformed": None,
                 "repeats": True,
+                "digest": None,
                 "problems": ["a problem"],
             }
         ],

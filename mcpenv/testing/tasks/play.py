@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.rewards.rubrics import score_of, worth_of
+from mcpenv.testing.arguments import arguments_for, wrong_arguments
+from mcpenv.trajectories.fingerprint import digest
 from mcpenv.worlds import Tree, capture
 from mcpenv_client.errors import McpenvError
 from mcpenv_client.types.observations import CallToolObservation, Observation
@@ -60,6 +62,11 @@ class Play:
     failed: list[str] = field(default_factory=list)
     error: str | None = None
 
+    @property
+    def digest(self) -> str:
+        """The hash of all observations and rewards. It is equal for equal plays."""
+        return digest({"seen": [seen.data for seen in self.seen]})
+
 
 def play(env: MCPEnvironment, task: Task, player: Player | None = None) -> Play:
     """Play one episode of a task to its end, after a reset. Without a player, no call is made."""
@@ -110,6 +117,30 @@ def at_random(task: Task, seed: int, max_steps: int) -> Player:
                 player.read(to_plain(observation.result.structured_content))
 
     return calls
+
+
+NO_SUCH_TOOL = "mcpenv_no_such_tool"
+
+
+def malformed(task: Task, max_steps: int) -> Player:
+    """Return a player that makes calls which do not fit, at most ``max_steps``: wrong arguments, and unknown tools."""
+
+    def calls(env: MCPEnvironment, observation: Observation) -> Calls:
+        left = max_steps
+        for name, arguments in _wrong_calls(env):
+            if left == 0:
+                return
+            left -= 1
+            yield name, arguments
+
+    return calls
+
+
+def _wrong_calls(env: MCPEnvironment) -> Iterator[Call]:
+    yield NO_SUCH_TOOL, {}
+    for tool in env.list_tools():
+        for arguments in wrong_arguments(tool.input_schema, arguments_for(tool.input_schema) or {}):
+            yield tool.name, arguments
 
 
 def error_text(error: BaseException) -> str:

@@ -17,8 +17,11 @@ class TaskReport:
         oracle: the score of its oracle; None if it has none, or it was not scored.
         nothing: the score of doing nothing.
         at_random: the score of each random play.
+        malformed: the score of calls that do not fit the tools' schemas, and of tools that do not exist.
         repeats: True if the same calls gave the same results twice; None if that could not be tried.
         problems: one sentence for each problem; empty if there is none.
+        remedies: what to do about each problem.
+        digest: the hash of what the repeated play showed: the same task and seed give the same.
     """
 
     task: Task
@@ -27,6 +30,9 @@ class TaskReport:
     at_random: list[float | None] = field(default_factory=list)
     repeats: bool | None = None
     problems: list[str] = field(default_factory=list)
+    malformed: float | None = None
+    remedies: list[str] = field(default_factory=list)
+    digest: str | None = None
 
     @property
     def has_oracle(self) -> bool:
@@ -43,7 +49,9 @@ class TaskReport:
             "oracle": self.oracle,
             "nothing": self.nothing,
             "random": self.at_random,
+            "malformed": self.malformed,
             "repeats": self.repeats,
+            "digest": self.digest,
             "problems": self.problems,
         }
 

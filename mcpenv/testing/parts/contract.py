@@ -1,0 +1,101 @@
+"""Judge the contract and the schemas, by the checks of the contract kit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from mcpenv.testing.contract import CHECKS, GROUND
+from mcpenv.testing.findings import Verdict
+from mcpenv_client.types.tools import Tool
+
+from .candidate import Candidate
+from .judged import Judged, some_of
+
+OF_SCHEMAS = ("names", "schemas", "descriptions")
+OF_TASKS = ("tasks", "verify")
+
+MAX_LISTING = 64 * 1024
+"""Bytes of a listing of tools, above which an author is warned: a model reads it in every episode."""
+
+
+def judge_contract(candidate: Candidate, into: Judged) -> None:
+    """Judge lifecycle, calls, rewards, determinism and behaviour on a server."""
+    checks = [check for check in CHECKS if check not in (*OF_SCHEMAS, *OF_TASKS)]
+    for check in checks:
+        if check not in GROUND and candidate.failed_ground is not None:
+            into.skipped(check, f"not run, because {candidate.failed_ground} failed")
+        else:
+            find(candidate, check, into)
+    into.summary = f"{len(into.of(Verdict.OK))} checks passed, {len(into.of(Verdict.FAILED)) or 'none'} failed"
+
+
+def judge_schemas(candidate: Candidate, into: Judged) -> None:
+    """Judge the names, schemas and descriptions of the tools."""
+    if not candidate.stands(into):
+        return
+    for check in OF_SCHEMAS:
+        find(candidate, check, into)
+    judge_parameters(candidate.subject.all_tools, into)
+    number = len({tool.name for tool in candidate.subject.all_tools})
+    into.summary = f"{number} tool{'' if number == 1 else 's'}"
+
+
+def judge_parameters(tools: Iterable[Tool], into: Judged) -> None:
+    """Judge what a model reads of the parameters, and how long the listing is."""
+    listed = {tool.name: tool for tool in tools}
+    for tool in listed.values():
+        untyped = [name for name, own in tool.input_schema.get("properties", {}).items() if not _says_a_type(own)]
+        if untyped:
+            into.warning(
+                "parameters",
+                f"no type: {some_of(untyped)}",
+                "Annotate each parameter, or give its schema a type, so that a model knows what to pass",
+                tool.name,
+            )
+    into.ok_unless_found("parameters")
+    size = sum(len(json.dumps(tool.model_dump(mode="json"))) for tool in listed.values())
+    into.facts["listing_bytes"] = size
+    if size > MAX_LISTING:
+        into.warning(
+            "listing",
+            f"the tools take {size // 1024} KiB to list, which a model reads in every episode",
+            "Shorten descriptions, or offer fewer tools",
+        )
+    into.ok_unless_found("listing")
+
+
+def find(candidate: Candidate, check: str, into: Judged) -> None:
+    """Run a check of the contract kit."""
+    finding = candidate.contract.find(check)
+    if finding.verdict is Verdict.WARNING and check == "calls":
+        _judge_not_called(candidate, into)
+        return
+    # The kit skips a check that does not apply.
+    verdict = Verdict.NOT_APPLICABLE if finding.verdict is Verdict.SKIPPED else finding.verdict
+    into.findings.append(replace(finding, verdict=verdict))
+
+
+def _judge_not_called(candidate: Candidate, into: Judged) -> None:
+    """Add the tools of which no call succeeded, neither with arguments made from their schemas nor by oracles."""
+    by_oracles = {call.tool_name for task in candidate.tasks for call in task.oracle or ()}
+    notes = {name: note for name, note in candidate.contract.not_called.items() if name not in by_oracles}
+    if notes:
+        first, note = next(iter(notes.items()))
+        into.warning(
+            "calls",
+            f"no call succeeded, so that no result could be judged ({first}: {note})",
+            "Call them in the oracle of a task, or give their parameters examples that work",
+            some_of(notes),
+        )
+    into.ok_unless_found("calls")
+
+
+def _says_a_type(schema: Any) -> bool:
+    known = {"type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const", "properties", "items"}
+    return isinstance(schema, Mapping) and not known.isdisjoint(schema)
+
+
+__all__ = ["find", "judge_contract", "judge_parameters", "judge_schemas"]

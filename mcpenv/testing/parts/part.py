@@ -1,0 +1,115 @@
+"""Define `Part`, and run parts one after the other, each within a time limit."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from mcpenv.testing.walk import running_places
+from mcpenv_client.errors import McpenvError
+
+from .judged import Judged, Validation, some_of
+
+PARTS = ("contract", "schemas", "tasks", "cheats", "load", "security", "packaging")
+"""The names of all parts, in the order in which they run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a validation.
+
+    Attributes:
+        name: one of `PARTS`.
+        judges: functions that add findings.
+        runs_code: True if they run the environment's code. Such parts are skipped once one of them did not end.
+    """
+
+    name: str
+    judges: Sequence[Callable[[Judged], None]]
+    runs_code: bool = True
+
+
+def run_parts(
+    target: str,
+    parts: Sequence[Part],
+    *,
+    leave_out: Collection[str] = (),
+    time_limit_s: float = 120.0,
+    on_part: Callable[[str], None] | None = None,
+) -> Validation:
+    """Run parts, and return all findings.
+
+    Args:
+        target: the target's name, for the report.
+        parts: the parts.
+        leave_out: names of parts that are not run. The report has them as skipped.
+        time_limit_s: maximum seconds of each part.
+        on_part: called with the name of each part before it runs.
+    """
+    validation = Validation(target, left_out=frozenset(leave_out))
+    endless: str | None = None
+    for part in parts:
+        judged = Judged(part.name)
+        validation.parts.append(judged)
+        if part.name in leave_out:
+            judged.skipped(part.name, "left out")
+        elif endless is not None and part.runs_code:
+            judged.skipped(part.name, f"not run, because the code of {endless} still runs")
+        else:
+            if on_part is not None:
+                on_part(part.name)
+            if not _run(part, judged, time_limit_s):
+                endless = part.name
+    return validation
+
+
+def _run(part: Part, judged: Judged, time_limit_s: float) -> bool:
+    """Run one part. Return False if it did not end in time."""
+    runner = _Runner(part)
+    began = time.monotonic()
+    runner.thread.start()
+    runner.thread.join(time_limit_s)
+    judged.seconds = time.monotonic() - began
+    ended = not runner.thread.is_alive()
+    if runner.bug is not None:
+        raise runner.bug
+    # A copy, because a thread that did not end may still add to its own.
+    judged.findings, judged.facts = list(runner.judged.findings), dict(runner.judged.facts)
+    judged.summary = runner.judged.summary
+    if not ended:
+        places = running_places()
+        at = f"; it is at {some_of(places)}" if places else ""
+        judged.failed(
+            "time",
+            f"did not end within {time_limit_s:g} s{at}",
+            "Give slow calls a timeout of their own, or allow more by --time-limit",
+        )
+    return ended
+
+
+class _Runner:
+    """A thread that runs the functions of a part. A daemon, because code of the environment may never return."""
+
+    def __init__(self, part: Part) -> None:
+        self._part = part
+        self.judged = Judged(part.name)
+        self.bug: Exception | None = None
+        self.thread = threading.Thread(target=self._judge, name=f"mcpenv-validate-{part.name}", daemon=True)
+
+    def _judge(self) -> None:
+        for judge in self._part.judges:
+            try:
+                judge(self.judged)
+            except McpenvError as error:
+                cause = f": {type(error.__cause__).__name__}: {error.__cause__}" if error.__cause__ else ""
+                self.judged.failed(
+                    self._part.name, f"the environment failed: {error}{cause}", "Correct it; --debug shows its log"
+                )
+            except Exception as error:  # noqa: BLE001 - raised again in the thread that waits
+                self.bug = error
+                return
+
+
+__all__ = ["PARTS", "Part", "run_parts"]
