@@ -26,6 +26,19 @@ interface PageContext {
 /** A page fills `root`. `signal` aborts when it is left: give it to listeners, requests and streams. */
 type Page = (context: PageContext, signal: AbortSignal) => Promise<void> | void;
 
+/** An event of `mcpenv dev`: `reloaded`, `loading` or `failed`. */
+interface CodeEvent {
+  server: string;
+  generation: number;
+  changed: string[];
+  took_s: number | null;
+  file: string | null;
+  line: number | null;
+  message: string;
+  source: string | null;
+  traceback: string;
+}
+
 /** A page of the navigation. */
 interface Entry {
   name: string;
@@ -36,6 +49,14 @@ interface Entry {
 
 /** What can be put into an element: a text stays a text. */
 type Child = Node | string | number | null | undefined | false;
+
+/** Attributes and listeners of an element. */
+interface Properties {
+  onsubmit?: (event: Event) => unknown;
+  oninput?: (event: Event) => unknown;
+  onclick?: (event: Event) => unknown;
+  [name: string]: unknown;
+}
 
 type Schema = Record<string, any>;
 
@@ -58,6 +79,12 @@ interface Field {
   mark: (path: string[], message: string) => boolean;
   clear: () => void;
 }
+
+/** Makes the field of a schema, with its label; references lead into `root`. */
+type FieldMaker = (schema: Schema, name: string, root: Schema) => Field;
+
+/** Makes the field of a single value. */
+type InputMaker = (schema: Schema, name: string) => Field;
 
 /** A content block of MCP, with `ref` (live) or `blob` (recorded) in place of large `data`. */
 interface Block {
@@ -190,6 +217,8 @@ interface SessionInfo {
   episode_id: string | null;
   state: string;
   busy: boolean;
+  agent: string | null;
+  paused_until: number | null;
   task: TaskRef | null;
   return: number | null;
   reward: Reward | null;

@@ -7,10 +7,19 @@ import datetime
 import uuid
 from typing import Annotated, Any, Literal
 
+from mcp_types import (
+    AudioContent,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextResourceContents,
+)
 from pydantic import AnyUrl, Base64Bytes, BaseModel, Field
 
-from mcpenv import MCPEnvironment
+from mcpenv import MCPEnvironment, ToolError
 
+SVG = """<svg xmlns="http://www.w3.org/2000/svg" onload="window.attacked=1"><script>window.attacked=1</script></svg>"""
 ATTACK = (
     '<img src=x onerror="window.attacked=1"><script>window.attacked=1</script>'
     "<a href='javascript:window.attacked=1'>a</a>"
@@ -27,9 +36,24 @@ class Box(BaseModel):
     sides: Annotated[list[int], Field(min_length=2, max_length=3)]
 
 
+class Address(BaseModel):
+    street: str
+    city: str = "Bern"
+
+
+class Order(BaseModel):
+    to: Address
+    gift: bool
+    notes: list[Address] = Field(default_factory=list)
+
+
 class Branch(BaseModel):
     name: str
     children: list[Branch] = Field(default_factory=list)
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
 
 
 class ConsoleWorld(MCPEnvironment):
@@ -71,9 +95,42 @@ class ConsoleWorld(MCPEnvironment):
             """Take a choice, rows, any JSON, a nullable and a default."""
             return self._take(f"{colour} {scores} {anything} {note} {tags}")
 
-        @self.tool(description=ATTACK)
-        def attack() -> str:
-            return ATTACK
+        @self.tool
+        def take_nested(
+            order: Order, pair: tuple[int, str], nights: Annotated[int, Field(ge=1, le=9)] | None = None
+        ) -> str:
+            """Take an object of objects, a tuple, and a number or nothing."""
+            return self._take(f"{order.model_dump_json()} {pair} {nights}")
+
+        @self.tool(title=ATTACK, description=ATTACK)
+        def attack(text: Annotated[str, Field(description=ATTACK)] = ATTACK) -> str:
+            return text
+
+        @self.tool
+        def attack_by_error() -> str:
+            """Refuse with HTML."""
+            raise ToolError(ATTACK)
+
+        @self.tool
+        def attack_by_media() -> list[ContentBlock]:
+            """Return pages that pretend to be images, and images with scripts."""
+            return [
+                ImageContent(type="image", mime_type="image/svg+xml", data=_base64(SVG)),
+                ImageContent(type="image", mime_type="text/html", data=_base64(ATTACK)),
+                ImageContent(type="image", mime_type='image/png" onerror="window.attacked=1', data=_base64(ATTACK)),
+                ImageContent(type="image", mime_type="image/png", data='x" onerror="window.attacked=1'),
+                AudioContent(type="audio", mime_type="text/html", data=_base64(ATTACK)),
+                ResourceLink(type="resource_link", name=ATTACK, uri="javascript:window.attacked=1"),
+                EmbeddedResource(
+                    type="resource",
+                    resource=TextResourceContents(uri="ui://page", mime_type="text/html", text=ATTACK),
+                ),
+            ]
+
+        @self.tool
+        def attack_by_keys() -> dict[str, Any]:
+            """Return HTML in the names of a value."""
+            return {ATTACK: {"__proto__": ATTACK, "constructor": 1}}
 
     def _take(self, text: str) -> str:
         self.taken += 1

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from command_line import started
 
 pytest.importorskip("selenium", reason="a browser is driven by it")
 
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 from visitor import Visitor, visiting
 
@@ -90,11 +93,119 @@ def test_what_the_server_refuses_stands_at_its_field(visitor: Visitor) -> None:
     assert "valid UUID" in visitor.errors()[0]
 
 
-def test_nothing_that_a_tool_returns_is_run(visitor: Visitor) -> None:
-    visitor.press("attack")
+def test_texts_with_formats_are_taken(visitor: Visitor) -> None:
+    visitor.press("take_formats")
+    visitor.type("day", "01022024")
+    visitor.type("id", "12345678-1234-4234-8234-123456789abc")
+    visitor.type("page", "https://example.org/")
+    visitor.browser.execute_script("arguments[0].value = '2024-01-02T03:04'", visitor.field("at"))
     visitor.call()
+    visitor.see("2024-01-02 UTC 12345678-1234-4234-8234-123456789abc https://example.org/")
+
+
+def test_choices_rows_any_json_nullables_and_defaults_are_taken(visitor: Visitor) -> None:
+    visitor.press("take_rest")
+    visitor.choose("colour", "green")
+    visitor.press("Add a name")
+    visitor.find("//input[@aria-label='Name']").send_keys("ann")
+    visitor.type("value", "7")
+    visitor.type("anything (JSON)", '{"any": [1, null]}')
+    Select(visitor.find("//select[@aria-label='Kind of note']")).select_by_visible_text("null")
+    visitor.call()
+    visitor.see("green {'ann': 7} {'any': [1, None]} None ['a']")
+    Select(visitor.find("//select[@aria-label='Kind of note']")).select_by_visible_text("string")
+    visitor.type("string", "hello")
+    visitor.give("tags")
+    visitor.press("Add to tags")
+    visitor.type("tags 2", "b")
+    visitor.call()
+    visitor.see("hello ['a', 'b']")
+
+
+def test_objects_in_objects_and_tuples_are_taken(visitor: Visitor) -> None:
+    visitor.press("take_nested")
+    visitor.type("street", "Main St")
+    visitor.choose("gift", "true")
+    visitor.type("pair 1", "3")
+    visitor.type("pair 2", "three")
+    visitor.give("nights")
+    visitor.type("integer", "2")
+    visitor.call()
+    visitor.see("""{"to":{"street":"Main St","city":"Bern"},"gift":true,"notes":[]} (3, 'three') 2""")
+
+
+def test_arguments_can_be_edited_as_json_and_taken_back_to_the_form(visitor: Visitor) -> None:
+    visitor.press("take_shape")
+    visitor.type("radius", "1")
+    visitor.press("Edit as JSON")
+    box = visitor.find("//textarea[@aria-label='Arguments as JSON']")
+    assert json.loads(str(box.get_property("value"))) == {"shape": {"kind": "circle", "radius": 1}}
+    box.clear()
+    box.send_keys('{"shape": {"kind": "box", "sides": [4, 5]}}')
+    visitor.press("Back to the form")
+    assert [visitor.field(f"sides {number}").get_property("value") for number in (1, 2)] == ["4", "5"]
+    visitor.call()
+    visitor.see("box")
+
+
+def test_a_step_is_undone_by_a_snapshot(visitor: Visitor) -> None:
+    for name in ("one", "two"):
+        visitor.press("take_tree")
+        visitor.type("name", name)
+        visitor.call()
+        visitor.see(f"{name} 0")
+    visitor.press("Undo")
+    visitor.see("Undone: take_tree")
+    assert "2. take_tree" not in visitor.find("//section[@aria-label='History']").text
+    visitor.see('"step_count": 1')
+
+
+def test_the_same_calls_as_python_do_the_same(visitor: Visitor, url: str) -> None:
+    visitor.press("take_tree")
+    visitor.type("name", 'a "b" \u20ac')
+    visitor.call()
+    visitor.see("1. take_tree")
+    visitor.find("//summary[.='The same as code']").click()
+    program = visitor.find("//pre[@aria-label='Python']").text
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith('a "b" \u20ac 0'), done.stderr
+
+
+@pytest.mark.parametrize("tool", ["attack", "attack_by_error", "attack_by_media", "attack_by_keys"])
+def test_nothing_that_a_tool_says_or_returns_is_run(visitor: Visitor, tool: str) -> None:
+    visitor.press(tool)
+    visitor.call()
+    visitor.see(f"1. {tool}")
     visitor.see("onerror")
+    for details in visitor.all("main details"):
+        visitor.browser.execute_script("arguments[0].open = true", details)
     assert not visitor.attacked()
+    images = [str(each.get_attribute("src")) for each in visitor.all("main img")]
+    assert all(image.startswith("data:image/svg+xml;base64,") for image in images)
+    assert len(images) == (tool == "attack_by_media")
+    # A broken image is a complaint as well; a refused inline script would be one of the policy.
+    assert not [each for each in visitor.complaints() if "Content Security Policy" in each]
+
+
+def test_the_page_is_used_by_the_keyboard_alone(visitor: Visitor) -> None:
+    def press(*keys: str) -> None:
+        for key in keys:
+            visitor.browser.switch_to.active_element.send_keys(key)
+
+    visitor.find("//h1").click()
+    press("2")
+    visitor.read("Opened by")
+    press("1")
+    visitor.find("//button[.='Start an episode']")
+    visitor.browser.execute_script("document.getElementById('seed').focus()")
+    press("7", Keys.ENTER)
+    visitor.see("Start")
+    press(Keys.ESCAPE, Keys.TAB)
+    visitor.find("//h1").click()
+    press("/", "take_tree", Keys.TAB, Keys.ENTER)
+    visitor.read("Take a recursive value.")
+    press(Keys.TAB, "by keys", Keys.TAB, Keys.TAB, Keys.ENTER)
+    visitor.see("by keys 0")
 
 
 def test_twenty_visitors_at_once_have_worlds_of_their_own(visitor: Visitor, url: str) -> None:

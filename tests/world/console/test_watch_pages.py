@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,85 @@ def test_a_session_is_cancelled_after_a_question(reader: Reader) -> None:
         reader.press("Cancel")
         WebDriverWait(reader.browser, WAIT_S).until(lambda browser: browser.switch_to.alert).accept()
         reader.see("The session is over.")
+
+
+def test_a_session_is_paused_and_goes_on_when_it_is_resumed(reader: Reader) -> None:
+    with EnvClient(reader.url).sync() as env:
+        env.reset(seed=1, target=1000)
+        reader.open("live")
+        reader.find("//a[starts-with(@id, 'session-')]").click()
+        reader.press("Pause")
+        reader.find("//button[starts-with(., 'Resume')]")
+        with ThreadPoolExecutor(1) as pool:
+            step = pool.submit(env.call_tool, "roll")
+            with pytest.raises(TimeoutError):
+                step.result(0.5)
+            reader.find("//button[starts-with(., 'Resume')]").click()
+            assert step.result(WAIT_S).error is None
+        reader.see("1. roll")
+
+
+def test_a_recorded_episode_is_played_again_up_to_a_step(reader: Reader) -> None:
+    episode = played(reader.url, "one", "two", "three")
+    reader.open(f"records/{episode}?step=2")
+    reader.find("//li[@data-step='2']//a[.='Play on from here']").click()
+    reader.visitor.see("2. say")
+    reader.visitor.see("two")
+    history = reader.find("//section[@aria-label='History']").text
+    assert "2. say" in history and "3. say" not in history
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_has_no_serious_finding_on_a_page(reader: Reader, width: int, theme: str) -> None:
+    reader.visitor.width(width)
+    reader.visitor.theme(theme)
+    one, other = played(reader.url, "same", "left"), played(reader.url, "same", "right")
+    pages = {
+        "live": "No session is open",
+        "records": "2 episodes",
+        f"records/{one}": "2. say",
+        f"records/{one}?with={other}": "The first difference",
+        "records/unknown": "No such episode",
+        "nowhere": "No such page",
+    }
+    found = {}
+    for page, text in pages.items():
+        reader.open(page)
+        reader.see(text)
+        found[page] = reader.visitor.serious_findings()
+    with EnvClient(reader.url).sync() as env:
+        env.reset(seed=1, target=1000)
+        env.call_tool("roll")
+        reader.open("live")
+        reader.find("//a[starts-with(@id, 'session-')]").click()
+        reader.see("1. roll")
+        found["a session"] = reader.visitor.serious_findings()
+    assert not any(found.values()), found
+
+
+def test_a_control_token_is_asked_for_and_stays_out_of_the_address(tmp_path: Path, browser: Visitor) -> None:
+    with serving(Dice, ServerConfig(control_token="secret-token")) as url:
+        browser.open(url, "live")
+        browser.type("Control token", "wrong")
+        browser.press("Sign in")
+        browser.find("//p[@id='token-error'][contains(., 'token')]")
+        assert browser.serious_findings() == []
+        # One attempt a second is allowed.
+        browser.until(lambda _: _signed_in(browser))
+        browser.read("No session is open")
+        assert "secret" not in browser.browser.current_url
+        assert browser.browser.execute_script("return document.cookie + localStorage.length") == "0"
+        browser.press("Sign out")
+        browser.find("//label[.='Control token']")
+
+
+def _signed_in(visitor: Visitor) -> bool:
+    if not visitor.all("#token"):
+        return True
+    visitor.type("Control token", "secret-token")
+    visitor.press("Sign in")
+    return False
 
 
 def test_ten_thousand_episodes_are_listed_by_few_rows_and_filtered(record: Path, reader: Reader) -> None:

@@ -37,7 +37,9 @@ class Visitor:
         self.see("Start")
 
     def press(self, text: str) -> None:
-        self.find(f"//button[normalize-space()='{text}']").click()
+        button = self.find(f"//button[normalize-space()='{text}']")
+        self.until(lambda _: button.is_displayed() and button.is_enabled())
+        button.click()
 
     def find(self, path: str) -> WebElement:
         return self.until(lambda browser: browser.find_element(By.XPATH, path))

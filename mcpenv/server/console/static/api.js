@@ -5,12 +5,7 @@ export const BASE = new URL("../", new URL(".", import.meta.url));
 
 /** The refusal of a request. `status` is 0 if no server answered. */
 export class ApiError extends Error {
-	/**
-	 * @param {string} message
-	 * @param {string} code
-	 * @param {number} status
-	 * @param {Record<string, unknown>} [body]
-	 */
+	/** @param {string} message @param {string} code @param {number} status @param {Record<string, unknown>} [body] */
 	constructor(message, code, status, body = {}) {
 		super(message);
 		this.name = "ApiError";
@@ -61,7 +56,9 @@ export async function ask(path, options = {}) {
 export async function stream(path, onEvent, { signal, lastEventId }) {
 	const headers = lastEventId ? { "Last-Event-ID": lastEventId } : undefined;
 	const response = await send(path, { signal, headers }, "text/event-stream");
-	if (!response.body) return;
+	if (!response.headers.get("Content-Type")?.startsWith("text/event-stream") || !response.body) {
+		throw new ApiError(`${path}: the server has no such stream`, "NOT_FOUND", 404);
+	}
 	const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
 	let rest = "";
 	for (;;) {
@@ -77,11 +74,7 @@ export async function stream(path, onEvent, { signal, lastEventId }) {
 	}
 }
 
-/**
- * Return the event of a block of lines; null for a comment.
- * @param {string} block
- * @returns {StreamEvent | null}
- */
+/** Return the event of a block of lines; null for a comment. @param {string} block @returns {StreamEvent | null} */
 export function parseEvent(block) {
 	let id = "";
 	let event = "message";
@@ -102,10 +95,7 @@ export function parseEvent(block) {
 /** @returns {Promise<ConsoleSession>} */
 export const consoleSession = () => ask("console/api/session");
 
-/**
- * @param {string} token
- * @returns {Promise<ConsoleSession>}
- */
+/** @param {string} token @returns {Promise<ConsoleSession>} */
 export const signIn = (token) => ask("console/api/sign-in", { method: "POST", body: { token } });
 
 /** @returns {Promise<ConsoleSession>} */
@@ -135,10 +125,7 @@ async function send(path, { method = "GET", query, body, signal, headers }, acce
 	throw await refusal(path, response);
 }
 
-/**
- * @param {string} path
- * @param {Response} response
- */
+/** @param {string} path @param {Response} response */
 async function refusal(path, response) {
 	const text = await response.text();
 	/** @type {Record<string, unknown>} */

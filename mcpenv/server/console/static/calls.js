@@ -32,31 +32,17 @@ export function asCurl(base, reset, calls) {
 	return [`id=$(curl -s ${header} --data ${quoted(JSON.stringify(reset))} ${quoted(`${url}/reset`)} | jq -r .session_id)`, ...steps].join("\n");
 }
 
-/**
- * Return the action of a call, as it is sent.
- * @param {Call} call
- */
+/** Return the action of a call, as it is sent. @param {Call} call */
 export const actionOf = (call) => (call.own ? { ...call.arguments, type: call.name }
 	: { type: "call_tool", tool_name: call.name, arguments: call.arguments });
 
-/**
- * Return the entry of a task's `oracle`.
- * @param {Call} call
- */
+/** Return the entry of a task's `oracle`. @param {Call} call */
 export const asOracle = (call) => JSON.stringify({ tool_name: call.name, arguments: call.arguments });
 
-/**
- * Return the configuration of an MCP client.
- * @param {string} name
- * @param {string} url
- */
+/** Return the configuration of an MCP client. @param {string} name @param {string} url */
 export const asMcpConfig = (name, url) => JSON.stringify({ mcpServers: { [name]: { type: "http", url } } }, null, 2);
 
-/**
- * Return a JSON value as a Python literal.
- * @param {unknown} value
- * @returns {string}
- */
+/** Return a JSON value as a Python literal. @param {unknown} value @returns {string} */
 export function python(value) {
 	if (value === null || value === undefined) return "None";
 	if (typeof value === "boolean") return value ? "True" : "False";

@@ -1,6 +1,6 @@
 /** Charts of one episode, drawn as SVG of our own, with a table beside: the return, the parts of the reward, the time. */
 
-import { add, el, fill } from "./dom.js";
+import { add, el, fill, muted, region } from "./dom.js";
 import { durationText, numberText } from "./format.js";
 
 /**
@@ -29,11 +29,7 @@ export class Charts {
 		this.element = el("details", { class: "card", open, ontoggle: () => this.#draw() }, el("summary", {}, "Charts"), this.body);
 	}
 
-	/**
-	 * Draw an episode. Call it once a frame.
-	 * @param {Step[]} steps
-	 * @param {Frame} frame
-	 */
+	/** Draw an episode. Call it once a frame. @param {Step[]} steps @param {Frame} frame */
 	draw(steps, frame) {
 		this.#shown = [steps, frame];
 		this.#draw();
@@ -43,7 +39,7 @@ export class Charts {
 		if (!this.element.open || !this.#shown) return;
 		const opened = [...this.body.querySelectorAll("details")].map((each) => each.open);
 		const points = pointsOf(...this.#shown);
-		fill(this.body, ...points.length ? [returnChart(points), partsChart(points)] : [el("p", { class: "muted" }, "No reward so far.")],
+		fill(this.body, ...points.length ? [returnChart(points), partsChart(points)] : [muted("No reward so far.")],
 			timeChart(...this.#shown));
 		this.body.querySelectorAll("details").forEach((each, index) => {
 			if (opened[index]) each.open = true;
@@ -176,26 +172,19 @@ function figure(title, description, range, shapes, height, legend = [], tableOf)
 	});
 	return el("figure", {}, el("figcaption", {}, el("strong", {}, title), el("span", { class: "muted" }, ` ${range}`)), svg,
 		legend.length > 0 && el("ul", { class: "legend" }, ...legend.map(([style, text]) => el("li", {}, el("span", { class: `swatch ${style}` }), text))),
-		el("p", { class: "muted" }, description), values);
+		muted(description), values);
 }
 
-/**
- * @param {string[]} heads
- * @param {string[][]} rows
- */
+/** @param {string[]} heads @param {string[][]} rows */
 function table(heads, rows) {
-	return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Values" },
-		rows.length > ROWS && el("p", { class: "muted" }, `The first ${ROWS} of ${rows.length} rows.`),
+	return region("Values", "scroll", 
+		rows.length > ROWS && muted(`The first ${ROWS} of ${rows.length} rows.`),
 		el("table", {}, el("thead", {}, el("tr", {}, ...heads.map((head) => el("th", { scope: "col" }, head)))),
 			el("tbody", {}, ...rows.slice(0, ROWS).map(([head, ...cells]) =>
 				el("tr", {}, el("th", { scope: "row" }, head), ...cells.map((cell) => el("td", { class: "number" }, cell)))))));
 }
 
-/**
- * Return an element of SVG.
- * @param {string} tag
- * @param {Record<string, string | number>} attributes
- */
+/** Return an element of SVG. @param {string} tag @param {Record<string, string | number>} attributes */
 function shape(tag, attributes) {
 	const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
 	for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
@@ -216,10 +205,7 @@ function columnsOf(values) {
 	return Array.from({ length: Math.ceil(values.length / size) }, (_, index) => values.slice(index * size, (index + 1) * size));
 }
 
-/**
- * Return the range of values with zero, and the place of one from the top.
- * @param {number[]} values
- */
+/** Return the range of values with zero, and the place of one from the top. @param {number[]} values */
 function scale(values) {
 	const low = Math.min(0, ...values);
 	const high = Math.max(0, ...values);

@@ -1,12 +1,12 @@
 /** Two episodes side by side, and their first difference. */
 
 import { changes } from "./changes.js";
-import { add, button, el, fill } from "./dom.js";
+import { add, button, el, fill, muted } from "./dom.js";
 import { countText, numberText } from "./format.js";
 import { onKeys } from "./frame.js";
 import { stepsOf } from "./record.js";
 import { addStepBody, changeTable, stepHead } from "./step.js";
-import { RowWindow } from "./window.js";
+import { LazyRows } from "./rows.js";
 
 /** @typedef {{steps: Step[], hashes: Hashes}} Side */
 
@@ -29,7 +29,7 @@ export async function showComparison(source, id, other, { root }, signal) {
 	const endDiffers = left.hashes.end !== right.hashes.end;
 	const verdicts = Array.from({ length: count }, (_, index) => verdictOf(one, two, index));
 	const first = verdicts.findIndex((verdict) => verdict !== null);
-	const rows = new RowWindow(
+	const rows = new LazyRows(
 		(index) => {
 			const verdict = verdicts[index] ?? null;
 			const row = el("li", { class: verdict ? "card step differs" : "card step", tabindex: "-1", "data-step": index + 1 });
@@ -37,7 +37,7 @@ export async function showComparison(source, id, other, { root }, signal) {
 				`Step ${index + 1}: ${verdict ?? "equal"}${index === first && !resetDiffers ? ". This is the first difference." : ""}`));
 			for (const [place, side] of [one, two].entries()) {
 				const step = side.steps[index];
-				add(row, el("div", { "aria-label": names[place], role: "group" }, step ? stepHead(step, index + 1) : el("p", { class: "muted" }, "No such step.")));
+				add(row, el("div", { "aria-label": names[place], role: "group" }, step ? stepHead(step, index + 1) : muted("No such step.")));
 			}
 			return row;
 		},
@@ -51,8 +51,8 @@ export async function showComparison(source, id, other, { root }, signal) {
 			const found = verdicts[index] ? changes(factsOf(one.steps[index]), factsOf(two.steps[index])) : [];
 			if (found.length) add(row, el("details", { class: "verdict", open: index === first }, el("summary", {}, "What differs"), changeTable(found, names)));
 		}, signal);
-	rows.list.classList.add("pairs");
-	rows.grow(count, true);
+	rows.element.classList.add("pairs");
+	rows.grow(count);
 	let at = -1;
 	const select = (/** @type {number} */ index) => {
 		const row = rows.row(index);
@@ -78,12 +78,12 @@ export async function showComparison(source, id, other, { root }, signal) {
 			el("a", { href: `#/records/${encodeURIComponent(name)}` }, name))),
 		el("section", { class: "card", "aria-label": "Comparison" },
 			el("p", { id: "first-difference" }, el("strong", {}, summary)),
-			el("p", { class: "muted" }, "Outcomes are compared by hash, calls by name and arguments. Times, logs and ids do not count."),
+			muted("Outcomes are compared by hash, calls by name and arguments. Times, logs and ids do not count."),
 			el("p", {}, `${countText(one.steps.length, "step")}, return ${numberText(left.episode.trajectory.total_reward)}`,
 				` and ${countText(two.steps.length, "step")}, return ${numberText(right.episode.trajectory.total_reward)}. `,
 				countText(verdicts.filter(Boolean).length, "step"), " differ."),
 			first >= 0 && button("First difference", () => select(first), { class: "primary" }),
-			el("p", { class: "muted" }, "Keys: j and k for steps, n and N for differences")),
+			muted("Keys: j and k for steps, n and N for differences")),
 		resetDiffers && el("section", { class: "card differs", "aria-label": "Resets" }, el("h2", {}, "The resets differ"),
 			changeTable(changes(left.episode.trajectory.observation, right.episode.trajectory.observation), names)),
 		rows.element,

@@ -1,6 +1,6 @@
 /** What a tool returned, as elements: text as text, images and sounds by their declared type, never HTML. */
 
-import { copyButton, el } from "./dom.js";
+import { copyButton, el, muted } from "./dom.js";
 
 const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp", "image/svg+xml"]);
 const SOUNDS = new Set(["audio/mpeg", "audio/mp3", "audio/wav", "audio/x-wav", "audio/wave", "audio/ogg", "audio/webm",
@@ -28,13 +28,9 @@ export function contentOf(block, urlOf) {
 	return jsonOf(block);
 }
 
-/**
- * Return a text; one that is JSON is shown indented.
- * @param {string} text
- * @returns {HTMLElement}
- */
+/** Return a text; one that is JSON is shown indented. @param {string} text @returns {HTMLElement} */
 export function textOf(text) {
-	if (text === "") return el("p", { class: "muted" }, "An empty text.");
+	if (text === "") return muted("An empty text.");
 	// A number of more digits than a browser holds would be shown as another.
 	if (/^\s*[[{]/.test(text) && !/\d{16}/.test(text)) {
 		try {
@@ -46,11 +42,7 @@ export function textOf(text) {
 	return codeOf(text, "text");
 }
 
-/**
- * Return a value as indented JSON.
- * @param {unknown} value
- * @returns {HTMLElement}
- */
+/** Return a value as indented JSON. @param {unknown} value @returns {HTMLElement} */
 export function jsonOf(value) {
 	const short = JSON.stringify(value) ?? "undefined";
 	return codeOf(short.length > LINE ? JSON.stringify(value, null, 2) : short, "JSON");
@@ -72,7 +64,7 @@ function resourceOf(resource) {
 	const type = (resource.mimeType ?? "").toLowerCase();
 	const body = resource.text !== undefined ? textOf(resource.text)
 		: IMAGES.has(type) || SOUNDS.has(type) ? mediaOf(type, dataUrl(type, resource.blob ?? ""), resource)
-			: el("p", { class: "muted" }, `${type || "bytes"}, ${(resource.blob ?? "").length} base64 characters`);
+			: muted(`${type || "bytes"}, ${(resource.blob ?? "").length} base64 characters`);
 	return el("figure", {}, el("figcaption", {}, "Resource ", el("code", {}, resource.uri ?? "")), body);
 }
 
@@ -87,10 +79,7 @@ function mediaOf(type, url, otherwise) {
 	return jsonOf(otherwise);
 }
 
-/**
- * @param {string} type
- * @param {string} data
- */
+/** @param {string} type @param {string} data */
 function dataUrl(type, data) {
 	return BASE64.test(data) && (IMAGES.has(type) || SOUNDS.has(type)) ? `data:${type};base64,${data}` : null;
 }

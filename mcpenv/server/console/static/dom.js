@@ -5,7 +5,7 @@
  * null, undefined and false leave the attribute out.
  * @template {keyof HTMLElementTagNameMap} K
  * @param {K} tag
- * @param {Record<string, unknown>} [properties]
+ * @param {Properties} [properties]
  * @param {...Child} children
  * @returns {HTMLElementTagNameMap[K]}
  */
@@ -22,11 +22,7 @@ export function el(tag, properties = {}, ...children) {
 	return element;
 }
 
-/**
- * Append children, texts as text.
- * @param {Element} element
- * @param {...Child} children
- */
+/** Append children, texts as text. @param {Element} element @param {...Child} children */
 export function add(element, ...children) {
 	for (const child of children) {
 		if (child === null || child === undefined || child === false) continue;
@@ -34,21 +30,40 @@ export function add(element, ...children) {
 	}
 }
 
+/** Return a paragraph that matters less. @param {...Child} children */
+export const muted = (...children) => el("p", { class: "muted" }, ...children);
+
+/** Return the text of an error. @param {unknown} error */
+export const messageOf = (error) => (error instanceof Error ? error.message : String(error));
+
 /**
- * Replace the children of an element.
- * @param {Element} element
+ * Return a place that scrolls by itself, also by the keyboard.
+ * @param {string} name for screen readers
+ * @param {string} style
  * @param {...Child} children
  */
+export function region(name, style, ...children) {
+	return el("div", { class: style, tabindex: "0", role: "region", "aria-label": name }, ...children);
+}
+
+/** Replace the children of an element. @param {Element} element @param {...Child} children */
 export function fill(element, ...children) {
 	element.replaceChildren();
 	add(element, ...children);
+}
+
+/** Replace the children of an element, and keep the keyboard at the same button. @param {Element} element @param {...Child} children */
+export function refill(element, ...children) {
+	const at = [...element.querySelectorAll("button")].findIndex((each) => each === document.activeElement);
+	fill(element, ...children);
+	if (at >= 0) element.querySelectorAll("button")[at]?.focus({ preventScroll: true });
 }
 
 /**
  * Return a button that submits nothing.
  * @param {string} text
  * @param {(event: Event) => unknown} onclick
- * @param {Record<string, unknown>} [properties]
+ * @param {Properties} [properties]
  */
 export function button(text, onclick, properties = {}) {
 	return el("button", { type: "button", onclick, ...properties }, text);
@@ -70,10 +85,7 @@ export function copyButton(text, name) {
 	}, { class: "quiet", "aria-label": `Copy ${name}` });
 }
 
-/**
- * Show a line at the foot of the page, which screen readers read out.
- * @param {string} text
- */
+/** Show a line at the foot of the page, which screen readers read out. @param {string} text */
 export function notify(text) {
 	const notice = document.getElementById("notice");
 	if (notice) fill(notice, text, " ", button("Close", () => fill(notice), { class: "quiet" }));

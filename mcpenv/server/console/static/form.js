@@ -1,6 +1,6 @@
 /** A form made from a JSON Schema: one field object for each value, which reads, writes and marks it. */
 
-import { button, el, fill } from "./dom.js";
+import { button, el, fill, muted } from "./dom.js";
 import { inputField } from "./inputs.js";
 import { fits, memberName, members, resolved } from "./schema.js";
 
@@ -14,16 +14,12 @@ import { fits, memberName, members, resolved } from "./schema.js";
 export function fieldOf(given, name, root) {
 	const schema = resolved(given, root);
 	const field = bareField(schema, name, root);
-	if (schema.default !== undefined) field.write(schema.default);
+	// A visitor who gives a value means more than the null that stands for none.
+	if (schema.default !== undefined && schema.default !== null) field.write(schema.default);
 	return field;
 }
 
-/**
- * @param {Schema} schema
- * @param {string} name
- * @param {Schema} root
- * @returns {Field}
- */
+/** @type {FieldMaker} */
 function bareField(schema, name, root) {
 	if ("const" in schema || Array.isArray(schema.enum)) return inputField(schema, name);
 	if (members(schema, root).length) return unionField(schema, name, root);
@@ -34,12 +30,7 @@ function bareField(schema, name, root) {
 	return inputField(schema, name);
 }
 
-/**
- * @param {Schema} schema
- * @param {string} name
- * @param {Schema} root
- * @returns {Field}
- */
+/** @type {FieldMaker} */
 export function objectField(schema, name, root) {
 	const { properties = {}, required = [], additionalProperties } = schema;
 	/** @type {Map<string, Field>} */
@@ -111,12 +102,7 @@ function optionalField(child, name, root) {
 	};
 }
 
-/**
- * @param {Schema} schema
- * @param {string} name
- * @param {Schema} root
- * @returns {Field}
- */
+/** @type {FieldMaker} */
 function unionField(schema, name, root) {
 	const choices = members(schema, root);
 	const picker = el("select", { "aria-label": `Kind of ${name}` },
@@ -159,12 +145,7 @@ function unionField(schema, name, root) {
 	};
 }
 
-/**
- * @param {Schema} schema
- * @param {string} name
- * @param {Schema} root
- * @returns {Field}
- */
+/** @type {FieldMaker} */
 function arrayField(schema, name, root) {
 	const { prefixItems = [], items, minItems = 0, maxItems = Infinity } = schema;
 	const most = items === false || (prefixItems.length && items === undefined) ? Math.min(prefixItems.length, maxItems) : maxItems;
@@ -220,11 +201,7 @@ function arrayField(schema, name, root) {
 	};
 }
 
-/**
- * The rows of names and values of an object with `additionalProperties`.
- * @param {Schema} values
- * @param {Schema} root
- */
+/** The rows of names and values of an object with `additionalProperties`. @param {Schema} values @param {Schema} root */
 function rowsField(values, root) {
 	/** @type {{key: HTMLInputElement, field: Field, row: HTMLElement}[]} */
 	let rows = [];
@@ -265,15 +242,11 @@ function rowsField(values, root) {
 	};
 }
 
-/**
- * @param {string} name
- * @param {Schema} schema
- * @param {...(HTMLElement | undefined)} children
- */
+/** @param {string} name @param {Schema} schema @param {...(HTMLElement | undefined)} children */
 function groupOf(name, schema, ...children) {
 	const problem = el("p", { class: "error", role: "alert" });
 	const group = el("fieldset", {}, el("legend", {}, name),
-		typeof schema.description === "string" && el("p", { class: "muted" }, schema.description), ...children, problem);
+		typeof schema.description === "string" && muted(schema.description), ...children, problem);
 	return { group, problem };
 }
 
@@ -287,10 +260,7 @@ function set(object, name, value) {
 	Object.defineProperty(object, name, { value, enumerable: true, configurable: true, writable: true });
 }
 
-/**
- * @param {unknown} value
- * @returns {Record<string, unknown>}
- */
+/** @param {unknown} value @returns {Record<string, unknown>} */
 function record(value) {
 	return typeof value === "object" && value !== null && !Array.isArray(value) ? /** @type {Record<string, unknown>} */ (value) : {};
 }

@@ -10,10 +10,7 @@ export function numberText(value, none = "–") {
 	return Number.isInteger(value) ? value.toLocaleString("en") : String(Number(value.toPrecision(6)));
 }
 
-/**
- * Return a duration.
- * @param {number} seconds
- */
+/** Return a duration. @param {number} seconds */
 export function durationText(seconds) {
 	if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
 	if (seconds < 90) return `${seconds.toFixed(1)} s`;
@@ -21,36 +18,23 @@ export function durationText(seconds) {
 	return `${(seconds / 3600).toFixed(1)} h`;
 }
 
-/**
- * Return a moment in the reader's time zone.
- * @param {number | null | undefined} seconds since the epoch
- */
+/** Return a moment in the reader's time zone. @param {number | null | undefined} seconds since the epoch */
 export function momentText(seconds) {
 	// Swedish writes moments as ISO 8601 does.
 	return seconds ? new Date(seconds * 1000).toLocaleString("sv") : "";
 }
 
-/**
- * Return a task with its split.
- * @param {{id: string, split?: string} | null | undefined} task
- */
+/** Return a task with its split. @param {{id: string, split?: string} | null | undefined} task */
 export function taskText(task) {
 	return task ? `${task.split ? `${task.split}/` : ""}${task.id}` : "";
 }
 
-/**
- * Return a count with its noun, whose plural has an s.
- * @param {number} count
- * @param {string} noun
- */
+/** Return a count with its noun, whose plural has an s. @param {number} count @param {string} noun */
 export function countText(count, noun) {
 	return `${numberText(count)} ${noun}${count === 1 ? "" : "s"}`;
 }
 
-/**
- * Return the parts of a reward on one line.
- * @param {Record<string, number>} components
- */
+/** Return the parts of a reward on one line. @param {Record<string, number>} components */
 export function partsText(components) {
 	return Object.entries(components).map(([name, value]) => `${name} ${numberText(value)}`).join(", ");
 }

@@ -1,6 +1,6 @@
 /** The fields of single values: constants, choices, numbers, texts with formats, files, any JSON. */
 
-import { el, fill } from "./dom.js";
+import { el, fill, messageOf } from "./dom.js";
 import { same } from "./schema.js";
 
 /** An input that holds no value of its schema. It is marked at its field already. */
@@ -31,20 +31,12 @@ export function inputField(schema, name) {
 	return textField(schema, name);
 }
 
-/**
- * @param {unknown} value
- * @returns {Field}
- */
+/** @param {unknown} value @returns {Field} */
 function constantField(value) {
 	return { element: el("div", { hidden: true }), read: () => value, write() {}, mark: () => false, clear() {} };
 }
 
-/**
- * @param {Schema} schema
- * @param {string} name
- * @param {unknown[]} choices
- * @returns {Field}
- */
+/** @param {Schema} schema @param {string} name @param {unknown[]} choices @returns {Field} */
 function choiceField(schema, name, choices) {
 	const input = el("select", {}, ...choices.map((each, index) =>
 		el("option", { value: index }, typeof each === "string" ? each : JSON.stringify(each))));
@@ -54,11 +46,7 @@ function choiceField(schema, name, choices) {
 	});
 }
 
-/**
- * @param {Schema} schema
- * @param {string} name
- * @returns {Field}
- */
+/** @type {InputMaker} */
 function numberField(schema, name) {
 	const whole = schema.type === "integer";
 	const input = el("input", { type: "number", step: whole ? 1 : "any", min: schema.minimum, max: schema.maximum });
@@ -75,11 +63,7 @@ function numberField(schema, name) {
 	}, (value) => { input.value = typeof value === "number" ? String(value) : ""; });
 }
 
-/**
- * @param {Schema} schema
- * @param {string} name
- * @returns {Field}
- */
+/** @type {InputMaker} */
 function textField(schema, name) {
 	const format = String(schema.format ?? "");
 	const one = format !== "" || schema.pattern !== undefined || (schema.maxLength ?? Infinity) <= 80;
@@ -102,11 +86,7 @@ function textField(schema, name) {
 	});
 }
 
-/**
- * @param {Schema} schema
- * @param {string} name
- * @returns {Field}
- */
+/** @type {InputMaker} */
 function fileField(schema, name) {
 	const input = el("input", { type: "file" });
 	const held = el("span", { class: "muted" });
@@ -143,11 +123,7 @@ function fileField(schema, name) {
 	return field;
 }
 
-/**
- * @param {Schema} schema
- * @param {string} name
- * @returns {Field}
- */
+/** @type {InputMaker} */
 function jsonField(schema, name) {
 	const input = el("textarea", { rows: 2, spellcheck: "false" });
 	input.value = schema.type === "object" ? "{}" : "null";
@@ -156,23 +132,16 @@ function jsonField(schema, name) {
 	});
 }
 
-/**
- * Return the value of a JSON text.
- * @param {string} text
- * @throws {Problem} if it is not JSON
- */
+/** Return the value of a JSON text. @param {string} text @throws {Problem} if it is not JSON */
 export function parsed(text) {
 	try {
 		return JSON.parse(text);
 	} catch (error) {
-		throw new Problem(`Not JSON: ${error instanceof Error ? error.message : String(error)}`);
+		throw new Problem(`Not JSON: ${messageOf(error)}`);
 	}
 }
 
-/**
- * Return an ISO time as `datetime-local` takes it, in the visitor's zone.
- * @param {string} text
- */
+/** Return an ISO time as `datetime-local` takes it, in the visitor's zone. @param {string} text */
 function localTime(text) {
 	const time = new Date(text);
 	if (Number.isNaN(time.getTime())) return "";

@@ -1,7 +1,7 @@
 /** The page of the sessions that run on this server, and of one that is watched. */
 
 import { ask } from "./api.js";
-import { el, fill } from "./dom.js";
+import { el, fill, messageOf, region } from "./dom.js";
 import { countText, durationText, numberText, taskText } from "./format.js";
 import { after, onKeys } from "./frame.js";
 import { watch } from "./watch.js";
@@ -16,16 +16,12 @@ export async function page(context, signal) {
 	else await list(context.root, signal);
 }
 
-/**
- * Show the sessions until the page is left.
- * @param {HTMLElement} root
- * @param {AbortSignal} signal
- */
+/** Show the sessions until the page is left. @param {HTMLElement} root @param {AbortSignal} signal */
 async function list(root, signal) {
 	const status = el("p", { role: "status" });
 	const problem = el("p", { class: "error", role: "alert" });
 	const body = el("tbody", {});
-	fill(root, el("h1", {}, "Live"), status, problem, el("div", { class: "scroll card", tabindex: "0", role: "region", "aria-label": "Sessions" },
+	fill(root, el("h1", {}, "Live"), status, problem, region("Sessions", "scroll card", 
 		el("table", {}, el("thead", {}, el("tr", {}, ...["Session", "Task", "Step", "Return", "State"].map((head) => el("th", { scope: "col" }, head)),
 			...["Opened by", "Age"].map((head) => el("th", { scope: "col", class: "wide" }, head)))), body)));
 	const step = (/** @type {number} */ by) => {
@@ -48,7 +44,7 @@ async function list(root, signal) {
 			if (focused?.startsWith("session-")) document.getElementById(focused)?.focus({ preventScroll: true });
 		} catch (error) {
 			if (signal.aborted) return;
-			fill(problem, `The sessions could not be read: ${error instanceof Error ? error.message : String(error)} Trying again.`);
+			fill(problem, `The sessions could not be read: ${messageOf(error)} Trying again.`);
 		}
 		await after(EVERY, signal);
 		if (signal.aborted) return;

@@ -1,7 +1,8 @@
 /** The shell: navigation, sign-in and the router. The address says which page is shown (`#/live/abc`). */
 
 import { ApiError, consoleSession, signIn, signOut } from "./api.js";
-import { add, button, el, fill, notify } from "./dom.js";
+import { followCode } from "./dev.js";
+import { add, button, el, fill, messageOf, muted, notify } from "./dom.js";
 
 /** @type {Entry[]} In the order of the navigation; the digits 1, 2, ... lead to them. */
 const PAGES = [
@@ -28,6 +29,14 @@ const PAGES = [
 /** @type {ConsoleSession | null} */
 let session = null;
 let leave = new AbortController();
+/** @type {Promise<void> | undefined} */
+let following;
+
+/** Show the page anew with the code that the server runs now. A page may keep what it needs on `code-reloaded`. */
+function reload() {
+	dispatchEvent(new CustomEvent("code-reloaded"));
+	void start();
+}
 
 /** Ask who the visitor is, then show the page of the address. */
 async function start() {
@@ -65,6 +74,7 @@ async function route() {
 		showSignIn(root);
 		return;
 	}
+	following ??= followCode(at("code"), reload, new AbortController().signal);
 	const shown = PAGES.filter((entry) => session && entry.shown(session));
 	const [path = "", query = ""] = location.hash.replace(/^#\/?/, "").split("?", 2);
 	const [name = "", ...parts] = path.split("/").map(decoded);
@@ -76,7 +86,7 @@ async function route() {
 		return;
 	}
 	document.title = `${entry.title} - ${session.name} - mcpenv console`;
-	fill(root, el("p", { class: "muted" }, "Loading"));
+	fill(root, muted("Loading"));
 	try {
 		const page = await entry.load();
 		if (signal.aborted) return;
@@ -101,7 +111,7 @@ function showFailure(error) {
 	if (!(error instanceof ApiError)) console.error(error);
 	fill(at("page"),
 		el("h1", {}, "The page could not be shown"),
-		el("p", { role: "alert" }, error instanceof Error ? error.message : String(error)),
+		el("p", { role: "alert" }, messageOf(error)),
 		button("Try again", () => start()));
 }
 
@@ -114,7 +124,7 @@ function showAccount(current) {
 			session = await signOut();
 			await route();
 		} catch (error) {
-			notify(error instanceof Error ? error.message : String(error));
+			notify(messageOf(error));
 		}
 	}, { class: "quiet" }));
 }
@@ -124,13 +134,13 @@ function showSignIn(root) {
 	const token = el("input", { id: "token", type: "password", autocomplete: "current-password", required: true,
 		"aria-describedby": "token-error" });
 	const problem = el("p", { id: "token-error", class: "error", role: "alert" });
-	const form = el("form", { class: "card narrow", onsubmit: async (/** @type {Event} */ event) => {
+	const form = el("form", { class: "card narrow", onsubmit: async (event) => {
 		event.preventDefault();
 		try {
 			session = await signIn(token.value);
 			await route();
 		} catch (error) {
-			fill(problem, error instanceof Error ? error.message : String(error));
+			fill(problem, messageOf(error));
 			token.focus();
 		}
 	} },

@@ -4,7 +4,7 @@ import { ApiError, BASE, ask } from "./api.js";
 import { actionOf, asMcpConfig } from "./calls.js";
 import { changes } from "./changes.js";
 import { jsonOf } from "./content.js";
-import { button, copyButton, el, fill, notify } from "./dom.js";
+import { button, copyButton, el, fill, messageOf, muted, notify, refill } from "./dom.js";
 import { countText, numberText } from "./format.js";
 import { playedCard } from "./played.js";
 import { recordedCalls } from "./record.js";
@@ -16,11 +16,19 @@ import { toolCard } from "./tool.js";
 /** The number of snapshots that are held for undoing. */
 const UNDO_DEPTH = 10;
 
+/** The episode that goes on with new code. @type {{reset: Record<string, unknown>, calls: Call[]} | null} */
+let carried = null;
+
 /** @type {Page} */
 export async function page({ root, query }, signal) {
 	const [metadata, schema] = await Promise.all([ask("metadata", { signal }), ask("schema", { signal })]);
 	if (signal.aborted) return;
 	const play = new Play(root, metadata, schema, signal);
+	if (carried) {
+		const { reset, calls } = carried;
+		carried = null;
+		await play.again(reset, calls);
+	}
 	const record = query.get("record");
 	if (!record) return;
 	const { reset, calls } = await recordedCalls(record, Number(query.get("steps") ?? Infinity), signal);
@@ -49,12 +57,7 @@ class Play {
 	busy = false;
 	over = false;
 
-	/**
-	 * @param {HTMLElement} root
-	 * @param {any} metadata
-	 * @param {any} schema
-	 * @param {AbortSignal} signal
-	 */
+	/** @param {HTMLElement} root @param {any} metadata @param {any} schema @param {AbortSignal} signal */
 	constructor(root, metadata, schema, signal) {
 		this.name = metadata.name;
 		this.actions = ownActions(schema.action ?? {});
@@ -74,12 +77,14 @@ class Play {
 			el("div", {}, this.result, el("section", { class: "card", "aria-label": "History" }, el("h2", {}, "History"), this.past)));
 		this.search.addEventListener("input", () => this.showTools());
 		const [lead = "", ...more] = String(metadata.description ?? "").split("\n\n");
-		fill(root, el("h1", {}, "Play ", el("code", {}, metadata.name)), el("p", { class: "muted" }, lead),
+		fill(root, el("h1", {}, "Play ", el("code", {}, metadata.name)), muted(lead),
 			more.length > 0 && el("details", { class: "card" }, el("summary", {}, "About this environment"),
 				el("pre", { class: "prose", tabindex: "0", role: "region", "aria-label": "About this environment" }, more.join("\n\n"))),
 			this.lost, this.setup.element, this.status, this.agent, this.hint, this.board);
 		signal.addEventListener("abort", () => this.session?.close());
-		addEventListener("code-reloaded", () => this.reloaded(), { signal });
+		addEventListener("code-reloaded", () => {
+			if (this.session) carried = { reset: this.reset, calls: this.history.map(({ call }) => call) };
+		}, { signal });
 	}
 
 	/**
@@ -228,15 +233,10 @@ class Play {
 		notify(`${this.history.length} of ${countText(calls.length, "call")} were made again.`);
 	}
 
-	/** Begin the same episode with the new code, and offer its calls. */
-	async reloaded() {
-		if (!this.session) return;
-		const calls = this.history.map(({ call }) => call);
-		this.session.close();
-		this.session = null;
-		const { reset } = this;
+	/** Begin the same episode with new code, and offer its calls. @param {Record<string, unknown>} reset @param {Call[]} calls */
+	async again(reset, calls) {
 		if (!(await this.begin(reset)) || !calls.length) return;
-		fill(this.lost, el("div", { class: "card bar" }, el("p", {}, "The code was reloaded. The episode began again."),
+		fill(this.lost, el("div", { class: "card bar" }, el("p", {}, "The code was reloaded, and the episode began again."),
 			button(`Play ${countText(calls.length, "call")} again`, () => this.replay(reset, calls), { class: "primary" })));
 	}
 
@@ -255,7 +255,7 @@ class Play {
 		const wanted = this.search.value.toLowerCase();
 		const shown = this.tools.filter((tool) =>
 			`${tool.name} ${tool.title ?? ""} ${tool.description ?? ""}`.toLowerCase().includes(wanted));
-		fill(this.list, ...shown.map((tool) => el("li", {}, button(tool.own ? `${tool.name} (action)` : tool.name, () => this.select(tool.name),
+		refill(this.list, ...shown.map((tool) => el("li", {}, button(tool.own ? `${tool.name} (action)` : tool.name, () => this.select(tool.name),
 			{ "aria-pressed": String(this.open?.name === tool.name), title: tool.description }))));
 		if (!shown.length) fill(this.list, el("li", { class: "muted" }, this.tools.length ? "No tool has this text." : "No tools."));
 	}
@@ -277,7 +277,7 @@ class Play {
 			fill(this.form, card.element);
 		} catch (error) {
 			// A schema that leads nowhere is the author's fault: the other tools can still be played.
-			fill(this.form, el("p", { class: "card error", role: "alert" }, `${tool.name}: ${error instanceof Error ? error.message : String(error)}`));
+			fill(this.form, el("p", { class: "card error", role: "alert" }, `${tool.name}: ${messageOf(error)}`));
 		}
 		this.showTools();
 	}
@@ -288,7 +288,7 @@ class Play {
 		const end = answer.terminated ? "terminated" : answer.truncated ? "truncated" : answer.done ? "over" : "running";
 		const status = info.episode_status?.code;
 		this.status.hidden = false;
-		fill(this.status,
+		refill(this.status,
 			el("div", { class: "bar", role: "status" }, el("span", { class: `chip ${answer.done ? "warn" : "good"}` }, end),
 				el("span", {}, "Return ", el("strong", {}, numberText(info.return))),
 				el("span", {}, "Step ", el("strong", {}, this.history.length)),
@@ -296,7 +296,7 @@ class Play {
 				el("span", { class: "muted wide" }, "Episode ", el("code", {}, info.episode_id))),
 			el("div", { class: "bar end" }, button("Undo", () => this.undo(), { disabled: !this.snapshots.at(-1), title: this.why }),
 				button("End", () => this.end(), { disabled: this.over })),
-			this.why !== null && el("p", { class: "muted" }, `No undo: ${this.why}`));
+			this.why !== null && muted(`No undo: ${this.why}`));
 		const url = typeof info.mcp_url === "string" ? new URL(info.mcp_url, BASE).href : null;
 		if (!url || url === this.mcpUrl) return;
 		this.mcpUrl = url;
@@ -313,7 +313,7 @@ class Play {
 	}
 
 	showHistory() {
-		fill(this.past, ...this.history.map(({ call, answer }, index) => el("li", { class: "row" },
+		refill(this.past, ...this.history.map(({ call, answer }, index) => el("li", { class: "row" },
 			button(`${index + 1}. ${call.name}${answer.reward === null ? "" : `: ${numberText(answer.reward)}`}`, () => this.showPlayed(index)),
 			button("Call again", () => this.call(call), { class: "quiet", "aria-label": `Call again: step ${index + 1}, ${call.name}`,
 				disabled: this.over }),
@@ -322,11 +322,7 @@ class Play {
 	}
 }
 
-/**
- * Return the environment's own actions as tools are described.
- * @param {Schema} schema of all actions
- * @returns {Tool[]}
- */
+/** Return the environment's own actions as tools are described. @param {Schema} schema of all actions @returns {Tool[]} */
 function ownActions(schema) {
 	return (schema.anyOf ?? schema.oneOf ?? [schema]).flatMap((/** @type {Schema} */ each) => {
 		const member = resolved(each, schema);

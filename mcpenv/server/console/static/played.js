@@ -7,12 +7,7 @@ import { codeOf, jsonOf } from "./content.js";
 import { el } from "./dom.js";
 import { addStepBody, changeTable, stepHead } from "./step.js";
 
-/**
- * Return the step that an answer tells of.
- * @param {Played} played
- * @param {number} number
- * @returns {Step}
- */
+/** Return the step that an answer tells of. @param {Played} played @param {number} number @returns {Step} */
 export function stepOf({ call, answer, took }, number) {
 	const { observation, info = {}, reward } = answer;
 	const { result, error, ...own } = observation;
@@ -25,12 +20,7 @@ export function stepOf({ call, answer, took }, number) {
 	};
 }
 
-/**
- * Return the card of a call.
- * @param {Played[]} history
- * @param {number} index
- * @param {Record<string, unknown>} reset
- */
+/** Return the card of a call. @param {Played[]} history @param {number} index @param {Record<string, unknown>} reset */
 export function playedCard(history, index, reset) {
 	const played = history[index];
 	if (!played) throw new RangeError(`there is no call ${index}`);

@@ -2,7 +2,7 @@
 
 import { Charts } from "./chart.js";
 import { jsonOf } from "./content.js";
-import { add, button, el, fill } from "./dom.js";
+import { add, button, el, fill, muted } from "./dom.js";
 import { countText, durationText, momentText, numberText, partsText, taskText } from "./format.js";
 import { onKeys } from "./frame.js";
 import { serverSource } from "./record_source.js";
@@ -12,30 +12,32 @@ import { StepList, statusText } from "./step.js";
  * Show an episode.
  * @param {RecordSource} source
  * @param {string} id
- * @param {{root: HTMLElement, query: URLSearchParams}} context
+ * @param {PageContext} context
  * @param {AbortSignal} signal
  */
-export async function showEpisode(source, id, { root, query }, signal) {
+export async function showEpisode(source, id, { root, query, session }, signal) {
 	const { episode } = await source.episode(id, signal);
 	if (signal.aborted) return;
 	const { trajectory } = episode;
 	const steps = stepsOf(episode);
+	const playable = session.mode === "simulation" && trajectory.dropped === 0;
 	const list = new StepList(source.addressOf(id), signal, (number) => {
 		query.set("step", String(number));
 		history.replaceState(null, "", `#/records/${encodeURIComponent(id)}?${query}`);
-	});
+	}, (number) => playable && el("p", {}, el("a", { href: `#/play?record=${encodeURIComponent(id)}&steps=${number}` }, "Play on from here")));
 	list.begin(trajectory);
-	list.append(steps, true);
+	list.append(steps);
 	const charts = new Charts(true);
 	const back = new URLSearchParams(query);
 	back.delete("step");
 	const again = new URLSearchParams(back);
 	again.append("pick", id);
 	fill(root, el("h1", {}, "Episode ", el("code", {}, trajectory.episode_id)),
-		el("p", { class: "row" }, el("a", { href: `#/records?${back}` }, "All records"), el("a", { href: `#/records?${again}` }, "Compare with another")),
+		el("p", { class: "row" }, el("a", { href: `#/records?${back}` }, "All records"), el("a", { href: `#/records?${again}` }, "Compare with another"),
+			playable && el("a", { href: `#/play?record=${encodeURIComponent(id)}` }, "Play it again")),
 		el("section", { class: "card", "aria-label": "Summary" }, factsOf(episode)), charts.element,
 		finder(list, signal), el("h2", {}, countText(trajectory.dropped + steps.length, "step")),
-		trajectory.dropped > 0 && el("p", { class: "muted" }, `The first ${countText(trajectory.dropped, "step")} are not in the record.`),
+		trajectory.dropped > 0 && muted(`The first ${countText(trajectory.dropped, "step")} are not in the record.`),
 		trajectory.observation && el("details", { class: "card" }, el("summary", {}, "Reset"), jsonOf(trajectory.observation)),
 		list.element);
 	charts.draw(steps, trajectory);
@@ -43,11 +45,7 @@ export async function showEpisode(source, id, { root, query }, signal) {
 	if (wanted >= 0) list.select(wanted);
 }
 
-/**
- * Return the steps of an episode, with the observations of own actions.
- * @param {Episode} episode
- * @returns {Step[]}
- */
+/** Return the steps of an episode, with the observations of own actions. @param {Episode} episode @returns {Step[]} */
 export function stepsOf(episode) {
 	const observations = episode.extra.observations ?? {};
 	return episode.trajectory.steps.map((step) => ({ ...step, observation: observations[String(step.call.step)] }));
@@ -92,7 +90,7 @@ export function finder(list, signal) {
 	};
 	onKeys({ j: () => list.select(list.selected + 1), k: () => list.select(list.selected - 1),
 		n: () => go(1), N: () => go(-1) }, signal);
-	return el("form", { class: "row", role: "search", onsubmit: (/** @type {Event} */ event) => {
+	return el("form", { class: "row", role: "search", onsubmit: (event) => {
 		event.preventDefault();
 		go(1);
 	} }, el("div", { class: "field" }, el("label", { for: "find" }, "Find in the steps"), input),

@@ -1,6 +1,6 @@
 /** The list of recorded episodes: filters that stand in the address, and rows that exist only where they are seen. */
 
-import { button, el, fill } from "./dom.js";
+import { button, el, fill, messageOf, region } from "./dom.js";
 import { countText, momentText, numberText, taskText } from "./format.js";
 import { onKeys, onceAFrame } from "./frame.js";
 
@@ -64,7 +64,7 @@ export function showList(source, { root, query }, signal) {
 			fill(empty, total > 0 ? null : read().size ? "No episode fits these filters." : "No episode is recorded so far. One is written when it ends.");
 		},
 		onProblem: (error) => fill(problem, error === null ? null : el("p", { class: "error" },
-			error instanceof Error ? error.message : String(error), " ", button("Try again", () => list.reload()))),
+			messageOf(error), " ", button("Try again", () => list.reload()))),
 	}, signal);
 	/** @type {ReturnType<typeof setTimeout> | undefined} */
 	let timer;
@@ -74,7 +74,7 @@ export function showList(source, { root, query }, signal) {
 		history.replaceState(null, "", `#/records${suffix(read())}`);
 		list.reload();
 	};
-	const form = el("form", { class: "card", role: "search", onsubmit: (/** @type {Event} */ event) => {
+	const form = el("form", { class: "card", role: "search", onsubmit: (event) => {
 		event.preventDefault();
 		apply();
 	}, onchange: apply, oninput: () => {
@@ -88,10 +88,7 @@ export function showList(source, { root, query }, signal) {
 	list.reload();
 }
 
-/**
- * Return the address of a list.
- * @param {URLSearchParams} conditions
- */
+/** Return the address of a list. @param {URLSearchParams} conditions */
 const suffix = (conditions) => (conditions.size ? `?${conditions}` : "");
 
 /** @param {URLSearchParams} query */
@@ -138,7 +135,7 @@ class Rows {
 		this.body = el("tbody", {});
 		this.table = el("table", {}, el("thead", {}, el("tr", { "aria-rowindex": 1 },
 			...HEADS.map((head) => el("th", { scope: "col", class: classOf(head) }, head)))), this.body);
-		this.element = el("div", { class: "window card", tabindex: "0", role: "region", "aria-label": "Episodes" }, this.table);
+		this.element = region("Episodes", "window card", this.table);
 		this.render = onceAFrame(() => this.#render(), signal);
 		this.element.addEventListener("scroll", this.render, { signal, passive: true });
 		addEventListener("resize", this.render, { signal });
@@ -157,10 +154,7 @@ class Rows {
 		void this.#load(0);
 	}
 
-	/**
-	 * Go to the next or previous episode.
-	 * @param {number} by
-	 */
+	/** Go to the next or previous episode. @param {number} by */
 	step(by) {
 		if (!this.#total) return;
 		this.#current = Math.max(0, Math.min(this.#total - 1, this.#current + by));
@@ -236,10 +230,7 @@ class Rows {
 	}
 }
 
-/**
- * Return a row as high as those that do not exist.
- * @param {number} rows
- */
+/** Return a row as high as those that do not exist. @param {number} rows */
 function space(rows) {
 	const row = el("tr", { "aria-hidden": "true" }, el("td"));
 	row.style.height = `${Math.max(0, rows) * HEIGHT}px`;

@@ -2,10 +2,7 @@
 
 import { address, ask } from "./api.js";
 
-/**
- * Return the source of this server's record.
- * @returns {RecordSource}
- */
+/** Return the source of this server's record. @returns {RecordSource} */
 export function serverSource() {
 	const path = (/** @type {string} */ id) => `records/${encodeURIComponent(id)}`;
 	return {

@@ -78,18 +78,10 @@ export function fits(value, given, root) {
 		|| fits(/** @type {Record<string, unknown>} */ (value)[name], properties[name], root));
 }
 
-/**
- * Return true if two JSON values are the same.
- * @param {unknown} one
- * @param {unknown} other
- */
+/** Return true if two JSON values are the same. @param {unknown} one @param {unknown} other */
 export const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
 
-/**
- * @param {string} reference
- * @param {Schema} root
- * @returns {Schema}
- */
+/** @param {string} reference @param {Schema} root @returns {Schema} */
 function target(reference, root) {
 	if (!reference.startsWith("#")) throw new Error(`The schema refers to ${reference}, which is not part of it.`);
 	/** @type {any} */
@@ -104,11 +96,7 @@ function target(reference, root) {
 	return typeof at === "boolean" ? {} : at;
 }
 
-/**
- * @param {Schema} one
- * @param {Schema} other
- * @returns {Schema}
- */
+/** @param {Schema} one @param {Schema} other @returns {Schema} */
 function merged(one, other) {
 	const both = { ...one, ...other };
 	if (one.properties && other.properties) both.properties = { ...one.properties, ...other.properties };

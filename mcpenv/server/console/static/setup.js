@@ -1,7 +1,7 @@
 /** The form that begins an episode: task, split, seed and the environment's own reset options. */
 
 import { ask } from "./api.js";
-import { el, fill } from "./dom.js";
+import { el, fill, messageOf } from "./dom.js";
 import { objectField } from "./form.js";
 import { Problem } from "./inputs.js";
 
@@ -30,7 +30,7 @@ export function setupForm(metadata, schema, onStart, signal) {
 				{ method: "POST", body: { split: split.value, start: 0, stop: Math.min(OFFERED, metadata.tasks?.[split.value] ?? 0) }, signal });
 			fill(tasks, ...listed.map((/** @type {{id: string}} */ each) => el("option", { value: each.id })));
 		} catch (error) {
-			if (!signal.aborted) fill(problem, `The tasks could not be listed: ${error instanceof Error ? error.message : String(error)}`);
+			if (!signal.aborted) fill(problem, `The tasks could not be listed: ${messageOf(error)}`);
 		}
 	};
 	split.addEventListener("change", () => offer());
@@ -40,7 +40,7 @@ export function setupForm(metadata, schema, onStart, signal) {
 	const field = (/** @type {string} */ name, /** @type {HTMLElement} */ input) =>
 		el("div", { class: "field" }, el("label", { for: input.id }, name), input);
 	const start = el("button", { class: "primary" }, "Start an episode");
-	const element = el("form", { class: "card", novalidate: true, onsubmit: async (/** @type {Event} */ event) => {
+	const element = el("form", { class: "card", novalidate: true, onsubmit: async (event) => {
 		event.preventDefault();
 		if (start.disabled) return;
 		fill(problem);

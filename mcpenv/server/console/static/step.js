@@ -2,27 +2,20 @@
 
 import { changes } from "./changes.js";
 import { contentOf, jsonOf, textOf } from "./content.js";
-import { add, el } from "./dom.js";
+import { add, el, muted, region } from "./dom.js";
 import { durationText, momentText, numberText, partsText } from "./format.js";
-import { RowWindow } from "./window.js";
+import { LazyRows } from "./rows.js";
 
 /** The most characters of arguments in the heading of a step. */
 const SHORT = 100;
 
-/**
- * Return the text of a status with all that is known of it.
- * @param {Status} status
- */
+/** Return the text of a status with all that is known of it. @param {Status} status */
 export function statusText(status) {
 	return [status.code, status.limit && `(${status.limit})`, status.stage && `stage ${status.stage}`,
 		status.retryable && "a retry may help"].filter(Boolean).join(", ");
 }
 
-/**
- * Return the heading of a step: its number, call, reward, and what is unusual.
- * @param {Step} step
- * @param {number} number
- */
+/** Return the heading of a step: its number, call, reward, and what is unusual. @param {Step} step @param {number} number */
 export function stepHead(step, number) {
 	const given = JSON.stringify(step.call.arguments);
 	const { status } = step;
@@ -51,7 +44,7 @@ export function addStepBody(root, step, addressOf, earlier) {
 	if (step.fault) add(root, el("p", { class: "error" }, `The environment failed: ${step.fault}`));
 	if (result?.is_error) add(root, el("p", { class: "error" }, "The tool marked its result as an error."));
 	for (const block of result?.content ?? []) add(root, shownBlock(block, addressOf));
-	if (result && !result.content.length) add(root, el("p", { class: "muted" }, "No content."));
+	if (result && !result.content.length) add(root, muted("No content."));
 	add(root, result && structuredOf(result));
 	if (step.observation !== undefined && step.observation !== null) {
 		add(root, el("details", { open: !result }, el("summary", {}, "Observation"), jsonOf(step.observation)));
@@ -65,14 +58,11 @@ export function addStepBody(root, step, addressOf, earlier) {
 			`${entry.level}: ${entry.message ?? ""} ${entry.progress === null ? "" : `${entry.progress} of ${entry.total ?? "unknown"}`}`)))));
 	}
 	if (step.call.plane !== "control") {
-		add(root, el("p", { class: "muted" }, `Called on the ${step.call.plane} plane${step.call.principal ? ` by ${step.call.principal}` : ""}.`));
+		add(root, muted(`Called on the ${step.call.plane} plane${step.call.principal ? ` by ${step.call.principal}` : ""}.`));
 	}
 }
 
-/**
- * Return the structured content of a result; null if its text says the same.
- * @param {Result} result
- */
+/** Return the structured content of a result; null if its text says the same. @param {Result} result */
 export function structuredOf({ content, structured_content: value }) {
 	if (!value) return null;
 	const only = Object.keys(value).length === 1 ? value.result : undefined;
@@ -81,10 +71,7 @@ export function structuredOf({ content, structured_content: value }) {
 	return el("details", {}, el("summary", {}, "Structured content"), jsonOf(value));
 }
 
-/**
- * @param {string} text
- * @param {unknown} value
- */
+/** @param {string} text @param {unknown} value */
 function same(text, value) {
 	try {
 		return value !== undefined && changes(JSON.parse(text), value).length === 0;
@@ -93,35 +80,23 @@ function same(text, value) {
 	}
 }
 
-/**
- * Return a block of content, whose data may be elsewhere.
- * @param {Block} block
- * @param {AddressOf} addressOf
- */
+/** Return a block of content, whose data may be elsewhere. @param {Block} block @param {AddressOf} addressOf */
 export function shownBlock(block, addressOf) {
 	return block.blob === undefined ? contentOf(block, () => addressOf(block))
 		: contentOf({ ...block, ref: block.blob }, () => addressOf(block));
 }
 
-/**
- * Return a table of changes.
- * @param {{number: number, value: unknown}} earlier
- * @param {unknown} value
- */
+/** Return a table of changes. @param {{number: number, value: unknown}} earlier @param {unknown} value */
 function changesOf(earlier, value) {
 	const found = changes(earlier.value, value);
 	const since = earlier.number ? `step ${earlier.number}` : "the reset";
-	if (!found.length) return el("p", { class: "muted" }, `Unchanged since ${since}.`);
+	if (!found.length) return muted(`Unchanged since ${since}.`);
 	return el("details", { open: true }, el("summary", {}, `Changed since ${since}: ${found.length}`), changeTable(found, ["Before", "After"]));
 }
 
-/**
- * Return changes as a table.
- * @param {Change[]} found
- * @param {[string, string]} names of the two sides
- */
+/** Return changes as a table. @param {Change[]} found @param {[string, string]} names of the two sides */
 export function changeTable(found, names) {
-	return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Changes" }, el("table", {},
+	return region("Changes", "scroll", el("table", {},
 		el("thead", {}, el("tr", {}, ...["Path", ...names].map((name) => el("th", { scope: "col" }, name)))),
 		el("tbody", {}, ...found.map((each) => el("tr", {}, el("th", { scope: "row" }, each.path || "(all)"),
 			el("td", {}, JSON.stringify(each.before) ?? "not there"), el("td", {}, JSON.stringify(each.after) ?? "not there"))))));
@@ -149,22 +124,21 @@ export class StepList {
 	 * @param {AddressOf} addressOf
 	 * @param {AbortSignal} signal
 	 * @param {(number: number) => void} [onSelect]
+	 * @param {(number: number) => Child} [beside] what a step has at its foot
 	 */
-	constructor(addressOf, signal, onSelect) {
+	constructor(addressOf, signal, onSelect, beside) {
 		this.onSelect = onSelect;
-		this.window = new RowWindow(
+		this.rows = new LazyRows(
 			(index) => el("li", { class: "card step", tabindex: "-1", "data-step": this.number(index),
 				"aria-current": index === this.selected ? "step" : null }, stepHead(this.#step(index), this.number(index))),
 			(row, index) => {
 				addStepBody(row, this.#step(index), addressOf, this.#before(index));
+				add(row, beside?.(this.number(index)));
 			}, signal);
-		this.element = this.window.element;
+		this.element = this.rows.element;
 	}
 
-	/**
-	 * Begin anew.
-	 * @param {Pick<Trajectory, "observation" | "dropped">} trajectory
-	 */
+	/** Begin anew. @param {Pick<Trajectory, "observation" | "dropped">} trajectory */
 	begin({ observation, dropped }) {
 		this.steps = [];
 		this.selected = -1;
@@ -172,15 +146,11 @@ export class StepList {
 		this.#earlier = [];
 		this.#reset = observation ?? undefined;
 		this.#last = new Map(this.#reset === undefined ? [] : [["observation", -1]]);
-		this.window.clear();
+		this.rows.clear();
 	}
 
-	/**
-	 * Append steps.
-	 * @param {Step[]} steps
-	 * @param {boolean} keep as `RowWindow.grow` takes it
-	 */
-	append(steps, keep) {
+	/** Append steps. @param {Step[]} steps */
+	append(steps) {
 		for (const step of steps) {
 			const key = step.observation !== undefined && step.observation !== null ? "observation"
 				: `${step.call.name} ${JSON.stringify(step.call.arguments)}`;
@@ -190,29 +160,22 @@ export class StepList {
 			}
 			this.steps.push(step);
 		}
-		this.window.grow(this.steps.length, keep);
+		this.rows.grow(this.steps.length);
 	}
 
 	/** The steps before the first of the list. */
 	dropped = 0;
 
-	/**
-	 * Return the number of a step in its episode.
-	 * @param {number} index
-	 */
+	/** Return the number of a step in its episode. @param {number} index */
 	number(index) {
 		return this.steps[index]?.position ?? this.dropped + index + 1;
 	}
 
-	/**
-	 * Select a step and show it.
-	 * @param {number} index
-	 * @returns {boolean} false if there is none
-	 */
+	/** Select a step and show it. @param {number} index @returns {boolean} false if there is none */
 	select(index) {
-		const row = this.window.row(index);
+		const row = this.rows.row(index);
 		if (!row) return false;
-		this.window.list.querySelector("[aria-current]")?.removeAttribute("aria-current");
+		this.element.querySelector("[aria-current]")?.removeAttribute("aria-current");
 		row.setAttribute("aria-current", "step");
 		this.selected = index;
 		row.focus({ preventScroll: true });
@@ -221,10 +184,7 @@ export class StepList {
 		return true;
 	}
 
-	/**
-	 * Return the indices of the steps whose call or outcome has a text, in any case.
-	 * @param {string} text
-	 */
+	/** Return the indices of the steps whose call or outcome has a text, in any case. @param {string} text */
 	find(text) {
 		const wanted = text.toLowerCase();
 		return this.steps.flatMap((step, index) => {

@@ -1,6 +1,6 @@
 /** The card of one tool: its form, the same as JSON, and the server's faults at their fields. */
 
-import { button, el, fill } from "./dom.js";
+import { button, el, fill, muted } from "./dom.js";
 import { objectField } from "./form.js";
 import { Problem, parsed } from "./inputs.js";
 
@@ -41,7 +41,7 @@ export function toolCard(tool, onCall) {
 			return false;
 		}
 	};
-	const element = el("form", { class: "card", novalidate: true, onsubmit: async (/** @type {Event} */ event) => {
+	const element = el("form", { class: "card", novalidate: true, onsubmit: async (event) => {
 		event.preventDefault();
 		/** @type {Record<string, unknown>} */
 		let value = {};
@@ -54,7 +54,7 @@ export function toolCard(tool, onCall) {
 			submit.disabled = false;
 		}
 	} },
-	el("h2", {}, tool.title ?? tool.name, " ", el("code", {}, tool.name)), el("p", { class: "muted" }, tool.description),
+	el("h2", {}, tool.title ?? tool.name, " ", el("code", {}, tool.name)), muted(tool.description),
 	place, problem, el("div", { class: "row" }, submit, swap));
 	return {
 		element,

@@ -3,8 +3,8 @@
 import { ApiError, address, ask, stream } from "./api.js";
 import { Charts } from "./chart.js";
 import { jsonOf } from "./content.js";
-import { button, el, fill } from "./dom.js";
-import { durationText, numberText, taskText } from "./format.js";
+import { button, el, fill, messageOf, muted } from "./dom.js";
+import { durationText, momentText, numberText, taskText } from "./format.js";
 import { after, onceAFrame } from "./frame.js";
 import { finder } from "./record.js";
 import { StepList, statusText } from "./step.js";
@@ -37,25 +37,23 @@ class Watcher {
 	#trajectory = null;
 	#return = 0;
 	#scored = false;
+	#paused = false;
 
-	/**
-	 * @param {string} id
-	 * @param {HTMLElement} root
-	 * @param {AbortSignal} signal
-	 */
+	/** @param {string} id @param {HTMLElement} root @param {AbortSignal} signal */
 	constructor(id, root, signal) {
-		this.id = id;
+		this.path = `sessions/${encodeURIComponent(id)}`;
 		this.signal = signal;
 		this.connection = el("p", { role: "status" }, "Connecting");
 		this.facts = el("p", {});
 		this.reset = el("div", {});
 
 		this.charts = new Charts(false);
-		this.cancel = button("Cancel", () => this.#cancel(), { class: "end" });
+		this.pause = button("Pause", () => this.#pause(), { hidden: true });
+		this.cancel = button("Cancel", () => this.#cancel());
 		this.steps = new StepList((block) => address(block.ref ?? "").href, signal);
 		this.newest = button("Follow the newest step", () => this.#pin(), { class: "primary follow", hidden: true });
 		fill(root, el("h1", {}, "Session ", el("code", {}, id)), el("p", {}, el("a", { href: "#/live" }, "All sessions")),
-			el("section", { class: "card watched bar", "aria-label": "Episode" }, this.connection, this.facts, this.cancel),
+			el("section", { class: "card watched bar", "aria-label": "Episode" }, this.connection, this.facts, el("div", { class: "bar end" }, this.pause, this.cancel)),
 			this.charts.element, finder(this.steps, signal), this.reset, this.steps.element, this.newest);
 		this.draw = onceAFrame(() => this.#draw(), signal);
 		addEventListener("scroll", () => this.#noticeScroll(), { signal, passive: true });
@@ -63,7 +61,10 @@ class Watcher {
 		const sizes = new ResizeObserver(() => this.#stay());
 		sizes.observe(this.steps.element);
 		signal.addEventListener("abort", () => sizes.disconnect());
-		const clock = setInterval(() => this.#showFacts(), 1000);
+		const clock = setInterval(() => {
+			this.#showFacts();
+			if (!this.#closed) void this.#lookAtPause();
+		}, 1000);
 		signal.addEventListener("abort", () => clearInterval(clock));
 	}
 
@@ -71,15 +72,39 @@ class Watcher {
 	async #cancel() {
 		if (!confirm("End this session? Its agent loses it.")) return;
 		try {
-			await ask(`sessions/${encodeURIComponent(this.id)}`, { method: "DELETE", signal: this.signal });
+			await ask(this.path, { method: "DELETE", signal: this.signal });
 		} catch (error) {
-			if (!this.signal.aborted) this.#say(`Not ended: ${error instanceof Error ? error.message : String(error)}`);
+			if (!this.signal.aborted) this.#say(`Not ended: ${messageOf(error)}`);
+		}
+	}
+
+	/** Pause the session, or resume it. */
+	async #pause() {
+		try {
+			await ask(`${this.path}/${this.#paused ? "resume" : "pause"}`, { method: "POST", body: {}, signal: this.signal });
+			await this.#lookAtPause();
+		} catch (error) {
+			if (!this.signal.aborted) this.#say(`Not done: ${messageOf(error)}`);
+		}
+	}
+
+	/** Show whether the session is paused, which others may do too. The stream tells if it is lost. */
+	async #lookAtPause() {
+		try {
+			/** @type {SessionInfo} */
+			const { paused_until: until } = await ask(this.path, { signal: this.signal });
+			this.#paused = until !== null;
+			this.pause.hidden = until === undefined;
+			const text = until ? `Resume (paused until ${momentText(until).slice(-8)})` : "Pause";
+			if (this.pause.textContent !== text) fill(this.pause, text);
+		} catch (error) {
+			if (!(error instanceof ApiError) && !this.signal.aborted) throw error;
 		}
 	}
 
 	/** Read the stream until the session is closed or the page is left. */
 	async follow() {
-		const path = `sessions/${encodeURIComponent(this.id)}`;
+		const { path } = this;
 		let pause = FIRST;
 		let lost = false;
 		while (!this.signal.aborted && !this.#closed) {
@@ -104,7 +129,7 @@ class Watcher {
 				if (error instanceof ApiError && error.status >= 400 && error.status < 500 && error.status !== 429) {
 					this.#say(error.status === 404 ? "The session is over." : error.message);
 					this.#closed = true;
-					this.cancel.disabled = true;
+					this.cancel.disabled = this.pause.disabled = true;
 					return;
 				}
 				// A connection that breaks while it is read is a TypeError of the browser.
@@ -119,7 +144,7 @@ class Watcher {
 		}
 		if (this.signal.aborted) return;
 		this.#say("The session is over.");
-		this.cancel.disabled = true;
+		this.cancel.disabled = this.pause.disabled = true;
 	}
 
 	#newestNumber() {
@@ -131,7 +156,7 @@ class Watcher {
 		/** @type {Step[]} */
 		let steps = [];
 		const flush = () => {
-			if (steps.length) this.steps.append(steps, !this.#pinned || !this.steps.window.atEnd);
+			if (steps.length) this.steps.append(steps);
 			steps = [];
 		};
 		for (const { event, data } of this.#news.splice(0)) {
@@ -158,10 +183,7 @@ class Watcher {
 		this.#stay();
 	}
 
-	/**
-	 * @param {string} episode
-	 * @param {Trajectory} trajectory
-	 */
+	/** @param {string} episode @param {Trajectory} trajectory */
 	#begin(episode, trajectory) {
 		this.#episode = episode;
 		this.#trajectory = trajectory;
@@ -170,7 +192,7 @@ class Watcher {
 		this.#scored = typeof first === "number";
 		this.#return = typeof first === "number" ? first : 0;
 		this.steps.begin({ observation, dropped });
-		fill(this.reset, dropped > 0 && el("p", { class: "muted" }, `The first ${dropped} steps are no longer at the server.`),
+		fill(this.reset, dropped > 0 && muted(`The first ${dropped} steps are no longer at the server.`),
 			observation && el("details", { class: "card" }, el("summary", {}, "Reset"), jsonOf(observation)));
 	}
 
@@ -196,7 +218,7 @@ class Watcher {
 	#noticeScroll() {
 		const page = document.documentElement;
 		const atEnd = scrollY + innerHeight >= page.scrollHeight - NEAR;
-		if (atEnd && this.steps.window.atEnd) this.#pinned = true;
+		if (atEnd) this.#pinned = true;
 		else if (scrollY < this.#scrolled) this.#pinned = false;
 		this.#scrolled = scrollY;
 		this.newest.hidden = this.#pinned;
@@ -205,7 +227,6 @@ class Watcher {
 	#pin() {
 		this.#pinned = true;
 		this.newest.hidden = true;
-		if (!this.steps.window.atEnd) this.steps.window.showEnd();
 		this.#stay();
 	}
 

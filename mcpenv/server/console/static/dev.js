@@ -1,0 +1,51 @@
+/** What `mcpenv dev` tells of the code that a server runs: reloads, and why new code does not load. */
+
+import { ApiError, stream } from "./api.js";
+import { el, fill, muted, notify } from "./dom.js";
+import { after } from "./frame.js";
+
+/** The most milliseconds before an attempt to connect again. */
+const MOST = 2000;
+
+/**
+ * Follow the code until `signal` aborts. Return at once from a server that does not reload.
+ * @param {HTMLElement} place where a fault of new code is shown
+ * @param {() => void} onReload called when the server runs other code than before
+ * @param {AbortSignal} signal
+ */
+export async function followCode(place, onReload, signal) {
+	let known = "";
+	let pause = 0;
+	while (!signal.aborted) {
+		try {
+			await stream("console/dev/events", ({ event, data }) => {
+				pause = 0;
+				const code = /** @type {CodeEvent} */ (data);
+				if (event === "failed") fill(place, faultOf(code));
+				if (event !== "reloaded") return;
+				fill(place);
+				const running = `${code.server} ${code.generation}`;
+				if (known !== "" && known !== running) {
+					notify(`Reloaded: ${code.changed.join(", ")}${code.took_s ? ` in ${code.took_s.toFixed(2)} s` : ""}.`);
+					onReload();
+				}
+				known = running;
+			}, { signal });
+		} catch (error) {
+			if (signal.aborted || (error instanceof ApiError && error.status > 0 && error.status < 500)) return;
+			// A connection that breaks while it is read is a TypeError of the browser.
+			if (!(error instanceof ApiError) && !(error instanceof TypeError)) throw error;
+		}
+		await after(pause, signal);
+		pause = Math.min(MOST, pause * 2 || MOST / 4);
+	}
+}
+
+/** @param {CodeEvent} code */
+function faultOf({ file, line, message, source, traceback }) {
+	return el("section", { class: "card differs", role: "alert", "aria-label": "Fault of the code" },
+		el("p", { class: "error" }, el("strong", {}, message)),
+		file && el("p", {}, el("code", {}, line ? `${file}, line ${line}` : file)), source && el("pre", {}, source),
+		el("details", {}, el("summary", {}, "Traceback"), el("pre", { tabindex: "0", role: "region", "aria-label": "Traceback" }, traceback)),
+		muted("The code from before goes on serving. Mend the file: it is loaded when you save it."));
+}

@@ -1,0 +1,55 @@
+/** A list whose rows get their contents when they come near the screen, so that a long episode stays quick. */
+
+import { el, fill } from "./dom.js";
+
+export class LazyRows {
+	/** @type {WeakMap<Element, number>} */
+	#numbers = new WeakMap();
+
+	/**
+	 * @param {(index: number) => HTMLElement} make returns a row without what takes long
+	 * @param {(row: HTMLElement, index: number) => void} complete adds the rest, once
+	 * @param {AbortSignal} signal
+	 */
+	constructor(make, complete, signal) {
+		this.make = make;
+		this.element = el("ol", { class: "steps" });
+		this.complete = (/** @type {Element} */ row) => {
+			const index = this.#numbers.get(row);
+			if (index === undefined || !(row instanceof HTMLElement)) return;
+			this.#numbers.delete(row);
+			this.observer.unobserve(row);
+			complete(row, index);
+		};
+		this.observer = new IntersectionObserver((entries) => {
+			for (const entry of entries) if (entry.isIntersecting) this.complete(entry.target);
+		}, { rootMargin: "800px 0px" });
+		signal.addEventListener("abort", () => this.observer.disconnect());
+	}
+
+	/** Remove all rows. */
+	clear() {
+		this.observer.disconnect();
+		fill(this.element);
+	}
+
+	/** Append rows. @param {number} count of all rows, not less than before */
+	grow(count) {
+		const rows = [];
+		for (let index = this.element.childElementCount; index < count; index += 1) {
+			const row = this.make(index);
+			this.#numbers.set(row, index);
+			this.observer.observe(row);
+			rows.push(row);
+		}
+		this.element.append(...rows);
+	}
+
+	/** Return the row of an index, complete; null if there is none. @param {number} index */
+	row(index) {
+		const row = this.element.children[index];
+		if (!(row instanceof HTMLElement)) return null;
+		this.complete(row);
+		return row;
+	}
+}
