@@ -101,9 +101,9 @@ app.command(
     sort_key=10,
 )
 app.command(
-    "mcpenv.cli.evaluate:evaluate_command",
+    "mcpenv.cli.evaluations:evaluations",
     name="eval",
-    help="Evaluate an agent on the tasks.",
+    help="Evaluate an agent on the tasks, or compare two evaluations.",
     sort_key=7,
 )
 app.command(

@@ -22,8 +22,9 @@ from mcpenv_client.types.tools import Tool
 
 from .plan import Key
 from .results import RESULTS, EpisodeResult, ResultsFile, read_results
+from .settings import SETTINGS, differences, read_settings
 
-SETTINGS, SUMMARY, REPORT = "settings.json", "summary.json", "report.html"
+SUMMARY, REPORT = "summary.json", "report.html"
 RECORD, AGENTS, SERVER_LOG = "record", "agents", "server.log"
 
 IN_RECORD = "eval"
@@ -161,11 +162,10 @@ class RunFolder:
 
 def _check(directory: Path, settings: Mapping[str, Any]) -> None:
     """Write the settings of a new folder; raise if those of an existing one differ."""
-    file = directory / SETTINGS
     # Compared as JSON reads them back: tuples as lists, for example.
     settings = json.loads(json.dumps(settings))
     try:
-        text = file.read_text(encoding="utf-8")
+        kept = read_settings(directory)
     except FileNotFoundError:
         if (directory / RESULTS).stat().st_size:
             raise ConfigurationError(
@@ -173,31 +173,12 @@ def _check(directory: Path, settings: Mapping[str, Any]) -> None:
             ) from None
         _write(directory, SETTINGS, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
         return
-    try:
-        kept = json.loads(text)
-    except ValueError as error:
-        raise ConfigurationError(f"{file} is not JSON: {error}") from error
-    different = [
-        f"{name} was {_shown(before)} and is {_shown(now)}" for name, before, now in _differences(kept, settings)
-    ]
+    different = [str(difference) for difference in differences(kept, settings)]
     if different:
         raise ConfigurationError(
             f"{directory}: its results were made with other settings ({'; '.join(different)}); "
             "use another --out, or --fresh to delete them"
         )
-
-
-def _differences(before: Any, now: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
-    if isinstance(before, dict) and isinstance(now, dict):
-        for key in dict.fromkeys([*before, *now]):
-            yield from _differences(before.get(key), now.get(key), f"{name}.{key}".lstrip("."))
-    elif before != now:
-        yield name, before, now
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
 def _drop(directory: Path) -> None:

@@ -35,11 +35,32 @@ def pass_at_k(samples: int, passed: int, k: int) -> float:
     Raises:
         ValueError: an argument is out of range.
     """
+    _check_counts("pass@", samples, passed, k)
+    return 1.0 - math.comb(samples - passed, k) / math.comb(samples, k)
+
+
+def pass_hat_k(samples: int, passed: int, k: int) -> float:
+    """Return the unbiased estimate of the probability that all of ``k`` samples of a task pass.
+
+    C(passed, k) / C(samples, k), section 3 of Yao et al. 2024 (tau-bench, arXiv:2406.12045), written pass^k.
+
+    Args:
+        samples: number of samples of the task.
+        passed: number of samples that passed.
+        k: 1 to ``samples``.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+    _check_counts("pass^", samples, passed, k)
+    return math.comb(passed, k) / math.comb(samples, k)
+
+
+def _check_counts(what: str, samples: int, passed: int, k: int) -> None:
     if not 0 <= passed <= samples or not 1 <= k <= samples:
         raise ValueError(
-            f"pass@{k} of {passed} passed among {samples} samples: k must be 1 to samples, passed 0 to samples"
+            f"{what}{k} of {passed} passed among {samples} samples: k must be 1 to samples, passed 0 to samples"
         )
-    return 1.0 - math.comb(samples - passed, k) / math.comb(samples, k)
 
 
 def wilson(rate: float, trials: int, level: float = LEVEL) -> Interval | None:

@@ -1,0 +1,178 @@
+"""The command ``mcpenv eval compare``: show what differs between two evaluations of the same tasks."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from mcpenv.errors import ConfigurationError
+from mcpenv.evaluation.comparison import Comparison, Figure, LeftOut, compare
+from mcpenv.evaluation.flip import Flip
+from mcpenv.evaluation.paired import ENOUGH_TASKS
+from mcpenv.evaluation.settings import Difference, shown
+from mcpenv.evaluation.stored_run import StoredRun
+
+from .output import Page, note, number_of, print_json, print_table, printable
+
+CHANGED = 1
+
+_LISTED = 20
+_NAMED = 3
+_FIGURES = ("", "baseline", "candidate", "change", "95 % interval", "p", "tasks")
+_FLIPS = ("task", "baseline", "candidate", "change", "p")
+_DIGITS = {"steps": 1, "seconds": 2, "tokens": 0}
+
+
+def compare_command(
+    baseline: Path,
+    candidate: Path,
+    /,
+    *,
+    pass_threshold: float | None = None,
+    fail_on: Literal["change", "worse"] = "change",
+    as_json: Annotated[bool, Parameter(name="--json", negative=(), show_default=False)] = False,
+    debug: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+) -> int:
+    """Compare two evaluations on the tasks that both have, and say whether they differ by more than chance.
+
+    pass@1 decides, or the mean return where nothing can pass. Tasks that have changed between the evaluations, or that
+    only one of them has, are left out and named.
+
+    Exit status 0: no significant change. 1: a significant change. 2: the two cannot be compared.
+
+    Args:
+        baseline: Folder that was given to mcpenv eval as --out.
+        candidate: Folder of the evaluation to compare with it.
+        pass_threshold: Minimum return of an episode that passes. Default: that of the figures in the folders.
+        fail_on: change: exit with status 1 if the candidate is significantly better or worse. worse: only if it is
+            worse.
+        as_json: Print one JSON document.
+        debug: Show the traceback when something fails.
+    """
+    if pass_threshold is not None and not math.isfinite(pass_threshold):
+        raise ConfigurationError(f"--pass-threshold is {pass_threshold:g}; it must be a finite number")
+    found = compare(baseline, candidate, pass_threshold=pass_threshold)
+    if as_json:
+        print_json(found.to_plain())
+    else:
+        _show(Page(sys.stdout), found)
+    for text in _notes(found):
+        note(text)
+    primary = found.primary.difference
+    counts = primary.significant and (fail_on == "change" or primary.value < 0.0)
+    return CHANGED if counts else 0
+
+
+# -- for people
+
+
+def _show(page: Page, found: Comparison) -> None:
+    rows = [
+        ("folder", str(found.baseline.directory), str(found.candidate.directory)),
+        ("episodes", _episodes(found.baseline, found.unscored[0]), _episodes(found.candidate, found.unscored[1])),
+        *((printable(name), shown(before), shown(now)) for name, before, now in found.settings),
+    ]
+    print_table(page, ("", "baseline", "candidate"), [tuple(map(printable, row)) for row in rows])
+    page.line()
+    page.line(f"tasks: {len(found.tasks)} compared, {found.left_out.count} left out")
+    for line in _left_out(found.left_out):
+        page.line(line, indent=2)
+    page.line()
+    print_table(page, _FIGURES, [_figure(each) for each in found.figures.values()], right=_FIGURES[1:])
+    if "pass@1" in found.figures:
+        page.line()
+        _show_flips(page, found)
+    page.line()
+    page.line((_verdict(found.primary), "bold"))
+
+
+def _episodes(run: StoredRun, unscored: int) -> str:
+    planned = "" if run.planned is None else f" of {max(run.planned, len(run.results))}"
+    return f"{len(run.results)}{planned}" + (f", {unscored} without a score" if unscored else "")
+
+
+def _left_out(left_out: LeftOut) -> Iterator[str]:
+    for why, names in (
+        ("changed between the two", left_out.changed),
+        ("only in the baseline", left_out.baseline_only),
+        ("only in the candidate", left_out.candidate_only),
+        ("without a score in one of them", left_out.unscored),
+    ):
+        if names:
+            more = f", and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            yield f"{len(names)} {why}: {', '.join(map(printable, names[:_NAMED]))}{more}"
+
+
+def _figure(figure: Figure) -> tuple[str, ...]:
+    difference = figure.difference
+    digits = _DIGITS.get(figure.name, 3)
+    interval = "-"
+    if difference.interval is not None:
+        interval = f"[{difference.interval.low:+.{digits}f}, {difference.interval.high:+.{digits}f}]"
+    return (
+        figure.name,
+        f"{figure.baseline:.{digits}f}",
+        f"{figure.candidate:.{digits}f}",
+        f"{difference.value:+.{digits}f}",
+        interval,
+        _p(difference.p),
+        str(difference.tasks),
+    )
+
+
+def _show_flips(page: Page, found: Comparison) -> None:
+    lost = [flip for flip in found.flips if flip.change < 0]
+    gained = [flip for flip in reversed(found.flips) if flip.change > 0]
+    same = found.figures["pass@1"].difference.tasks - len(found.flips)
+    page.line(f"flips: {len(lost)} lost, {len(gained)} gained, {same} with the same pass rate")
+    rows = [_flip(flip) for flip in (*lost[:_LISTED], *gained[:_LISTED])]
+    print_table(page, _FLIPS, rows, right=_FLIPS[1:])
+    hidden = len(found.flips) - len(rows)
+    if hidden:
+        page.line((f"and {hidden} more; --json has all of them", "dim"))
+
+
+def _flip(flip: Flip) -> tuple[str, ...]:
+    return (
+        printable(flip.task),
+        f"{flip.baseline_passed}/{flip.baseline_samples}",
+        f"{flip.candidate_passed}/{flip.candidate_samples}",
+        f"{flip.change:+.3f}",
+        _p(flip.p),
+    )
+
+
+def _p(value: float) -> str:
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _verdict(primary: Figure) -> str:
+    if not primary.difference.significant:
+        return f"no significant change of {primary.name}"
+    better = primary.difference.value > 0.0
+    return f"the candidate is {'better' if better else 'worse'}: {primary.name} {primary.difference.value:+.3f}"
+
+
+def _notes(found: Comparison) -> Iterator[str]:
+    """Yield what a reader should know before believing the figures."""
+    world = [printable(difference.name) for difference in found.settings if _of_world(difference)]
+    if world:
+        yield f"The evaluations differ in {', '.join(world)}: the change may come from that, and not from the agent."
+    for run in (found.baseline, found.candidate):
+        if run.planned is None or run.planned > len(run.results):
+            yield f"{run.directory} has not come to its end: its finished episodes are compared."
+    if found.primary.difference.interval is None:
+        tasks = number_of(found.primary.difference.tasks, "task")
+        yield f"{tasks}: too few for an interval and for a significant change; {ENOUGH_TASKS} are enough."
+
+
+def _of_world(difference: Difference) -> bool:
+    return difference.name.startswith("environment.") or difference.name in ("set", "timeout_s")
+
+
+__all__ = ["compare_command"]
