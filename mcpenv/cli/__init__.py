@@ -58,9 +58,7 @@ tasks.command(
 tasks.command("mcpenv.cli.episode:serve", name="serve", help="Serve one episode of a task.", sort_key=4)
 tasks.command("mcpenv.cli.episode:score", name="score", help="End a served episode, and print its score.", sort_key=5)
 app.command(tasks)
-app.command(
-    "mcpenv.cli.validate:validate", name="validate", help="Check that tasks are sound, or the contract.", sort_key=5
-)
+app.command("mcpenv.cli.validate:validate", name="validate", help="Judge an environment: is it sound?", sort_key=5)
 app.command(
     "mcpenv.cli.build:build",
     name="build",

@@ -96,8 +96,13 @@ def _without_proxy(
 
 
 @asynccontextmanager
-async def connected(url: str, bearer: Bearer) -> AsyncIterator[Client[Any]]:
+async def connected(url: str, bearer: Bearer, era: str = "auto") -> AsyncIterator[Client[Any]]:
     """Connect an MCP client to the server at ``url``, also if its endpoint is not called ``/mcp``.
+
+    Args:
+        url: the server.
+        bearer: its credentials.
+        era: the protocol era: "auto", "legacy", or a version of the stateless protocol.
 
     Raises:
         ConnectionFailed: no server listens there, or it does not speak MCP.
@@ -111,7 +116,7 @@ async def connected(url: str, bearer: Bearer) -> AsyncIterator[Client[Any]]:
     refused = False
     for address in tried:
         try:
-            client: Client[Any] = Client(_transport(address), auth=bearer, init_timeout=CONNECT_S)
+            client: Client[Any] = Client(_transport(address), auth=bearer, init_timeout=CONNECT_S, mode=era)
             await client.__aenter__()  # type: ignore[no-untyped-call]
         except (MCPError, RuntimeError, OSError, ValueError, httpx.InvalidURL) as error:
             failure = failure or error

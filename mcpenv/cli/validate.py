@@ -19,7 +19,7 @@ from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import ConfigurationError
 from mcpenv.execution.lifespan import IN_PROCESS
 from mcpenv.packaging.checks import judge_packaging, judge_secrets
-from mcpenv.packaging.target import Target, load_target
+from mcpenv.packaging.target import Target, is_url, load_target
 from mcpenv.tasks import NoSuchTask, TaskSet
 from mcpenv.testing.parts import PARTS, Candidate, Part, Validation, run_parts
 from mcpenv.testing.parts.cheats import judge_cheats
@@ -34,6 +34,8 @@ from mcpenv_client.types.tools import Mode
 
 from .instance import instance
 from .output import author_output, print_json, quiet_logs
+from .tokens import AgentToken
+from .validate_server import server_parts
 from .validation_page import document_of, show, write_badge
 
 FAILED = 1
@@ -84,6 +86,7 @@ def validate(
     /,
     *,
     choice: Choice = Choice(),
+    agent: AgentToken = AgentToken(),  # noqa: B008 - frozen
     tasks: Path | None = None,
     split: str | None = None,
     number: Annotated[int | None, Parameter(name=["--number", "-n"])] = None,
@@ -94,13 +97,13 @@ def validate(
     as_json: Annotated[bool, Parameter(name="--json", negative=(), show_default=False)] = False,
     debug: Flag = False,
 ) -> int:
-    """Judge an environment: contract, schemas, tasks, cheats, load, security and packaging.
+    """Judge an environment, or a running server: contract, schemas, tasks, cheats, load, security and packaging.
 
     Each finding says what is wrong, where, and what to do. Exit status 0: it is sound, perhaps with warnings. 1: it is
     not. 2: nothing was judged.
 
     Args:
-        target: An environment as for run.
+        target: An environment as for run, or the URL of a server, of which less can be judged.
         tasks: Tasks to use instead of the environment's own: a .jsonl file, a .parquet file or a dataset's folder.
         split: Play only tasks of this split.
         number: Maximum number of tasks that are played, from the first; 0 for all. Default: 50.
@@ -116,6 +119,15 @@ def validate(
         if value is not None and value < least:
             raise ConfigurationError(f"{name} is {value}; it must be {least} or more")
     left_out = choice.left_out
+    token = agent.read(target)
+    if is_url(target):
+        for name, given in (("--tasks", tasks), ("--split", split), ("-n", number), ("--set", settings)):
+            if given is not None:
+                raise ConfigurationError(f"{name} is for an environment's code; a running server has its own")
+        parts = server_parts(target, token)
+        with _progress(len(PARTS) - len(left_out), 0) as (on_part, _):
+            validation = run_parts(target, parts, leave_out=left_out, time_limit_s=choice.time_limit, on_part=on_part)
+        return _report(validation, Report(), badge, as_json)
     played = Report()
     with author_output():
         loaded = load_target(target, settings or (), tasks)

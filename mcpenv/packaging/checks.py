@@ -33,10 +33,10 @@ def judge_secrets(target: Target, into: Judged) -> None:
         into.not_applicable("secrets", _NO_FOLDER)
         return
     variables = target.manifest.secrets if target.manifest is not None else ()
-    for place, kind in secrets_in(target.folder, variables):
+    for place, why in secrets_in(target.folder, variables):
         into.failed(
             "secrets",
-            f"has {kind}, which would be shipped with the environment",
+            f"{why}; it would be shipped with the environment",
             f"Replace it at its issuer, remove it from the folder, and name the variable in secrets of {MANIFEST}",
             place,
         )

@@ -9,16 +9,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from .folder_files import shipped_files
+from .image_files import why_secret
 
-SECRET_FILES = (
-    ".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", ".netrc",
-    ".npmrc", ".pypirc", ".git-credentials", "credentials.json", "service-account*.json", "kubeconfig",
-)  # fmt: skip
-"""Names of files that hold secrets by custom."""
-HARMLESS = ("*.example", "*.sample", "*.template", "*.dist")
+EXAMPLES = ("*.example", "*.sample", "*.template", "*.dist")
+"""Names of files that show which secrets a file has, without them."""
 
 FORMS = {
-    "a private key": re.compile(r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----"),
     "a key of AWS": re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
     "a token of GitHub": re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{50,})\b"),
     "a token of Hugging Face": re.compile(r"\bhf_[A-Za-z0-9]{30,}\b"),
@@ -35,7 +31,7 @@ LEAST = 16
 
 
 def secrets_in(folder: Path, variables: Iterable[str] = ()) -> Iterator[tuple[str, str]]:
-    """Yield file and kind of each secret in a folder. The secret itself is not part of it.
+    """Yield the place of each secret in a folder, and why it is taken for one. The secret itself is not part of it.
 
     Args:
         folder: the folder.
@@ -44,29 +40,30 @@ def secrets_in(folder: Path, variables: Iterable[str] = ()) -> Iterator[tuple[st
     values = {name: value for name in variables if len(value := os.environ.get(name, "")) >= LEAST}
     for file in shipped_files(folder):
         shown = file.relative_to(folder).as_posix()
-        if _holds_secrets(file.name):
-            yield shown, "a file that holds secrets by custom"
+        if file.is_symlink() or not file.is_file():
+            continue
+        why = None if _is_an_example(file.name) else why_secret(file, shown)
+        if why is not None:
+            yield shown, why
             continue
         text = _text(file)
         for kind, form in FORMS.items():
             found = form.search(text)
             if found is not None:
-                yield f"{shown}:{text.count(chr(10), 0, found.start()) + 1}", kind
+                yield f"{shown}:{text.count(chr(10), 0, found.start()) + 1}", f"has {kind}"
         for name, value in values.items():
             if value in text:
-                yield f"{shown}:{text.count(chr(10), 0, text.index(value)) + 1}", f"the value of {name}"
+                yield f"{shown}:{text.count(chr(10), 0, text.index(value)) + 1}", f"has the value of {name}"
 
 
-def _holds_secrets(name: str) -> bool:
-    return any(fnmatch.fnmatch(name, pattern) for pattern in SECRET_FILES) and not any(
-        fnmatch.fnmatch(name, pattern) for pattern in HARMLESS
-    )
+def _is_an_example(name: str) -> bool:
+    return any(fnmatch.fnmatch(name, pattern) for pattern in EXAMPLES)
 
 
 def _text(file: Path) -> str:
     """Return the text of a file; empty if it is long, is not text, or cannot be read."""
     try:
-        if file.is_symlink() or file.stat().st_size > MAX_BYTES:
+        if file.stat().st_size > MAX_BYTES:
             return ""
         return file.read_bytes().decode("utf-8", errors="replace")
     except OSError:

@@ -202,21 +202,9 @@ class Contract:
     def schemas(self) -> None:
         """Check that input and output schemas are JSON Schema for objects."""
         for tool in self.subject.all_tools:
-            for what, schema in (("input", tool.input_schema), ("output", tool.output_schema)):
-                if schema is None:
-                    continue
-                try:
-                    jsonschema.Draft202012Validator.check_schema(schema)
-                except jsonschema.SchemaError as error:
-                    raise ContractViolation(
-                        f"the {what} schema of {tool.name!r} is not valid JSON Schema: {error.message}. Correct it, or "
-                        "let the type hints define it"
-                    ) from error
-                if schema.get("type") != "object":
-                    raise ContractViolation(
-                        f"the {what} schema of {tool.name!r} has type {schema.get('type')!r}, but MCP requires "
-                        "'object'. Wrap the value in an object"
-                    )
+            fault = schema_fault(tool)
+            if fault is not None:
+                raise ContractViolation(fault)
 
     def descriptions(self) -> None:
         """Check that the author has described every tool."""
@@ -429,6 +417,26 @@ class Contract:
             await served.close()
         finally:
             served.end_threads()
+
+
+def schema_fault(tool: Tool) -> str | None:
+    """Return the fault of a tool's schemas and what to do, as a sentence; None if they have none."""
+    for what, schema in (("input", tool.input_schema), ("output", tool.output_schema)):
+        if schema is None:
+            continue
+        try:
+            jsonschema.Draft202012Validator.check_schema(schema)
+        except jsonschema.SchemaError as error:
+            return (
+                f"the {what} schema of {tool.name!r} is not valid JSON Schema: {error.message}. Correct it, or "
+                "let the type hints define it"
+            )
+        if schema.get("type") != "object":
+            return (
+                f"the {what} schema of {tool.name!r} has type {schema.get('type')!r}, but MCP requires "
+                "'object'. Wrap the value in an object"
+            )
+    return None
 
 
 def _first_of_splits(tasks: TaskSet | None, number: int) -> Iterator[Task]:

@@ -37,7 +37,7 @@ def judge_scoring_tools(candidate: Candidate, into: Judged) -> None:
                 "Remove the tool, or make it terminal=True, so that it ends the episode",
                 tool.name,
             )
-        elif _LIKE_SCORING.search(tool.name):
+        elif is_like_scoring(tool.name):
             into.warning(
                 "scoring tools",
                 "the tool is named like one that scores, and agents may call it",
@@ -67,6 +67,11 @@ def judge_hidden_names(candidate: Candidate, into: Judged) -> None:
             "Let the server's own dispatch answer only to the tools that it lists",
         )
     into.ok_unless_found("hidden names")
+
+
+def is_like_scoring(name: str) -> bool:
+    """Return True if a tool is named like one that scores."""
+    return _LIKE_SCORING.search(name) is not None
 
 
 def _scoring_code(candidate: Candidate) -> dict[CodeType, str]:
@@ -123,4 +128,4 @@ class _Calls:
             outer = outer.f_back
 
 
-__all__ = ["judge_hidden_names", "judge_scoring_tools"]
+__all__ = ["is_like_scoring", "judge_hidden_names", "judge_scoring_tools"]

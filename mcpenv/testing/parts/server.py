@@ -1,0 +1,260 @@
+"""Judge a running server at a URL, as far as it can be done from outside and without changing anything there."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+from fastmcp import Client
+from mcp import MCPError
+
+from mcpenv.testing.arguments import arguments_for
+from mcpenv.testing.contract import schema_fault
+from mcpenv_client.connection.addresses import is_loopback
+from mcpenv_client.types.tools import Tool
+
+from .contract import judge_parameters
+from .judged import Judged, some_of
+from .scoring import is_like_scoring
+
+ERAS = ("legacy", "2026-07-28")
+"""The two protocol eras of MCP, as clients choose them."""
+AGENTS = 4
+REQUESTS = 25
+"""Requests of each agent."""
+SLOW_S = 2.0
+HTTP_S = 10.0
+"""Timeout of one request, in seconds."""
+
+NEEDS_CODE = "needs the target's code; validate its folder"
+_STRANGER = "stranger.example"
+_CONTROL = ("/sessions", "/records", "/capacity")
+"""Routes of the control plane that only read."""
+
+
+@dataclass(frozen=True)
+class ServerUnderTest:
+    """A running server.
+
+    Attributes:
+        base_url: its root.
+        mcp_url: its MCP endpoint.
+        connect: opens an MCP client in an era.
+        list_tools: lists the tools of a client.
+    """
+
+    base_url: str
+    mcp_url: str
+    connect: Callable[[str], AbstractAsyncContextManager[Client[Any]]]
+    list_tools: Callable[[Client[Any]], Any]
+
+    @property
+    def is_local(self) -> bool:
+        """True if only this machine reaches it."""
+        return is_loopback(self.base_url)
+
+    def http(self) -> httpx.AsyncClient:
+        """Return an HTTP client without credentials."""
+        return httpx.AsyncClient(base_url=self.base_url, timeout=HTTP_S, trust_env=not self.is_local)
+
+    async def tools(self, era: str = "auto") -> list[Tool]:
+        """Return its tools, as an agent of an era sees them."""
+        async with self.connect(era) as client:
+            found: list[Tool] = await self.list_tools(client)
+            return found
+
+
+def judge_contract(server: ServerUnderTest, into: Judged) -> None:
+    """Judge probes, description, and whether agents of both eras see the same tools."""
+    asyncio.run(_judge_probes(server, into))
+    listed: dict[str, list[dict[str, Any]]] = {}
+    for era in ERAS:
+        try:
+            listed[era] = [tool.model_dump(mode="json") for tool in asyncio.run(server.tools(era))]
+        except (MCPError, RuntimeError) as error:
+            into.failed(
+                "eras", f"agents of the era {era} cannot list tools: {error}", "Serve both eras of MCP", server.mcp_url
+            )
+    if len(listed) == len(ERAS) and listed[ERAS[0]] != listed[ERAS[1]]:
+        into.failed(
+            "eras", "agents of the two eras see different tools", "List the same tools to every client", server.mcp_url
+        )
+    into.ok_unless_found("eras")
+    into.summary = f"{len(listed)} of {len(ERAS)} eras answer"
+
+
+async def _judge_probes(server: ServerUnderTest, into: Judged) -> None:
+    async with server.http() as http:
+        for path in ("/health", "/ready"):
+            status = (await http.get(path)).status_code
+            if status == httpx.codes.NOT_FOUND:
+                into.warning(path, "there is no such route", "Serve it, so that probes know the server's state")
+            elif status != httpx.codes.OK:
+                into.failed(path, f"answers {status}", "See the server's log; probes would take it out of service")
+            into.ok_unless_found(path)
+        reply = await http.get("/metadata")
+    if reply.status_code == httpx.codes.NOT_FOUND:
+        into.not_applicable("/metadata", "it is no server of mcpenv")
+        return
+    known = reply.json() if reply.status_code == httpx.codes.OK else {}
+    missing = [name for name in ("name", "version", "mode", "protocol") if not known.get(name)]
+    if missing:
+        into.failed("/metadata", f"does not say {some_of(missing)}", "Serve it by mcpenv run")
+    into.ok_unless_found("/metadata")
+
+
+def judge_schemas(server: ServerUnderTest, into: Judged) -> None:
+    """Judge schemas and descriptions of the listed tools."""
+    tools = asyncio.run(server.tools())
+    for tool in tools:
+        fault = schema_fault(tool)
+        if fault is not None:
+            into.failed("schemas", fault, "Correct it in the environment", tool.name)
+        if not tool.description.strip():
+            into.failed("descriptions", "no description", "Add a docstring: it is all that agents know", tool.name)
+    into.ok_unless_found("schemas")
+    into.ok_unless_found("descriptions")
+    judge_parameters(tools, into)
+    into.summary = f"{len(tools)} tool{'' if len(tools) == 1 else 's'}"
+
+
+def judge_cheats(server: ServerUnderTest, into: Judged) -> None:
+    """Judge whether an agent reaches the control plane, and so rewards and other episodes, or a tool that scores."""
+    asyncio.run(_judge_control(server, into))
+    for tool in asyncio.run(server.tools()):
+        if is_like_scoring(tool.name):
+            into.warning(
+                "scoring tools",
+                "the tool is named like one that scores, and agents may call it",
+                "Leave it out of what agents are served",
+                tool.name,
+            )
+    into.ok_unless_found("scoring tools")
+    into.summary = "control plane and tool names tried"
+    into.not_applicable("answers", NEEDS_CODE)
+
+
+async def _judge_control(server: ServerUnderTest, into: Judged) -> None:
+    async with server.http() as http:
+        answers = {path: (await http.get(path)).status_code for path in _CONTROL}
+    reached = [path for path, status in answers.items() if status == httpx.codes.OK]
+    if reached:
+        problem = f"{some_of(reached)} answer without a token: an agent can read rewards and reset episodes"
+        remedy = "Start it with --control-token-file, or put the control plane elsewhere with --control-port"
+        (into.warning if server.is_local else into.failed)("control plane", problem, remedy, server.base_url)
+    elif set(answers.values()) == {httpx.codes.NOT_FOUND}:
+        into.not_applicable("control plane", "it has none at this address")
+    into.ok_unless_found("control plane")
+
+
+def judge_load(server: ServerUnderTest, into: Judged) -> None:
+    """Measure concurrent agents that list tools, and call one that says it only reads."""
+    seconds, called, failures = asyncio.run(_at_once(server))
+    seconds.sort()
+    p50, p95 = statistics.median(seconds), seconds[math.ceil(0.95 * len(seconds)) - 1]
+    into.facts.update(
+        agents=AGENTS,
+        requests=len(seconds),
+        request_p50_ms=round(p50 * 1e3, 3),
+        request_p95_ms=round(p95 * 1e3, 3),
+        called=called,
+    )
+    if failures:
+        into.failed(
+            "requests",
+            f"{len(failures)} of {AGENTS} agents failed while others were there: {failures[0]}",
+            "See the server's log; raise max_sessions if it has too few",
+        )
+    into.ok_unless_found("requests")
+    if p95 > SLOW_S:
+        into.warning("time", f"one request in twenty takes more than {SLOW_S:g} s", "Serve it with more --workers")
+    into.ok_unless_found("time")
+    what = "listings" if called is None else f"listings and calls of {called}"
+    into.summary = f"{AGENTS} agents at once, {len(seconds)} {what}: {p50 * 1e3:.1f} ms (p95 {p95 * 1e3:.1f} ms)"
+
+
+async def _at_once(server: ServerUnderTest) -> tuple[list[float], str | None, list[str]]:
+    """Return the seconds of each request, the tool that was called, and what agents failed with."""
+    harmless: tuple[str, dict[str, Any]] | None = None
+    for tool in await server.tools():
+        arguments = arguments_for(tool.input_schema) if (tool.annotations or {}).get("readOnlyHint") else None
+        if arguments is not None:
+            harmless = tool.name, arguments
+            break
+    seconds: list[float] = []
+
+    async def agent() -> None:
+        async with server.connect("auto") as client:
+            for number in range(REQUESTS):
+                began = time.perf_counter()
+                if harmless is not None and number % 2:
+                    await client.call_tool(*harmless, raise_on_error=False)
+                else:
+                    await client.list_tools()
+                seconds.append(time.perf_counter() - began)
+
+    ended = await asyncio.gather(*(agent() for _ in range(AGENTS)), return_exceptions=True)
+    failures = [each for each in ended if isinstance(each, BaseException)]
+    for each in failures:
+        if not isinstance(each, Exception) or not seconds:
+            raise each
+    return seconds, None if harmless is None else harmless[0], [str(each) for each in failures]
+
+
+def judge_security(server: ServerUnderTest, into: Judged) -> None:
+    """Judge whether a web page elsewhere reaches the server, and what is open to other machines."""
+    asyncio.run(_judge_headers(server, into))
+    if not server.is_local and server.base_url.startswith("http://"):
+        into.warning(
+            "transport",
+            "other machines reach it without TLS, so that tokens cross the network in clear text",
+            "Put it behind a proxy that terminates TLS, and start it with --public-url https://...",
+            server.base_url,
+        )
+    into.ok_unless_found("transport")
+    into.not_applicable("reach", NEEDS_CODE)
+    into.summary = "Host and Origin tried"
+
+
+async def _judge_headers(server: ServerUnderTest, into: Judged) -> None:
+    opening = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "mcpenv validate", "version": "1"},
+        },
+    }
+    accepts = {"Accept": "application/json, text/event-stream"}
+    for name, value, remedy in (
+        ("Host", _STRANGER, "Refuse hosts that are not the server's own (421), as mcpenv run does"),
+        ("Origin", f"https://{_STRANGER}", "Refuse origins that are not the server's own (403), as mcpenv run does"),
+    ):
+        async with server.http() as http:
+            reply = await http.post(server.mcp_url, json=opening, headers={**accepts, name: value})
+        if reply.is_success:
+            into.failed(
+                name, f"a request with {name}: {value} is answered, so that web pages elsewhere reach it", remedy,
+                server.mcp_url,
+            )  # fmt: skip
+        into.ok_unless_found(name)
+
+
+__all__ = [
+    "NEEDS_CODE",
+    "ServerUnderTest",
+    "judge_cheats",
+    "judge_contract",
+    "judge_load",
+    "judge_schemas",
+    "judge_security",
+]
