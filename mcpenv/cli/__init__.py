@@ -2,7 +2,7 @@
 
 For environments and servers: ``mcpenv init | dev | run | inspect | call | connect | sessions | top | manifest |
 import-openenv``. To ship them: ``mcpenv build | push | fork | deploy``. For tasks and episodes: ``mcpenv tasks |
-validate | eval | trajectories | replay | rescore``.
+validate | eval | trajectories | console | replay | rescore``.
 
 Exit status 0: success. 1: the environment's code failed (a tool, a reset). 2: the command was refused before it ran
 (usage, TARGET, configuration, connection). 130: Ctrl-C. A failure prints one line on stderr; ``--debug`` adds the
@@ -90,6 +90,13 @@ _of_records.command(
     sort_key=4,
 )
 app.command(_of_records)
+app.command(
+    "mcpenv.cli.console:console",
+    name="console",
+    help="Show recorded episodes in the browser.",
+    help_epilogue="",
+    sort_key=8,
+)
 app.command("mcpenv.cli.replay:replay", name="replay", help="Replay recorded calls and compare results.", sort_key=9)
 app.command(
     "mcpenv.cli.rescore:rescore",

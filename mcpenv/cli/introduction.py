@@ -60,7 +60,7 @@ class Introduction:
         """Write the ready file, if there is to be one, and print the text to ``stream``."""
         if ready_file is not None:
             public = self.config.public_url or f"http://{self._here(self.addresses.host, port)}"
-            write_ready_file(ready_file, f"http://{self._control(port, control_port)}", f"{public}/mcp")
+            write_ready_file(ready_file, url=f"http://{self._control(port, control_port)}", mcp_url=f"{public}/mcp")
         replace(self, agents_need_token=agents_need_token)._show(stream, port, control_port)
 
     def _show(self, stream: TextIO, port: int, control_port: int) -> None:

@@ -22,16 +22,15 @@ def prepare_ready_file(file: Path) -> None:
     file.unlink(missing_ok=True)
 
 
-def write_ready_file(file: Path, url: str, mcp_url: str) -> None:
+def write_ready_file(file: Path, **addresses: str) -> None:
     """Write the file at once, so that no reader finds a half.
 
     Args:
         file: the file.
-        url: the base URL of the control plane.
-        mcp_url: the address for agents.
+        addresses: its content: ``url``, the base URL of the control plane, and others by name.
     """
     written = file.with_name(f".{file.name}.{os.getpid()}")
-    written.write_text(json.dumps({"url": url, "mcp_url": mcp_url}) + "\n", encoding="utf-8")
+    written.write_text(json.dumps(addresses) + "\n", encoding="utf-8")
     written.replace(file)
 
 

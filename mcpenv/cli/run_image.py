@@ -98,7 +98,7 @@ async def _run(provider: DockerProvider, show_token: bool, ready_file: Path | No
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(task.cancel))
     async with provider.instance() as instance:
         if ready_file is not None:
-            write_ready_file(ready_file, instance.url, f"{instance.url}/mcp")
+            write_ready_file(ready_file, url=instance.url, mcp_url=f"{instance.url}/mcp")
         _introduce(provider, instance, show_token)
         while await instance.is_running():
             await asyncio.sleep(WATCH_S)

@@ -172,7 +172,9 @@ def test_without_a_command_help_is_shown(cli: Cli) -> None:
 def test_every_option_is_explained(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     for command in ("run", "dev", "inspect", "call", "connect", "tasks list", "tasks show"):
-        options = re.findall(r"│\s+(--[a-z-]+)(?: -\w)?(?: [A-Z.]+)?\s+(\S?)", cli(*command.split(), "--help").out)
+        options = re.findall(
+            r"│\s+(--[a-z-]+)(?: -\w)?(?: --no-[a-z-]+)?(?: [A-Z.]+)?\s+(\S?)", cli(*command.split(), "--help").out
+        )
         assert {"--set", "--debug"} <= {name for name, _ in options}
         assert [name for name, explained in options if not explained.isalpha()] == []
 

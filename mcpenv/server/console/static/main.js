@@ -16,7 +16,7 @@ const PAGES = [
 		name: "live",
 		title: "Live",
 		load: async () => (await import("./live.js")).page,
-		shown: () => true,
+		shown: (session) => session.mode !== "records",
 	},
 	{
 		name: "records",
