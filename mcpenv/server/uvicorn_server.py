@@ -91,18 +91,19 @@ class HTTPServer(uvicorn.Server):
         for server in self.servers:
             server.close()
 
-    def retire_connections(self, *, fresh: bool) -> int:
-        """Close HTTP connections that wait for another request, and each other one once its request is answered.
+    def retire_connections(self, *, idle: bool) -> int:
+        """Close each HTTP connection once a response on it has ended.
 
         Args:
-            fresh: also those that have not sent a first request, which may be on its way.
+            idle: also those that wait for a request, which may be on its way.
 
         Returns:
             The number of HTTP connections that are still open.
         """
         connections = [each for each in self.server_state.connections if isinstance(each, HTTPProtocol)]
         for connection in connections:
-            if fresh or connection.cycle is not None:
+            connection.retire()
+            if idle:
                 connection.shutdown()
         return len(connections)
 

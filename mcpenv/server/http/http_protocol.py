@@ -20,6 +20,16 @@ class HTTPProtocol(HttpToolsProtocol):
         self._in_head = True
         self._unfinished = 0
         self._too_large = False
+        self._retired = False
+
+    def retire(self) -> None:
+        """Close the connection after the response under way, or the next one, and announce that in its head.
+
+        A client that is not told may send its next request while the connection is closed.
+        """
+        self._retired = True
+        if self.cycle is not None:
+            self.cycle.keep_alive = False
 
     def data_received(self, data: bytes) -> None:
         """Parse bytes, and refuse a head that has grown too large."""
@@ -42,6 +52,8 @@ class HTTPProtocol(HttpToolsProtocol):
             self._too_large = True
             raise ValueError("the head of a request is too large")  # ends the parsing
         super().on_headers_complete()
+        if self._retired and self.cycle is not None:  # None: the connection becomes a WebSocket
+            self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         """Accept a piece of a body. Chunk sizes and trailers surround it."""

@@ -30,8 +30,8 @@ from .messages import Admit, Broken, End, Failed, Loading, Message, Ready, Servi
 FINISH_S = 1.0
 """Seconds that HTTP requests may take to be answered before new sessions are refused, and those of sessions awaited."""
 
-FRESH_S = 0.25
-"""Seconds that a connection may take to send its first request. Connecting and sending are two moments."""
+IDLE_S = 0.25
+"""Seconds that a connection may take to send a request. Its client cannot know that it will be closed."""
 
 LOOK_S = 0.02
 """Seconds between two looks at the open connections."""
@@ -214,8 +214,8 @@ class Generation:
         loop = asyncio.get_running_loop()
         began = loop.time()
         while loop.time() < began + FINISH_S:
-            fresh = loop.time() >= began + FRESH_S
-            if not sum(server.retire_connections(fresh=fresh) for server in self._servers):
+            idle = loop.time() >= began + IDLE_S
+            if not sum(server.retire_connections(idle=idle) for server in self._servers):
                 break
             await asyncio.sleep(LOOK_S)
         self._ending.begin()
