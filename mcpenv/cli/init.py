@@ -134,7 +134,7 @@ def _next(made: Scaffold) -> list[str]:
         'pip install -e ".[test]"',
         "python -m pytest -q",
         "mcpenv validate .",
-        "mcpenv run .",
+        "mcpenv dev .",
     ]
 
 

@@ -33,7 +33,7 @@ def test_it_ends_with_the_next_commands(cli: Cli) -> None:
         'pip install -e ".[test]"',
         "python -m pytest -q",
         "mcpenv validate .",
-        "mcpenv run .",
+        "mcpenv dev .",
     ]
     assert Path("corner_shop/corner_shop/environment.py").is_file()
 
