@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -68,6 +70,43 @@ def import_base(folder: Path) -> None:
     )
     podman("import", str(archive), BASE)
     archive.unlink()
+
+
+@contextlib.contextmanager
+def registry(folder: Path) -> Iterator[str]:
+    """Run a registry of images on loopback, which podman trusts without TLS. Yield its address."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    settings, trusted = folder / "registry.json", folder / "registries.conf"
+    storage = {"filesystem": {"rootdirectory": str(folder / "registry")}}
+    settings.write_text(json.dumps({"version": "0.1", "storage": storage, "http": {"addr": address}}), encoding="utf-8")
+    trusted.write_text(f'[[registry]]\nlocation = "{address}"\ninsecure = true\n', encoding="utf-8")
+    process = subprocess.Popen(
+        ["docker-registry", "serve", str(settings)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    os.environ["CONTAINERS_REGISTRIES_CONF"] = str(trusted)
+    try:
+        end = time.monotonic() + START_S
+        while not _listens(address):
+            assert process.poll() is None and time.monotonic() < end, "the registry does not start"
+            time.sleep(0.05)
+        yield address
+    finally:
+        del os.environ["CONTAINERS_REGISTRIES_CONF"]
+        process.terminate()
+        process.wait(START_S)
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.partition(":")
+    try:
+        socket.create_connection((host, int(port)), 1).close()
+    except OSError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

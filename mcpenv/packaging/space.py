@@ -22,6 +22,9 @@ HUB = "hub:"
 TOKENS = ("MCPENV_CONTROL_TOKEN", "MCPENV_AGENT_TOKENS")
 """The secrets that a server needs which other machines reach."""
 
+_FRAMED = ("--frame-ancestors", "https://huggingface.co")
+"""The page of a Space shows its server in a frame."""
+
 _NAME = re.compile(r"hub:([A-Za-z0-9][\w.-]*)/([A-Za-z0-9][\w.-]*)(?:@([\w./-]+))?", re.ASCII)
 _FRONT_MATTER = re.compile(r"\A---\r?\n(.*?)^---[ \t]*\r?\n?", re.DOTALL | re.MULTILINE)
 _EXPOSE = re.compile(r"^EXPOSE\s+(\d+)", re.MULTILINE)
@@ -83,7 +86,7 @@ def stage_space(plan: ImagePlan, files: ImageFiles, wheels: Sequence[Path], spac
         port = int(exposed[-1])
     else:
         port = SPACE_PORT
-        text = dockerfile(plan, port=port, options=("--public-url", f"https://{space.host}"))
+        text = dockerfile(plan, port=port, options=("--public-url", f"https://{space.host}", *_FRAMED))
     (place / DOCKERFILE).write_text(text, encoding="utf-8")
     readme = place / "README.md"
     before = readme.read_text(encoding="utf-8") if readme.is_file() else f"# {plan.name}\n"

@@ -91,7 +91,8 @@ def test_a_space_gets_the_files_and_the_secrets_and_is_private(bench: Bench) -> 
     assert {"Dockerfile", "README.md", "mcpenv.yaml", "constraints.txt", f"wheels/{wheel.name}"} <= set(space.files)
     assert not {".env", ".gitignore", "tests/test_corner_shop.py"} & set(space.files)
     text = space.files["Dockerfile"].decode()
-    assert '"--port", "7860", "--public-url", "https://some-org-corner-shop.hf.space"]' in text
+    assert '"--port", "7860", "--public-url", "https://some-org-corner-shop.hf.space", ' in text
+    assert '"--frame-ancestors", "https://huggingface.co"]' in text
     assert "EXPOSE 7860" in text
     _, front, rest = space.files["README.md"].decode().split("---\n", 2)
     settings = yaml.safe_load(front)

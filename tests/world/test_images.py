@@ -14,9 +14,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from podman_engine import BASE, build_options, import_base, podman, podman_service, podman_settings
+from podman_engine import BASE, build_options, import_base, podman, podman_service, podman_settings, registry
 
+from mcpenv.packaging.image import plan_image
+from mcpenv.packaging.image_files import files_of
+from mcpenv.packaging.local_wheels import wheels_of
 from mcpenv.packaging.scaffold import make_scaffold
+from mcpenv.packaging.space import SpaceName, stage_space
 from mcpenv_client import EnvClient, InstanceFailed, ProviderUnavailable, Unauthorized
 from mcpenv_client.portal import PORTAL
 from mcpenv_client.providers.docker import DockerProvider
@@ -24,6 +28,9 @@ from mcpenv_client.providers.docker_engine import LABEL
 from mcpenv_client.providers.pool import ProviderPool
 
 TAG = "localhost/mcpenv-test-shop:1"
+SAME = ("User", "Entrypoint", "ExposedPorts", "Env", "WorkingDir")
+"""Settings of an image that do not depend on who built it."""
+
 MOST_BYTES = 600 * 2**20
 OWNER = """
 import asyncio, sys
@@ -40,6 +47,21 @@ asyncio.run(main())
 pytestmark = [pytest.mark.world, pytest.mark.timeout(900)]
 
 
+def mcpenv(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "mcpenv", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=800,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def engine_options(engine: str) -> list[str]:
+    return ["--engine", engine, "--base", BASE, *(f"--build-option={option}" for option in build_options())]
+
+
 @dataclass(frozen=True)
 class Built:
     """What `mcpenv build` printed, and the folder."""
@@ -54,12 +76,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
     with podman_settings(place):
         import_base(place)
         folder = make_scaffold("corner_shop", "tasks", place / "shop").folder
-        options = [f"--build-option={option}" for option in build_options()]
-        done = subprocess.run(
-            [sys.executable, "-m", "mcpenv", "build", str(folder), "--engine", "podman", "--tag", TAG, "--base", BASE,
-             "--json", *options],
-            capture_output=True, text=True, timeout=800, check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        done = mcpenv("build", str(folder), "--tag", TAG, *engine_options("podman"), "--json")
         assert done.returncode == 0, done.stderr
         yield Built(json.loads(done.stdout), folder)
         podman("image", "rm", "--force", TAG)
@@ -180,3 +197,46 @@ def test_an_image_is_a_target_of_run(engine: None, tmp_path: Path) -> None:
             process.terminate()
         assert process.wait(60) == 0
     assert containers() == set()
+
+
+def test_buildah_builds_it_as_well(built: Built) -> None:
+    done = mcpenv("build", str(built.folder), "--tag", f"{TAG}-buildah", *engine_options("buildah"), "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["engine"] == "buildah"
+    ours, theirs = (json.loads(podman("image", "inspect", tag))[0] for tag in (TAG, f"{TAG}-buildah"))
+    podman("image", "rm", f"{TAG}-buildah")
+    assert ours["Healthcheck"] == theirs["Healthcheck"] and theirs["Healthcheck"] is not None
+    assert {key: ours["Config"][key] == theirs["Config"][key] for key in SAME} == dict.fromkeys(SAME, True)
+
+
+def test_an_image_is_pushed_to_a_registry_and_pulled_from_it(built: Built, tmp_path: Path) -> None:
+    with registry(tmp_path) as address, podman_service(tmp_path) as engine, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DOCKER_HOST", engine)
+        image = f"{address}/team/shop:1"
+        done = mcpenv("push", str(built.folder), image, *engine_options("podman"), "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout) == {"image": image, "engine": "podman", "pushed": True}
+        podman("image", "rm", image)
+        with EnvClient.from_docker_image(image).sync() as env:
+            env.reset(split="train", index=0)
+        podman("image", "rm", image)
+        with pytest.raises(InstanceFailed, match=r"it cannot be pulled: .*manifest unknown"):
+            PORTAL.call(DockerProvider(f"{address}/team/none:1").instance().__aenter__)
+        refused = mcpenv("push", str(built.folder), f"{tmp_path.name}.invalid/shop:1", *engine_options("podman"))
+        assert refused.returncode == 2 and "error: the push by podman failed with status 125: " in refused.stderr
+
+
+def test_what_a_space_gets_is_built_and_serves_agents_at_its_address_on_this_machine(
+    built: Built, engine: None, tmp_path: Path
+) -> None:
+    plan, tag = plan_image(str(built.folder)), f"{TAG}-space"
+    with wheels_of(plan, []) as wheels:
+        files = files_of(plan, (built.folder / ".dockerignore").read_text(encoding="utf-8"))
+        assert stage_space(plan, files, wheels, SpaceName("org/shop"), tmp_path) == 7860
+    podman(
+        "build", "--quiet", "--format=docker", f"--build-arg=BASE={BASE}", *build_options(), "--tag", tag, str(tmp_path)
+    )
+    with EnvClient.from_docker_image(tag).sync() as env:
+        begun = env.reset(split="train", index=0)
+        assert begun.info["mcp_url"].startswith(f"{env.base_url}/episodes/")
+    podman("image", "rm", tag)

@@ -32,6 +32,9 @@ SECRETS = "/run/mcpenv"
 """The volume of a container that has its control token."""
 
 TOKEN = "control-token"
+PUBLIC_URL = "--public-url"
+"""The option of ``mcpenv run`` with which all addresses for agents begin."""
+
 LOG_LINES = 30
 STOP_TIMEOUT_S = 10
 """Seconds that a container has to end by itself."""
@@ -135,6 +138,7 @@ class Engine:
         container = self._client.containers.create(
             options.image,
             list(options.command),
+            entrypoint=_local_entrypoint(self._config(options.image)),
             name=options.name,
             labels={LABEL: "docker", **owner.labels()},
             ports={f"{port}/tcp": ("127.0.0.1", options.host_port)},
@@ -238,6 +242,15 @@ def engine() -> Iterator[Engine]:
         yield Engine(client)
     finally:
         client.close()
+
+
+def _local_entrypoint(config: Mapping[str, Any]) -> list[str]:
+    """Return the entrypoint of an image without the public URL that its server has elsewhere, as a Space's has."""
+    entrypoint = list(config["Entrypoint"])
+    if PUBLIC_URL in entrypoint:
+        at = entrypoint.index(PUBLIC_URL)
+        del entrypoint[at : at + 2]
+    return entrypoint
 
 
 def _archive(name: str, text: str) -> bytes:
