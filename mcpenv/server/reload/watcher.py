@@ -59,7 +59,6 @@ def serve_reloading(
                 return 0
             return Generation(birth, listening, doors, _folder(sources.root)).serve(load)
         theirs.close()
-    # The listening sockets are closed here: where no generation serves, nothing must seem to.
     return asyncio.run(Watcher(pid, Channel(ours), sources, on_event).run())
 
 
