@@ -93,6 +93,7 @@ def validate(
     random_seeds: int = RANDOM_SEEDS,
     max_steps: int = MAX_STEPS,
     settings: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
+    live: Flag = False,
     badge: Path | None = None,
     as_json: Annotated[bool, Parameter(name="--json", negative=(), show_default=False)] = False,
     debug: Flag = False,
@@ -110,6 +111,7 @@ def validate(
         random_seeds: Number of random plays of each task.
         max_steps: Maximum calls of a random play.
         settings: name=value for the environment's constructor; may be given several times.
+        live: The world is live, so that no two episodes are equal: do not judge determinism and isolation.
         badge: Write a badge to this .svg file, and print the line of Markdown that shows it.
         as_json: Print one JSON document.
         debug: Show logs, and the traceback when something fails.
@@ -136,7 +138,7 @@ def validate(
         if cls.tasks is None and (split is not None or number is not None):
             raise ConfigurationError(f"{loaded.name} has no tasks for --split and -n; give it some with --tasks")
         found, size = ([], 0) if cls.tasks is None else _chosen(loaded, cls.tasks, split, number)
-        candidate = Candidate(loaded.make, found, size=size, folder=loaded.folder)
+        candidate = Candidate(loaded.make, found, size=size, folder=loaded.folder, deterministic=not live)
         try:
             with _progress(len(PARTS) - len(left_out), len(found)) as (on_part, on_report):
                 parts = _parts(

@@ -246,8 +246,13 @@ class Contract:
 
     def bad_calls(self) -> None:
         """Check that wrong arguments give ``invalid_args``, and unknown tools ``tool_not_found``."""
-        for mode in self.subject.modes:
-            run(self._make_bad_calls(mode))
+        lenient = [name for mode in self.subject.modes for name in run(self._make_bad_calls(mode))]
+        if lenient:
+            named = ", ".join(dict.fromkeys(lenient))
+            raise ContractWarning(
+                f"wrong arguments are accepted, against the schema: {named}. Refuse them where they are checked, or let "
+                "the schema say what is accepted"
+            )
 
     def rewards(self) -> None:
         """Check that rewards are finite numbers or None, and that scoring raises nothing."""
@@ -405,16 +410,22 @@ class Contract:
                 "None, also if the agent did nothing"
             ) from error
 
-    async def _make_bad_calls(self, mode: Mode) -> None:
+    async def _make_bad_calls(self, mode: Mode) -> list[str]:
+        """Make wrong calls. Return the tools whose arguments another process checks and accepts."""
         served = self.subject.served(mode)
+        lenient: list[str] = []
         try:
             await served.open(self.subject.make)
             await served.reset()
             await _expect_failure(served, _UNKNOWN_TOOL, {}, ToolErrorType.TOOL_NOT_FOUND)
             for tool in self.subject.tools[mode]:
                 for arguments in wrong_arguments(tool.input_schema, self.subject.arguments(tool) or {}):
-                    await _expect_failure(served, tool.name, arguments, ToolErrorType.INVALID_ARGS)
+                    elsewhere = _is_checked_elsewhere(served, mode, tool)
+                    wanted = ToolErrorType.INVALID_ARGS
+                    if not await _expect_failure(served, tool.name, arguments, wanted, may_be_accepted=elsewhere):
+                        lenient.append(tool.name)
             await served.close()
+            return lenient
         finally:
             served.end_threads()
 
@@ -489,18 +500,32 @@ async def _names_of(mounted: MountedServer) -> set[str]:
     return {tool.name for tool in await mounted.server.list_tools()}
 
 
-async def _expect_failure(served: Served, name: str, arguments: dict[str, Any], wanted: ToolErrorType) -> None:
+def _is_checked_elsewhere(served: Served, mode: Mode, tool: Tool) -> bool:
+    """Return True if the arguments of a tool are checked by another process."""
+    bound = served.execution.tools.by_mode[mode].get(tool.name)
+    return bound is not None and isinstance(bound.kind, SchemaTool)
+
+
+async def _expect_failure(
+    served: Served,
+    name: str,
+    arguments: dict[str, Any],
+    wanted: ToolErrorType,
+    *,
+    may_be_accepted: bool = False,
+) -> bool:
+    """Raise if a wrong call does not fail as it must. Return False if it was accepted where it may be."""
     if served.execution.episode.state is EpisodeState.DONE:
         await served.reset()
     trace = await served.step(CallToolAction(tool_name=name, arguments=arguments), name)
     if isinstance(trace.error, ExecutionError):
-        return  # scoring, which another check covers
+        return True  # scoring, which another check covers
     failure = trace.observation.error if trace.observation is not None else None
     if failure is not None and failure.error_type is wanted:
-        return
+        return True
     answered = trace.observation.result if isinstance(trace.observation, CallToolObservation) else None
-    if wanted is ToolErrorType.INVALID_ARGS and answered is not None and answered.is_error:
-        return  # a proxied server checks arguments itself
+    if wanted is ToolErrorType.INVALID_ARGS and answered is not None and (answered.is_error or may_be_accepted):
+        return answered.is_error  # a proxied server checks arguments itself
     advice = (
         "Middleware must not catch FastMCP's NotFoundError"
         if wanted is ToolErrorType.TOOL_NOT_FOUND

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from command_line import Cli, command_lines, started
 from fastmcp import FastMCP
+from fastmcp.server.middleware import Middleware
 from served import served
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -102,3 +103,31 @@ class _TakesAnyHost:
             kept = [(name, value) for name, value in scope["headers"] if name not in (b"host", b"origin")]
             scope = {**scope, "headers": [*kept, (b"host", b"127.0.0.1")]}
         await self._app(scope, receive, send)
+
+
+def test_a_proxied_server_that_accepts_what_its_schema_refuses_is_a_warning(cli: Cli) -> None:
+    server: FastMCP[Any] = FastMCP("lenient", strict_input_validation=False)
+
+    @server.tool
+    def add(number: int = 1, other: int = 2) -> int:
+        """Add two numbers."""
+        return number + other
+
+    async def described_strictly(context: Any, call_next: Any) -> Any:
+        tools = await call_next(context)
+        for tool in tools:
+            tool.parameters = {**tool.parameters, "required": ["number"], "additionalProperties": False}
+        return tools
+
+    class Strict(Middleware):
+        on_list_tools = staticmethod(described_strictly)
+
+    server.add_middleware(Strict())
+    with served(server.http_app()) as url:
+        done = cli("validate", f"mcp:{url}", "--only", "contract", "--live", "--json")
+    document = json.loads(done.out)
+    assert done.status == 0, done.out
+    assert (
+        "wrong arguments are accepted, against the schema: add" in found_in(document, "warning")["bad_calls"]["reason"]
+    )
+    assert found_in(document, "not applicable")["determinism"]["reason"] == "deterministic=False"

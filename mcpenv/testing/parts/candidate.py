@@ -31,6 +31,7 @@ class Candidate:
         tasks: the tasks that are played.
         size: the number of tasks that there are.
         folder: the folder of its code; None if it has none.
+        deterministic: False for a live world, in which no two episodes are equal.
 
     Attributes:
         contract: the checks of the contract kit on it.
@@ -43,6 +44,7 @@ class Candidate:
         *,
         size: int | None = None,
         folder: Path | None = None,
+        deterministic: bool = True,
     ) -> None:
         self.make = make
         self.tasks = tuple(tasks)
@@ -51,7 +53,7 @@ class Candidate:
         # An environment with tasks may need one for a reset.
         options = {"task": self.tasks[0]} if self.tasks else {}
         self.contract = Contract(
-            Subject(make, {}, (), options, 0, True, block_limit_s=BLOCK_LIMIT_S, call_timeout_s=CALL_TIMEOUT_S)
+            Subject(make, {}, (), options, 0, deterministic, block_limit_s=BLOCK_LIMIT_S, call_timeout_s=CALL_TIMEOUT_S)
         )
         self.subject = self.contract.subject
 

@@ -146,8 +146,8 @@ def _at_once(candidate: Candidate, alone: _Session, into: Judged) -> tuple[list[
     seconds = [each for session in sessions for each in session.seconds]
     if not several:
         into.not_applicable("isolation", "SUPPORTS_CONCURRENT_SESSIONS is False, so that a server holds one session")
-    elif candidate.contract.find("determinism").verdict is Verdict.FAILED:
-        into.skipped("isolation", "not judged, because determinism failed")
+    elif candidate.contract.find("determinism").verdict is not Verdict.OK:
+        into.skipped("isolation", "not judged, because episodes cannot be repeated")
     else:
         for number, session in enumerate(sessions, 1):
             differs = next(
