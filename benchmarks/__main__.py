@@ -19,6 +19,7 @@ from . import (
     inside,
     mcp_calls,
     page,
+    pools,
     proxied_resets,
     proxied_step,
     recording,
@@ -48,6 +49,7 @@ BENCHMARKS: dict[str, Callable[[Effort], list[Row]]] = {
 """By name: what measures rows."""
 
 OTHERS: dict[str, Callable[[bool], dict[str, object]]] = {
+    "pools": pools.run,
     "proxied_resets": proxied_resets.run,
     "proxied_step": proxied_step.run,
     "recording": recording.run,

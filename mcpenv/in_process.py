@@ -1,4 +1,4 @@
-"""The client of an environment in the same process, with the methods of `EnvClient`."""
+"""The clients of an environment in the same process, with the methods of `EnvClient` and `SyncEnvClient`."""
 
 from __future__ import annotations
 
@@ -79,10 +79,67 @@ class InProcessClient:
         Raises:
             Misuse: no episode has begun.
         """
-        trajectory = self.env.trajectory
-        if trajectory is None:
-            raise Misuse("no episode has begun, so that there is no trajectory; call reset() first")
-        return trajectory
+        return _trajectory(self.env)
+
+
+class SyncInProcessClient:
+    """An environment with the methods of `SyncEnvClient`. Tools run in the caller's thread.
+
+    Attributes:
+        env: the environment. `close` closes it.
+    """
+
+    mcp_url: None = None
+
+    def __init__(self, env: MCPEnvironment) -> None:
+        self.env = env
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None, **options: Any) -> StepResult[Observation]:
+        """Begin an episode. The arguments are those of `EnvClient.reset`."""
+        return _result(self.env.reset(seed, episode_id, **options))
+
+    def step(self, action: Action, *, timeout_s: float | None = None) -> StepResult[Observation]:
+        """Take one step."""
+        return _result(self.env.step(action, timeout_s=timeout_s))
+
+    def call_tool(
+        self, name: str, arguments: dict[str, Any] | None = None, *, timeout_s: float | None = None
+    ) -> StepResult[Observation]:
+        """Call one tool, which is a step."""
+        return _result(self.env.call_tool(name, arguments, timeout_s=timeout_s))
+
+    def end(self, *, truncated: bool = False, reason: str | None = None) -> StepResult[Observation]:
+        """End the episode."""
+        return _result(self.env.end(truncated=truncated, reason=reason))
+
+    def list_tools(self) -> list[Tool]:
+        """Return the tools of the environment. This is no step."""
+        return self.env.list_tools()
+
+    def state(self) -> State:
+        """Return the environment's state."""
+        state: State = self.env.state
+        return state
+
+    def trajectory(self) -> Trajectory:
+        """Return the record of the running or last episode. Raises as `InProcessClient.trajectory`."""
+        return _trajectory(self.env)
+
+
+def _trajectory(env: MCPEnvironment) -> Trajectory:
+    if env.trajectory is None:
+        raise Misuse("no episode has begun, so that there is no trajectory; call reset() first")
+    return env.trajectory
 
 
 def _result(observation: Observation) -> StepResult[Observation]:
@@ -95,4 +152,4 @@ def _result(observation: Observation) -> StepResult[Observation]:
     )
 
 
-__all__ = ["InProcessClient"]
+__all__ = ["InProcessClient", "SyncInProcessClient"]

@@ -69,6 +69,19 @@ def digest(facts: Facts) -> str:
     return hashlib.sha256(canonical(facts)).hexdigest()
 
 
+def digest_of(trajectory: Trajectory) -> str:
+    """Return the SHA-256 of an episode's seed, options, calls, results, rewards and end, without ids and times.
+
+    Two plays of one seed by one policy have the same digest if the environment depends on nothing else.
+    """
+    steps = [
+        {"name": step.call.name, "arguments": step.call.arguments, **facts_of_step(step, None)}
+        for step in trajectory.steps
+    ]
+    begin = {"seed": trajectory.seed, "options": trajectory.options, **facts_of_reset(trajectory)}
+    return digest({"begin": begin, "steps": steps, "dropped": trajectory.dropped, "end": facts_of_end(trajectory)})
+
+
 def first_difference(recorded: Any, replayed: Any, path: str = "") -> tuple[str, Any, Any] | None:
     """Return the path and the two values of the first difference, in the recorded order; None if there is none."""
     if isinstance(recorded, dict) and isinstance(replayed, dict):

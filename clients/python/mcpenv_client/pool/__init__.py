@@ -1,0 +1,20 @@
+"""Pools: many environments at once, in this process, in worker processes, or on servers."""
+
+from .assignment import Assignment, Limits, Played
+from .backend import PoolError
+from .env_pool import EnvPool, SyncEnvPool
+from .episode import BlockingEpisode, Episode, OutOfTime, Policy, PolicyFailed
+
+__all__ = [
+    "Assignment",
+    "BlockingEpisode",
+    "EnvPool",
+    "Episode",
+    "Limits",
+    "OutOfTime",
+    "Played",
+    "Policy",
+    "PolicyFailed",
+    "PoolError",
+    "SyncEnvPool",
+]

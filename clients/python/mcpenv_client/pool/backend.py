@@ -1,0 +1,93 @@
+"""The interface of a pool's backends: where episodes are played."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from mcpenv_client.errors import ConnectionFailed, McpenvError, WireError
+from mcpenv_client.types.observations import Observation
+from mcpenv_client.types.records import StepResult
+from mcpenv_client.types.status import Status, StatusCode
+
+from .assignment import Assignment, Limits, Played
+from .episode import Policy
+
+LOST = Status(StatusCode.TRANSPORT_LOST, None, True)
+"""The status of an episode whose process or server is gone."""
+
+
+class PoolError(McpenvError):
+    """Raised if a pool cannot be made or used as it was asked."""
+
+
+class Backend(Protocol):
+    """A place that plays episodes. One rollout, or one call of `reset` or `step`, runs at a time.
+
+    Attributes:
+        at_once: the episodes that `play` should be asked for at once.
+        size: the environments of `reset` and `step`.
+    """
+
+    @property
+    def at_once(self) -> int:
+        """The episodes that `play` should be asked for at once."""
+        ...
+
+    async def start(self) -> None:
+        """Start what plays.
+
+        Raises:
+            PoolError: it cannot be started.
+        """
+        ...
+
+    async def close(self) -> None:
+        """End everything that was started. Safe to call twice."""
+        ...
+
+    async def begin(self, policy: Policy, limits: Limits) -> None:
+        """Prepare for a rollout.
+
+        Raises:
+            PoolError: the policy cannot be used here.
+        """
+        ...
+
+    async def play(self, assignment: Assignment) -> Played:
+        """Play one episode, once. A lost place is replaced, and its episodes have the status `LOST`.
+
+        Raises:
+            PolicyFailed: the policy raised.
+            WireError: the assignment cannot be played.
+        """
+        ...
+
+    async def reset(self, options: Sequence[Mapping[str, Any] | None]) -> list[StepResult[Any] | None]:
+        """Reset the environments whose options are not None; return their results in that order, and None between."""
+        ...
+
+    async def step(self, actions: Sequence[Any], timeout_s: float | None) -> list[StepResult[Any] | None]:
+        """Take one step in each environment whose action is not None."""
+        ...
+
+
+def step_failed(error: WireError | ConnectionFailed) -> StepResult[Any]:
+    """Return the result of a step or reset with which an environment failed: the episode is over.
+
+    Raises:
+        WireError: the error has no status, because the environment refused what was asked.
+    """
+    if isinstance(error, WireError) and error.status is None:
+        raise error
+    return lost_result(error.status or LOST, str(error))
+
+
+def lost_result(status: Status, text: str) -> StepResult[Any]:
+    """Return the result of a step whose environment is gone."""
+    plain = status.to_plain()
+    info = {"status": plain, "episode_status": plain, "error": text}
+    return StepResult(Observation(truncated=True, info=info), truncated=True, info=info)
+
+
+__all__ = ["LOST", "Backend", "PoolError", "lost_result", "step_failed"]

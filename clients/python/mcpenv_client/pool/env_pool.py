@@ -1,0 +1,316 @@
+"""EnvPool: many environments at once, for rollouts of a policy or for steps of a trainer."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import random
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from mcpenv_client.client import EnvClient
+from mcpenv_client.portal import PORTAL
+from mcpenv_client.rows import reset_options_of
+from mcpenv_client.types.records import StepResult
+from mcpenv_client.types.tasks import Task
+
+from .assignment import Assignment, Limits, Played, assignments
+from .backend import Backend, PoolError
+from .episode import Policy
+from .instances import Target
+from .local import LocalBackend
+from .processes import ProcessBackend
+from .remote import RemoteBackend
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+logger = logging.getLogger("mcpenv")
+
+BackendName = Literal["local", "process", "remote"]
+
+Tasks = Iterable[Task | str | Mapping[str, Any]]
+
+
+class EnvPool:
+    """Many environments of one target. Use it as ``async with``, or by `sync` as ``with``.
+
+    Two units of work: whole episodes, where the policy can go to the environments (`rollout`, `play`), and one step in
+    each environment, where it cannot (`reset_all`, `step_all`). One of them runs at a time.
+
+    The same seeds give the same trajectories whichever the backend. An episode that was answered is never lost. One
+    that was under way in a process or on a server that is gone is begun again with the same task and seed, and counted
+    in `Played.attempts`.
+
+    Args:
+        target: a TARGET of ``mcpenv run``, an environment's class or a function that makes one; for "remote" one URL, a
+            list of URLs, a mapping of URLs to weights, or ``@FILE`` with one a line.
+        size: the environments, or sessions, in all.
+        backend: "local": this process; "process": worker processes; "remote": servers.
+        workers: the processes of "process"; None: one for each core.
+        settings: ``NAME=VALUE`` for each setting of a target that is a text.
+        memory_bytes: the address space of each process of "process".
+        connect: makes the client of a URL for "remote", such as ``lambda url: EnvClient(url, headers=...)``.
+
+    Raises:
+        ValueError: an argument does not fit the backend.
+    """
+
+    def __init__(
+        self,
+        target: Target | Sequence[str] | Mapping[str, float],
+        size: int = 8,
+        *,
+        backend: BackendName = "local",
+        workers: int | None = None,
+        settings: Sequence[str] = (),
+        memory_bytes: int | None = None,
+        connect: Callable[[str], EnvClient] | None = None,
+    ) -> None:
+        if size < 1:
+            raise ValueError(f"size is {size}; it must be 1 or more")
+        given = {"workers": workers, "settings": settings or None, "memory_bytes": memory_bytes, "connect": connect}
+        takes = {"local": {"settings"}, "process": {"settings", "workers", "memory_bytes"}, "remote": {"connect"}}
+        if backend not in takes:
+            raise ValueError(f"there is no backend {backend!r}; use one of: {', '.join(takes)}")
+        wrong = [name for name, value in given.items() if value is not None and name not in takes[backend]]
+        if wrong:
+            raise ValueError(f"the backend {backend!r} has no use for {', '.join(wrong)}")
+        own: Any = target
+        self._backend: Backend
+        if backend == "remote":
+            self._backend = RemoteBackend(own, size, connect=connect)
+        elif not (isinstance(own, str) or callable(own)):
+            raise ValueError('a list of servers is for backend="remote"')
+        elif isinstance(own, str) and own.startswith(("http://", "https://", "ws://", "wss://", "@")):
+            raise ValueError(f'{own!r} names a server; use backend="remote"')
+        elif backend == "process":
+            self._backend = ProcessBackend(own, size, workers=workers, settings=settings, memory_bytes=memory_bytes)
+        else:
+            self._backend = LocalBackend(own, size, settings)
+        self.size = size
+        self._busy = asyncio.Lock()
+        self._started = False
+
+    async def connect(self) -> None:
+        """Start the pool. Do nothing if it is started.
+
+        Raises:
+            PoolError: the target cannot be loaded.
+        """
+        if not self._started:
+            self._started = True
+            await self._backend.start()
+
+    async def close(self) -> None:
+        """End the pool and everything that it started. Safe to call twice."""
+        self._started = False
+        await self._backend.close()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.connect()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    def sync(self) -> SyncEnvPool:
+        """Return the blocking form of this pool. Use only one of the two forms."""
+        return SyncEnvPool(self)
+
+    # -- whole episodes
+
+    async def rollout(
+        self,
+        policy: Policy,
+        tasks: Tasks | None = None,
+        *,
+        n: int = 1,
+        group: int = 1,
+        seed: int | None = None,
+        limits: Limits | None = None,
+        retries: int = 2,
+        progress: bool = False,
+    ) -> list[Played]:
+        """Play episodes and return them in the order of their assignments.
+
+        Args:
+            policy: plays one episode: async with an `Episode`, or a plain function with a `BlockingEpisode`.
+            tasks: tasks, ids or rows of `EnvClient.rows`; None: ``n`` groups without a task.
+            n: how often each task is played, each time with the next seed.
+            group: the episodes of a group, which have the same task and seed.
+            seed: the first seed; None: the tasks' own.
+            limits: of each episode.
+            retries: how often an episode is begun again whose status is not about the agent, and may end otherwise.
+            progress: draw a bar; needs ``tqdm``.
+
+        Raises:
+            PolicyFailed: the policy raised. The other episodes are cancelled.
+            PoolError: the policy cannot be used here, or nothing can play.
+            WireError: a task cannot be played, for example because there is none of that id.
+        """
+        options: dict[str, Any] = {"n": n, "group": group, "seed": seed, "limits": limits, "retries": retries}
+        played = [each async for each in self.play(policy, tasks, progress=progress, **options)]
+        return sorted(played, key=lambda each: each.assignment.number)
+
+    async def play(
+        self,
+        policy: Policy,
+        tasks: Tasks | None = None,
+        *,
+        n: int = 1,
+        group: int = 1,
+        seed: int | None = None,
+        limits: Limits | None = None,
+        retries: int = 2,
+        progress: bool = False,
+    ) -> AsyncIterator[Played]:
+        """Play episodes and yield each as it is done. The arguments and errors are those of `rollout`."""
+        planned = assignments(tasks, n=n, group=group, seed=seed)
+        bar = _bar(len(planned)) if progress else None
+        async with self._busy:
+            await self.connect()
+            await self._backend.begin(policy, limits or Limits())
+            waiting = iter(planned)
+            running: set[asyncio.Task[Played]] = set()
+            try:
+                while True:
+                    while len(running) < self._backend.at_once:
+                        assignment = next(waiting, None)
+                        if assignment is None:
+                            break
+                        running.add(asyncio.ensure_future(self._play_again(assignment, retries)))
+                    if not running:
+                        return
+                    done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                    for task in done:
+                        played = task.result()
+                        if bar is not None:
+                            bar.update()
+                        yield played
+            finally:
+                for task in running:
+                    task.cancel()
+                await asyncio.gather(*running, return_exceptions=True)
+                if bar is not None:
+                    bar.close()
+
+    async def _play_again(self, assignment: Assignment, retries: int) -> Played:
+        """Play an episode, again if its status says that another attempt may end otherwise."""
+        for attempt in range(1, retries + 2):
+            played = await self._backend.play(assignment)
+            again = not played.status.usable and played.status.retryable and attempt <= retries
+            if not again:
+                break
+            logger.warning("pool: episode %d is begun again: %s", assignment.number, played.error or played.status.code)
+            # Other episodes of a lost server come back at the same moment.
+            await asyncio.sleep(random.uniform(0.0, min(0.1 * 2**attempt, 2.0)))
+        return dataclasses.replace(played, attempts=attempt)
+
+    # -- single steps
+
+    async def reset_all(
+        self,
+        rows: Sequence[Task | str | Mapping[str, Any] | None] | None = None,
+        *,
+        seeds: Sequence[int | None] | None = None,
+        which: Sequence[bool] | None = None,
+    ) -> list[StepResult[Any] | None]:
+        """Begin an episode in each environment, and return the results in the order of the environments.
+
+        Args:
+            rows: a task or row for each environment; None: no tasks.
+            seeds: a seed for each environment; None: the tasks' own.
+            which: True for each environment to reset; None: all. The result of another is None.
+
+        Raises:
+            ValueError: a list is not as long as the pool has environments.
+        """
+        for name, given in (("rows", rows), ("seeds", seeds), ("which", which)):
+            if given is not None and len(given) != self.size:
+                raise ValueError(f"{name} has {len(given)} entries; the pool has {self.size} environments")
+        options: list[dict[str, Any] | None] = []
+        for index in range(self.size):
+            if which is not None and not which[index]:
+                options.append(None)
+                continue
+            own = reset_options_of(None if rows is None else rows[index])
+            if seeds is not None and seeds[index] is not None:
+                own["seed"] = seeds[index]
+            options.append(own)
+        async with self._busy:
+            await self.connect()
+            return await self._backend.reset(options)
+
+    async def step_all(self, actions: Sequence[Any], *, timeout_s: float | None = None) -> list[StepResult[Any] | None]:
+        """Take one step in each environment, and return the results in the order of the environments.
+
+        An environment whose process, server or code failed answers with ``done`` and the status of the failure; reset
+        it before its next step.
+
+        Args:
+            actions: an `Action` for each environment; None for one that takes no step.
+            timeout_s: the deadline of each step, in seconds.
+
+        Raises:
+            ValueError: there are not as many actions as environments, or one has no episode.
+            EpisodeDone: an environment's episode is over.
+        """
+        if len(actions) != self.size:
+            raise ValueError(f"there are {len(actions)} actions; the pool has {self.size} environments")
+        async with self._busy:
+            await self.connect()
+            return await self._backend.step(actions, timeout_s)
+
+
+class SyncEnvPool:
+    """`EnvPool` with blocking methods, on the event loop that blocking clients share."""
+
+    def __init__(self, pool: EnvPool) -> None:
+        self.pool = pool
+
+    @property
+    def size(self) -> int:
+        """The environments in all."""
+        return self.pool.size
+
+    def rollout(self, policy: Policy, tasks: Tasks | None = None, **options: Any) -> list[Played]:
+        """Play episodes and return them in order. The options are those of `EnvPool.rollout`."""
+        return PORTAL.call(lambda: self.pool.rollout(policy, tasks, **options))
+
+    def reset_all(
+        self, rows: Sequence[Task | str | Mapping[str, Any] | None] | None = None, **options: Any
+    ) -> list[StepResult[Any] | None]:
+        """Begin an episode in each environment. The options are those of `EnvPool.reset_all`."""
+        return PORTAL.call(lambda: self.pool.reset_all(rows, **options))
+
+    def step_all(self, actions: Sequence[Any], *, timeout_s: float | None = None) -> list[StepResult[Any] | None]:
+        """Take one step in each environment."""
+        return PORTAL.call(lambda: self.pool.step_all(actions, timeout_s=timeout_s))
+
+    def close(self) -> None:
+        """End the pool."""
+        PORTAL.call(self.pool.close)
+
+    def __enter__(self) -> Self:
+        PORTAL.call(self.pool.connect)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _bar(total: int) -> Any:
+    try:
+        from tqdm.auto import tqdm  # type: ignore[import-untyped]
+    except ModuleNotFoundError as error:
+        raise PoolError("progress=True needs the package tqdm; install it, or leave progress out") from error
+    return tqdm(total=total, unit="episode")
+
+
+__all__ = ["EnvPool", "SyncEnvPool"]

@@ -1,0 +1,342 @@
+"""The running episode that a policy plays, async and blocking, from its reset to its record."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from mcpenv_client.conversation import Conversation, Playable
+from mcpenv_client.errors import ConnectionFailed, EpisodeDone, McpenvError, WireError
+from mcpenv_client.formats.prompts import images_of, prompt_of
+from mcpenv_client.types.actions import Action
+from mcpenv_client.types.records import StepResult, Trajectory
+from mcpenv_client.types.status import Status, StatusCode
+from mcpenv_client.types.tools import Tool
+
+from .assignment import Assignment, Limits, Played
+
+T = TypeVar("T")
+
+TIMEOUT = "episode_timeout"
+"""The reason of an episode that reached its time limit."""
+
+_FAILED = Status(StatusCode.ENV_ERROR, None, True)
+_POLICY_FAILED = Status(StatusCode.AGENT_ERROR)
+
+
+class OutOfTime(McpenvError):
+    """Raised in a policy that calls a tool after the episode's time limit. It ends the policy."""
+
+
+class PolicyFailed(McpenvError):
+    """Raised if a policy raised. ``__cause__`` is its error, or has its text if it was raised in another process."""
+
+
+class Session(Playable, Protocol):
+    """A session that a pool plays on: `EnvClient`, or `mcpenv.in_process.InProcessClient`."""
+
+    async def step(self, action: Any, *, timeout_s: float | None = None) -> StepResult[Any]:
+        """Take one step."""
+        ...
+
+    async def trajectory(self) -> Trajectory:
+        """Return the record of the episode."""
+        ...
+
+    async def close(self) -> None:
+        """End the session."""
+        ...
+
+
+class BlockingSession(Protocol):
+    """The same with blocking methods: `SyncEnvClient`, or `mcpenv.in_process.SyncInProcessClient`."""
+
+    def reset(self, seed: int | None = None, **options: Any) -> StepResult[Any]:
+        """Begin an episode."""
+        ...
+
+    def step(self, action: Any, *, timeout_s: float | None = None) -> StepResult[Any]:
+        """Take one step."""
+        ...
+
+    def call_tool(
+        self, name: str, arguments: dict[str, Any] | None = None, *, timeout_s: float | None = None
+    ) -> StepResult[Any]:
+        """Call one tool."""
+        ...
+
+    def list_tools(self) -> list[Tool]:
+        """Return the tools."""
+        ...
+
+    def end(self, *, truncated: bool = False, reason: str | None = None) -> StepResult[Any]:
+        """End the episode."""
+        ...
+
+    def trajectory(self) -> Trajectory:
+        """Return the record of the episode."""
+        ...
+
+    def close(self) -> None:
+        """End the session."""
+        ...
+
+
+class _Running:
+    """What both kinds of episodes have: its beginning, its rewards, its deadline.
+
+    Attributes:
+        assignment: what is played.
+        first: the result of the reset.
+        prompt: the prompt for an agent.
+        done: True if the episode is over.
+        total: the sum of the rewards of the steps so far.
+        last: the result of the last step; at first that of the reset.
+    """
+
+    def __init__(self, assignment: Assignment, first: StepResult[Any], limits: Limits) -> None:
+        self.assignment = assignment
+        self.first = self.last = first
+        self.prompt = prompt_of(first)
+        self.done = first.done
+        self.total = 0.0
+        self._limits = limits
+        self._deadline = time.monotonic() + limits.episode_timeout_s
+
+    @property
+    def left_s(self) -> float:
+        """The seconds until the time limit; 0 after it."""
+        return max(self._deadline - time.monotonic(), 0.0)
+
+    def _timeout(self, given: float | None) -> float | None:
+        """Return the deadline of a call.
+
+        Raises:
+            OutOfTime: the time limit is reached.
+            EpisodeDone: the episode is over.
+        """
+        if self.done:
+            raise EpisodeDone("the episode is over; return from the policy")
+        if self.left_s == 0.0:
+            raise OutOfTime(f"the episode has reached its limit of {self._limits.episode_timeout_s:g} s")
+        asked = given if given is not None else self._limits.step_timeout_s
+        return asked if asked is None or asked < self.left_s else self.left_s
+
+    def _took(self, result: StepResult[Any]) -> StepResult[Any]:
+        self.last, self.done = result, result.done
+        self.total += result.reward or 0.0
+        return result
+
+
+class Episode(_Running):
+    """The running episode that an async policy plays. The pool resets it before, and ends it after."""
+
+    def __init__(self, session: Session, assignment: Assignment, first: StepResult[Any], limits: Limits) -> None:
+        super().__init__(assignment, first, limits)
+        self.session = session
+        self.conversation: Conversation | None = None
+        self._calls: set[asyncio.Future[Any]] = set()
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any] | None = None, *, timeout_s: float | None = None
+    ) -> StepResult[Any]:
+        """Call one tool, as a step.
+
+        Raises:
+            EpisodeDone: the episode is over.
+            OutOfTime: the time limit is reached.
+            WireError: the environment failed.
+        """
+        timeout_s = self._timeout(timeout_s)
+        return self._took(await self._whole(self.session.call_tool(name, arguments, timeout_s=timeout_s)))
+
+    async def step(self, action: Action, *, timeout_s: float | None = None) -> StepResult[Any]:
+        """Take one step. Raises as `call_tool`."""
+        return self._took(await self._whole(self.session.step(action, timeout_s=self._timeout(timeout_s))))
+
+    async def list_tools(self) -> list[Tool]:
+        """Return the tools. This is no step."""
+        return await self._whole(self.session.list_tools())
+
+    async def chat(self, **options: Any) -> Conversation:
+        """Return the conversation of a model with this episode.
+
+        Args:
+            options: those of `Conversation`.
+        """
+        self.conversation = Conversation(_Shielded(self), **options)
+        self.conversation.join(self.prompt, await self.list_tools(), images_of(self.first), info=self.first.info)
+        return self.conversation
+
+    async def _whole(self, call: Awaitable[T]) -> T:
+        """Await a call that goes on if the policy is stopped, because cancelling it would lose the session."""
+        future = asyncio.ensure_future(call)
+        self._calls.add(future)
+        future.add_done_callback(self._calls.discard)
+        return await asyncio.shield(future)
+
+    async def settle(self) -> None:
+        """Wait for the calls of a policy that was stopped. Their deadline is the episode's."""
+        if self._calls:
+            await asyncio.wait(set(self._calls))
+
+
+class _Shielded:
+    """The session of a chat: calls count as the episode's, and are not cancelled with the policy."""
+
+    def __init__(self, episode: Episode) -> None:
+        self._episode = episode
+
+    async def reset(self, seed: int | None = None, **options: Any) -> StepResult[Any]:
+        raise RuntimeError("the pool resets the episodes that a policy plays")
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any] | None = None, *, timeout_s: float | None = None
+    ) -> StepResult[Any]:
+        return await self._episode.call_tool(name, arguments, timeout_s=timeout_s)
+
+    async def list_tools(self) -> list[Tool]:
+        return await self._episode.list_tools()
+
+    async def end(self, *, truncated: bool = False, reason: str | None = None) -> StepResult[Any]:
+        return await self._episode.session.end(truncated=truncated, reason=reason)
+
+
+class BlockingEpisode(_Running):
+    """The running episode that a policy which is a plain function plays."""
+
+    def __init__(
+        self, session: BlockingSession, assignment: Assignment, first: StepResult[Any], limits: Limits
+    ) -> None:
+        super().__init__(assignment, first, limits)
+        self.session = session
+
+    def call_tool(
+        self, name: str, arguments: dict[str, Any] | None = None, *, timeout_s: float | None = None
+    ) -> StepResult[Any]:
+        """Call one tool, as a step. Raises as `Episode.call_tool`."""
+        return self._took(self.session.call_tool(name, arguments, timeout_s=self._timeout(timeout_s)))
+
+    def step(self, action: Action, *, timeout_s: float | None = None) -> StepResult[Any]:
+        """Take one step. Raises as `Episode.call_tool`."""
+        return self._took(self.session.step(action, timeout_s=self._timeout(timeout_s)))
+
+    def list_tools(self) -> list[Tool]:
+        """Return the tools. This is no step."""
+        return self.session.list_tools()
+
+
+AsyncPolicy = Callable[[Episode], Coroutine[Any, Any, Any]]
+BlockingPolicy = Callable[[BlockingEpisode], Any]
+Policy = AsyncPolicy | BlockingPolicy
+"""A function that plays an episode: async with an `Episode`, or plain with a `BlockingEpisode`. What it returns is
+`Played.value`."""
+
+
+def is_async(policy: Policy) -> bool:
+    """Return True if a policy is async: a coroutine function, or an object whose ``__call__`` is one."""
+    return inspect.iscoroutinefunction(policy) or inspect.iscoroutinefunction(type(policy).__call__)
+
+
+async def play(session: Session, policy: AsyncPolicy, assignment: Assignment, limits: Limits) -> Played:
+    """Play one episode with an async policy.
+
+    Raises:
+        PolicyFailed: the policy raised.
+        WireError: the reset was refused without a status, because the assignment cannot be played.
+    """
+    began = time.monotonic()
+    try:
+        first = await session.reset(seed=assignment.seed, **assignment.options)
+        episode = Episode(session, assignment, first, limits)
+        value, cut, error = None, None, None
+        if not first.done:
+            try:
+                value = await asyncio.wait_for(policy(episode), episode.left_s)
+            except (asyncio.TimeoutError, OutOfTime):
+                if episode.left_s > 0.0:
+                    raise
+                cut = TIMEOUT
+            except EpisodeDone as late:
+                if not episode.done:
+                    raise
+                error = str(late)
+            await episode.settle()
+        chat = episode.conversation
+        if chat is not None and cut is None and not episode.done:
+            await chat.end()
+        else:
+            await session.end(truncated=cut is not None, reason=cut)
+        trajectory = await session.trajectory()
+    except (WireError, ConnectionFailed) as failure:
+        return failed(assignment, failure, time.monotonic() - began)
+    except Exception as failure:  # a policy may raise anything
+        raise PolicyFailed(_text(failure)) from failure
+    return _played(assignment, trajectory, value, time.monotonic() - began, error)
+
+
+def play_blocking(session: BlockingSession, policy: BlockingPolicy, assignment: Assignment, limits: Limits) -> Played:
+    """Play one episode with a policy that is a plain function. Raises as `play`."""
+    began = time.monotonic()
+    try:
+        first = session.reset(seed=assignment.seed, **assignment.options)
+        episode = BlockingEpisode(session, assignment, first, limits)
+        value, cut, error = None, None, None
+        if not first.done:
+            try:
+                value = policy(episode)
+            except OutOfTime:
+                cut = TIMEOUT
+            except EpisodeDone as late:
+                if not episode.done:
+                    raise
+                error = str(late)
+        session.end(truncated=cut is not None, reason=cut)
+        trajectory = session.trajectory()
+    except (WireError, ConnectionFailed) as failure:
+        return failed(assignment, failure, time.monotonic() - began)
+    except Exception as failure:  # a policy may raise anything
+        raise PolicyFailed(_text(failure)) from failure
+    return _played(assignment, trajectory, value, time.monotonic() - began, error)
+
+
+def failed(assignment: Assignment, error: WireError | ConnectionFailed, duration_s: float) -> Played:
+    """Return an episode with which the environment failed.
+
+    Raises:
+        WireError: the error has no status, because the environment refused what was asked.
+    """
+    if isinstance(error, WireError) and error.status is None:
+        raise error
+    return Played(assignment, error.status or _FAILED, duration_s=duration_s, error=str(error))
+
+
+def _played(assignment: Assignment, trajectory: Trajectory, value: Any, duration_s: float, error: str | None) -> Played:
+    return Played.of(
+        assignment, trajectory, trajectory.status or _FAILED, value=value, duration_s=duration_s, error=error
+    )
+
+
+def _text(error: BaseException) -> str:
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__)).strip()
+
+
+__all__ = [
+    "AsyncPolicy",
+    "BlockingEpisode",
+    "BlockingPolicy",
+    "BlockingSession",
+    "Episode",
+    "OutOfTime",
+    "Policy",
+    "PolicyFailed",
+    "Session",
+    "failed",
+    "is_async",
+    "play",
+    "play_blocking",
+]

@@ -1,0 +1,370 @@
+"""The backend that plays in worker processes, and replaces those that die or hang."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import pickle
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from mcpenv_client.types.records import StepResult
+
+from .assignment import Assignment, Limits, Played
+from .backend import LOST, PoolError, lost_result
+from .episode import TIMEOUT, Policy, is_async
+from .instances import Target
+from .worker import Begin, End, Failed, Reset, Step, main
+
+GRACE_S = 5.0
+"""Seconds that a worker has beyond an episode's time limit, to say so itself."""
+
+QUEUED = 16
+"""The episodes that a worker has at once if it plays one after the other, so that it never waits for the next."""
+
+
+class ProcessBackend:
+    """Plays in worker processes, made by a fork server that has imported the environment.
+
+    A worker that dies is found at once and replaced. One that does not answer within an episode's time limit is killed
+    and replaced. Episodes that it had not begun go to another; the one under way has the status `LOST`.
+
+    Args:
+        target: the environment; a class or function must be importable in another process.
+        size: the environments in all.
+        workers: the processes; None: one for each core, at most ``size``.
+        settings: settings of the target.
+        memory_bytes: the address space of each worker; None: no limit.
+        start_timeout_s: seconds for a worker to load the target.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        size: int,
+        *,
+        workers: int | None = None,
+        settings: Sequence[str] = (),
+        memory_bytes: int | None = None,
+        start_timeout_s: float = 120.0,
+    ) -> None:
+        self.size = size
+        number = min(size, workers or len(os.sched_getaffinity(0)))
+        self._context = multiprocessing.get_context("forkserver")
+        preload = ["mcpenv", "mcpenv.in_process", "mcpenv_client.pool.worker"]
+        module = getattr(target, "__module__", None)
+        if module not in (None, "__main__"):
+            preload.append(module)
+        self._context.set_forkserver_preload(preload)
+        self._arguments = (target, tuple(settings), memory_bytes)
+        self._start_timeout_s = start_timeout_s
+        # Environment `i` is in worker `i % number`, so that each has as many.
+        self._workers = [_Worker(self) for _ in range(number)]
+        self._begin: Begin | None = None
+        self._depth = QUEUED
+        self.replaced = 0
+
+    @property
+    def at_once(self) -> int:
+        """The episodes that its workers can hold."""
+        return len(self._workers) * self._depth
+
+    async def start(self) -> None:
+        """Start the workers."""
+        try:
+            pickle.dumps(self._arguments)
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            raise PoolError(
+                f"the target cannot be sent to a process ({error}); give a TARGET as text, or a class at the top of a "
+                "module"
+            ) from error
+        await asyncio.gather(*(worker.start() for worker in self._workers))
+
+    async def close(self) -> None:
+        """End the workers."""
+        for worker in self._workers:
+            worker.stop()
+
+    async def begin(self, policy: Policy, limits: Limits) -> None:
+        """Send the policy to the workers."""
+        begin = Begin(policy, limits)
+        try:
+            pickle.dumps(begin)
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            raise PoolError(
+                f"the policy cannot be sent to a process ({error}). Put it at the top of a module, or keep it here: "
+                'step_all(), or backend="local"'
+            ) from error
+        self._depth = max(1, self.size // len(self._workers)) if is_async(policy) else QUEUED
+        for worker in self._workers:
+            worker.finish_rollout()
+        self._begin = begin
+        await asyncio.gather(*(worker.start() for worker in self._workers if not worker.alive))
+        for worker in self._workers:
+            worker.begin_rollout(begin, self._depth if is_async(policy) else 1)
+
+    async def play(self, assignment: Assignment) -> Played:
+        """Play one episode in the worker that has the fewest."""
+        worker = min(self._workers, key=lambda each: each.load)
+        if not worker.alive:
+            await worker.start()
+        return await worker.play(assignment)
+
+    async def reset(self, options: Sequence[Mapping[str, Any] | None]) -> list[StepResult[Any] | None]:
+        """Reset environments."""
+        return await self._each(options, lambda requests: Reset([(i, dict(given)) for i, given in requests]), 300.0)
+
+    async def step(self, actions: Sequence[Any], timeout_s: float | None) -> list[StepResult[Any] | None]:
+        """Take one step in each environment."""
+        limit_s = 300.0 if timeout_s is None else timeout_s * len(actions)
+        return await self._each(actions, lambda requests: Step(requests, timeout_s), limit_s + GRACE_S)
+
+    async def _each(self, items: Sequence[Any], request: Any, limit_s: float) -> list[StepResult[Any] | None]:
+        results: list[StepResult[Any] | None] = [None] * len(items)
+        number = len(self._workers)
+
+        async def ask(worker: _Worker, mine: list[tuple[int, Any]]) -> None:
+            worker.finish_rollout()
+            if not worker.alive:
+                await worker.start()
+            answers = await worker.ask(request(mine), limit_s)
+            for at, (index, _) in enumerate(mine):
+                results[index] = lost_result(LOST, worker.died) if answers is None else answers[at]
+
+        given = [(index, item) for index, item in enumerate(items) if item is not None]
+        shares = [[pair for pair in given if pair[0] % number == place] for place in range(number)]
+        await asyncio.gather(*(ask(worker, mine) for worker, mine in zip(self._workers, shares, strict=True) if mine))
+        return results
+
+    def make(self) -> tuple[BaseProcess, Connection]:
+        """Start a process."""
+        mine, its = self._context.Pipe()
+        process = self._context.Process(target=main, args=(its, *self._arguments), daemon=True)
+        process.start()
+        its.close()
+        return process, mine
+
+
+class _Worker:
+    """One worker process, as the parent sees it.
+
+    Attributes:
+        died: what became of the last process.
+    """
+
+    def __init__(self, backend: ProcessBackend) -> None:
+        self._backend = backend
+        self._process: BaseProcess | None = None
+        self._pipe: Connection | None = None
+        self._queue: deque[tuple[Assignment, asyncio.Future[Played]]] = deque()
+        self._asked: asyncio.Future[Any] | None = None
+        self._running = 1
+        self._in_rollout = False
+        self._alarm: asyncio.TimerHandle | None = None
+        self._starting: asyncio.Future[None] | None = None
+        self._moved: set[asyncio.Task[None]] = set()
+        self.died = ""
+
+    @property
+    def alive(self) -> bool:
+        """True if its process is ready and has not been found dead."""
+        return self._pipe is not None and self._starting is None
+
+    @property
+    def load(self) -> int:
+        """The number of episodes that it has."""
+        return len(self._queue)
+
+    async def start(self) -> None:
+        """Start its process, and wait until it is ready. Callers at once wait for the same start.
+
+        Raises:
+            PoolError: the target cannot be loaded there, or the process ended.
+        """
+        if self._starting is not None:
+            await asyncio.shield(self._starting)
+            return
+        loop = asyncio.get_running_loop()
+        self._starting = loop.create_future()
+        try:
+            process, pipe = await loop.run_in_executor(None, self._backend.make)
+            self._process, self._pipe = process, pipe
+            self._asked = loop.create_future()
+            loop.add_reader(pipe.fileno(), self._readable)
+            loop.add_reader(process.sentinel, self._gone)
+            self._watch(self._backend._start_timeout_s)
+            try:
+                answer = await self._asked
+            finally:
+                self._asked = None
+                self._watch(None)
+            if isinstance(answer, Failed):
+                self.stop()
+                raise answer.error
+            if self._pipe is None:
+                raise PoolError(f"a worker ended before it was ready: {self.died}")
+        except BaseException as error:
+            self._starting.set_exception(error)
+            self._starting.exception()
+            raise
+        else:
+            self._starting.set_result(None)
+            if self._backend._begin is not None and self._in_rollout:
+                self._pipe.send(self._backend._begin)
+        finally:
+            self._starting = None
+
+    def stop(self) -> None:
+        """Kill its process. It has nothing that outlives an episode."""
+        process, self._in_rollout = self._process, False
+        self._queue.clear()
+        self._let_go()
+        if process is not None:
+            process.kill()
+            process.join()
+
+    # -- requests
+
+    def begin_rollout(self, begin: Begin, at_once: int) -> None:
+        """Send a policy. ``at_once`` episodes of it run at once."""
+        assert self._pipe is not None
+        self._running, self._in_rollout = at_once, True
+        self._pipe.send(begin)
+
+    def finish_rollout(self) -> None:
+        """End a rollout, if there is one. Episodes of one that was cancelled end with their process."""
+        if self._queue:
+            self.stop()
+        elif self._in_rollout and self._pipe is not None:
+            self._pipe.send(End())
+        self._in_rollout = False
+
+    async def play(self, assignment: Assignment) -> Played:
+        """Play one episode."""
+        assert self._pipe is not None
+        future: asyncio.Future[Played] = asyncio.get_running_loop().create_future()
+        self._queue.append((assignment, future))
+        if len(self._queue) <= self._running:
+            self._watch_episode()
+        self._pipe.send(assignment)
+        return await future
+
+    async def ask(self, request: Any, limit_s: float) -> Any:
+        """Send a request and return its answer; None if the process was lost.
+
+        Raises:
+            what the request raised there.
+        """
+        assert self._pipe is not None
+        self._asked = asyncio.get_running_loop().create_future()
+        self._watch(limit_s)
+        self._pipe.send(request)
+        try:
+            answer = await self._asked
+        finally:
+            self._asked = None
+            self._watch(None)
+        if isinstance(answer, Failed):
+            raise answer.error
+        return answer
+
+    # -- answers
+
+    def _readable(self) -> None:
+        assert self._pipe is not None
+        try:
+            answer = self._pipe.recv()
+        except (EOFError, OSError):
+            self._gone()
+            return
+        if self._asked is not None:
+            if not self._asked.done():
+                self._asked.set_result(answer)
+            return
+        number = answer.number if isinstance(answer, Failed) else answer.assignment.number
+        place = next(place for place, (assignment, _) in enumerate(self._queue) if assignment.number == number)
+        future = self._queue[place][1]
+        del self._queue[place]
+        if self._queue:
+            self._watch_episode()
+        else:
+            self._watch(None)
+        if future.done():
+            return  # its caller was cancelled
+        if isinstance(answer, Failed):
+            future.set_exception(answer.error)
+        else:
+            future.set_result(answer)
+
+    def _gone(self) -> None:
+        """The process ended: answer what it had, and let it be replaced at the next request."""
+        process = self._process
+        self._let_go()
+        code = None
+        if process is not None:
+            process.join(GRACE_S)
+            code = process.exitcode
+        self.died = self.died or f"its process ended with exit code {code}"
+        self._backend.replaced += 1
+        if self._asked is not None and not self._asked.done():
+            self._asked.set_result(None)
+        lost, self._queue = list(self._queue), deque()
+        for place, (assignment, future) in enumerate(lost):
+            if future.done():
+                continue
+            if place < self._running:
+                future.set_result(Played(assignment, LOST, error=self.died, where="process"))
+            else:
+                task = asyncio.ensure_future(self._again(assignment, future))
+                self._moved.add(task)
+                task.add_done_callback(self._moved.discard)
+
+    async def _again(self, assignment: Assignment, future: asyncio.Future[Played]) -> None:
+        """Play an episode that the lost process had not begun."""
+        try:
+            played = await self._backend.play(assignment)
+        except Exception as error:  # noqa: BLE001 - raised where the future is awaited
+            if not future.done():
+                future.set_exception(error)
+        else:
+            if not future.done():
+                future.set_result(played)
+
+    def _let_go(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._watch(None)
+        if self._process is not None:
+            loop.remove_reader(self._process.sentinel)
+        if self._pipe is not None:
+            loop.remove_reader(self._pipe.fileno())
+            self._pipe.close()
+        self._process = self._pipe = None
+
+    # -- deadlines
+
+    def _watch_episode(self) -> None:
+        begin = self._backend._begin
+        assert begin is not None
+        self._watch(begin.limits.episode_timeout_s + GRACE_S)
+
+    def _watch(self, limit_s: float | None) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = None
+        if limit_s is not None:
+            self._alarm = asyncio.get_running_loop().call_later(limit_s, self._hung, limit_s)
+
+    def _hung(self, limit_s: float) -> None:
+        self._alarm = None
+        if self._process is not None:
+            self.died = f"its process did not answer for {limit_s:g} s and was killed ({TIMEOUT})"
+            with suppress(ProcessLookupError):
+                self._process.kill()  # the sentinel says when it is gone
+
+
+__all__ = ["ProcessBackend"]

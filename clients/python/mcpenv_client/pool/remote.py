@@ -1,0 +1,330 @@
+"""The backend that plays on servers: sessions over ``/ws``, spread over those that are healthy."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from mcpenv_client.client import EnvClient
+from mcpenv_client.connection.addresses import without_password
+from mcpenv_client.errors import CapacityReached, ConnectionFailed, McpenvError, WireError
+from mcpenv_client.types.records import StepResult
+
+from .assignment import Assignment, Limits, Played
+from .backend import LOST, PoolError, lost_result, step_failed
+from .episode import AsyncPolicy, BlockingPolicy, Policy, Session, is_async, play, play_blocking
+
+logger = logging.getLogger("mcpenv")
+
+CHECK_S = 5.0
+"""Seconds between two looks at a server that is not healthy, and at a file of servers."""
+
+
+@dataclass(frozen=True)
+class _Client:
+    """A client, and True if its blocking form is used: a client belongs to one event loop."""
+
+    client: EnvClient
+    blocking: bool = False
+
+    async def close(self) -> None:
+        """End its session."""
+        if self.blocking:
+            await asyncio.to_thread(self.client.sync().close)
+        else:
+            await self.client.close()
+
+
+@dataclass
+class Server:
+    """A server of the pool.
+
+    Attributes:
+        url: its address.
+        weight: its share of the episodes, beside the others.
+        sessions: the clients of the pool that play on it now.
+        idle: its clients without an episode. Each has a session.
+        limit: the clients that the pool may have there, as of the last look; None: the server does not say.
+        ill: why it does not answer; None while it does.
+        looked_at: the time of the last look, by `time.monotonic`.
+    """
+
+    url: str
+    weight: float = 1.0
+    sessions: int = 0
+    idle: list[_Client] = field(default_factory=list)
+    limit: int | None = None
+    ill: str | None = None
+    looked_at: float = float("-inf")
+
+    @property
+    def free(self) -> bool:
+        """True if it may be asked for another session."""
+        return self.ill is None and (self.limit is None or self.sessions < self.limit)
+
+    def take_idle(self) -> list[_Client]:
+        """Return its clients without an episode, and forget them."""
+        taken, self.idle = self.idle, []
+        return taken
+
+
+def read_servers(given: str | Sequence[str] | Mapping[str, float]) -> list[tuple[str, float]]:
+    """Return the servers of a URL, a list, a mapping of URLs to weights, or a file (``@PATH``).
+
+    Each line of a file has a URL, and a weight after a space if it is not 1. Empty lines and ``#`` are left out.
+
+    Raises:
+        PoolError: the file cannot be read, or there is no server.
+    """
+    if isinstance(given, str) and given.startswith("@"):
+        try:
+            lines = Path(given[1:]).read_text(encoding="utf-8").splitlines()
+        except OSError as error:
+            raise PoolError(f"the file of servers cannot be read: {error}") from error
+        found = [
+            _line(given[1:], number, line) for number, line in enumerate(lines, 1) if line.partition("#")[0].strip()
+        ]
+    elif isinstance(given, str):
+        found = [(given, 1.0)]
+    elif isinstance(given, Mapping):
+        found = [(url, float(weight)) for url, weight in given.items()]
+    else:
+        found = [(url, 1.0) for url in given]
+    if not found:
+        raise PoolError("a remote pool needs at least one server")
+    for url, weight in found:
+        if not url.startswith(("http://", "https://", "ws://", "wss://")) or not weight > 0:
+            raise PoolError(
+                f"{without_password(url)!r} with weight {weight:g} is no server: give a URL and a positive weight"
+            )
+    return found
+
+
+def _line(path: str, number: int, line: str) -> tuple[str, float]:
+    words = line.partition("#")[0].split()
+    try:
+        url, weight = words[0], float(words[1]) if len(words) > 1 else 1.0
+    except ValueError as error:
+        raise PoolError(f"{path}, line {number}: {words[1]!r} is no weight") from error
+    return url, weight
+
+
+class RemoteBackend:
+    """Plays on servers that run elsewhere.
+
+    Each episode has a session of one server: that with the fewest sessions for its weight. A server that does not
+    answer is left out for some seconds; one that is full is asked for no more sessions than it had, and for one more
+    some seconds later.
+
+    Args:
+        servers: as `read_servers` takes them. A file is read again while the pool runs.
+        size: the sessions in all.
+        connect: makes a client of a URL, with credentials and timeouts; None: `EnvClient`.
+        wait_s: seconds to wait for a healthy server with room.
+    """
+
+    def __init__(
+        self,
+        servers: str | Sequence[str] | Mapping[str, float],
+        size: int,
+        *,
+        connect: Callable[[str], EnvClient] | None = None,
+        wait_s: float = 60.0,
+    ) -> None:
+        self.size = size
+        self._given = servers
+        self._connect = EnvClient if connect is None else connect
+        self._wait_s = wait_s
+        self._servers: dict[str, Server] = {}
+        self._read_at = 0.0
+        self._room = asyncio.Condition()
+        self._policy: Policy
+        self._limits = Limits()
+        self._held: list[tuple[Server, _Client] | None] = [None] * size
+        self._threads = ThreadPoolExecutor(size, thread_name_prefix="mcpenv-pool")
+
+    @property
+    def at_once(self) -> int:
+        """The number of sessions."""
+        return self.size
+
+    @property
+    def servers(self) -> list[Server]:
+        """The servers, as they are now."""
+        return list(self._servers.values())
+
+    async def start(self) -> None:
+        """Read the list of servers, and look at each."""
+        self._read()
+        await asyncio.gather(*(self._look(server) for server in self._servers.values()))
+
+    async def close(self) -> None:
+        """Close the sessions."""
+        clients = [client for server in self._servers.values() for client in server.take_idle()]
+        clients += [held[1] for held in self._held if held is not None]
+        self._held = [None] * self.size
+        await asyncio.gather(*(client.close() for client in clients))
+        self._threads.shutdown(wait=False)
+
+    async def begin(self, policy: Policy, limits: Limits) -> None:
+        """Prepare for a rollout. Clients that another kind of policy used are closed."""
+        self._policy, self._limits = policy, limits
+        blocking = not is_async(policy)
+        for server in self._servers.values():
+            for client in [client for client in server.idle if client.blocking is not blocking]:
+                server.idle.remove(client)
+                await client.close()
+
+    async def play(self, assignment: Assignment) -> Played:
+        """Play one episode."""
+        give_up = time.monotonic() + self._wait_s
+        while True:
+            server, client = await self._session(give_up, blocking=not is_async(self._policy))
+            played: Played | None = None
+            try:
+                played = await self._play(client, assignment)
+            except CapacityReached as full:
+                self._full(server)
+                if time.monotonic() > give_up:
+                    return Played(assignment, LOST, error=str(full), where=without_password(server.url))
+                continue
+            finally:
+                await self._give_back(server, client, played)
+            return Played(**{**played.__dict__, "where": without_password(server.url)})
+
+    async def _play(self, client: _Client, assignment: Assignment) -> Played:
+        if not client.blocking:
+            session = cast("Session", client.client)
+            return await play(session, cast("AsyncPolicy", self._policy), assignment, self._limits)
+        blocking: Any = client.client.sync()
+        policy, loop = cast("BlockingPolicy", self._policy), asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, play_blocking, blocking, policy, assignment, self._limits)
+
+    # -- servers
+
+    def _read(self) -> None:
+        found = dict(read_servers(self._given))
+        for url, weight in found.items():
+            self._servers.setdefault(url, Server(url)).weight = weight
+        for url in [url for url in self._servers if url not in found]:
+            if not self._servers[url].sessions:
+                del self._servers[url]
+            else:
+                self._servers[url].ill = "it is not in the file any more"  # its episodes play on
+        self._read_at = time.monotonic()
+
+    async def _session(self, give_up: float, *, blocking: bool = False) -> tuple[Server, _Client]:
+        """Return a session of the server with the most room.
+
+        Raises:
+            PoolError: no server has room before ``give_up``.
+        """
+        while True:
+            now = time.monotonic()
+            if isinstance(self._given, str) and now - self._read_at > CHECK_S:
+                self._read()
+            old = [server for server in self._servers.values() if now - server.looked_at > CHECK_S]
+            await asyncio.gather(*(self._look(server) for server in old))
+            free = [server for server in self._servers.values() if server.free]
+            if free:
+                server = min(free, key=lambda each: (each.sessions / each.weight, random.random()))
+                server.sessions += 1
+                return server, server.idle.pop() if server.idle else _Client(self._connect(server.url), blocking)
+            left_s = give_up - time.monotonic()
+            if left_s <= 0:
+                raise PoolError(f"no server has had room for {self._wait_s:g} s: {self._described()}")
+            async with self._room:
+                try:
+                    await asyncio.wait_for(self._room.wait(), min(left_s, 0.2))
+                except asyncio.TimeoutError:
+                    continue  # an ill server may be well
+
+    async def _give_back(self, server: Server, client: _Client, played: Played | None) -> None:
+        server.sessions -= 1
+        if played is not None and played.status.usable:
+            server.idle.append(client)
+        else:
+            await client.close()
+        if played is not None and played.status == LOST and played.trajectory is None:
+            await self._look(server)
+        async with self._room:
+            self._room.notify_all()
+
+    async def _look(self, server: Server) -> None:
+        """Ask a server whether it is well, and how many more sessions it may have."""
+        server.looked_at = time.monotonic()
+        try:
+            capacity = await asyncio.wait_for(self._connect(server.url).capacity(), CHECK_S)
+        except (McpenvError, asyncio.TimeoutError) as error:
+            if isinstance(error, ConnectionFailed) and error.http_status is not None:
+                server.ill = server.limit = None  # it answers, and does not say
+                return
+            if server.ill is None:
+                logger.warning("pool: %s is left out: %s", without_password(server.url), error or "no answer in time")
+            server.ill = str(error) or "no answer in time"
+            await asyncio.gather(*(client.close() for client in server.take_idle()))
+        else:
+            server.ill = None if capacity.ready else "it accepts no new sessions"
+            server.limit = server.sessions + len(server.idle) + capacity.available_slots
+
+    def _full(self, server: Server) -> None:
+        """Note that a server refused a session."""
+        server.limit, server.looked_at = server.sessions - 1, time.monotonic()
+
+    def _described(self) -> str:
+        return ", ".join(
+            f"{without_password(each.url)}: {each.ill or f'full with {each.sessions} sessions of this pool'}"
+            for each in self._servers.values()
+        )
+
+    # -- single steps
+
+    async def reset(self, options: Sequence[Mapping[str, Any] | None]) -> list[StepResult[Any] | None]:
+        """Reset environments, on the servers with the most room."""
+        give_up = time.monotonic() + self._wait_s
+
+        async def one(index: int, given: Mapping[str, Any] | None) -> StepResult[Any] | None:
+            if given is None:
+                return None
+            if self._held[index] is None:
+                self._held[index] = await self._session(give_up)
+            return await self._ask(index, lambda client: client.reset(**given))
+
+        return list(await asyncio.gather(*(one(index, given) for index, given in enumerate(options))))
+
+    async def step(self, actions: Sequence[Any], timeout_s: float | None) -> list[StepResult[Any] | None]:
+        """Take one step in each environment."""
+
+        async def one(index: int, action: Any) -> StepResult[Any] | None:
+            if action is None:
+                return None
+            return await self._ask(index, lambda client: client.step(action, timeout_s=timeout_s))
+
+        return list(await asyncio.gather(*(one(index, action) for index, action in enumerate(actions))))
+
+    async def _ask(self, index: int, call: Callable[[EnvClient], Any]) -> StepResult[Any]:
+        held = self._held[index]
+        if held is None:
+            raise ValueError(f"environment {index} has no episode; call reset_all() first")
+        server, client = held
+        try:
+            result: StepResult[Any] = await call(client.client)
+        except (WireError, ConnectionFailed) as error:
+            self._held[index] = None
+            server.sessions -= 1
+            await client.close()
+            if isinstance(error, ConnectionFailed):
+                await self._look(server)
+                return lost_result(LOST, str(error))
+            return step_failed(error)
+        return result
+
+
+__all__ = ["RemoteBackend", "Server", "read_servers"]

@@ -1,0 +1,233 @@
+"""The worker process of a pool: plays the episodes that come down its pipe, or steps its environments."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import pickle
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, cast
+
+from mcpenv_client.errors import ConnectionFailed, WireError
+from mcpenv_client.types.records import StepResult
+
+from .assignment import Assignment, Limits, Played
+from .backend import PoolError, step_failed
+from .episode import AsyncPolicy, BlockingPolicy, BlockingSession, Policy, Session, is_async, play, play_blocking
+from .instances import Instances, Target
+
+
+@dataclass(frozen=True)
+class Begin:
+    """A rollout begins: episodes of this policy follow."""
+
+    policy: Policy
+    limits: Limits
+
+
+@dataclass(frozen=True)
+class End:
+    """The rollout is over."""
+
+
+@dataclass(frozen=True)
+class Reset:
+    """Reset environments: an index and the reset's arguments for each."""
+
+    requests: Sequence[tuple[int, dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Step environments: an index and an action for each."""
+
+    requests: Sequence[tuple[int, Any]]
+    timeout_s: float | None
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A request failed with an error that the asker must see. ``number`` is that of the episode."""
+
+    error: Exception
+    number: int | None = None
+
+
+def main(pipe: Connection, target: Target, settings: Sequence[str], memory_bytes: int | None) -> None:
+    """Run a worker until its pipe ends. Sends None when it is ready, or `Failed`.
+
+    Args:
+        pipe: requests in, answers out.
+        target: the environment.
+        settings: settings of the target.
+        memory_bytes: the address space that this process may have; None: no limit.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent ends its workers
+    if memory_bytes is not None:
+        import resource  # not on Windows
+
+        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    try:
+        worker = Worker(pipe, Instances(target, settings))
+    except PoolError as error:
+        pipe.send(Failed(error))
+        return
+    pipe.send(None)
+    try:
+        worker.run()
+    except (EOFError, ConnectionResetError, BrokenPipeError):
+        return  # the parent is gone
+    finally:
+        worker.close()
+
+
+class Worker:
+    """The environments of one process.
+
+    Args:
+        pipe: requests in, answers out.
+        instances: makes environments.
+    """
+
+    def __init__(self, pipe: Connection, instances: Instances) -> None:
+        self._pipe = pipe
+        self._instances = instances
+        self._held: dict[int, BlockingSession] = {}
+        self._player: BlockingSession | None = None
+        self._where = f"process {os.getpid()}"
+
+    def run(self) -> None:
+        """Answer requests, until the pipe ends."""
+        while True:
+            request = self._pipe.recv()
+            if isinstance(request, Begin):
+                if is_async(request.policy):
+                    asyncio.run(self._play_async(request))
+                else:
+                    self._play(cast("BlockingPolicy", request.policy), request.limits)
+            elif isinstance(request, Reset):
+                self._answer_all(request.requests, self._reset)
+            elif isinstance(request, Step):
+                self._answer_all(request.requests, functools.partial(self._step, timeout_s=request.timeout_s))
+
+    def close(self) -> None:
+        """Close the environments."""
+        for session in [*self._held.values(), *([] if self._player is None else [self._player])]:
+            session.close()
+
+    # -- whole episodes
+
+    def _play(self, policy: BlockingPolicy, limits: Limits) -> None:
+        while True:
+            assignment = self._pipe.recv()
+            if isinstance(assignment, End):
+                return
+            usable = False
+            try:
+                if self._player is None:
+                    self._player = self._instances.blocking()
+                played = play_blocking(self._player, policy, assignment, limits)
+            except Exception as error:  # noqa: BLE001 - raised in the parent
+                self._send(Failed(error, assignment.number))
+            else:
+                usable = played.status.usable
+                self._send(self._placed(played))
+            if not usable and self._player is not None:
+                self._player.close()
+                self._player = None
+
+    async def _play_async(self, begin: Begin) -> None:
+        """Play episodes at once, as they come."""
+        loop = asyncio.get_running_loop()
+        requests: asyncio.Queue[Any] = asyncio.Queue()
+
+        def readable() -> None:
+            try:
+                requests.put_nowait(self._pipe.recv())
+            except (EOFError, OSError) as error:
+                loop.remove_reader(self._pipe.fileno())
+                requests.put_nowait(error)
+
+        loop.add_reader(self._pipe.fileno(), readable)
+        idle: list[Session] = []
+        tasks: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                request = await requests.get()
+                if isinstance(request, Exception):
+                    raise request
+                if isinstance(request, End):
+                    break
+                task = loop.create_task(self._play_one(begin, request, idle))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+            await asyncio.gather(*tasks)
+        finally:
+            loop.remove_reader(self._pipe.fileno())
+            for session in idle:
+                await session.close()
+
+    async def _play_one(self, begin: Begin, assignment: Assignment, idle: list[Session]) -> None:
+        session: Session | None = None
+        try:
+            session = idle.pop() if idle else self._instances.session()
+            played = await play(session, cast("AsyncPolicy", begin.policy), assignment, begin.limits)
+        except Exception as error:  # noqa: BLE001 - raised in the parent
+            if session is not None:
+                await session.close()
+            self._send(Failed(error, assignment.number))
+            return
+        if played.status.usable:
+            idle.append(session)
+        else:
+            await session.close()
+        self._send(self._placed(played))
+
+    def _placed(self, played: Played) -> Played:
+        return Played(**{**played.__dict__, "where": self._where})
+
+    # -- single steps
+
+    def _answer_all(self, requests: Sequence[tuple[int, Any]], one: Any) -> None:
+        try:
+            answers = [one(index, item) for index, item in requests]
+        except Exception as error:  # noqa: BLE001 - raised in the parent
+            self._send(Failed(error))
+        else:
+            self._send(answers)
+
+    def _reset(self, index: int, options: dict[str, Any]) -> StepResult[Any]:
+        session = self._held.get(index)
+        if session is None:
+            session = self._held[index] = self._instances.blocking()
+        return self._ask(index, lambda: session.reset(**options))
+
+    def _step(self, index: int, action: Any, timeout_s: float | None) -> StepResult[Any]:
+        session = self._held.get(index)
+        if session is None:
+            raise ValueError(f"environment {index} has no episode; call reset_all() first")
+        return self._ask(index, lambda: session.step(action, timeout_s=timeout_s))
+
+    def _ask(self, index: int, call: Any) -> StepResult[Any]:
+        try:
+            result: StepResult[Any] = call()
+        except (WireError, ConnectionFailed) as error:
+            result = step_failed(error)
+            self._held.pop(index).close()
+        return result
+
+    def _send(self, answer: Any) -> None:
+        """Send an answer, or why it cannot be sent."""
+        try:
+            self._pipe.send(answer)
+        except (pickle.PicklingError, TypeError, AttributeError, ValueError) as error:
+            number = answer.assignment.number if isinstance(answer, Played) else getattr(answer, "number", None)
+            reason = f"a worker's answer cannot be sent to the parent ({error}); return plain data from the policy"
+            self._pipe.send(Failed(PoolError(reason), number))
+
+
+__all__ = ["Begin", "End", "Failed", "Reset", "Step", "Worker", "main"]

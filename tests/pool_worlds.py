@@ -1,0 +1,125 @@
+"""Environments and policies of the tests of pools, importable in worker processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from mcpenv import MCPEnvironment, TaskSet
+from mcpenv_client.pool import BlockingEpisode, Episode
+from mcpenv_client.types.actions import CallToolAction
+
+
+class Dice(MCPEnvironment):
+    """Roll dice; a seed decides them."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    tasks = TaskSet({"id": f"t{goal}", "prompt": f"Reach {goal}.", "options": {"goal": goal}} for goal in range(20))
+
+    def __init__(self) -> None:
+        self.random = random.Random()
+        self.sum = self.goal = 0
+
+        @self.tool
+        def roll(times: int = 1) -> list[int]:
+            """Roll dice."""
+            rolled = [self.random.randint(1, 6) for _ in range(times)]
+            self.sum += sum(rolled)
+            if self.sum >= 60:
+                self.finish()
+            return rolled
+
+        @self.tool
+        def die() -> str:
+            """End the process of this environment."""
+            os.kill(os.getpid(), signal.SIGKILL)
+            return "never"
+
+        @self.tool
+        def hang(seconds: float) -> str:
+            """Do not answer for some time."""
+            time.sleep(seconds)
+            return "late"
+
+        @self.tool
+        def eat(size: int) -> int:
+            """Take memory."""
+            return len(bytearray(size))
+
+        @self.tool
+        def burst() -> str:
+            """Fail."""
+            raise RuntimeError("burst")
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None, goal: int = 0) -> None:
+        self.random = random.Random(seed)
+        self.sum, self.goal = 0, goal
+
+    def score(self, call: Any, outcome: Any) -> float:
+        return 0.125
+
+    def verify(self, evidence: Any) -> float:
+        return float(self.sum % 7 == 0)
+
+
+def five_rolls(episode: BlockingEpisode) -> int:
+    total = 0
+    for times in range(1, 6):
+        if episode.done:
+            break
+        total += sum(episode.call_tool("roll", {"times": times}).observation.result.data)
+    return total
+
+
+async def five_rolls_async(episode: Episode) -> int:
+    total = 0
+    for times in range(1, 6):
+        if episode.done:
+            break
+        await asyncio.sleep(0)
+        total += sum((await episode.call_tool("roll", {"times": times})).observation.result.data)
+    return total
+
+
+async def one_chat(episode: Episode) -> int:
+    chat = await episode.chat(max_turns=2)
+    function = {"name": "roll", "arguments": '{"times": 2}'}
+    while not chat.done:
+        await chat.act({"role": "assistant", "tool_calls": [{"function": function}]})
+    return chat.turns
+
+
+class Once:
+    """A policy that does something in the first attempt at one episode, and otherwise rolls."""
+
+    def __init__(self, marker: Path, tool: str, arguments: dict[str, Any], number: int) -> None:
+        self.marker, self.tool, self.arguments, self.number = marker, tool, arguments, number
+
+    def __call__(self, episode: BlockingEpisode) -> int:
+        if episode.assignment.number == self.number and not self.marker.exists():
+            self.marker.touch()
+            episode.call_tool(self.tool, self.arguments)
+        return five_rolls(episode)
+
+
+def wrong(episode: BlockingEpisode) -> None:
+    raise KeyError("a mistake of the policy")
+
+
+def calls(tool: str, **arguments: Any) -> CallToolAction:
+    return CallToolAction(tool_name=tool, arguments=arguments)
+
+
+class Calls:
+    """A policy that makes one call."""
+
+    def __init__(self, tool: str, **arguments: Any) -> None:
+        self.tool, self.arguments = tool, arguments
+
+    def __call__(self, episode: BlockingEpisode) -> str:
+        return episode.call_tool(self.tool, self.arguments).text
