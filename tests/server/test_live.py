@@ -204,6 +204,14 @@ def test_an_unknown_session_cannot_be_watched(url: str) -> None:
         assert httpx.get(f"{url}/sessions/nobody/{part}").json()["code"] == "SESSION_LOST"
 
 
+def test_a_session_without_an_episode_says_so(url: str) -> None:
+    session_id = httpx.post(f"{url}/sessions").json()["session_id"]
+    for part in ("trajectory", "steps/1/content/0"):
+        answer = httpx.get(f"{url}/sessions/{session_id}/{part}")
+        assert answer.status_code == 409 and "reset first" in answer.json()["message"]
+    httpx.delete(f"{url}/sessions/{session_id}")
+
+
 def test_watching_needs_the_control_token() -> None:
     with serving(Watched, ServerConfig(control_token="the-control-token")) as url:
         for part in ("events", "trajectory", "steps/1/content/0"):

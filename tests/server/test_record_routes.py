@@ -99,9 +99,13 @@ def test_a_condition_that_is_none_is_named(tmp_path: Path, query: str) -> None:
 def test_there_are_no_records_where_none_are_made_and_none_without_the_token(tmp_path: Path) -> None:
     with serving(World) as url:
         assert httpx.get(f"{url}/records").status_code == 404
+        assert "/records" not in httpx.get(f"{url}/openapi.json").json()["paths"]
     with serving(World, ServerConfig(record=tmp_path, control_token="the-control-token")) as url:
         for path in ("/records", "/records/x", "/records/x/blobs/y"):
             assert httpx.get(url + path).status_code == 401
+        described = httpx.get(f"{url}/openapi.json").json()["paths"]
+        for path in ("/records", "/records/{episode_id}"):
+            assert described[path]["get"]["security"] == [{"controlToken": []}]
 
 
 def test_sessions_of_the_console_are_told_apart_in_the_record(tmp_path: Path) -> None:

@@ -105,7 +105,8 @@ class ControlRoutes:
     def _document(self) -> dict[str, Any]:
         config = self._config
         tokens = config.control_token is not None, config.metrics_token is not None
-        return document(self._description, config.mode, guarded=tokens[0], metered=tokens[1])
+        recorded = config.record is not None
+        return document(self._description, config.mode, guarded=tokens[0], metered=tokens[1], recorded=recorded)
 
     async def _schema(self, request: Request) -> dict[str, Any]:
         prototype = self._source.prototype

@@ -124,19 +124,25 @@ class LiveRoutes:
         if session is None:
             raise SessionLost("no such session; it was closed, timed out, or never was")
         if not session.origin.orchestrated:
-            raise InvalidMessage("this session has no episodes to watch: an agent opened it, and no orchestrator")
+            raise _NotWatchable("this session has no episodes to watch: an agent opened it, and no orchestrator")
         return session
 
     def _begun(self, session: Session) -> Trajectory:
         trajectory = begun_trajectory(session)
         if trajectory is None:
-            raise InvalidMessage("there is no episode yet; reset first")
+            raise _NotWatchable("there is no episode yet; reset first")
         return trajectory
 
 
 def _last_event(request: Request) -> Position | None:
     text = request.headers.get("last-event-id") or request.query_params.get("after")
     return Position(text) if text else None
+
+
+class _NotWatchable(InvalidMessage):
+    """The error for a session without an episode."""
+
+    http_status = 409
 
 
 class _Gone(SessionLost):

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
+from mcpenv.server.sessions.pause import MAX_PAUSE_S
 from mcpenv.tools.json_schema import embedded
 from mcpenv_client.errors import ErrorCode
 from mcpenv_client.types.server import ServerCapacityStatus, SessionInfo
@@ -44,12 +45,15 @@ _INFO = {
 }
 
 
-def document(description: Description, mode: Mode, *, guarded: bool, metered: bool = False) -> dict[str, Any]:
+def document(
+    description: Description, mode: Mode, *, guarded: bool, metered: bool = False, recorded: bool = False
+) -> dict[str, Any]:
     """Return the OpenAPI 3.1 document of a server in this mode.
 
     Args:
         guarded: True if there is a control token, which the control routes then need.
         metered: True if there is a metrics token.
+        recorded: True if episodes are recorded.
     """
     tokens = {"controlToken": guarded, "metricsToken": metered}
     schemes = {name: {"type": "http", "scheme": "bearer"} for name, given in tokens.items() if given}
@@ -71,6 +75,8 @@ def document(description: Description, mode: Mode, *, guarded: bool, metered: bo
         control |= _control(schemas)
         if metadata["tasks"] is not None:
             control |= _tasks(metadata["name"])
+    if recorded:
+        control |= _records()
     if guarded:
         _guard(control, {"controlToken": []})
     paths |= control
@@ -197,18 +203,82 @@ def _sessions() -> dict[str, Any]:
                 {"404": unknown},
             ),
         },
-        "/sessions/{session_id}/trajectory": {
-            "parameters": [
-                {"name": "session_id", "in": "path", "required": True, "schema": {"type": "string"}},
-                {"name": "after", "in": "query", "schema": {"type": "integer", "minimum": 0}},
-            ],
+        **_watching(unknown),
+        **_pausing(unknown),
+        "/capacity": {"get": _operation("How many sessions there are and may be", _component("ServerCapacityStatus"))},
+    }
+
+
+_NAMED_SESSION = {"name": "session_id", "in": "path", "required": True, "schema": {"type": "string"}}
+
+
+def _watching(unknown: dict[str, Any]) -> dict[str, Any]:
+    """Return the routes with which sessions are watched."""
+    refused = {"409": _refusal("The session has no episode"), "422": _refusal("There is no such place in an episode")}
+    after = {"name": "after", "in": "query", "schema": {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}}
+    last = {"name": "Last-Event-ID", "in": "header", "schema": {"type": "string"}}
+    at = "/sessions/{session_id}"
+    return {
+        "/sessions/events": {"parameters": [last], "get": _streamed("The list of sessions, as it changes", refused)},
+        f"{at}/trajectory": {
+            "parameters": [_NAMED_SESSION, after],
             "get": _operation(
                 "The episode of a session, and its steps after a number of them",
                 {"type": "object"},
-                {"404": unknown, "422": _refusal("There is no episode, or after is no number of steps")},
+                {"404": unknown, **refused},
             ),
         },
-        "/capacity": {"get": _operation("How many sessions there are and may be", _component("ServerCapacityStatus"))},
+        f"{at}/events": {
+            "parameters": [_NAMED_SESSION, last],
+            "get": _streamed("The steps of a session, as they happen", {"404": unknown, **refused}),
+        },
+    }
+
+
+def _pausing(unknown: dict[str, Any]) -> dict[str, Any]:
+    """Return the routes that pause a session."""
+    name, seconds = {"type": "string"}, {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_PAUSE_S}
+    pause = {"type": "object", "properties": {"timeout_s": seconds}, "additionalProperties": False}
+    paused = {"session_id": name, "paused_until": {"type": "number"}, "begun": {"type": "boolean"}}
+    more = {"404": unknown, **{status: _refusals()[status] for status in ("400", "413", "422")}}
+    body = {"required": False, "content": {"application/json": {"schema": pause}}}
+    return {
+        "/sessions/{session_id}/pause": {
+            "parameters": [_NAMED_SESSION],
+            "post": {**_operation("Pause a session: its next calls wait", _object(paused), more), "requestBody": body},
+        },
+        "/sessions/{session_id}/resume": {
+            "parameters": [_NAMED_SESSION],
+            "post": _operation(
+                "End the pause of a session", _object({"session_id": name, "resumed": {"type": "boolean"}}), more
+            ),
+        },
+    }
+
+
+def _records() -> dict[str, Any]:
+    """Return the routes of a server that records."""
+    texts = {name: {"type": "string"} for name in ("task", "split", "status", "tool", "text", "agent", "not_agent")}
+    count = {"type": "integer", "minimum": 0}
+    asked = {**texts, "return_min": {"type": "number"}, "offset": count, "limit": {**count, "minimum": 1}}
+    objects = {"type": "array", "items": {"type": "object"}}
+    page = {"total": count, "offset": count, "limit": count, "damaged": count, "left_out": objects, "rows": objects}
+    episode = {"name": "episode_id", "in": "path", "required": True, "schema": {"type": "string"}}
+    return {
+        "/records": {
+            "parameters": [{"name": name, "in": "query", "schema": schema} for name, schema in asked.items()],
+            "get": _operation(
+                "The recorded episodes, the newest first", _object(page), {"422": _refusal("No such condition")}
+            ),
+        },
+        "/records/{episode_id}": {
+            "parameters": [episode],
+            "get": _operation(
+                "One recorded episode",
+                _object({"episode": {"type": "object"}, "hashes": {"type": "object"}}),
+                {"404": _refusal("No such episode")},
+            ),
+        },
     }
 
 
@@ -348,6 +418,11 @@ def _refusals() -> dict[str, Any]:
 def _operation(summary: str, schema: dict[str, Any], more: dict[str, Any] | None = None) -> dict[str, Any]:
     answer = {"description": summary, "content": {"application/json": {"schema": schema}}}
     return {"summary": summary, "responses": {"200": answer, **(more or {})}}
+
+
+def _streamed(summary: str, more: dict[str, Any]) -> dict[str, Any]:
+    answer = {"description": summary, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+    return {"summary": summary, "responses": {"200": answer, **more}}
 
 
 def _post(

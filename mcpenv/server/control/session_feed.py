@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from mcpenv.server.sessions.membership import Membership
@@ -65,7 +65,7 @@ class SessionFeed:
             self._sampling.cancel()
         self._wake()
 
-    async def events(self, last: Position | None) -> AsyncIterator[bytes]:
+    async def events(self, last: Position | None) -> AsyncGenerator[bytes, None]:
         """Yield ``sessions``, the list, and ``changed`` for each change of it, until the server ends.
 
         Args:
