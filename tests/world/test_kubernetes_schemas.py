@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from mcpenv.packaging.kubernetes.check import check_manifests
 from mcpenv.packaging.kubernetes.crds import SCHEMAS
 from mcpenv.packaging.kubernetes.deployment import Deployment
 from mcpenv.packaging.kubernetes.manifests import sandboxes, server_objects
+from mcpenv_client.providers.pod import PodOptions, pod_body, secret_body
 
 PATIENCE_S = 120.0
 GIVEN: list[dict[str, Any]] = [
@@ -67,6 +69,25 @@ def test_manifests_fit_the_schemas(make: Any, given: dict[str, Any], tmp_path: P
     made = make(Deployment(name="shop", image="registry.example/team/shop:1.2", **given))
     done = validated(known([each.body for each in made]), tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_pods_of_the_provider_fit_the_schemas(tmp_path: Path) -> None:
+    options = PodOptions(
+        name="mcpenv-1",
+        image="registry.example/team/shop:1.2",
+        public_url="http://$(POD_IP):8000",
+        options=("--set=size=3",),
+        env={"SHOP": "open"},
+        env_from=("shop-secrets",),
+        runtime_class="gvisor",
+        labels={"team": "a"},
+        owner={"mcpenv.owner.host": "here"},
+    )
+    pod = pod_body(options)
+    secret = secret_body(options, "control-of-the-shop", {"metadata": {"uid": "u-1"}})
+    done = validated([pod, secret], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert check_manifests([pod, secret]) == []
 
 
 def test_a_misspelt_field_does_not_fit(tmp_path: Path) -> None:

@@ -1,0 +1,28 @@
+"""The owner of a pod, in its annotations: pods of a cluster are those of many machines."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+
+from . import owner
+
+MACHINE = "mcpenv.owner.machine"
+"""The annotation with the hardware address of the owner's machine: machines of one cluster may have the same name."""
+
+
+def owner_annotations() -> dict[str, str]:
+    """Return the annotations of what this process owns."""
+    return {**owner.labels(), MACHINE: _machine()}
+
+
+def is_orphan(found: Mapping[str, str]) -> bool:
+    """Return True if the owner that these annotations name was a process of this machine, and has ended."""
+    return found.get(MACHINE) == _machine() and owner.is_gone(dict(found))
+
+
+def _machine() -> str:
+    return f"{uuid.getnode():012x}"
+
+
+__all__ = ["MACHINE", "is_orphan", "owner_annotations"]
