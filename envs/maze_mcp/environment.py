@@ -6,8 +6,11 @@ import random
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from fastmcp.resources import Resource
+from fastmcp.server.providers import LocalProvider
 from pydantic import Field
 
 from mcpenv import MCPEnvironment, Reward, State, TaskSet
@@ -23,6 +26,9 @@ STEPS: dict[Direction, Room] = {"north": (0, -1), "east": (1, 0), "south": (0, 1
 OPPOSITE: dict[Direction, Direction] = {"north": "south", "east": "west", "south": "north", "west": "east"}
 
 MIN_SIZE, MAX_SIZE = 3, 20
+
+VIEW_URI = "ui://maze/view.html"
+"""The address of the view: an MCP App, which the console and other hosts of Apps show beside the tools' results."""
 
 
 @dataclass
@@ -155,6 +161,20 @@ def make_task(rng: random.Random, index: int) -> dict[str, Any]:
     }
 
 
+def view_provider() -> LocalProvider:
+    """Return the provider of the view."""
+    provider = LocalProvider()
+    provider.add_resource(
+        Resource.from_function(
+            lambda: (Path(__file__).parent / "view.html").read_text("utf-8"),
+            uri=VIEW_URI,
+            name="maze view",
+            mime_type="text/html;profile=mcp-app",
+        )
+    )
+    return provider
+
+
 class MazeEnvironment(MCPEnvironment):
     """A maze with a key and a locked door.
 
@@ -193,12 +213,14 @@ class MazeEnvironment(MCPEnvironment):
     state_type = MazeState
     tasks = TaskSet.generate(make_task, seed=2026, sizes={"train": 15, "test": 6})
 
+    mcp_provider = view_provider()
+
     def __init__(self, size: Annotated[int, Field(ge=MIN_SIZE, le=MAX_SIZE)] = 5) -> None:
         self.size = size
         self.game = new_game(size, 0)
         self.world = ObjectWorld(self._plain)
         for tool in (self.look, self.walk, self.take_key, self.unlock_door):
-            self.tool(tool)
+            self.tool(tool, meta={"ui": {"resourceUri": VIEW_URI}})
 
     def reset(
         self,

@@ -1,5 +1,16 @@
 // The types that the modules of the console share. tsc reads this file; no browser does, so it is not among the static files.
 
+/** An object of JSON. */
+type Plain = Record<string, unknown>;
+
+interface AskOptions {
+  method?: string;
+  query?: Record<string, string | number | null | undefined>;
+  body?: unknown;
+  signal?: AbortSignal;
+  headers?: Record<string, string>;
+}
+
 interface ConsoleSession {
   signed_in: boolean;
   needs_token: boolean;
@@ -119,6 +130,13 @@ interface Call {
   name: string;
   arguments: Record<string, unknown>;
   own?: boolean;
+}
+
+/** The card of a tool in Play. */
+interface ToolCard {
+  element: HTMLElement;
+  write: (value: Plain) => void;
+  refuse: (error: Failure) => void;
 }
 
 /** A call of the visitor's and what it did. `took` in seconds. */
@@ -272,4 +290,30 @@ interface RecordSource {
   ) => Promise<{ total: number; rows: RecordRow[]; left_out?: LeftOut[] }>;
   episode: (id: string, signal: AbortSignal) => Promise<{ episode: Episode; hashes: Hashes }>;
   addressOf: (id: string) => AddressOf;
+}
+
+/** The facts of an episode that its charts need. */
+type Frame = Pick<Trajectory, "observation" | "end_reward" | "started_at" | "ended_at" | "dropped">;
+
+/** A reward in a chart. */
+interface Point {
+  label: string;
+  value: number;
+  sum: number;
+  parts: Record<string, number>;
+}
+
+/** One of two compared episodes. */
+interface Side {
+  steps: Step[];
+  hashes: Hashes;
+}
+
+/** What the list of records asks and tells the page that it is on. */
+interface RowsOwner {
+  query: () => URLSearchParams;
+  picked: (id: string) => boolean;
+  pick: (id: string, wanted: boolean) => void;
+  onCount: (total: number, leftOut: LeftOut[]) => void;
+  onProblem: (error: unknown) => void;
 }

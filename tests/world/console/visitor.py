@@ -39,6 +39,8 @@ class Visitor:
     def press(self, text: str) -> None:
         button = self.find(f"//button[normalize-space()='{text}']")
         self.until(lambda _: button.is_displayed() and button.is_enabled())
+        # The driver would scroll the button under the page's header.
+        self.browser.execute_script("arguments[0].scrollIntoView({ block: 'center', behavior: 'instant' })", button)
         button.click()
 
     def find(self, path: str) -> WebElement:

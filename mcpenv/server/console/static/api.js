@@ -5,7 +5,7 @@ export const BASE = new URL("../", new URL(".", import.meta.url));
 
 /** The refusal of a request. `status` is 0 if no server answered. */
 export class ApiError extends Error {
-	/** @param {string} message @param {string} code @param {number} status @param {Record<string, unknown>} [body] */
+	/** @param {string} message @param {string} code @param {number} status @param {Plain} [body] */
 	constructor(message, code, status, body = {}) {
 		super(message);
 		this.name = "ApiError";
@@ -31,8 +31,7 @@ export function address(path, query = {}) {
 /**
  * Ask the server and return the JSON of its answer.
  * @param {string} path
- * @param {{method?: string, query?: Record<string, string | number | null | undefined>, body?: unknown,
- *   signal?: AbortSignal}} [options]
+ * @param {AskOptions} [options]
  * @returns {Promise<any>}
  * @throws {ApiError} if it refuses or does not answer. After a 401 the page shows the login form.
  */
@@ -101,12 +100,7 @@ export const signIn = (token) => ask("console/api/sign-in", { method: "POST", bo
 /** @returns {Promise<ConsoleSession>} */
 export const signOut = () => ask("console/api/sign-out", { method: "POST", body: {} });
 
-/**
- * @param {string} path
- * @param {{method?: string, query?: Record<string, string | number | null | undefined>, body?: unknown,
- *   signal?: AbortSignal, headers?: Record<string, string>}} options
- * @param {string} accept
- */
+/** @param {string} path @param {AskOptions} options @param {string} accept */
 async function send(path, { method = "GET", query, body, signal, headers }, accept) {
 	/** @type {Response} */
 	let response;
@@ -128,7 +122,7 @@ async function send(path, { method = "GET", query, body, signal, headers }, acce
 /** @param {string} path @param {Response} response */
 async function refusal(path, response) {
 	const text = await response.text();
-	/** @type {Record<string, unknown>} */
+	/** @type {Plain} */
 	let body = {};
 	try {
 		const parsed = JSON.parse(text);
@@ -138,6 +132,6 @@ async function refusal(path, response) {
 	}
 	const message = String(body.message ?? body.detail ?? "") || `${path}: status ${response.status}`;
 	const error = new ApiError(message, String(body.code ?? ""), response.status, body);
-	if (response.status === 401 && !path.startsWith("console/api/")) dispatchEvent(new CustomEvent("signed-out"));
+	if (response.status === 401 && !/^(console\/api|http)/.test(path)) dispatchEvent(new CustomEvent("signed-out"));
 	return error;
 }

@@ -3,7 +3,7 @@
 /**
  * Return the program that begins the episode and makes its calls.
  * @param {string} base the server's address
- * @param {Record<string, unknown>} reset
+ * @param {Plain} reset
  * @param {Call[]} calls
  */
 export function asPython(base, reset, calls) {
@@ -18,7 +18,7 @@ export function asPython(base, reset, calls) {
 /**
  * Return the commands that begin the episode and make its calls, for a POSIX shell with jq.
  * @param {string} base
- * @param {Record<string, unknown>} reset
+ * @param {Plain} reset
  * @param {Call[]} calls
  */
 export function asCurl(base, reset, calls) {
@@ -52,10 +52,7 @@ export function python(value) {
 	return `{${Object.entries(value).map(([name, each]) => `${pythonText(name)}: ${python(each)}`).join(", ")}}`;
 }
 
-/**
- * JSON's escapes are Python's, but for pairs of surrogates, which only stand as they are or not at all.
- * @param {string} text
- */
+/** JSON's escapes are Python's, but for pairs of surrogates, which only stand as they are or not at all. @param {string} text */
 const pythonText = (text) => JSON.stringify(text).replace(/\u007f/g, "\\u007f");
 
 /** @param {string} text */

@@ -17,5 +17,5 @@ export function changes(before, after, path = "") {
 		path === "" ? name : `${path}.${name}`));
 }
 
-/** @param {unknown} value @returns {value is Record<string, unknown>} */
+/** @param {unknown} value @returns {value is Plain} */
 const nested = (value) => typeof value === "object" && value !== null;

@@ -3,11 +3,6 @@
 import { add, el, fill, muted, region } from "./dom.js";
 import { durationText, numberText } from "./format.js";
 
-/**
- * @typedef {Pick<Trajectory, "observation" | "end_reward" | "started_at" | "ended_at" | "dropped">} Frame
- * @typedef {{label: string, value: number, sum: number, parts: Record<string, number>}} Point
- */
-
 const WIDTH = 600;
 const HEIGHT = 120;
 /** The most columns of a chart. A longer episode has several steps in a column. */
@@ -117,22 +112,15 @@ function partsChart(points) {
 		[point.label, ...[point.value, point.sum, ...all.map((name) => of(point, name))].map((value) => numberText(value))])));
 }
 
-/**
- * Return the time in tools and between them. Model and scoring have no times of their own in a record.
- * @param {Step[]} steps
- * @param {Frame} frame
- */
+/** Return the time in tools and between them. Model and scoring have no times of their own in a record. @param {Step[]} steps @param {Frame} frame */
 function timeChart(steps, frame) {
 	const start = frame.started_at || steps[0]?.started_at;
 	if (!start || !steps.length) return null;
 	let d = "";
 	let inTools = 0;
 	let reached = start;
-	/** @type {string[][]} */
-	const rows = [];
-	const spans = steps.map((step, index) => {
+	const spans = steps.map((step) => {
 		const over = step.started_at + step.outcome.duration_s;
-		rows.push([labelOf(step, index, frame), durationText(Math.max(0, step.started_at - reached)), durationText(step.outcome.duration_s)]);
 		inTools += Math.max(0, over - Math.max(reached, step.started_at));
 		reached = Math.max(reached, over);
 		return [Math.max(0, step.started_at - start), step.outcome.duration_s];
@@ -145,7 +133,7 @@ function timeChart(steps, frame) {
 	return figure("Time", `Tools ${durationText(inTools)}, between the calls ${durationText(Math.max(0, span - inTools))}: the model, scoring and the `
 		+ "connection, which have no times of their own in a record.", `0 to ${durationText(span)}`,
 	[shape("rect", { x: 0, y: 6, width: WIDTH, height: 28, class: "between" }), shape("path", { d, class: "part-0" })], 40,
-	[["part-0", "in tools"], ["between", "between the calls"]], () => table(["Step", "Waited before", "In the tool"], rows));
+	[["part-0", "in tools"], ["between", "between the calls"]]);
 }
 
 /**

@@ -8,8 +8,6 @@ import { stepsOf } from "./record.js";
 import { addStepBody, changeTable, stepHead } from "./step.js";
 import { LazyRows } from "./rows.js";
 
-/** @typedef {{steps: Step[], hashes: Hashes}} Side */
-
 /**
  * Show two episodes.
  * @param {RecordSource} source
@@ -82,8 +80,7 @@ export async function showComparison(source, id, other, { root }, signal) {
 			el("p", {}, `${countText(one.steps.length, "step")}, return ${numberText(left.episode.trajectory.total_reward)}`,
 				` and ${countText(two.steps.length, "step")}, return ${numberText(right.episode.trajectory.total_reward)}. `,
 				countText(verdicts.filter(Boolean).length, "step"), " differ."),
-			first >= 0 && button("First difference", () => select(first), { class: "primary" }),
-			muted("Keys: j and k for steps, n and N for differences")),
+			first >= 0 && button("First difference", () => select(first), { class: "primary" })),
 		resetDiffers && el("section", { class: "card differs", "aria-label": "Resets" }, el("h2", {}, "The resets differ"),
 			changeTable(changes(left.episode.trajectory.observation, right.episode.trajectory.observation), names)),
 		rows.element,
@@ -91,12 +88,7 @@ export async function showComparison(source, id, other, { root }, signal) {
 			changeTable(changes(endOf(left.episode.trajectory), endOf(right.episode.trajectory)), names)));
 }
 
-/**
- * Return the difference of two steps in words; null if they are equal.
- * @param {Side} one
- * @param {Side} two
- * @param {number} index
- */
+/** Return the difference of two steps in words; null if they are equal. @param {Side} one @param {Side} two @param {number} index */
 function verdictOf(one, two, index) {
 	const left = one.steps[index];
 	const right = two.steps[index];

@@ -2,19 +2,13 @@
 
 import { copyButton, el, muted } from "./dom.js";
 
-const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp", "image/svg+xml"]);
-const SOUNDS = new Set(["audio/mpeg", "audio/mp3", "audio/wav", "audio/x-wav", "audio/wave", "audio/ogg", "audio/webm",
-	"audio/aac", "audio/flac", "audio/mp4"]);
+const IMAGE = /^image\/(png|jpeg|gif|webp|avif|bmp|svg\+xml)$/;
+const SOUND = /^audio\/(mpeg|mp[34]|(x-)?wave?|ogg|webm|aac|flac)$/;
 /** The most characters of JSON that stand on one line. */
 const LINE = 60;
 const BASE64 = /^[A-Za-z0-9+/=\s]*$/;
 
-/**
- * Return the element of a content block.
- * @param {Block} block
- * @param {(ref: string) => string} [urlOf] the address of a `ref`
- * @returns {HTMLElement}
- */
+/** Return a content block. @param {Block} block @param {(ref: string) => string} [urlOf] the address of a `ref` @returns {HTMLElement} */
 export function contentOf(block, urlOf) {
 	const type = (block.mimeType ?? "").toLowerCase().split(";")[0]?.trim() ?? "";
 	if (block.type === "text") return textOf(block.text ?? "");
@@ -63,23 +57,19 @@ export function codeOf(text, name) {
 function resourceOf(resource) {
 	const type = (resource.mimeType ?? "").toLowerCase();
 	const body = resource.text !== undefined ? textOf(resource.text)
-		: IMAGES.has(type) || SOUNDS.has(type) ? mediaOf(type, dataUrl(type, resource.blob ?? ""), resource)
+		: IMAGE.test(type) || SOUND.test(type) ? mediaOf(type, dataUrl(type, resource.blob ?? ""), resource)
 			: muted(`${type || "bytes"}, ${(resource.blob ?? "").length} base64 characters`);
 	return el("figure", {}, el("figcaption", {}, "Resource ", el("code", {}, resource.uri ?? "")), body);
 }
 
-/**
- * @param {string} type
- * @param {string | null} url
- * @param {unknown} otherwise what is shown as JSON if the type is not a known one
- */
+/** @param {string} type @param {string | null} url @param {unknown} otherwise what is shown as JSON if the type is not a known one */
 function mediaOf(type, url, otherwise) {
-	if (url && IMAGES.has(type)) return el("img", { src: url, alt: `Image (${type}) returned by the environment` });
-	if (url && SOUNDS.has(type)) return el("audio", { src: url, controls: true, "aria-label": `Sound (${type}) returned by the environment` });
+	if (url && IMAGE.test(type)) return el("img", { src: url, alt: `Image (${type}) returned by the environment` });
+	if (url && SOUND.test(type)) return el("audio", { src: url, controls: true, "aria-label": `Sound (${type}) returned by the environment` });
 	return jsonOf(otherwise);
 }
 
 /** @param {string} type @param {string} data */
 function dataUrl(type, data) {
-	return BASE64.test(data) && (IMAGES.has(type) || SOUNDS.has(type)) ? `data:${type};base64,${data}` : null;
+	return BASE64.test(data) && (IMAGE.test(type) || SOUND.test(type)) ? `data:${type};base64,${data}` : null;
 }

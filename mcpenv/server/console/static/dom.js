@@ -59,12 +59,7 @@ export function refill(element, ...children) {
 	if (at >= 0) element.querySelectorAll("button")[at]?.focus({ preventScroll: true });
 }
 
-/**
- * Return a button that submits nothing.
- * @param {string} text
- * @param {(event: Event) => unknown} onclick
- * @param {Properties} [properties]
- */
+/** Return a button that submits nothing. @param {string} text @param {(event: Event) => unknown} onclick @param {Properties} [properties] */
 export function button(text, onclick, properties = {}) {
 	return el("button", { type: "button", onclick, ...properties }, text);
 }
@@ -80,7 +75,7 @@ export function copyButton(text, name) {
 			await navigator.clipboard.writeText(text());
 			notify(`Copied: ${name}.`);
 		} catch (error) {
-			notify(`The browser refused to copy (${String(error)}). Select the text and copy it by hand.`);
+			notify(`Not copied: ${messageOf(error)}`);
 		}
 	}, { class: "quiet", "aria-label": `Copy ${name}` });
 }

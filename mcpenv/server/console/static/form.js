@@ -220,7 +220,7 @@ function rowsField(values, root) {
 	return {
 		element: el("div", {}, list, button("Add a name", grow)),
 		read() {
-			/** @type {Record<string, unknown>} */
+			/** @type {Plain} */
 			const value = {};
 			for (const { key, field } of rows) set(value, key.value, field.read());
 			return value;
@@ -250,17 +250,12 @@ function groupOf(name, schema, ...children) {
 	return { group, problem };
 }
 
-/**
- * Set a member, also one named `__proto__`.
- * @param {Record<string, unknown>} object
- * @param {string} name
- * @param {unknown} value
- */
+/** Set a member, also one named `__proto__`. @param {Plain} object @param {string} name @param {unknown} value */
 function set(object, name, value) {
 	Object.defineProperty(object, name, { value, enumerable: true, configurable: true, writable: true });
 }
 
-/** @param {unknown} value @returns {Record<string, unknown>} */
+/** @param {unknown} value @returns {Plain} */
 function record(value) {
-	return typeof value === "object" && value !== null && !Array.isArray(value) ? /** @type {Record<string, unknown>} */ (value) : {};
+	return typeof value === "object" && value !== null && !Array.isArray(value) ? /** @type {Plain} */ (value) : {};
 }

@@ -1,10 +1,6 @@
 /** Numbers, times and tasks as short texts. */
 
-/**
- * Return a number with at most six digits.
- * @param {number | null | undefined} value
- * @param {string} [none] the text for no value
- */
+/** Return a number with at most six digits. @param {number | null | undefined} value @param {string} [none] the text for no value */
 export function numberText(value, none = "–") {
 	if (value === null || value === undefined) return none;
 	return Number.isInteger(value) ? value.toLocaleString("en") : String(Number(value.toPrecision(6)));

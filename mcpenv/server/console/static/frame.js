@@ -18,11 +18,7 @@ export function onceAFrame(work, signal) {
 	};
 }
 
-/**
- * Call a function when its key is pressed, unless the visitor is typing.
- * @param {Record<string, () => void>} keys
- * @param {AbortSignal} signal
- */
+/** Call a function when its key is pressed, unless the visitor is typing. @param {Record<string, () => void>} keys @param {AbortSignal} signal */
 export function onKeys(keys, signal) {
 	document.addEventListener("keydown", (event) => {
 		if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -35,12 +31,7 @@ export function onKeys(keys, signal) {
 	}, { signal });
 }
 
-/**
- * Return after a time, at once if `signal` aborts.
- * @param {number} milliseconds
- * @param {AbortSignal} signal
- * @returns {Promise<void>}
- */
+/** Return after a time, at once if `signal` aborts. @param {number} milliseconds @param {AbortSignal} signal @returns {Promise<void>} */
 export function after(milliseconds, signal) {
 	return new Promise((resolve) => {
 		if (signal.aborted) resolve();

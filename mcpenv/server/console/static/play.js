@@ -12,11 +12,12 @@ import { resolved } from "./schema.js";
 import { setupForm } from "./setup.js";
 import { Session } from "./socket.js";
 import { toolCard } from "./tool.js";
+import { AppView, readView } from "./view.js";
 
 /** The number of snapshots that are held for undoing. */
 const UNDO_DEPTH = 10;
 
-/** The episode that goes on with new code. @type {{reset: Record<string, unknown>, calls: Call[]} | null} */
+/** The episode that goes on with new code. @type {{reset: Plain, calls: Call[]} | null} */
 let carried = null;
 
 /** @type {Page} */
@@ -27,7 +28,7 @@ export async function page({ root, query }, signal) {
 	if (carried) {
 		const { reset, calls } = carried;
 		carried = null;
-		await play.again(reset, calls);
+		if (await play.begin(reset)) play.offer("The code was reloaded, and the episode began again.", calls, reset);
 	}
 	const record = query.get("record");
 	if (!record) return;
@@ -38,7 +39,7 @@ export async function page({ root, query }, signal) {
 class Play {
 	/** @type {Session | null} */
 	session = null;
-	/** @type {Record<string, unknown>} */
+	/** @type {Plain} */
 	reset = {};
 	/** @type {Played[]} */
 	history = [];
@@ -52,7 +53,9 @@ class Play {
 	mcpUrl = null;
 	/** @type {Tool[]} */
 	tools = [];
-	/** @type {{name: string, card: ReturnType<typeof toolCard>} | null} */
+	/** The environment's own view, if it has one. @type {{html: string, app: AppView} | null} */
+	view = null;
+	/** @type {{name: string, card: ToolCard} | null} */
 	open = null;
 	busy = false;
 	over = false;
@@ -69,12 +72,13 @@ class Play {
 		this.search = el("input", { type: "search", "aria-label": "Search tools", placeholder: "Search (/)" });
 		this.list = el("ul", { class: "list" });
 		this.form = el("div");
+		this.own = el("section", { class: "card", "aria-label": "View", hidden: true });
 		this.result = el("section", { "aria-label": "Result", "aria-live": "polite" });
 		this.past = el("ol", { class: "list" });
-		this.hint = el("p", { class: "empty" }, "Start an episode to see the tools and call them. The episode is your own: other visitors have theirs.");
+		this.hint = el("p", { class: "empty" }, "Start an episode to see the tools and call them. It is yours alone.");
 		this.board = el("div", { class: "columns", hidden: true },
 			el("section", { class: "card", "aria-label": "Tools" }, el("h2", {}, "Tools"), this.search, this.list), this.form,
-			el("div", {}, this.result, el("section", { class: "card", "aria-label": "History" }, el("h2", {}, "History"), this.past)));
+			el("div", {}, this.own, this.result, el("section", { class: "card", "aria-label": "History" }, el("h2", {}, "History"), this.past)));
 		this.search.addEventListener("input", () => this.showTools());
 		const [lead = "", ...more] = String(metadata.description ?? "").split("\n\n");
 		fill(root, el("h1", {}, "Play ", el("code", {}, metadata.name)), muted(lead),
@@ -98,7 +102,10 @@ class Play {
 		this.busy = true;
 		try {
 			if (!this.session || this.session.closed) {
-				const session = await Session.open((error) => this.showLost(error));
+				const session = await Session.open((error) => {
+					if (this.signal.aborted) return;
+					this.offer(`${error.message} Your calls are still here.`, this.history.map(({ call }) => call), this.reset);
+				});
 				if (this.signal.aborted) {
 					session.close();
 					return false;
@@ -117,7 +124,7 @@ class Play {
 		}
 	}
 
-	/** @param {Record<string, unknown>} reset */
+	/** @param {Plain} reset */
 	begin(reset) {
 		return this.alone(async (session) => {
 			/** @type {Observed} */
@@ -143,6 +150,9 @@ class Play {
 			fill(this.result, el("div", { class: "card" }, el("h2", {}, "Start"), typeof prompt === "string" && el("p", {}, prompt),
 				Object.keys(observation).length > 0 && jsonOf(observation), el("h3", {}, "State"), jsonOf(this.state)));
 			this.showHistory();
+			const uri = this.tools.map((tool) => tool.meta?.ui?.resourceUri).find((each) => typeof each === "string");
+			const html = uri && this.mcpUrl ? await readView(this.mcpUrl, uri) : null;
+			this.showView(html);
 		}, (error) => this.setup.refuse(error.message, /** @type {any} */ (error.body.errors)));
 	}
 
@@ -162,15 +172,13 @@ class Play {
 			this.showStatus(answer);
 			this.showPlayed(this.history.length - 1);
 			this.showHistory();
+			if (answer.observation.result) this.view?.app.show(call, answer.observation.result);
 			const { error } = answer.observation;
 			if (error?.error_type === "invalid_args" && this.open?.name === call.name) this.open.card.refuse(error);
 		}, (error) => fill(this.result, el("p", { class: "card error", role: "alert" }, `${error.code}: ${error.message}`)));
 	}
 
-	/**
-	 * Return the id of a snapshot of the episode as it stands; null, with the reason in `why`, if there can be none.
-	 * @param {Session} session
-	 */
+	/** Return the id of a snapshot of the episode as it stands; null, with the reason in `why`, if there can be none. @param {Session} session */
 	async snapshot(session) {
 		if (this.why !== null || this.over) return null;
 		try {
@@ -196,6 +204,7 @@ class Play {
 			const answer = await session.ask("restore", { snapshot_id: snapshot });
 			this.snapshots.pop();
 			const undone = this.history.pop();
+			this.showView(this.view?.html ?? null);
 			this.over = answer.done;
 			this.state = await session.ask("state");
 			this.showStatus(answer);
@@ -217,7 +226,7 @@ class Play {
 
 	/**
 	 * Begin an episode and make calls.
-	 * @param {Record<string, unknown>} reset
+	 * @param {Plain} reset
 	 * @param {(Call & {expected?: unknown})[]} calls with what each returned, if that is known
 	 */
 	async replay(reset, calls) {
@@ -233,22 +242,11 @@ class Play {
 		notify(`${this.history.length} of ${countText(calls.length, "call")} were made again.`);
 	}
 
-	/** Begin the same episode with new code, and offer its calls. @param {Record<string, unknown>} reset @param {Call[]} calls */
-	async again(reset, calls) {
-		if (!(await this.begin(reset)) || !calls.length) return;
-		fill(this.lost, el("div", { class: "card bar" }, el("p", {}, "The code was reloaded, and the episode began again."),
-			button(`Play ${countText(calls.length, "call")} again`, () => this.replay(reset, calls), { class: "primary" })));
-	}
-
-	/** @param {ApiError} error */
-	showLost(error) {
-		if (this.signal.aborted) return;
-		const calls = this.history.map((each) => each.call);
-		const { reset } = this;
-		fill(this.lost, el("div", { class: "card" }, el("p", { class: "error" }, error.message),
-			el("p", {}, "The server may have been restarted. Your calls are still here."),
-			el("div", { class: "row" }, button("Start again", () => this.begin(reset), { class: "primary" }),
-				calls.length > 0 && button(`Play ${countText(calls.length, "call")} again`, () => this.replay(reset, calls)))));
+	/** Say why the episode is another one, and offer its calls. @param {string} why @param {Call[]} calls @param {Plain} reset */
+	offer(why, calls, reset) {
+		fill(this.lost, el("div", { class: "card bar" }, el("p", { class: "warn" }, why),
+			button("Start again", () => this.begin(reset)),
+			calls.length > 0 && button(`Play ${countText(calls.length, "call")} again`, () => this.replay(reset, calls), { class: "primary" })));
 	}
 
 	showTools() {
@@ -260,11 +258,7 @@ class Play {
 		if (!shown.length) fill(this.list, el("li", { class: "muted" }, this.tools.length ? "No tool has this text." : "No tools."));
 	}
 
-	/**
-	 * Show the form of a tool, the first one if there is none of that name.
-	 * @param {string} name
-	 * @param {Record<string, unknown>} [values]
-	 */
+	/** Show the form of a tool, the first one if there is none of that name. @param {string} name @param {Plain} [values] */
 	select(name, values) {
 		const tool = this.tools.find((each) => each.name === name) ?? this.tools[0];
 		if (!tool) return;
@@ -303,6 +297,19 @@ class Play {
 		this.agent.hidden = false;
 		fill(this.agent, el("summary", {}, "Let an MCP agent play this episode"),
 			el("p", {}, el("code", {}, url), " ", copyButton(() => url, "the MCP address")), jsonOf(JSON.parse(asMcpConfig(this.name, url))));
+	}
+
+	/** Show the environment's own view of the calls so far. @param {string | null} html */
+	showView(html) {
+		this.own.hidden = !html;
+		this.view = html ? { html, app: new AppView(html, (call) => this.callFor(call), this.signal) } : null;
+		fill(this.own, this.view?.app.element);
+		for (const { call, answer } of this.history) if (answer.observation.result) this.view?.app.show(call, answer.observation.result);
+	}
+
+	/** Make a call for the view. @param {Call} call @returns {Promise<Result | null>} */
+	async callFor(call) {
+		return (await this.call(call)) ? this.history.at(-1)?.answer.observation.result ?? null : null;
 	}
 
 	/** @param {number} index */

@@ -20,7 +20,7 @@ export function stepOf({ call, answer, took }, number) {
 	};
 }
 
-/** Return the card of a call. @param {Played[]} history @param {number} index @param {Record<string, unknown>} reset */
+/** Return the card of a call. @param {Played[]} history @param {number} index @param {Plain} reset */
 export function playedCard(history, index, reset) {
 	const played = history[index];
 	if (!played) throw new RangeError(`there is no call ${index}`);

@@ -8,13 +8,7 @@ import { onKeys } from "./frame.js";
 import { serverSource } from "./record_source.js";
 import { StepList, statusText } from "./step.js";
 
-/**
- * Show an episode.
- * @param {RecordSource} source
- * @param {string} id
- * @param {PageContext} context
- * @param {AbortSignal} signal
- */
+/** Show an episode. @param {RecordSource} source @param {string} id @param {PageContext} context @param {AbortSignal} signal */
 export async function showEpisode(source, id, { root, query, session }, signal) {
 	const { episode } = await source.episode(id, signal);
 	if (signal.aborted) return;
@@ -56,7 +50,7 @@ export function stepsOf(episode) {
  * @param {string} id
  * @param {number} count
  * @param {AbortSignal} signal
- * @returns {Promise<{reset: Record<string, unknown>, calls: (Call & {expected?: unknown})[]}>}
+ * @returns {Promise<{reset: Plain, calls: (Call & {expected?: unknown})[]}>}
  */
 export async function recordedCalls(id, count, signal) {
 	const { episode } = await serverSource().episode(id, signal);
@@ -69,11 +63,7 @@ export async function recordedCalls(id, count, signal) {
 	};
 }
 
-/**
- * Return the field that finds text in steps, and the keys that go through them.
- * @param {StepList} list
- * @param {AbortSignal} signal
- */
+/** Return the field that finds text in steps, and the keys that go through them. @param {StepList} list @param {AbortSignal} signal */
 export function finder(list, signal) {
 	const input = el("input", { type: "search", id: "find", autocomplete: "off" });
 	const found = el("span", { role: "status", class: "muted" });

@@ -15,12 +15,7 @@ const PAGE = 100;
 const BESIDE = 10;
 const HEADS = ["Pick", "Episode", "Task", "Steps", "Return", "Status", "Agent", "Ending", "Started"];
 
-/**
- * Show the list.
- * @param {RecordSource} source
- * @param {{root: HTMLElement, query: URLSearchParams}} context
- * @param {AbortSignal} signal
- */
+/** Show the list. @param {RecordSource} source @param {{root: HTMLElement, query: URLSearchParams}} context @param {AbortSignal} signal */
 export function showList(source, { root, query }, signal) {
 	const fields = filterFields(query);
 	const problem = el("div", { role: "alert" });
@@ -101,12 +96,7 @@ function filterFields(query) {
 		fieldOf("console", "Played in the console", el("input", { id: "filter-console", type: "checkbox" }), query)];
 }
 
-/**
- * @param {string} name
- * @param {string} label
- * @param {HTMLInputElement | HTMLSelectElement} input
- * @param {URLSearchParams} query
- */
+/** @param {string} name @param {string} label @param {HTMLInputElement | HTMLSelectElement} input @param {URLSearchParams} query */
 function fieldOf(name, label, input, query) {
 	const value = query.get(name) ?? "";
 	if (input instanceof HTMLInputElement && input.type === "checkbox") input.checked = value !== "";
@@ -123,12 +113,7 @@ class Rows {
 	#current = -1;
 	#known = false;
 
-	/**
-	 * @param {RecordSource} source
-	 * @param {{query: () => URLSearchParams, picked: (id: string) => boolean, pick: (id: string, wanted: boolean) => void,
-	 *   onCount: (total: number, leftOut: LeftOut[]) => void, onProblem: (error: unknown) => void}} owner
-	 * @param {AbortSignal} signal
-	 */
+	/** @param {RecordSource} source @param {RowsOwner} owner @param {AbortSignal} signal */
 	constructor(source, owner, signal) {
 		this.source = source;
 		this.owner = owner;

@@ -75,7 +75,7 @@ export function fits(value, given, root) {
 	if ((schema.required ?? []).some((/** @type {string} */ name) => !has(name))) return false;
 	if (schema.additionalProperties === false && Object.keys(value).some((name) => !Object.hasOwn(properties, name))) return false;
 	return Object.keys(properties).every((name) => !has(name)
-		|| fits(/** @type {Record<string, unknown>} */ (value)[name], properties[name], root));
+		|| fits(/** @type {Plain} */ (value)[name], properties[name], root));
 }
 
 /** Return true if two JSON values are the same. @param {unknown} one @param {unknown} other */

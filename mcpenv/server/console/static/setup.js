@@ -11,10 +11,9 @@ const OWN = new Set(["seed", "episode_id", "task", "split", "index", "timeout_s"
 const OFFERED = 200;
 
 /**
- * Return the form.
  * @param {{name: string, tasks: Record<string, number> | null}} metadata
  * @param {Record<string, any>} schema of the reset options
- * @param {(reset: Record<string, unknown>) => Promise<void>} onStart
+ * @param {(reset: Plain) => Promise<void>} onStart
  * @param {AbortSignal} signal
  */
 export function setupForm(metadata, schema, onStart, signal) {
@@ -45,10 +44,10 @@ export function setupForm(metadata, schema, onStart, signal) {
 		if (start.disabled) return;
 		fill(problem);
 		options?.clear();
-		/** @type {Record<string, unknown>} */
+		/** @type {Plain} */
 		let reset;
 		try {
-			reset = /** @type {Record<string, unknown>} */ (options?.read() ?? {});
+			reset = /** @type {Plain} */ (options?.read() ?? {});
 		} catch (error) {
 			if (!(error instanceof Problem)) throw error;
 			fill(problem, `Not started. ${error.message}`);

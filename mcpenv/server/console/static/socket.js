@@ -2,18 +2,12 @@
 
 import { ApiError, address, ask } from "./api.js";
 
-/** The number of seconds after which a frame without an answer fails. */
-const PATIENCE_S = 600;
-
 export class Session {
 	/** @type {Map<string, {resolve: (data: any) => void, reject: (error: Error) => void}>} */
 	#waiting = new Map();
 	#count = 0;
 
-	/**
-	 * @param {WebSocket} socket an open one
-	 * @param {(error: ApiError) => void} onLost called once if it ends before `close`
-	 */
+	/** @param {WebSocket} socket an open one @param {(error: ApiError) => void} onLost called once if it ends before `close` */
 	constructor(socket, onLost) {
 		this.socket = socket;
 		this.closed = false;
@@ -58,18 +52,7 @@ export class Session {
 		this.#count += 1;
 		const request_id = `console-${this.#count}`;
 		return new Promise((resolve, reject) => {
-			const timer = setTimeout(() => settle(reject, new ApiError(
-				`The server has not answered for ${PATIENCE_S} s.`, "TIMEOUT", 0)), PATIENCE_S * 1000);
-			/** @param {(value: any) => void} end @param {any} value */
-			const settle = (end, value) => {
-				clearTimeout(timer);
-				this.#waiting.delete(request_id);
-				end(value);
-			};
-			this.#waiting.set(request_id, {
-				resolve: (value) => settle(resolve, value),
-				reject: (error) => settle(reject, error),
-			});
+			this.#waiting.set(request_id, { resolve, reject });
 			this.socket.send(JSON.stringify({ type, request_id, ...(data === undefined ? {} : { data }) }));
 		});
 	}
@@ -85,6 +68,7 @@ export class Session {
 		const error = frame.type === "error"
 			? new ApiError(String(frame.data?.message), String(frame.data?.code), 0, frame.data) : null;
 		const waiting = this.#waiting.get(frame.request_id);
+		this.#waiting.delete(frame.request_id);
 		if (!waiting) {
 			// An error without a request concerns the session, which the server closes then.
 			if (error) this.#lose(error);
@@ -96,7 +80,8 @@ export class Session {
 
 	/** @param {ApiError} error */
 	#lose(error) {
-		for (const { reject } of [...this.#waiting.values()]) reject(error);
+		for (const { reject } of this.#waiting.values()) reject(error);
+		this.#waiting.clear();
 		if (this.closed) return;
 		this.closed = true;
 		this.onLost(error);

@@ -102,10 +102,7 @@ export function changeTable(found, names) {
 			el("td", {}, JSON.stringify(each.before) ?? "not there"), el("td", {}, JSON.stringify(each.after) ?? "not there"))))));
 }
 
-/**
- * Return what a step says about the world: the observation of an own action, else the structured content of a tool.
- * @param {Step} step
- */
+/** Return what a step says about the world: the observation of an own action, else the structured content of a tool. @param {Step} step */
 const valueOf = (step) => step.observation ?? step.outcome.result?.structured_content ?? undefined;
 
 /** The steps of an episode as a list. A record has no states: a step is compared with the last one that asked the same. */

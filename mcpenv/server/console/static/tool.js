@@ -4,16 +4,7 @@ import { button, el, fill, muted } from "./dom.js";
 import { objectField } from "./form.js";
 import { Problem, parsed } from "./inputs.js";
 
-/**
- * @typedef {{element: HTMLElement, write: (value: Record<string, unknown>) => void, refuse: (error: Failure) => void}} ToolCard
- */
-
-/**
- * Return the card of a tool.
- * @param {Tool} tool
- * @param {(value: Record<string, unknown>) => Promise<void>} onCall
- * @returns {ToolCard}
- */
+/** Return the card of a tool. @param {Tool} tool @param {(value: Plain) => Promise<void>} onCall @returns {ToolCard} */
 export function toolCard(tool, onCall) {
 	const form = objectField(tool.input_schema, "Arguments", tool.input_schema);
 	const json = el("textarea", { "aria-label": "Arguments as JSON", spellcheck: "false" });
@@ -21,7 +12,7 @@ export function toolCard(tool, onCall) {
 	const problem = el("p", { class: "error", role: "alert" });
 	const submit = el("button", { class: "primary" }, "Call");
 	let byJson = false;
-	const read = () => /** @type {Record<string, unknown>} */ (byJson ? objectOf(json.value) : form.read());
+	const read = () => /** @type {Plain} */ (byJson ? objectOf(json.value) : form.read());
 	const swap = button("Edit as JSON", () => attempt(() => {
 		if (byJson) form.write(objectOf(json.value));
 		else json.value = JSON.stringify(form.read(), null, 2);
@@ -43,7 +34,7 @@ export function toolCard(tool, onCall) {
 	};
 	const element = el("form", { class: "card", novalidate: true, onsubmit: async (event) => {
 		event.preventDefault();
-		/** @type {Record<string, unknown>} */
+		/** @type {Plain} */
 		let value = {};
 		form.clear();
 		if (submit.disabled || !attempt(() => { value = read(); })) return;
@@ -73,5 +64,5 @@ export function toolCard(tool, onCall) {
 function objectOf(text) {
 	const value = parsed(text);
 	if (typeof value !== "object" || value === null || Array.isArray(value)) throw new Problem("The arguments are a JSON object.");
-	return /** @type {Record<string, unknown>} */ (value);
+	return /** @type {Plain} */ (value);
 }

@@ -15,12 +15,7 @@ const MOST = 10_000;
 /** The number of pixels from the end of the page up to which the newest step is followed. */
 const NEAR = 60;
 
-/**
- * Show a session until the page is left.
- * @param {string} id
- * @param {{root: HTMLElement}} context
- * @param {AbortSignal} signal
- */
+/** Show a session until the page is left. @param {string} id @param {{root: HTMLElement}} context @param {AbortSignal} signal */
 export async function watch(id, { root }, signal) {
 	await new Watcher(id, root, signal).follow();
 }

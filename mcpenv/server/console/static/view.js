@@ -1,0 +1,79 @@
+/** An environment's own view: an MCP App in a frame without an origin, which is told of calls and can make some. */
+
+import { ApiError, ask } from "./api.js";
+import { el } from "./dom.js";
+
+const VERSION = "2026-07-28";
+const HOST = { name: "mcpenv console", version: "1" };
+/** The most pixels of height that a view can ask for. */
+const MOST = 900;
+
+/**
+ * Return the HTML of a `ui://` resource; null if an episode's MCP address does not give it to this page.
+ * @param {string} url
+ * @param {string} uri
+ * @returns {Promise<string | null>}
+ */
+export async function readView(url, uri) {
+	const _meta = Object.fromEntries(Object.entries({ protocolVersion: VERSION, clientInfo: HOST, clientCapabilities: {} })
+		.map(([name, value]) => [`io.modelcontextprotocol/${name}`, value]));
+	try {
+		const { result } = await ask(url, { method: "POST", headers: { "MCP-Protocol-Version": VERSION, "MCP-Method": "resources/read", "MCP-Name": uri },
+			body: { jsonrpc: "2.0", id: 1, method: "resources/read", params: { uri, _meta } } });
+		return result?.contents?.[0]?.text ?? null;
+	} catch (error) {
+		if (error instanceof ApiError) return null;
+		throw error;
+	}
+}
+
+export class AppView {
+	/** What the view is told once it is ready. @type {[string, unknown][] | null} */
+	#waiting = [];
+
+	/**
+	 * @param {string} html
+	 * @param {(call: Call) => Promise<Result | null>} onCall makes a call for the view; null if it was not made
+	 * @param {AbortSignal} signal
+	 */
+	constructor(html, onCall, signal) {
+		this.element = el("iframe", { sandbox: "allow-scripts", src: new URL("frame.html", import.meta.url), title: "View of the environment" });
+		addEventListener("message", async ({ source, data }) => {
+			if (source !== this.element.contentWindow) return;
+			const { id, method, params = {} } = data;
+			if (method === "ui/notifications/sandbox-proxy-ready") this.#tell("ui/notifications/sandbox-resource-ready", { html });
+			else if (method === "ui/initialize") {
+				this.#send({ id, result: { protocolVersion: params.protocolVersion, hostInfo: HOST,
+					hostCapabilities: { serverTools: {} }, hostContext: {} } });
+			} else if (method === "ui/notifications/initialized") {
+				for (const [name, told] of this.#waiting ?? []) this.#tell(name, told);
+				this.#waiting = null;
+			} else if (method === "ui/notifications/size-changed") this.element.style.height = `${Math.min(MOST, Number(params.height) + 2)}px`;
+			else if (method === "tools/call") {
+				const result = await onCall({ name: String(params.name), arguments: params.arguments ?? {} });
+				this.#send(result ? { id, result: wire(result) } : { id, error: { code: -32000, message: "The call was not made." } });
+			} else if (id !== undefined && method) this.#send({ id, error: { code: -32601, message: "This host has no such method." } });
+		}, { signal });
+	}
+
+	/** Tell the view of a call. @param {Call} call @param {Result} result */
+	show(call, result) {
+		for (const [name, told] of [["input", { arguments: call.arguments }], ["result", wire(result)]]) {
+			if (this.#waiting) this.#waiting.push([`ui/notifications/tool-${name}`, told]);
+			else this.#tell(`ui/notifications/tool-${name}`, told);
+		}
+	}
+
+	/** @param {string} method @param {unknown} params */
+	#tell(method, params) {
+		this.#send({ method, params });
+	}
+
+	/** @param {Plain} message */
+	#send(message) {
+		this.element.contentWindow?.postMessage({ jsonrpc: "2.0", ...message }, "*");
+	}
+}
+
+/** Return a result under MCP's names. @param {Result} result */
+const wire = ({ content, structured_content, is_error }) => ({ content, structuredContent: structured_content, isError: is_error });
