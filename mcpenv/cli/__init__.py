@@ -80,7 +80,9 @@ app.command(
     "mcpenv.cli.sessions:sessions", name="sessions", help="Show a server's sessions.", help_epilogue="", sort_key=7
 )
 app.command("mcpenv.cli.top:top", name="top", help="Show what a server does.", help_epilogue="", sort_key=7)
-_of_records = App(name="trajectories", help="List, show and export recorded episodes.", help_epilogue="", sort_key=8)
+_of_records = App(
+    name="trajectories", help="List, show, export and check recorded episodes.", help_epilogue="", sort_key=8
+)
 _of_records.command("mcpenv.cli.trajectories:list_episodes", name="list", help="List episodes.", sort_key=1)
 _of_records.command("mcpenv.cli.trajectories:show", name="show", help="Show one episode.", sort_key=2)
 _of_records.command("mcpenv.cli.trajectories:stats", name="stats", help="Show figures of a record.", sort_key=3)
@@ -90,6 +92,7 @@ _of_records.command(
     help="Write chats, Parquet or ATIF for trainers and viewers.",
     sort_key=4,
 )
+_of_records.command("mcpenv.cli.check:check_command", name="check", help="Find unsound episodes.", sort_key=5)
 app.command(_of_records)
 app.command(
     "mcpenv.cli.console:console",

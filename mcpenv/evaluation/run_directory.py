@@ -16,7 +16,7 @@ from typing import Any
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode, Recorder, read_episodes
-from mcpenv.trajectories.episode import CONTEXT
+from mcpenv.trajectories.episode import CONTEXT, EVALUATED
 from mcpenv_client.types.records import Trajectory
 from mcpenv_client.types.tools import Tool
 
@@ -26,9 +26,6 @@ from .settings import SETTINGS, differences, read_settings
 
 SUMMARY, REPORT = "summary.json", "report.html"
 RECORD, AGENTS, SERVER_LOG = "record", "agents", "server.log"
-
-IN_RECORD = "eval"
-"""The key of the `EpisodeResult`, as plain JSON data, in a recorded episode's ``extra``."""
 
 _OURS = (RESULTS, SETTINGS, SUMMARY, REPORT, RECORD, AGENTS)
 _SHOWN = 60
@@ -125,7 +122,7 @@ class RunFolder:
                         tools=self._recorder.tools.keep(tools),
                         messages=messages,
                         agent=agent,
-                        extra={IN_RECORD: result.to_plain(), **({} if context is None else {CONTEXT: context})},
+                        extra={EVALUATED: result.to_plain(), **({} if context is None else {CONTEXT: context})},
                     )
                 )
                 self._recorder.flush()
@@ -151,7 +148,7 @@ class RunFolder:
         """Append results that are in the record only, because the process was killed before it wrote them."""
         known = {result.episode_id for result in self._results.values()}
         for episode in read_episodes(self.directory / RECORD):
-            plain = episode.extra.get(IN_RECORD)
+            plain = episode.extra.get(EVALUATED)
             if not isinstance(plain, dict) or episode.id in known:
                 continue
             result = EpisodeResult.from_plain(plain)

@@ -33,6 +33,9 @@ OBSERVATIONS = "observations"
 CONTEXT = "context"
 """The key in ``extra`` of what a model dropped from its context; `mcpenv_client.messages_at` reads it."""
 
+EVALUATED = "eval"
+"""The key in ``extra`` of the result of ``mcpenv eval``, as plain JSON data: also the counts of tokens."""
+
 RESCORED = "rescored"
 """The key in ``extra`` of the rubric that rescored the episode, and of the rewards before, as ``{"rubric",
 "before"}``."""
@@ -69,7 +72,8 @@ class RecordedEpisode:
         tools: the name of the list of tools, see `ToolLists`; None if unknown.
         messages: the chat in which a model played it, in OpenAI's format; None without a chat.
         agent: the agent that played it (``name``, ``version``, ``model``, ...); None if unknown.
-        extra: further data for programs. Reserved keys are `NOT_RECORDED`, `OBSERVATIONS`, `CONTEXT` and `RESCORED`.
+        extra: further data for programs. Reserved keys are `NOT_RECORDED`, `OBSERVATIONS`, `CONTEXT`, `EVALUATED`
+            and `RESCORED`.
         format: the version of the line's format, `FORMAT`.
     """
 

@@ -61,12 +61,12 @@ def spread(values: Sequence[float]) -> dict[str, float] | None:
         "count": len(ordered),
         "mean": math.fsum(ordered) / len(ordered),
         "min": ordered[0],
-        **{f"p{percent}": _percentile(ordered, percent) for percent in PERCENTILES},
+        **{f"p{percent}": percentile(ordered, percent) for percent in PERCENTILES},
         "max": ordered[-1],
     }
 
 
-def _percentile(ordered: Sequence[float], percent: float) -> float:
+def percentile(ordered: Sequence[float], percent: float) -> float:
     """Return a percentile, interpolated between the two nearest values."""
     place = (len(ordered) - 1) * percent / 100
     below = math.floor(place)

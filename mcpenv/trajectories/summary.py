@@ -41,6 +41,11 @@ def summary_of(episode: RecordedEpisode) -> dict[str, Any]:
     }
 
 
+def named_task_of(trajectory: Trajectory) -> str | None:
+    """Return the name of an episode's task with its split; None without a task."""
+    return None if trajectory.task is None else f"{trajectory.task.split}/{trajectory.task.id}"
+
+
 def fault_of(trajectory: Trajectory) -> str | None:
     """Return the code of the first error of the environment's own code in an episode; None without an error."""
     return next((step.fault for step in trajectory.steps if step.fault is not None), trajectory.fault)
