@@ -250,8 +250,8 @@ class Contract:
         if lenient:
             named = ", ".join(dict.fromkeys(lenient))
             raise ContractWarning(
-                f"wrong arguments are accepted, against the schema: {named}. Refuse them where they are checked, or let "
-                "the schema say what is accepted"
+                f"wrong arguments are accepted, against the schema: {named}. Refuse them where they are checked, or "
+                "let the schema say what is accepted"
             )
 
     def rewards(self) -> None:
