@@ -26,7 +26,9 @@ from serving import ECHO_MCP, GUESS_NUMBER, served  # noqa: E402
 
 HELPERS = {"serving"}
 NEEDS_A_MODEL = {"llm_rollout"}
-ALONE = sorted({path.stem for path in EXAMPLES.glob("*.py")} - HELPERS - NEEDS_A_MODEL)
+NEEDS_TORCH = {"train_ppo"}  # tests/world/test_train_ppo.py
+NEEDS_FILES = {"plot_curves"}
+ALONE = sorted({path.stem for path in EXAMPLES.glob("*.py")} - HELPERS - NEEDS_A_MODEL - NEEDS_TORCH - NEEDS_FILES)
 
 TIMEOUT_S = 100
 
@@ -75,6 +77,27 @@ def test_a_model_plays_on_a_server() -> None:
     with served(GUESS_NUMBER) as url, scripted_model() as base_url:
         said = run_example("llm_rollout", "--base-url", base_url, "--model", "scripted", "--env", url)
     assert said.splitlines()[-1] == "return: 0.9"
+
+
+IMAGES = EXAMPLES.parent / "docs" / "images"
+
+
+def test_the_curves_of_the_docs_are_drawn_and_their_figures_are_those_of_the_page(tmp_path: Path) -> None:
+    page = (EXAMPLES.parent / "docs" / "tutorials" / "train-a-policy.md").read_text(encoding="utf-8")
+    for runs in (sorted(IMAGES.glob("train-ppo/seed-*.json")), sorted(IMAGES.glob("train-ppo/cheat-*.json"))):
+        said = run_example("plot_curves", *map(str, runs), "--out", str(tmp_path / "curves.png"))
+        assert said and said in page
+        assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("updates", [None, 4])
+def test_a_file_without_a_curve_is_refused(updates: int | None, tmp_path: Path) -> None:
+    run = json.loads((IMAGES / "train-ppo" / "seed-1.json").read_text())
+    (tmp_path / "none.json").write_text(json.dumps({**run, "curve": run["curve"][:updates]} if updates else {}))
+    command = [sys.executable, str(EXAMPLES / "plot_curves.py"), "none.json", "--out", "curves.png"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    complaint = f"has {updates} updates" if updates else "is no file that train_ppo.py --json wrote"
+    assert ended.returncode == 1 and f"none.json {complaint}" in ended.stderr
 
 
 # -- a model

@@ -1,0 +1,85 @@
+"""Draw the curves that ``train_ppo.py --json`` wrote: the environment's reward, and what the verifier says.
+
+Needs ``pip install matplotlib``. Run it::
+
+    python examples/plot_curves.py docs/images/train-ppo/seed-*.json --out curves.png
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+WINDOW = 5
+"""The updates whose episodes make one point."""
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return the run of a file.
+
+    Raises:
+        ValueError: it is not a run of ``train_ppo.py``, or too short.
+    """
+    try:
+        run = json.loads(path.read_text(encoding="utf-8"))
+        curve = [{name: at[name] for name in ("steps", "episodes", "reward", "verified")} for at in run["curve"]]
+        kept = {name: run[name] for name in ("seed", "cheat", "reward", "verified", "lost", "seconds")}
+        if len(curve) < WINDOW:
+            raise ValueError(f"{path} has {len(curve)} updates, and a curve needs {WINDOW}; train for more")
+        return {**kept, "curve": curve}
+    except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is no file that train_ppo.py --json wrote: {error!r}") from error
+
+
+def smooth(curve: list[dict[str, Any]], name: str) -> list[tuple[int, float]]:
+    """Return the mean over the episodes that ended in the last `WINDOW` updates, at each update.
+
+    One update can be a single episode, and those that end early are the ones that escaped.
+    """
+    points = []
+    for end in range(WINDOW, len(curve) + 1):
+        ended = [at for at in curve[end - WINDOW : end] if at["episodes"]]
+        if ended:
+            total = sum(at[name] * at["episodes"] for at in ended)
+            points.append((curve[end - 1]["steps"], total / sum(at["episodes"] for at in ended)))
+    return points
+
+
+def draw(runs: list[dict[str, Any]], out: Path) -> None:
+    """Draw one line for each run, and for the maze that pays for a cheat a dashed one for the verifier."""
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    for run in runs:
+        name = f"seed {run['seed']}"
+        (line,) = axes.plot(*zip(*smooth(run["curve"], "reward"), strict=True), label=name, linewidth=1.4)
+        if run["cheat"]:
+            line.set_label(f"{name}: reward")
+            verified = smooth(run["curve"], "verified")
+            axes.plot(*zip(*verified, strict=True), "--", color=line.get_color(), label=f"{name}: verified")
+    axes.set_xlabel("steps")
+    axes.set_ylabel(f"mean return, episodes of {WINDOW} updates")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(out, dpi=100, metadata={"Software": None})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="what train_ppo.py --json wrote")
+    parser.add_argument("--out", type=Path, required=True, metavar="PNG", help="the picture to write")
+    given = parser.parse_args()
+    try:
+        runs = [read(path) for path in given.files]
+    except ValueError as error:
+        sys.exit(f"plot_curves: {error}")
+    draw(runs, given.out)
+    for run in runs:
+        means = " | ".join(f"{mean:.2f}" for mean in (*run["reward"], *run["verified"]))
+        print(f"| {run['seed']} | {means} | {run['lost']} | {run['seconds']:.0f} |")
+
+
+if __name__ == "__main__":
+    main()
