@@ -40,7 +40,7 @@ async function list(root, signal) {
 			if (said !== shown) fill(status, shown = said);
 			const focused = document.activeElement?.id;
 			fill(body, ...[...sessions].sort((one, other) => other.created_at - one.created_at).map(rowOf));
-			if (!sessions.length) fill(body, el("tr", {}, el("td", { colspan: 7, class: "empty" }, "No session is open. An agent or a visitor of Play opens one.")));
+			if (!sessions.length) fill(body, el("tr", {}, el("td", { colspan: 7, class: "empty" }, "No session is open.")));
 			if (focused?.startsWith("session-")) document.getElementById(focused)?.focus({ preventScroll: true });
 		} catch (error) {
 			if (signal.aborted) return;

@@ -75,7 +75,7 @@ class Play {
 		this.own = el("section", { class: "card", "aria-label": "View", hidden: true });
 		this.result = el("section", { "aria-label": "Result", "aria-live": "polite" });
 		this.past = el("ol", { class: "list" });
-		this.hint = el("p", { class: "empty" }, "Start an episode to see the tools and call them. It is yours alone.");
+		this.hint = el("p", { class: "empty" }, "Start an episode to see the tools and call them.");
 		this.board = el("div", { class: "columns", hidden: true },
 			el("section", { class: "card", "aria-label": "Tools" }, el("h2", {}, "Tools"), this.search, this.list), this.form,
 			el("div", {}, this.own, this.result, el("section", { class: "card", "aria-label": "History" }, el("h2", {}, "History"), this.past)));
