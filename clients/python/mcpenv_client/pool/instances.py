@@ -1,18 +1,35 @@
-"""The environments of a pool in this process, made from a target. Needs ``mcpenv``."""
+"""The environments of a pool in its own processes. The server's distribution makes them, found by an entry point."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from importlib.metadata import entry_points
+from typing import Any, Protocol
 
 from .backend import PoolError
+from .episode import BlockingSession, Session
+
+ENTRY_POINTS = "mcpenv_client.instances"
+"""The entry-point group of classes that make environments in this process: ``mcpenv.packaging.instances``."""
 
 Target = str | Callable[[], Any]
 """What names an environment: a TARGET of ``mcpenv run``, an environment's class, or a function that makes one."""
 
 
-class Instances:
-    """Makes environments of one target.
+class Instances(Protocol):
+    """Makes environments of one target in this process."""
+
+    def blocking(self) -> BlockingSession:
+        """Return a new environment with blocking methods."""
+        ...
+
+    def session(self) -> Session:
+        """Return a new environment with async methods."""
+        ...
+
+
+def instances_of(target: Target, settings: Sequence[str] = ()) -> Instances:
+    """Return what makes environments of a target.
 
     Args:
         target: the target.
@@ -21,38 +38,13 @@ class Instances:
     Raises:
         PoolError: ``mcpenv`` is missing, or the target cannot be loaded.
     """
-
-    def __init__(self, target: Target, settings: Sequence[str] = ()) -> None:
-        try:
-            from mcpenv.errors import StartupError  # the server's distribution: imported on use
-            from mcpenv.packaging.target import load_target
-        except ModuleNotFoundError as error:
-            if error.name != "mcpenv":
-                raise
-            raise PoolError(
-                "environments in this process need the package mcpenv: install it, or give the URL of a server"
-            ) from error
-        if isinstance(target, str):
-            try:
-                self._make: Callable[[], Any] = load_target(target, settings).make
-            except StartupError as error:
-                raise PoolError(str(error)) from error
-        elif settings:
-            raise PoolError("settings are for a target that is a text; bind them to the class with functools.partial")
-        else:
-            self._make = target
-
-    def blocking(self) -> Any:
-        """Return a new environment as a `BlockingSession`."""
-        from mcpenv.in_process import SyncInProcessClient
-
-        return SyncInProcessClient(self._make())
-
-    def session(self) -> Any:
-        """Return a new environment as a `Session`."""
-        from mcpenv.in_process import InProcessClient
-
-        return InProcessClient(self._make())
+    found = list(entry_points(group=ENTRY_POINTS))
+    if not found:
+        raise PoolError("environments in this process need the package mcpenv: install it, or give the URL of a server")
+    made: Instances | str = found[0].load()(target, settings)
+    if isinstance(made, str):
+        raise PoolError(made)
+    return made
 
 
-__all__ = ["Instances", "Target"]
+__all__ = ["Instances", "Target", "instances_of"]

@@ -13,7 +13,7 @@ from mcpenv_client.types.records import StepResult
 from .assignment import Assignment, Limits, Played
 from .backend import step_failed
 from .episode import AsyncPolicy, BlockingPolicy, BlockingSession, Policy, Session, is_async, play, play_blocking
-from .instances import Instances, Target
+from .instances import Instances, Target, instances_of
 
 
 class LocalBackend:
@@ -47,7 +47,7 @@ class LocalBackend:
     async def start(self) -> None:
         """Load the target."""
         self._threads = ThreadPoolExecutor(self.size, thread_name_prefix="mcpenv-pool")
-        self._instances = await self._run(lambda: Instances(self._target, self._settings))
+        self._instances = await self._run(lambda: instances_of(self._target, self._settings))
 
     async def close(self) -> None:
         """Close the environments and end the threads."""

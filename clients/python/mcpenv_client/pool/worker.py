@@ -18,7 +18,7 @@ from mcpenv_client.types.records import StepResult
 from .assignment import Assignment, Limits, Played
 from .backend import PoolError, step_failed
 from .episode import AsyncPolicy, BlockingPolicy, BlockingSession, Policy, Session, is_async, play, play_blocking
-from .instances import Instances, Target
+from .instances import Instances, Target, instances_of
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def main(pipe: Connection, target: Target, settings: Sequence[str], memory_bytes
 
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     try:
-        worker = Worker(pipe, Instances(target, settings))
+        worker = Worker(pipe, instances_of(target, settings))
     except PoolError as error:
         pipe.send(Failed(error))
         return
