@@ -427,7 +427,8 @@ def test_inspect_shows_both_modes(cli: Cli, world: str) -> None:
         "\nResource templates\n  world://cell/{number}\n",
         "\nPrompts\n  ask(question)\n      Ask.\n",
         "\nReset options\n  seed: integer | null = null\n  episode_id: string | null = null\n",
-        "\nState\n  episode_id: string | null = null\n  step_count: integer = 0\n  done: boolean | null = null\n  cell: integer = 0\n",
+        "\nState\n  episode_id: string | null = null\n  step_count: integer = 0\n"
+        "  done: boolean | null = null\n  cell: integer = 0\n",
         '\nObservation of a reset\n  cell: string = "here"\n',
         '\nActions of its own\n  move(direction: "left" | "right", steps: integer = 1)\n',
     ):
