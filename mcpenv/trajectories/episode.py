@@ -186,7 +186,9 @@ def _written(value: Any, path: str, lost: list[dict[str, str]], depth: int) -> A
     if depth < MAX_DEPTH // 2:
         inside = functools.partial(_written, lost=lost, depth=depth + 1)
         if isinstance(value, BaseModel):
-            value = {name: getattr(value, name) for name in type(value).model_fields}
+            # As the serializer does, which writes most episodes.
+            kept = [name for name, each in type(value).model_fields.items() if not each.exclude]
+            value = {name: getattr(value, name) for name in kept}
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             # ToolOutcome.value is a Python object and not part of the record.
             names = [each.name for each in dataclasses.fields(value) if (type(value).__name__, each.name) != _VALUE]
