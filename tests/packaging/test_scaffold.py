@@ -108,7 +108,7 @@ def test_a_name_that_a_package_cannot_have_is_refused(name: str, said: str) -> N
 @pytest.mark.parametrize("description", ["", "a" * 101, "two\nlines", 'a "quote"', "a \\ backslash"])
 def test_a_description_that_would_end_a_string_is_refused(description: str) -> None:
     with pytest.raises(ConfigurationError, match="the description must"):
-        make_scaffold("shop", "minimal", Path("new"), description)
+        make_scaffold("fruit_stall", "minimal", Path("new"), description)
     assert list(Path.cwd().iterdir()) == []
 
 
@@ -116,12 +116,12 @@ def test_only_an_empty_folder_is_filled() -> None:
     Path("full").mkdir()
     Path("full/file").write_text("kept")
     with pytest.raises(ConfigurationError, match="full is not empty"):
-        make_scaffold("shop", "minimal", Path("full"))
+        make_scaffold("fruit_stall", "minimal", Path("full"))
     with pytest.raises(ConfigurationError, match="full/file is a file"):
-        make_scaffold("shop", "minimal", Path("full/file"))
+        make_scaffold("fruit_stall", "minimal", Path("full/file"))
     assert [path.name for path in Path("full").iterdir()] == ["file"]
     Path("empty").mkdir()
-    assert "shop/environment.py" in make_scaffold("shop", "minimal", Path("empty")).files
+    assert "fruit_stall/environment.py" in make_scaffold("fruit_stall", "minimal", Path("empty")).files
 
 
 @pytest.mark.parametrize("where", ["new", "deep/new", "empty"])
@@ -136,7 +136,7 @@ def test_a_failure_leaves_nothing(where: str, failure: BaseException, monkeypatc
 
     monkeypatch.setattr(scaffold, "constraints", fail)  # when all but the pins is written
     with pytest.raises((ConfigurationError, KeyboardInterrupt)):
-        make_scaffold("shop", "tasks", Path(where))
+        make_scaffold("fruit_stall", "tasks", Path(where))
     assert [path.name for path in Path.cwd().rglob("*")] == ["empty"]
 
 

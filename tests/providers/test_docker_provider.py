@@ -105,7 +105,7 @@ def test_an_engine_that_this_user_may_not_use_is_named(tmp_path: Path, monkeypat
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
         path.chmod(0)
-        for folder in (tmp_path, *tmp_path.parents[:2]):
+        for folder in (tmp_path, *tmp_path.parents[:3]):
             folder.chmod(folder.stat().st_mode | 0o011)  # not the folders, the socket is what is closed
         monkeypatch.setenv("DOCKER_HOST", f"unix://{path}")
         with ordinary_user():

@@ -359,8 +359,9 @@ def test_code_may_write_as_much_as_it_is_given_and_nothing_of_it_stays(
 def test_who_is_cancelled_leaves_no_process_behind() -> None:
     async def cancelled() -> None:
         spec = python("import time\ntime.sleep(600)", "process", time_s=600)
+        others = children_of_this_process()
         running = asyncio.create_task(run(spec, Evidence(TASK, BEFORE, AFTER)))
-        while not (children := children_of_this_process()):
+        while not (children := children_of_this_process() - others):
             await asyncio.sleep(0.01)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):

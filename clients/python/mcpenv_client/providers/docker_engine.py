@@ -212,7 +212,7 @@ def barred() -> str | None:
     url = urlsplit(address)
     if url.scheme in ("unix", "http+unix"):
         socket = Path(url.path)
-        if socket.exists() and not os.access(socket, os.R_OK | os.W_OK):
+        if _is_there(socket) and not os.access(socket, os.R_OK | os.W_OK):
             return (
                 f"this user may not use the engine at {socket}; join the group that owns it, "
                 "or set DOCKER_HOST to the socket of an engine of your own, such as rootless Podman"
@@ -222,6 +222,14 @@ def barred() -> str | None:
         return None
     engine_at = without_password(address)
     return f"the engine at {engine_at} is not on this machine, so its ports cannot be reached; change DOCKER_HOST"
+
+
+def _is_there(socket: Path) -> bool:
+    """Return True if a socket exists, or stands in a folder that this user may not look into."""
+    try:
+        return socket.exists()
+    except PermissionError:
+        return True
 
 
 def _address() -> str:
