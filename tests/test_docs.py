@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import os
 import pkgutil
 import re
 import subprocess
@@ -61,8 +62,15 @@ def url() -> Iterator[str]:
 def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, url: str, tmp_path: Path) -> None:
     program = tmp_path / "page.py"
     program.write_text("\n\n".join(blocks(page, "python")).replace(URL, url), encoding="utf-8")
+    # A page that imports from `envs` is for a program at the top of a clone.
     ended = subprocess.run(
-        [sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        [sys.executable, str(program)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
     )
     assert ended.returncode == 0, ended.stderr
 
