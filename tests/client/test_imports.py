@@ -33,7 +33,7 @@ def test_the_server_loads_no_http_client_of_its_own_before_it_asks_somebody() ->
     assert run("import sys, mcpenv; print('httpx' in sys.modules)") == "False"
 
 
-OF_AN_EXTRA = ("kubernetes_api", "sandbox_api")
+OF_AN_EXTRA = ("kubernetes_api", "sandbox_api", "gymnasium", "text_spaces", "trl")
 """The modules that import packages which the tests' extra does not have."""
 
 

@@ -10,7 +10,7 @@ from .context_manager import ContextManager
 from .errors import ConnectionFailed, EpisodeDone, InvalidMessage, MalformedToolCall, WireError
 from .formats.images import image_parts, images_within
 from .formats.model_calls import ModelCall, TextCalls, read_message
-from .formats.prompts import images_of, prompt_of
+from .formats.prompts import fields_of, images_of, prompt_of
 from .formats.tool_formats import ProviderTools, ToolFormat, tools_for
 from .portal import PORTAL
 from .rows import reset_options_of
@@ -165,7 +165,7 @@ class Conversation:
         tools = await self.env.list_tools()
         opening = self.join(prompt_of(first), tools, images_of(first), info=first.info)
         self.done = first.done
-        return Opening(opening.messages, opening.tools, first.done, opening.info)
+        return Opening(opening.messages, opening.tools, first.done, opening.info, fields_of(first))
 
     def join(
         self,
@@ -224,7 +224,8 @@ class Conversation:
         if not self.done:
             images = self._show_images(results)
             self._check_limits(unread=self._read == read_before)
-        return Turn(self.messages[begin:], reward, self.done, calls, self._limit, self._error, images)
+        observations = [observation for _, observation in results]
+        return Turn(self.messages[begin:], reward, self.done, calls, self._limit, self._error, images, observations)
 
     async def end(self, *, truncated: bool | None = None, reason: str | None = None) -> Ending:
         """End the episode, and return its return. Never raises because of the environment: `Ending.status` says it.

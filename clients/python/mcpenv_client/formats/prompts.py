@@ -21,7 +21,7 @@ def prompt_of(first: StepResult[Any]) -> str:
     """
     if first.prompt:
         return first.prompt
-    fields = without_data(_own_fields(first))
+    fields = without_data(fields_of(first))
     if not fields:
         return ""
     texts = list(fields.values())
@@ -30,10 +30,10 @@ def prompt_of(first: StepResult[Any]) -> str:
 
 def images_of(first: StepResult[Any]) -> list[dict[str, Any]]:
     """Return the images of the reset's observation, as blocks of MCP content."""
-    return images_within(_own_fields(first))
+    return images_within(fields_of(first))
 
 
-def _own_fields(first: StepResult[Any]) -> dict[str, Any]:
+def fields_of(first: StepResult[Any]) -> dict[str, Any]:
     """Return the fields of the reset's observation that are the environment's own."""
     fields: dict[str, Any] = dict(first.metadata)
     if isinstance(first.observation, Observation):
@@ -41,4 +41,4 @@ def _own_fields(first: StepResult[Any]) -> dict[str, Any]:
     return fields
 
 
-__all__ = ["images_of", "prompt_of"]
+__all__ = ["fields_of", "images_of", "prompt_of"]

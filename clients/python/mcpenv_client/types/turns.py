@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from mcpenv_client.errors import ConnectionFailed, WireError
     from mcpenv_client.formats.model_calls import ModelCall
 
+    from .observations import CallToolObservation
+
 Message = dict[str, Any]
 
 
@@ -24,12 +26,14 @@ class Opening:
         tools: the tools in the conversation's format.
         done: True if the episode was over before the agent could act.
         info: what the environment says about the episode: ``episode_id``, ``mcp_url``, ``task``.
+        fields: the fields of the reset's observation that are the environment's own, as plain data.
     """
 
     messages: list[Message]
     tools: list[dict[str, Any]]
     done: bool = False
     info: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ class Turn:
         limit: the limit that was reached (``max_turns``, ``malformed_calls``), or None.
         error: the error with which the environment failed, or None.
         images: the images in the results; they are in ``messages`` only if the conversation shows images.
+        observations: the observations of the calls that were made, in order.
     """
 
     messages: list[Message]
@@ -54,6 +59,7 @@ class Turn:
     limit: str | None = None
     error: WireError | ConnectionFailed | None = None
     images: int = 0
+    observations: Sequence[CallToolObservation] = ()
 
 
 @dataclass(frozen=True)

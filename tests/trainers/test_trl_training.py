@@ -1,0 +1,35 @@
+"""A real run of TRL's trainer on CPU, in a virtual environment that has trl and the client, without a server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from served import served
+from trainer_worlds import Doors, Shop
+
+from mcpenv.server.app import create_app
+
+pytestmark = [pytest.mark.world, pytest.mark.timeout(600)]
+
+
+def test_the_trainer_plays_learns_from_the_verifier_and_shows_schemas_whole() -> None:
+    python = os.environ.get("MCPENV_TRL")
+    assert python, "MCPENV_TRL names no Python that has trl and mcpenv-client; .ci/run makes one and sets it"
+    program = Path(__file__).with_name("trl_program.py")
+    with served(create_app(Doors)) as doors, served(create_app(Shop)) as shop:
+        urls = [address.removesuffix("/mcp") for address in (doors, shop)]
+        environ = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
+        command = [python, str(program), *urls]
+        ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=500, check=False)
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout.splitlines()[-1])
+    assert found["whole"] and "tool 'buy': the prompt lacks" in found["refused"]
+    steps = [entry for entry in found["logged"] if "reward" in entry]
+    assert len(steps) == 2 and sum(step["tools/call_frequency"] for step in steps) > 0
+    # Of three doors the model opens the red one, which is right for one task.
+    assert 0.0 < sum(step["rewards/McpenvEpisode/mean"] for step in steps) < 2.0
+    assert set(found["ended"]) == {"completed"}

@@ -1,0 +1,129 @@
+"""Environments of the tests of trainers' adapters, importable in worker processes."""
+
+from __future__ import annotations
+
+import random
+from typing import Annotated, Any, Literal
+
+from environments import PIXEL
+from fastmcp.utilities.types import Image
+from pydantic import BaseModel, Field
+
+from mcpenv import MCPEnvironment, TaskSet
+
+COLOURS = ("red", "green", "blue")
+
+
+class Doors(MCPEnvironment):
+    """Look for the colour of the door with the treasure, then open it."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    tasks = TaskSet(
+        [{"id": colour, "prompt": f"Number {at}.", "options": {"door": colour}} for at, colour in enumerate(COLOURS)]
+        + [{"id": f"test-{colour}", "split": "test", "options": {"door": colour}} for colour in COLOURS]
+    )
+
+    def __init__(self) -> None:
+        self.door = self.opened = ""
+
+        @self.tool
+        def look() -> dict[str, str]:
+            """Look."""
+            return {"colour": self.door}
+
+        @self.tool
+        def open_door(colour: Literal["red", "green", "blue"]) -> str:
+            """Open a door."""
+            self.opened = colour
+            self.finish()
+            return "opened"
+
+        @self.tool
+        def break_verifier() -> str:
+            """Make the verifier of the end fail."""
+            self.opened = "broken"
+            return "broken"
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None, door: str | None = None) -> None:
+        self.door = door or random.Random(seed).choice(COLOURS)
+        self.opened = ""
+
+    def score(self, call: Any, outcome: Any) -> float:
+        return 0.25 if call.name == "look" else 0.0
+
+    def verify(self, evidence: Any) -> float:
+        if self.opened == "broken":
+            raise RuntimeError("the verifier is broken")
+        return float(self.opened == self.door)
+
+
+class Street(BaseModel):
+    """A street."""
+
+    name: str
+    number: int = Field(default=1, ge=1, le=999)
+
+
+class Cash(BaseModel):
+    """Paid in cash."""
+
+    kind: Literal["cash"] = "cash"
+    coins: list[int] = Field(default_factory=list, max_length=9)
+
+
+class Card(BaseModel):
+    """Paid by card."""
+
+    kind: Literal["card"]
+    digits: str = Field(pattern="^[0-9]{4}$")
+
+
+class Shop(MCPEnvironment):
+    """An environment with a tool that has nested objects, unions, enums, arrays and defaults."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    tasks = TaskSet([{"id": "buy", "prompt": "Buy."}])
+
+    def __init__(self) -> None:
+        self.bought: dict[str, Any] = {}
+
+        @self.tool
+        def buy(
+            to: Annotated[Street, Field(description="Where to")],
+            payment: Annotated[Cash | Card, Field(discriminator="kind")],
+            size: Literal["small", "large"] = "small",
+            amounts: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = [1],  # noqa: B006
+            note: str | None = None,
+        ) -> str:
+            """Buy something.
+
+            Pay at once.
+            """
+            self.bought = {"to": to, "payment": payment, "size": size, "amounts": amounts, "note": note}
+            self.finish()
+            return "bought"
+
+    def verify(self, evidence: Any) -> float:
+        return float(bool(self.bought) and self.bought["to"].number == 7)
+
+
+class Clicks(MCPEnvironment):
+    """An environment with a tool of a name that TRL uses itself."""
+
+    def __init__(self) -> None:
+        @self.tool
+        def get_reward() -> str:
+            """Ask for a reward."""
+            return "none"
+
+
+class Screen(MCPEnvironment):
+    """An environment that shows an image."""
+
+    tasks = TaskSet([{"id": "see", "prompt": "See."}])
+
+    def __init__(self) -> None:
+        @self.tool
+        def screenshot() -> Image:
+            """Return what is on the screen."""
+            return Image(data=PIXEL, format="png")
