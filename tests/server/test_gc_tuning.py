@@ -344,7 +344,7 @@ def test_authors_who_leave_a_megabyte_in_cycles_at_each_reset_have_it_freed(tmp_
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as process:
         try:
             assert process.stdout is not None
-            url = next(word for line in process.stdout for word in line.split() if word.startswith("http://"))
+            url = next(word for line in process.stdout for word in line.split() if word.endswith("/mcp"))
             base = url.removesuffix("/mcp")
             most = 0
             with EnvClient(base).sync() as one, EnvClient(base).sync() as other:
