@@ -267,7 +267,10 @@ def _archive(name: str, text: str) -> bytes:
         entry = tarfile.TarInfo(name)
         entry.size, entry.mode = len(data), 0o444  # the server's user has no name outside of the image
         archive.addfile(entry, io.BytesIO(data))
-    return made.getvalue()
+        size = made.tell()
+    # Without the padding after the two empty blocks of the end. Podman's reader may stop there, and then its engine
+    # fails because the rest cannot be written.
+    return made.getvalue()[: size + 2 * tarfile.BLOCKSIZE]
 
 
 __all__ = ["FAILURES", "LABEL", "REFUSALS", "SECRETS", "TOKEN", "ContainerOptions", "Engine", "barred", "engine"]
