@@ -70,7 +70,7 @@ class McpenvEnv(gymnasium.Env[Any, Any]):
         WireError, ConnectionFailed, PoolError: the environment cannot begin an episode.
     """
 
-    metadata = {"render_modes": []}
+    metadata: dict[str, Any] = {"render_modes": []}
 
     def __init__(
         self,
