@@ -54,6 +54,11 @@ def manifest_in(folder: Path) -> Manifest | None:
     return read_manifest(file) if file.is_file() else None
 
 
+def place_in(file: Path, key: str) -> str:
+    """Return the file and line of a key of a manifest, for an error about its value."""
+    return f"{file}:{_line_of(_document(file)[1], (key,))}"
+
+
 def _document(file: Path) -> tuple[Any, yaml.Node | None]:
     """Return what a YAML file says, and the tree that has its lines."""
     try:

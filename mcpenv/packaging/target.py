@@ -53,7 +53,7 @@ from .external import external_class, names_external
 from .imported import loader_of, path_of, prefix_of
 from .manifest import MANIFEST as OWN_MANIFEST
 from .manifest import Manifest
-from .manifest_file import manifest_in
+from .manifest_file import manifest_in, place_in
 from .requirements import refuse_unmet
 from .settings import bind
 from .tasks import with_tasks
@@ -191,8 +191,14 @@ def _described(place: _Place, manifest: Manifest, settings: Sequence[str], tasks
         raise TargetError(
             place.target, f"the entry of {OWN_MANIFEST} is an environment of OpenEnv; see: mcpenv import-openenv --help"
         )
-    made = with_manifest(_pick(place, module), manifest)
+    file = place.folder / OWN_MANIFEST
+    named_by_manifest = _split(place.target)[1] is None
+    blamed = replace(place, target=place_in(file, "entry")) if named_by_manifest else place
+    made = with_manifest(_pick(blamed, module), manifest)
     if tasks is None and manifest.tasks is not None:
+        if not (place.folder / manifest.tasks).exists():
+            at = place_in(file, "tasks")
+            raise TargetError(at, f"tasks: there is no file or folder {manifest.tasks} in its folder")
         tasks = TaskSet.from_path(place.folder / manifest.tasks)
     if tasks is not None:
         made = with_tasks(made, tasks)
@@ -451,7 +457,8 @@ def _of_manifest(target: str, folder: Path, attribute: str | None) -> _Place:
     assert manifest is not None
     file = folder / manifest.entry_file
     if not file.is_file():
-        raise TargetError(str(folder / OWN_MANIFEST), f"entry: there is no file {manifest.entry_file} in its folder")
+        at = place_in(folder / OWN_MANIFEST, "entry")
+        raise TargetError(at, f"entry: there is no file {manifest.entry_file} in its folder")
     place = _of_file(target, file, folder, attribute or manifest.entry_attribute)
     spec = str(folder) if attribute is None else f"{folder}:{attribute}"
     return replace(place, name=_slug(manifest.name), spec=spec, folder=folder, manifest=manifest)

@@ -281,9 +281,16 @@ def test_a_mistake_is_reported_with_its_line(more: str, said: str) -> None:
         (LEAST.replace("hello/", "/hello/"), "mcpenv.yaml:3: entry: must be a path in the folder of mcpenv.yaml"),
         (
             LEAST.replace("hello/", "absent/"),
-            "mcpenv.yaml: entry: there is no file absent/environment.py in its folder",
+            "mcpenv.yaml:3: entry: there is no file absent/environment.py in its folder",
         ),
-        (LEAST.replace("Greeter", "Absent"), "env: there is no 'Absent' in environment.py; it has Greeter, Other"),
+        (
+            LEAST.replace("Greeter", "Absent"),
+            "mcpenv.yaml:3: there is no 'Absent' in environment.py; it has Greeter, Other",
+        ),
+        (
+            LEAST + "tasks: absent.jsonl\n",
+            "mcpenv.yaml:4: tasks: there is no file or folder absent.jsonl in its folder",
+        ),
     ],
 )
 def test_a_manifest_that_cannot_be_used_is_refused(manifest: str, said: str) -> None:
