@@ -11,24 +11,14 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.packaging.constraints import CONSTRAINTS, constraints
-from mcpenv.packaging.image import (
-    BASE,
-    DOCKERFILE,
-    DOCKERIGNORE,
-    ImagePlan,
-    Written,
-    base_of,
-    dockerfile,
-    dockerignore,
-    is_changed,
-    plan_image,
-    tag_of,
-    write_text,
-)
-from mcpenv.packaging.image_engine import ImageEngine, find_engine
-from mcpenv.packaging.image_files import ImageFiles, files_of, stage
-from mcpenv.packaging.local_wheels import local_distributions, wheels_of
+from mcpenv.packaging.image.constraints import CONSTRAINTS, constraints
+from mcpenv.packaging.image.dockerfile import BASE, DOCKERFILE, base_of, dockerfile, tag_of
+from mcpenv.packaging.image.dockerignore import DOCKERIGNORE, dockerignore
+from mcpenv.packaging.image.engine import ImageEngine, find_engine
+from mcpenv.packaging.image.files import ImageFiles, files_of, stage
+from mcpenv.packaging.image.generated import Written, is_changed, write_text
+from mcpenv.packaging.image.local_wheels import local_distributions, wheels_of
+from mcpenv.packaging.image.plan import ImagePlan, plan_image
 
 from .output import Page, note, number_of, print_json, print_table
 

@@ -9,8 +9,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from mcpenv.packaging.hub.space import SpaceName
 from mcpenv.packaging.scaffold import check_folder
-from mcpenv.packaging.space import SpaceName
 
 from .hub import hub
 from .output import Page, number_of, print_json

@@ -7,17 +7,17 @@ import sys
 from types import ModuleType
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.packaging.space import SpaceName
+from mcpenv.packaging.hub.space import SpaceName
 
 
 def hub() -> ModuleType:
-    """Return `mcpenv.packaging.hub`.
+    """Return `mcpenv.packaging.hub.transfer`.
 
     Raises:
         ConfigurationError: its library is not installed.
     """
     try:
-        return importlib.import_module("mcpenv.packaging.hub")
+        return importlib.import_module("mcpenv.packaging.hub.transfer")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "huggingface_hub":
             raise

@@ -11,10 +11,11 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.packaging.image import DOCKERIGNORE, ImagePlan, dockerignore, plan_image
-from mcpenv.packaging.image_files import ImageFiles, files_of
-from mcpenv.packaging.local_wheels import wheels_of
-from mcpenv.packaging.space import HUB, SpaceName, secrets_of, stage_space
+from mcpenv.packaging.hub.space import HUB, SpaceName, secrets_of, stage_space
+from mcpenv.packaging.image.dockerignore import DOCKERIGNORE, dockerignore
+from mcpenv.packaging.image.files import ImageFiles, files_of
+from mcpenv.packaging.image.local_wheels import wheels_of
+from mcpenv.packaging.image.plan import ImagePlan, plan_image
 
 from .build import build_image, engine_of, write_files
 from .hub import hub

@@ -19,8 +19,8 @@ from watchfiles import Change, PythonFilter, run_process
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.integrations.mcp_proxy.target import PREFIX
+from mcpenv.packaging.hub.space import HUB
 from mcpenv.packaging.manifest import MANIFEST
-from mcpenv.packaging.space import HUB
 from mcpenv.packaging.target import load_target, manifest_of, watched_path
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.logs import LogFormat

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import ConfigurationError
 from mcpenv.execution.lifespan import IN_PROCESS
-from mcpenv.packaging.checks import judge_packaging, judge_secrets
+from mcpenv.packaging.checks.folder import judge_packaging, judge_secrets
 from mcpenv.packaging.target import Target, is_url, load_target
 from mcpenv.tasks import NoSuchTask, TaskSet
 from mcpenv.testing.parts import PARTS, Candidate, Part, Validation, run_parts

@@ -19,8 +19,10 @@ from pathlib import Path
 from mcpenv.errors import ConfigurationError
 from mcpenv.tools.definition import RESERVED_NAMES
 
-from .constraints import CONSTRAINTS, constraints
-from .image import DOCKERFILE, DOCKERIGNORE, dockerfile, dockerignore, plan_image
+from .image.constraints import CONSTRAINTS, constraints
+from .image.dockerfile import DOCKERFILE, dockerfile
+from .image.dockerignore import DOCKERIGNORE, dockerignore
+from .image.plan import plan_image
 from .manifest import MANIFEST, SCHEMA_FILE
 from .manifest_file import read_manifest
 

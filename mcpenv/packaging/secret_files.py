@@ -9,7 +9,19 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from .folder_files import shipped_files
-from .image_files import why_secret
+
+SECRETS = (
+    *(".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx"),
+    *("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", ".netrc", "_netrc", ".npmrc", ".pypirc"),
+    *(".git-credentials", ".htpasswd", "credentials.json", "service-account*.json", "kubeconfig"),
+)
+"""Names of files that hold secrets."""
+
+SECRET_FOLDERS = (".aws", ".ssh", ".gnupg", ".kube", ".docker")
+
+_PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
+_HEAD = 4096
+"""Bytes at the beginning of a file in which a private key is looked for."""
 
 EXAMPLES = ("*.example", "*.sample", "*.template", "*.dist")
 """Names of files that show which secrets a file has, without them."""
@@ -28,6 +40,15 @@ MAX_BYTES = 1024 * 1024
 """Longer files are data, and are not read."""
 LEAST = 16
 """Shortest value of a variable that is looked for, in characters."""
+
+
+def why_secret(file: Path, path: str) -> str | None:
+    """Return why a file must not leave this machine; None if there is no reason."""
+    *folders, name = path.split("/")
+    if any(fnmatch.fnmatchcase(name.lower(), pattern) for pattern in SECRETS) or set(folders) & set(SECRET_FOLDERS):
+        return "a file of secrets, by its name"
+    with file.open("rb") as opened:
+        return "has a private key" if _PRIVATE_KEY.search(opened.read(_HEAD)) else None
 
 
 def secrets_in(folder: Path, variables: Iterable[str] = ()) -> Iterator[tuple[str, str]]:
@@ -70,4 +91,4 @@ def _text(file: Path) -> str:
         return ""
 
 
-__all__ = ["secrets_in"]
+__all__ = ["secrets_in", "why_secret"]

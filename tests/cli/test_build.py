@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from command_line import Cli, command_lines, write
 
-from mcpenv.packaging.image import BASE, checked
+from mcpenv.packaging.image.dockerfile import BASE
+from mcpenv.packaging.image.generated import checked
 
 ENVIRONMENT = "from mcpenv import MCPEnvironment\n\n\nclass Shop(MCPEnvironment):\n    '''Sell.'''\n"
 WHEELS = ("mcpenv-0.1.0-py3-none-any.whl", "mcpenv_client-0.1.0-py3-none-any.whl")

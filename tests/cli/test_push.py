@@ -15,7 +15,8 @@ from command_line import Cli, command_lines, started
 from hub_standin import COMMIT, TOKEN, Hub, Space
 from served import served
 
-from mcpenv.packaging.image import dockerfile, plan_image
+from mcpenv.packaging.image.dockerfile import dockerfile
+from mcpenv.packaging.image.plan import plan_image
 from mcpenv.packaging.scaffold import make_scaffold
 from mcpenv_client import EnvClient
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from command_line import Cli, command_lines
 
-from mcpenv.packaging.dependencies import declared_in, is_pinned, open_ended, undeclared_in
+from mcpenv.packaging.checks.dependencies import declared_in, is_pinned, open_ended, undeclared_in
 from mcpenv.packaging.secret_files import secrets_in
 from mcpenv.packaging.target import load_target
 

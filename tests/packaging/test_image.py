@@ -9,17 +9,10 @@ from pathlib import Path
 import pytest
 
 from mcpenv import TargetError
-from mcpenv.packaging.image import (
-    ImagePlan,
-    Written,
-    checked,
-    dockerfile,
-    dockerignore,
-    is_changed,
-    plan_image,
-    tag_of,
-    write_text,
-)
+from mcpenv.packaging.image.dockerfile import dockerfile, tag_of
+from mcpenv.packaging.image.dockerignore import dockerignore
+from mcpenv.packaging.image.generated import Written, checked, is_changed, write_text
+from mcpenv.packaging.image.plan import ImagePlan, plan_image
 from mcpenv.packaging.scaffold import TEMPLATES, make_scaffold
 
 ENVIRONMENT = "from mcpenv import MCPEnvironment\n\n\nclass Shop(MCPEnvironment):\n    '''Sell.'''\n"

@@ -8,9 +8,9 @@ import docker.utils
 import pytest
 
 from mcpenv import ConfigurationError
-from mcpenv.packaging.dockerignore import DockerIgnore
-from mcpenv.packaging.image import dockerignore, plan_image
-from mcpenv.packaging.image_files import files_of, stage
+from mcpenv.packaging.image.dockerignore import DockerIgnore, dockerignore
+from mcpenv.packaging.image.files import files_of, stage
+from mcpenv.packaging.image.plan import plan_image
 from mcpenv.packaging.scaffold import make_scaffold
 
 FILES = [

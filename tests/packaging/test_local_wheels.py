@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from mcpenv import ConfigurationError
-from mcpenv.packaging.image import ImagePlan
-from mcpenv.packaging.local_wheels import LocalDistribution, build_wheels, local_distributions, name_of, wheels_of
+from mcpenv.packaging.image.local_wheels import LocalDistribution, build_wheels, local_distributions, name_of, wheels_of
+from mcpenv.packaging.image.plan import ImagePlan
 
 NAME = "mcpenv-test-far"
 FAR = "mcpenv_test_far"

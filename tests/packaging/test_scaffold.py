@@ -10,7 +10,7 @@ import pytest
 import mcpenv
 from mcpenv import ConfigurationError
 from mcpenv.packaging import scaffold
-from mcpenv.packaging.constraints import constraints
+from mcpenv.packaging.image.constraints import constraints
 from mcpenv.packaging.manifest_file import read_manifest
 from mcpenv.packaging.scaffold import TEMPLATES, class_name_of, make_scaffold
 

@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 from podman_engine import BASE, build_options, import_base, podman, podman_service, podman_settings, registry
 
-from mcpenv.packaging.image import plan_image
-from mcpenv.packaging.image_files import files_of
-from mcpenv.packaging.local_wheels import wheels_of
+from mcpenv.packaging.hub.space import SpaceName, stage_space
+from mcpenv.packaging.image.files import files_of
+from mcpenv.packaging.image.local_wheels import wheels_of
+from mcpenv.packaging.image.plan import plan_image
 from mcpenv.packaging.scaffold import make_scaffold
-from mcpenv.packaging.space import SpaceName, stage_space
 from mcpenv_client import EnvClient, InstanceFailed, ProviderUnavailable, Unauthorized
 from mcpenv_client.portal import PORTAL
 from mcpenv_client.providers.docker import DockerProvider

@@ -1,4 +1,4 @@
-"""The patterns of a ``.dockerignore`` file: which files of a folder an engine does not see."""
+"""The file ``.dockerignore``: its text, and its patterns, which say which files of a folder an engine does not see."""
 
 from __future__ import annotations
 
@@ -6,6 +6,25 @@ import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from .generated import checked
+
+DOCKERIGNORE = ".dockerignore"
+
+_IGNORED = """\
+**/__pycache__
+**/*.egg-info
+**/.*_cache
+**/.env
+**/.env.*
+.git
+.venv
+build
+dist
+records
+runs
+tests
+"""
 
 
 @dataclass(frozen=True)
@@ -45,6 +64,11 @@ class DockerIgnore:
         return ignored
 
 
+def dockerignore() -> str:
+    """Return the text of ``.dockerignore``."""
+    return checked(_IGNORED)
+
+
 def _cleaned(pattern: str) -> str:
     parts = [part for part in pattern.split("/") if part not in ("", ".")]
     return "/".join(parts)
@@ -72,4 +96,4 @@ def _regex(token: str) -> str:
     return re.escape(token[1:] if token.startswith("\\") else token)
 
 
-__all__ = ["DockerIgnore"]
+__all__ = ["DOCKERIGNORE", "DockerIgnore", "dockerignore"]

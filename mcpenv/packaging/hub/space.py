@@ -11,10 +11,11 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from mcpenv.errors import TargetError
-
-from .image import DOCKERFILE, SPACE_PORT, ImagePlan, dockerfile, is_changed
-from .image_files import ImageFiles, stage
-from .manifest_file import manifest_in
+from mcpenv.packaging.image.dockerfile import DOCKERFILE, SPACE_PORT, dockerfile
+from mcpenv.packaging.image.files import ImageFiles, stage
+from mcpenv.packaging.image.generated import is_changed
+from mcpenv.packaging.image.plan import ImagePlan
+from mcpenv.packaging.manifest_file import manifest_in
 
 HUB = "hub:"
 """The prefix of a Space: ``hub:OWNER/NAME`` or ``hub:OWNER/NAME@REVISION``."""

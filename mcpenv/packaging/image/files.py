@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fnmatch
 import os
-import re
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,24 +12,14 @@ from urllib.parse import quote
 from packaging.utils import canonicalize_name
 
 from mcpenv.errors import ConfigurationError
+from mcpenv.packaging.secret_files import why_secret
 
 from .constraints import CONSTRAINTS
-from .dockerignore import DockerIgnore
-from .image import DOCKERFILE, DOCKERIGNORE, SOURCE, WHEELS, ImagePlan, is_changed
+from .dockerfile import DOCKERFILE, SOURCE, WHEELS
+from .dockerignore import DOCKERIGNORE, DockerIgnore
+from .generated import is_changed
 from .local_wheels import name_of
-
-SECRETS = (
-    *(".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx"),
-    *("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", ".netrc", "_netrc", ".npmrc", ".pypirc"),
-    *(".git-credentials", ".htpasswd", "credentials.json", "service-account*.json", "kubeconfig"),
-)
-"""Names of files that hold secrets."""
-
-SECRET_FOLDERS = (".aws", ".ssh", ".gnupg", ".kube", ".docker")
-
-_PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
-_HEAD = 4096
-"""Bytes at the beginning of a file in which a private key is looked for."""
+from .plan import ImagePlan
 
 _NOT_COPIED = (DOCKERFILE, DOCKERIGNORE)
 
@@ -139,15 +127,6 @@ def _pin_wheels(place: Path) -> None:
     pins.write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 
-def why_secret(file: Path, path: str) -> str | None:
-    """Return why a file must not leave this machine; None if there is no reason."""
-    *folders, name = path.split("/")
-    if any(fnmatch.fnmatchcase(name.lower(), pattern) for pattern in SECRETS) or set(folders) & set(SECRET_FOLDERS):
-        return "a file of secrets, by its name"
-    with file.open("rb") as opened:
-        return "has a private key" if _PRIVATE_KEY.search(opened.read(_HEAD)) else None
-
-
 def _leads_out(folder: Path, file: Path) -> str | None:
     """Return why a link must not be followed; None if it is none, or leads to a file of the folder."""
     if not file.is_symlink():
@@ -173,4 +152,4 @@ def _walk(folder: Path, below: str, patterns: DockerIgnore, found: ImageFiles) -
             yield path
 
 
-__all__ = ["FileOf", "ImageFiles", "files_of", "stage", "why_secret"]
+__all__ = ["FileOf", "ImageFiles", "files_of", "stage"]

@@ -20,7 +20,8 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from mcpenv.errors import ConfigurationError
 
 from .constraints import installed
-from .image import WHEELS, ImagePlan
+from .dockerfile import WHEELS
+from .plan import ImagePlan
 
 BUILD_S = 600.0
 _LINES = 8

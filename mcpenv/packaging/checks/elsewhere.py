@@ -9,9 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from .folder_files import shipped_files
-from .manifest import Manifest
-from .target import Target
+from mcpenv.packaging.folder_files import shipped_files
+from mcpenv.packaging.manifest import Manifest
+from mcpenv.packaging.target import Target
 
 LOADING_S = 60.0
 """Seconds within which the copy must be loaded."""

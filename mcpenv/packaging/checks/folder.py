@@ -7,16 +7,16 @@ from pathlib import Path
 
 from mcpenv.errors import TargetError
 from mcpenv.integrations.mcp_proxy.target import names_servers
+from mcpenv.packaging.folder_files import shipped_files
+from mcpenv.packaging.imported import prefix_of
+from mcpenv.packaging.manifest import MANIFEST
+from mcpenv.packaging.manifest_file import manifest_in
+from mcpenv.packaging.secret_files import secrets_in
+from mcpenv.packaging.target import MODULE_FILE, Target
 from mcpenv.testing.parts.judged import Judged, some_of
 
 from .dependencies import declared_in, is_pinned, open_ended, undeclared_in
 from .elsewhere import fault_elsewhere
-from .folder_files import shipped_files
-from .imported import prefix_of
-from .manifest import MANIFEST
-from .manifest_file import manifest_in
-from .secret_files import secrets_in
-from .target import MODULE_FILE, Target
 
 MAX_BYTES = 50 * 1024 * 1024
 """Size of a folder above which an author is warned."""

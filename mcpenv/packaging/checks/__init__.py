@@ -1,0 +1,1 @@
+"""Checks of the folder of an environment, before others install it."""

@@ -1,0 +1,109 @@
+"""The text of the Dockerfile that `mcpenv init` and `mcpenv build` write."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from .constraints import CONSTRAINTS
+from .generated import checked
+from .plan import REQUIREMENTS, ImagePlan
+
+DOCKERFILE = "Dockerfile"
+BASE = f"docker.io/library/python:{sys.version_info[0]}.{sys.version_info[1]}-slim"
+"""The base image: that of this Python, whose packages are pinned. Any with python3, its venv and useradd will do."""
+
+PORT = 8000
+SPACE_PORT = 7860
+"""The port that a Space of Hugging Face has by default."""
+
+SOURCE = "/src"
+"""The folder of the environment while the image is built."""
+
+WHEELS = "wheels"
+"""The folder of wheels that no package index has."""
+
+_BASE = re.compile(r"^ARG BASE=(\S+)$", re.MULTILINE)
+
+
+def dockerfile(plan: ImagePlan, *, base: str = BASE, port: int = PORT, options: tuple[str, ...] = ()) -> str:
+    """Return the text of the Dockerfile.
+
+    Args:
+        plan: the plan.
+        base: the base image that it has by default.
+        port: the port that the server listens on.
+        options: further options of ``mcpenv run``.
+    """
+    tag = tag_of(plan.name)
+    variables = "".join(f" -e {name}" for name in ("MCPENV_CONTROL_TOKEN", "MCPENV_AGENT_TOKENS", *plan.secrets))
+    command = ["/venv/bin/mcpenv", "run", plan.served, "--host", "0.0.0.0"]
+    command += [] if port == PORT else ["--port", str(port)]
+    entrypoint = ", ".join(f'"{word}"' for word in (*command, *options))
+    health = f"from urllib.request import urlopen; urlopen('http://127.0.0.1:{port}/health')"
+    return checked(f"""\
+# Build:  mcpenv build .
+# Run:    docker run -p 127.0.0.1:{port}:{port}{variables} {tag}
+#
+# {CONSTRAINTS} pins every version. Wheels in {WHEELS}/ are preferred to those of the package index.
+ARG BASE={base}
+
+FROM ${{BASE}} AS build
+COPY . {SOURCE}
+{_install(plan)}
+
+FROM ${{BASE}}
+RUN useradd --create-home --uid 1000 mcpenv
+COPY --from=build /venv /venv
+WORKDIR /app
+{_copies(plan)}
+USER 1000
+ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+EXPOSE {port}
+HEALTHCHECK CMD ["/venv/bin/python", "-c", "{health}"]
+# A server that other machines reach needs both tokens (MCPENV_CONTROL_TOKEN, MCPENV_AGENT_TOKENS), or --insecure.
+ENTRYPOINT [{entrypoint}]
+""")
+
+
+def base_of(text: str) -> str:
+    """Return the base image of a Dockerfile that `dockerfile` made; for other texts that of this Python."""
+    found = _BASE.search(text)
+    return BASE if found is None else found[1]
+
+
+def tag_of(name: str) -> str:
+    """Return a name as the repository part of an image's reference."""
+    tag = re.sub(r"[^a-z0-9]+", lambda found: "_" if "_" in found[0] else "-", name.lower())
+    return tag.strip("-_") or "environment"
+
+
+def _install(plan: ImagePlan) -> str:
+    pip = "/venv/bin/pip install --no-cache-dir"
+    pip += f" --find-links {SOURCE}/{WHEELS} --constraint {SOURCE}/{CONSTRAINTS}"
+    if plan.distribution is not None:
+        return f"""\
+# The environment itself is removed again: it is served from its folder.
+RUN python3 -m venv /venv \\
+    && {pip} {SOURCE} \\
+    && /venv/bin/pip uninstall --yes {plan.distribution} pip{_emptied(plan)}"""
+    requirements = f" --requirement {SOURCE}/{REQUIREMENTS}" if plan.has_requirements else ""
+    return f"""\
+RUN python3 -m venv /venv \\
+    && {pip} mcpenv{requirements} \\
+    && /venv/bin/pip uninstall --yes pip{_emptied(plan)}"""
+
+
+def _emptied(plan: ImagePlan) -> str:
+    return "" if plan.copied else f" \\\n    && rm -rf {SOURCE}/{WHEELS}"
+
+
+def _copies(plan: ImagePlan) -> str:
+    if not plan.copied:
+        return f"COPY --from=build {SOURCE} ./"
+    files = [path for path in plan.copied if not (plan.folder / path).is_dir()]
+    folders = [path for path in plan.copied if path not in files]
+    return "\n".join([f"COPY {' '.join(files)} ./", *(f"COPY {path} ./{path}" for path in folders)])
+
+
+__all__ = ["BASE", "DOCKERFILE", "PORT", "SOURCE", "SPACE_PORT", "WHEELS", "base_of", "dockerfile", "tag_of"]
