@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, cast
 
 from mcpenv_client.errors import ConnectionFailed, McpenvError, WireError
 from mcpenv_client.types.observations import Observation
@@ -13,8 +14,12 @@ from mcpenv_client.types.status import Status, StatusCode
 from .assignment import Assignment, Limits, Played
 from .episode import Policy
 
+T = TypeVar("T")
+
 LOST = Status(StatusCode.TRANSPORT_LOST, None, True)
 """The status of an episode whose process or server is gone."""
+
+CLOSED = "the pool was closed while it played"
 
 
 class PoolError(McpenvError):
@@ -72,6 +77,15 @@ class Backend(Protocol):
         ...
 
 
+async def all_of(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return the results of calls that run at once, in order. If one raises, wait for the others before."""
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return cast("list[T]", results)
+
+
 def step_failed(error: WireError | ConnectionFailed) -> StepResult[Any]:
     """Return the result of a step or reset with which an environment failed: the episode is over.
 
@@ -90,4 +104,4 @@ def lost_result(status: Status, text: str) -> StepResult[Any]:
     return StepResult(Observation(truncated=True, info=info), truncated=True, info=info)
 
 
-__all__ = ["LOST", "Backend", "PoolError", "lost_result", "step_failed"]
+__all__ = ["CLOSED", "LOST", "Backend", "PoolError", "all_of", "lost_result", "step_failed"]

@@ -99,21 +99,26 @@ class EnvPool:
         Raises:
             PoolError: the target cannot be loaded.
         """
-        if not self._started:
-            self._started = True
+        async with self._busy:
+            await self._start()
+
+    async def _start(self) -> None:
+        if self._started:
+            return
+        try:
             await self._backend.start()
+        except BaseException:
+            await self._backend.close()
+            raise
+        self._started = True
 
     async def close(self) -> None:
-        """End the pool and everything that it started. Safe to call twice."""
+        """End the pool and everything that it started. Safe to call twice. A rollout that runs raises an error."""
         self._started = False
         await self._backend.close()
 
     async def __aenter__(self) -> Self:
-        try:
-            await self.connect()
-        except BaseException:
-            await self.close()
-            raise
+        await self.connect()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -174,7 +179,7 @@ class EnvPool:
         planned = assignments(tasks, n=n, group=group, seed=seed)
         bar = _bar(len(planned)) if progress else None
         async with self._busy:
-            await self.connect()
+            await self._start()
             await self._backend.begin(policy, limits or Limits())
             waiting = iter(planned)
             running: set[asyncio.Task[Played]] = set()
@@ -244,14 +249,14 @@ class EnvPool:
                 own["seed"] = seeds[index]
             options.append(own)
         async with self._busy:
-            await self.connect()
+            await self._start()
             return await self._backend.reset(options)
 
     async def step_all(self, actions: Sequence[Any], *, timeout_s: float | None = None) -> list[StepResult[Any] | None]:
         """Take one step in each environment, and return the results in the order of the environments.
 
         An environment whose process, server or code failed answers with ``done`` and the status of the failure; reset
-        it before its next step.
+        it before its next step. If this is cancelled, reset all of them.
 
         Args:
             actions: an `Action` for each environment; None for one that takes no step.
@@ -264,7 +269,7 @@ class EnvPool:
         if len(actions) != self.size:
             raise ValueError(f"there are {len(actions)} actions; the pool has {self.size} environments")
         async with self._busy:
-            await self.connect()
+            await self._start()
             return await self._backend.step(actions, timeout_s)
 
 

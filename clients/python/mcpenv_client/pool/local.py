@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
-from mcpenv_client.errors import ConnectionFailed, WireError
 from mcpenv_client.types.records import StepResult
 
 from .assignment import Assignment, Limits, Played
-from .backend import step_failed
+from .backend import CLOSED, PoolError
 from .episode import AsyncPolicy, BlockingPolicy, BlockingSession, Policy, Session, is_async, play, play_blocking
+from .held import HeldEnvironments
 from .instances import Instances, Target, instances_of
 
 
@@ -33,11 +33,11 @@ class LocalBackend:
         self.size = size
         self._threads: ThreadPoolExecutor | None = None
         self._instances: Instances
+        self._held: HeldEnvironments | None = None
         self._policy: Policy
         self._limits = Limits()
         self._idle_blocking: list[BlockingSession] = []
         self._idle: list[Session] = []
-        self._held: list[BlockingSession | None] = [None] * size
 
     @property
     def at_once(self) -> int:
@@ -48,6 +48,7 @@ class LocalBackend:
         """Load the target."""
         self._threads = ThreadPoolExecutor(self.size, thread_name_prefix="mcpenv-pool")
         self._instances = await self._run(lambda: instances_of(self._target, self._settings))
+        self._held = HeldEnvironments(self._instances)
 
     async def close(self) -> None:
         """Close the environments and end the threads."""
@@ -55,10 +56,11 @@ class LocalBackend:
             return
         for session in self._idle:
             await session.close()
-        blocking = [*self._idle_blocking, *(held for held in self._held if held is not None)]
-        for each in blocking:
+        for each in self._idle_blocking:
             await self._run(each.close)
-        self._idle, self._idle_blocking, self._held = [], [], [None] * self.size
+        if self._held is not None:
+            await self._run(self._held.close)
+        self._idle, self._idle_blocking, self._held = [], [], None
         self._threads.shutdown(wait=False)
         self._threads = None
 
@@ -97,43 +99,27 @@ class LocalBackend:
 
     async def reset(self, options: Sequence[Mapping[str, Any] | None]) -> list[StepResult[Any] | None]:
         """Reset environments."""
-        return await self._each(self._reset, options)
+        return await self._each(options, lambda held, requests: held.reset(requests))
 
     async def step(self, actions: Sequence[Any], timeout_s: float | None) -> list[StepResult[Any] | None]:
         """Take one step in each environment."""
-        return await self._each(lambda index, action: self._step(index, action, timeout_s), actions)
+        return await self._each(actions, lambda held, requests: held.step(requests, timeout_s))
 
-    async def _each(self, one: Callable[[int, Any], StepResult[Any]], items: Sequence[Any]) -> list[Any]:
-        def all_of_them() -> list[Any]:
-            return [None if item is None else one(index, item) for index, item in enumerate(items)]
-
-        results: list[Any] = await self._run(all_of_them)
+    async def _each(
+        self, items: Sequence[Any], call: Callable[[HeldEnvironments, list[tuple[int, Any]]], list[StepResult[Any]]]
+    ) -> list[StepResult[Any] | None]:
+        held = self._held
+        if held is None:
+            raise PoolError(CLOSED)
+        given = [(index, item) for index, item in enumerate(items) if item is not None]
+        results: list[StepResult[Any] | None] = [None] * len(items)
+        for (index, _), result in zip(given, await self._run(lambda: call(held, given)), strict=True):
+            results[index] = result
         return results
 
-    def _reset(self, index: int, options: Mapping[str, Any]) -> StepResult[Any]:
-        held = self._held[index]
-        if held is None:
-            held = self._held[index] = self._instances.blocking()
-        return self._ask(index, lambda: held.reset(**options))
-
-    def _step(self, index: int, action: Any, timeout_s: float | None) -> StepResult[Any]:
-        held = self._held[index]
-        if held is None:
-            raise ValueError(f"environment {index} has no episode; call reset_all() first")
-        return self._ask(index, lambda: held.step(action, timeout_s=timeout_s))
-
-    def _ask(self, index: int, call: Callable[[], StepResult[Any]]) -> StepResult[Any]:
-        try:
-            return call()
-        except (WireError, ConnectionFailed) as error:
-            result = step_failed(error)
-            held, self._held[index] = self._held[index], None
-            if held is not None:
-                held.close()
-            return result
-
     async def _run(self, fn: Callable[[], Any]) -> Any:
-        assert self._threads is not None, "start() comes first"
+        if self._threads is None:
+            raise PoolError(CLOSED)
         return await asyncio.get_running_loop().run_in_executor(self._threads, fn)
 
 

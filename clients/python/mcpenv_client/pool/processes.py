@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import multiprocessing
 import os
 import pickle
 from collections import deque
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -16,7 +18,7 @@ from typing import Any
 from mcpenv_client.types.records import StepResult
 
 from .assignment import Assignment, Limits, Played
-from .backend import LOST, PoolError, lost_result
+from .backend import CLOSED, LOST, PoolError, all_of, lost_result
 from .episode import TIMEOUT, Policy, is_async
 from .instances import Target
 from .worker import Begin, End, Failed, Reset, Step, main
@@ -67,7 +69,6 @@ class ProcessBackend:
         self._workers = [_Worker(self) for _ in range(number)]
         self._begin: Begin | None = None
         self._depth = QUEUED
-        self.replaced = 0
 
     @property
     def at_once(self) -> int:
@@ -83,7 +84,7 @@ class ProcessBackend:
                 f"the target cannot be sent to a process ({error}); give a TARGET as text, or a class at the top of a "
                 "module"
             ) from error
-        await asyncio.gather(*(worker.start() for worker in self._workers))
+        await all_of(worker.start() for worker in self._workers)
 
     async def close(self) -> None:
         """End the workers."""
@@ -104,7 +105,7 @@ class ProcessBackend:
         for worker in self._workers:
             worker.finish_rollout()
         self._begin = begin
-        await asyncio.gather(*(worker.start() for worker in self._workers if not worker.alive))
+        await all_of(worker.start() for worker in self._workers if not worker.alive)
         for worker in self._workers:
             worker.begin_rollout(begin, self._depth if is_async(policy) else 1)
 
@@ -138,7 +139,7 @@ class ProcessBackend:
 
         given = [(index, item) for index, item in enumerate(items) if item is not None]
         shares = [[pair for pair in given if pair[0] % number == place] for place in range(number)]
-        await asyncio.gather(*(ask(worker, mine) for worker, mine in zip(self._workers, shares, strict=True) if mine))
+        await all_of(ask(worker, mine) for worker, mine in zip(self._workers, shares, strict=True) if mine)
         return results
 
     def make(self) -> tuple[BaseProcess, Connection]:
@@ -161,6 +162,7 @@ class _Worker:
         self._backend = backend
         self._process: BaseProcess | None = None
         self._pipe: Connection | None = None
+        self._writer: ThreadPoolExecutor | None = None
         self._queue: deque[tuple[Assignment, asyncio.Future[Played]]] = deque()
         self._asked: asyncio.Future[Any] | None = None
         self._running = 1
@@ -191,9 +193,11 @@ class _Worker:
             return
         loop = asyncio.get_running_loop()
         self._starting = loop.create_future()
+        self.died = ""
         try:
             process, pipe = await loop.run_in_executor(None, self._backend.make)
             self._process, self._pipe = process, pipe
+            self._writer = ThreadPoolExecutor(1, thread_name_prefix="mcpenv-pool-writer")
             self._asked = loop.create_future()
             loop.add_reader(pipe.fileno(), self._readable)
             loop.add_reader(process.sentinel, self._gone)
@@ -204,74 +208,86 @@ class _Worker:
                 self._asked = None
                 self._watch(None)
             if isinstance(answer, Failed):
-                self.stop()
                 raise answer.error
             if self._pipe is None:
                 raise PoolError(f"a worker ended before it was ready: {self.died}")
         except BaseException as error:
+            self.stop()
             self._starting.set_exception(error)
             self._starting.exception()
             raise
         else:
             self._starting.set_result(None)
             if self._backend._begin is not None and self._in_rollout:
-                self._pipe.send(self._backend._begin)
+                self._send(self._backend._begin)
         finally:
             self._starting = None
 
     def stop(self) -> None:
         """Kill its process. It has nothing that outlives an episode."""
-        process, self._in_rollout = self._process, False
-        self._queue.clear()
+        self._in_rollout = False
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
         self._let_go()
-        if process is not None:
-            process.kill()
-            process.join()
+        asked = [] if self._asked is None else [self._asked]
+        for future in [*(future for _, future in self._queue), *asked]:
+            if not future.done():
+                future.set_exception(PoolError(CLOSED))
+        self._queue.clear()
 
     # -- requests
 
     def begin_rollout(self, begin: Begin, at_once: int) -> None:
         """Send a policy. ``at_once`` episodes of it run at once."""
-        assert self._pipe is not None
         self._running, self._in_rollout = at_once, True
-        self._pipe.send(begin)
+        self._send(begin)
 
     def finish_rollout(self) -> None:
         """End a rollout, if there is one. Episodes of one that was cancelled end with their process."""
         if self._queue:
             self.stop()
         elif self._in_rollout and self._pipe is not None:
-            self._pipe.send(End())
+            self._send(End())
         self._in_rollout = False
 
     async def play(self, assignment: Assignment) -> Played:
         """Play one episode."""
-        assert self._pipe is not None
         future: asyncio.Future[Played] = asyncio.get_running_loop().create_future()
         self._queue.append((assignment, future))
         if len(self._queue) <= self._running:
             self._watch_episode()
-        self._pipe.send(assignment)
+        self._send(assignment)
         return await future
 
     async def ask(self, request: Any, limit_s: float) -> Any:
-        """Send a request and return its answer; None if the process was lost.
+        """Send a request and return its answer; None if the process was lost. Cancelling ends the process.
 
         Raises:
             what the request raised there.
         """
-        assert self._pipe is not None
         self._asked = asyncio.get_running_loop().create_future()
         self._watch(limit_s)
-        self._pipe.send(request)
+        self._send(request)
         try:
             answer = await self._asked
+        except asyncio.CancelledError:
+            self.stop()  # the late answer would be taken for that of the next request
+            raise
         finally:
             self._asked = None
             self._watch(None)
         if isinstance(answer, Failed):
             raise answer.error
         return answer
+
+    def _send(self, message: Any) -> None:
+        """Send a message from a thread: a worker that does not read must not block the event loop.
+
+        The error of a pipe that is broken is left to `_gone`.
+        """
+        assert self._pipe is not None and self._writer is not None
+        self._writer.submit(self._pipe.send_bytes, pickle.dumps(message))
 
     # -- answers
 
@@ -281,7 +297,10 @@ class _Worker:
             answer = self._pipe.recv()
         except (EOFError, OSError):
             self._gone()
-            return
+        else:
+            self._answered(answer)
+
+    def _answered(self, answer: Any) -> None:
         if self._asked is not None:
             if not self._asked.done():
                 self._asked.set_result(answer)
@@ -303,6 +322,13 @@ class _Worker:
 
     def _gone(self) -> None:
         """The process ended: answer what it had, and let it be replaced at the next request."""
+        # Its last answers may be noticed after its end.
+        while self._pipe is not None and self._pipe.poll():
+            try:
+                answer = self._pipe.recv()
+            except (EOFError, OSError):
+                break
+            self._answered(answer)
         process = self._process
         self._let_go()
         code = None
@@ -310,7 +336,6 @@ class _Worker:
             process.join(GRACE_S)
             code = process.exitcode
         self.died = self.died or f"its process ended with exit code {code}"
-        self._backend.replaced += 1
         if self._asked is not None and not self._asked.done():
             self._asked.set_result(None)
         lost, self._queue = list(self._queue), deque()
@@ -321,6 +346,7 @@ class _Worker:
                 future.set_result(Played(assignment, LOST, error=self.died, where="process"))
             else:
                 task = asyncio.ensure_future(self._again(assignment, future))
+                future.add_done_callback(functools.partial(_cancel, task))
                 self._moved.add(task)
                 task.add_done_callback(self._moved.discard)
 
@@ -342,8 +368,11 @@ class _Worker:
             loop.remove_reader(self._process.sentinel)
         if self._pipe is not None:
             loop.remove_reader(self._pipe.fileno())
+        if self._writer is not None:
+            self._writer.shutdown(cancel_futures=True)
+        if self._pipe is not None:
             self._pipe.close()
-        self._process = self._pipe = None
+        self._process = self._pipe = self._writer = None
 
     # -- deadlines
 
@@ -365,6 +394,10 @@ class _Worker:
             self.died = f"its process did not answer for {limit_s:g} s and was killed ({TIMEOUT})"
             with suppress(ProcessLookupError):
                 self._process.kill()  # the sentinel says when it is gone
+
+
+def _cancel(task: asyncio.Task[None], _: asyncio.Future[Played]) -> None:
+    task.cancel()
 
 
 __all__ = ["ProcessBackend"]

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import functools
+import dataclasses
 import os
 import pickle
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
-from mcpenv_client.errors import ConnectionFailed, WireError
 from mcpenv_client.types.records import StepResult
 
 from .assignment import Assignment, Limits, Played
-from .backend import PoolError, step_failed
+from .backend import PoolError
 from .episode import AsyncPolicy, BlockingPolicy, BlockingSession, Policy, Session, is_async, play, play_blocking
+from .held import HeldEnvironments
 from .instances import Instances, Target, instances_of
 
 
@@ -96,7 +96,7 @@ class Worker:
     def __init__(self, pipe: Connection, instances: Instances) -> None:
         self._pipe = pipe
         self._instances = instances
-        self._held: dict[int, BlockingSession] = {}
+        self._held = HeldEnvironments(instances)
         self._player: BlockingSession | None = None
         self._where = f"process {os.getpid()}"
 
@@ -110,14 +110,15 @@ class Worker:
                 else:
                     self._play(cast("BlockingPolicy", request.policy), request.limits)
             elif isinstance(request, Reset):
-                self._answer_all(request.requests, self._reset)
+                self._answer(self._held.reset, request.requests)
             elif isinstance(request, Step):
-                self._answer_all(request.requests, functools.partial(self._step, timeout_s=request.timeout_s))
+                self._answer(self._held.step, request.requests, request.timeout_s)
 
     def close(self) -> None:
         """Close the environments."""
-        for session in [*self._held.values(), *([] if self._player is None else [self._player])]:
-            session.close()
+        self._held.close()
+        if self._player is not None:
+            self._player.close()
 
     # -- whole episodes
 
@@ -188,37 +189,17 @@ class Worker:
         self._send(self._placed(played))
 
     def _placed(self, played: Played) -> Played:
-        return Played(**{**played.__dict__, "where": self._where})
+        return dataclasses.replace(played, where=self._where)
 
     # -- single steps
 
-    def _answer_all(self, requests: Sequence[tuple[int, Any]], one: Any) -> None:
+    def _answer(self, call: Callable[..., list[StepResult[Any]]], *arguments: Any) -> None:
         try:
-            answers = [one(index, item) for index, item in requests]
+            answers = call(*arguments)
         except Exception as error:  # noqa: BLE001 - raised in the parent
             self._send(Failed(error))
         else:
             self._send(answers)
-
-    def _reset(self, index: int, options: dict[str, Any]) -> StepResult[Any]:
-        session = self._held.get(index)
-        if session is None:
-            session = self._held[index] = self._instances.blocking()
-        return self._ask(index, lambda: session.reset(**options))
-
-    def _step(self, index: int, action: Any, timeout_s: float | None) -> StepResult[Any]:
-        session = self._held.get(index)
-        if session is None:
-            raise ValueError(f"environment {index} has no episode; call reset_all() first")
-        return self._ask(index, lambda: session.step(action, timeout_s=timeout_s))
-
-    def _ask(self, index: int, call: Any) -> StepResult[Any]:
-        try:
-            result: StepResult[Any] = call()
-        except (WireError, ConnectionFailed) as error:
-            result = step_failed(error)
-            self._held.pop(index).close()
-        return result
 
     def _send(self, answer: Any) -> None:
         """Send an answer, or why it cannot be sent."""
