@@ -156,6 +156,31 @@ def test_a_process_that_crashes_is_reported_and_replaced_at_the_next_change(tmp_
 
 
 @pytest.mark.slow
+def test_a_crash_is_reported_while_a_process_that_the_code_forked_lives_on(tmp_path: Path) -> None:
+    save(tmp_path, "First")
+    forked = tmp_path / "forked"
+    code = f"""
+import os, pathlib, signal
+
+if (pid := os.fork()) == 0:
+    while True:
+        signal.pause()
+pathlib.Path({str(forked)!r}).write_text(str(pid))
+os._exit(3)
+"""
+    with started(tmp_path, "dev", "game", "--port", "0") as process:
+        process.url()
+        write(tmp_path, "game", code)
+        try:
+            process.wait_for("^error: the server's process ended with status 3$")
+        finally:
+            os.kill(int(forked.read_text()), signal.SIGKILL)
+        save(tmp_path, "Second")
+        process.wait_for(r"^Second reloaded in ")
+        assert process.end(signal.SIGINT) == 0
+
+
+@pytest.mark.slow
 def test_manifest_tasks_readme_and_imported_siblings_count_as_code(tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir()
     sibling = tmp_path / "shared" / "prices.py"

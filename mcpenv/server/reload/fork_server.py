@@ -272,7 +272,8 @@ class ForkServer:
             pid, status = os.waitpid(process.pid, os.WNOHANG)
             if pid == 0:
                 continue
-            while not process.silent:
+            # What the author's code has forked may hold the channel open: no end of it can be waited for.
+            while not process.silent and select.select([process.channel], [], [], 0)[0]:
                 self._hear(process)
             self._processes.remove(process)
             process.channel.close()
