@@ -177,7 +177,4 @@ def _shown(file: Path, place: Place) -> str:
     return f"~/{file.relative_to(place.home).as_posix()}" if file.is_relative_to(place.home) else str(file)
 
 
-# -- restart
-
-
 __all__ = ["LOOPBACK", "Introduction", "introduce_stdio"]

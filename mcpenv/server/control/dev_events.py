@@ -7,21 +7,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
-from mcpenv_client.types.values import encode
-
-PING_S = 15.0
-"""Seconds of silence after which a comment is sent."""
+from .event_stream import PING, PING_S, event, streaming
 
 MAX_WAITING = 100
 """Events that a page may be behind. The stream of one that is further behind ends, and it connects again."""
-
-HEADERS = {
-    "Cache-Control": "no-cache, no-transform",
-    "X-Accel-Buffering": "no",
-    "X-Content-Type-Options": "nosniff",
-}
 
 
 class DevEvents:
@@ -36,16 +27,16 @@ class DevEvents:
     def reloaded(self, *, server: str, generation: int, changed: list[str], took_s: float | None) -> None:
         """Set the first event of every stream: which code is served."""
         data = {"server": server, "generation": generation, "changed": changed, "took_s": took_s}
-        self._reloaded = _event("reloaded", data)
+        self._reloaded = event("reloaded", None, data)
 
     def loading(self, changed: list[str]) -> None:
         """Report that new code is being loaded."""
         self._failed = b""
-        self._publish(_event("loading", {"changed": changed}))
+        self._publish(event("loading", None, {"changed": changed}))
 
     def failed(self, changed: list[str], failure: dict[str, Any]) -> None:
         """Report that new code does not load. Pages that connect later are told, too."""
-        self._failed = _event("failed", {"changed": changed, **failure})
+        self._failed = event("failed", None, {"changed": changed, **failure})
         self._publish(self._failed)
 
     def stop(self) -> None:
@@ -56,7 +47,7 @@ class DevEvents:
 
     async def events(self, request: Request) -> Response:
         """Answer a stream."""
-        return StreamingResponse(self._stream(), 200, HEADERS, "text/event-stream")
+        return streaming(self._stream())
 
     async def _stream(self) -> AsyncIterator[bytes]:
         if self._stopped:
@@ -68,30 +59,25 @@ class DevEvents:
             while True:
                 try:
                     async with asyncio.timeout(PING_S):
-                        event = await page.get()
+                        text = await page.get()
                 except TimeoutError:
-                    event = b": nothing new\n\n"
-                if event is None:
+                    text = PING
+                if text is None:
                     return
-                yield event
+                yield text
         finally:
             self._pages.discard(page)
 
-    def _publish(self, event: bytes) -> None:
+    def _publish(self, text: bytes) -> None:
         for page in list(self._pages):
             if page.qsize() < MAX_WAITING:
-                page.put_nowait(event)
+                page.put_nowait(text)
             else:
                 self._close(page)
 
     def _close(self, page: asyncio.Queue[bytes | None]) -> None:
         self._pages.discard(page)
         page.put_nowait(None)
-
-
-def _event(name: str, data: dict[str, Any]) -> bytes:
-    # JSON text has no line breaks outside of its strings, where they are escaped.
-    return f"event: {name}\ndata: ".encode() + encode(data, "event") + b"\n\n"
 
 
 __all__ = ["DevEvents"]

@@ -7,7 +7,7 @@ import binascii
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from mcpenv.failures import wire_error
 from mcpenv.server.sessions.pool import SessionPool
@@ -15,6 +15,7 @@ from mcpenv.server.sessions.session import Session
 from mcpenv_client.errors import InvalidMessage, SessionLost, WireError
 from mcpenv_client.types.records import Trajectory
 
+from .event_stream import streaming
 from .http import answered, plain_json, refusal
 from .session_events import Position, begun_trajectory, events_of, key_of, shown_step, without_steps
 from .session_feed import SessionFeed
@@ -33,12 +34,6 @@ SHOWN_TYPES = frozenset(
 )
 """The media types that a browser is told. Any other is a download: what a tool returned is never a page."""
 
-_STREAM = {
-    "Cache-Control": "no-cache, no-transform",
-    "X-Accel-Buffering": "no",
-    "X-Content-Type-Options": "nosniff",
-}
-
 
 class LiveRoutes:
     """The handlers. They read what the core has recorded, and neither wait for the environment nor delay it."""
@@ -53,7 +48,7 @@ class LiveRoutes:
             last = _last_event(request)
         except WireError as error:
             return refusal(wire_error(error, request.url.path))
-        return StreamingResponse(self._feed.events(last), 200, _STREAM, "text/event-stream")
+        return streaming(self._feed.events(last))
 
     async def trajectory(self, request: Request) -> Response:
         """Answer the episode, and its steps after the first ``after``."""
@@ -65,7 +60,7 @@ class LiveRoutes:
             session, last = self._watchable(request), _last_event(request)
         except WireError as error:
             return refusal(wire_error(error, request.url.path))
-        return StreamingResponse(events_of(session, last), 200, _STREAM, "text/event-stream")
+        return streaming(events_of(session, last))
 
     async def content(self, request: Request) -> Response:
         """Answer the bytes of an image or audio of a step."""

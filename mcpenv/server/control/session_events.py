@@ -1,4 +1,4 @@
-"""The events of a session for those who watch it, as an event stream (HTML, section 9.2)."""
+"""The events of a session for those who watch it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,10 @@ from mcpenv.server.sessions.session import Session
 from mcpenv.trajectories.recorder import own_observation
 from mcpenv_client.errors import InvalidMessage
 from mcpenv_client.types.records import StepRecord, Trajectory
-from mcpenv_client.types.values import encode
 from mcpenv_client.wire.protocol import EpisodeState
 
+from .event_stream import PING, PING_S, event
 from .session_routes import info_of
-
-PING_S = 15.0
-"""Seconds of silence after which a comment is sent, so that no proxy closes the connection as dead."""
 
 BATCH = 32
 """Maximum steps of one write."""
@@ -114,7 +111,7 @@ async def events_of(session: Session, last: Position | None) -> AsyncIterator[by
                 async with asyncio.timeout(PING_S):
                     await news.wait()
             except TimeoutError:
-                yield b": nothing new\n\n"
+                yield PING
 
 
 class _View:
@@ -182,11 +179,4 @@ class _View:
         return f"{self._key}.{self._seen}"
 
 
-def event(name: str, event_id: str | None, data: dict[str, Any]) -> bytes:
-    """Return an event of an event stream."""
-    # JSON text has no line breaks outside of its strings, where they are escaped.
-    head = f"event: {name}\n" + (f"id: {event_id}\n" if event_id is not None else "")
-    return head.encode() + b"data: " + encode(data, "event") + b"\n\n"
-
-
-__all__ = ["PING_S", "Position", "begun_trajectory", "event", "events_of", "key_of", "shown_step", "without_steps"]
+__all__ = ["Position", "begun_trajectory", "events_of", "key_of", "shown_step", "without_steps"]

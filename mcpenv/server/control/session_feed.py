@@ -14,7 +14,8 @@ from mcpenv.server.sessions.pool import SessionPool
 from mcpenv_client.errors import SessionLost
 from mcpenv_client.types.server import SessionInfo
 
-from .session_events import PING_S, Position, event
+from .event_stream import PING, PING_S, event
+from .session_events import Position
 from .session_routes import info_of
 
 INTERVAL_S = 0.5
@@ -87,7 +88,7 @@ class SessionFeed:
                     async with asyncio.timeout(PING_S):
                         await news.wait()
                 except TimeoutError:
-                    yield b": nothing new\n\n"
+                    yield PING
             yield event("closed", None, {})
         finally:
             self._watchers.discard(news)
