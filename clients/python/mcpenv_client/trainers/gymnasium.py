@@ -14,13 +14,12 @@ import gymnasium
 from gymnasium import spaces
 
 from mcpenv_client.conversation import Conversation
-from mcpenv_client.errors import McpenvError
 from mcpenv_client.formats.model_calls import TextCalls
 from mcpenv_client.pool.episode import Session
 from mcpenv_client.pool.instances import Target
-from mcpenv_client.types.status import Status
 from mcpenv_client.types.turns import Ending, Turn
 
+from .failures import EpisodeFailed
 from .sessions import Sessions
 from .text_spaces import AnyJSON, AnyText
 
@@ -28,18 +27,6 @@ ID = "mcpenv/Env-v0"
 
 Call = tuple[str, Mapping[str, Any]]
 """A tool and its arguments."""
-
-
-class EpisodeFailed(McpenvError):
-    """Raised if an episode ended by no fault of the agent, with ``on_failure="raise"``.
-
-    Attributes:
-        status: what became of the episode.
-    """
-
-    def __init__(self, status: Status, reason: str | None) -> None:
-        super().__init__(f"the episode has no reward, its status is {status.code.value}: {reason or 'no reason given'}")
-        self.status = status
 
 
 class McpenvEnv(gymnasium.Env[Any, Any]):

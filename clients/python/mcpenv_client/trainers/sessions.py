@@ -11,6 +11,7 @@ from mcpenv_client.pool.episode import Session
 from mcpenv_client.pool.instances import Instances, Target, instances_of
 from mcpenv_client.portal import PORTAL, Portal
 from mcpenv_client.rows import rows_of
+from mcpenv_client.types.tools import Tool
 
 T = TypeVar("T")
 
@@ -72,6 +73,35 @@ class Sessions:
         """End a session."""
         self.run(session.close)
 
+    def listed(self, split: str | None, num_tasks: int | None) -> tuple[list[dict[str, Any]], list[Tool]]:
+        """Return the rows of a dataset, and the tools after the reset of the first, before which there may be none.
+
+        Args:
+            split: the split whose tasks are the rows; None: rows have seeds instead of tasks.
+            num_tasks: the maximum of rows; the number of seeds without a split.
+
+        Raises:
+            ValueError: the split has no tasks, or there is neither a split nor a number of tasks.
+            WireError, ConnectionFailed, PoolError: the environment cannot list its tools or tasks.
+        """
+        if split is None and num_tasks is None:
+            raise ValueError("without a split, num_tasks says how many seeds there are; give one of them")
+        session: Any = self.open()
+        try:
+            if split is None:
+                rows: list[dict[str, Any]] = [{"seed": seed} for seed in range(num_tasks or 0)]
+            else:
+                size = self.num_tasks(session, split)
+                rows = self._rows(session, split, size if num_tasks is None else min(num_tasks, size))
+            if not rows:
+                raise ValueError(f"the split {split!r} has no tasks" if split else "num_tasks must be 1 or more")
+            row = {name: value for name, value in rows[0].items() if name in ("split", "index", "seed")}
+            self.run(lambda: session.reset(**row))
+            tools: list[Tool] = self.run(session.list_tools)
+        finally:
+            self.close(session)
+        return rows, tools
+
     def num_tasks(self, session: Any, split: str) -> int:
         """Return the number of tasks in a split.
 
@@ -81,15 +111,10 @@ class Sessions:
         size: int = self.run(lambda: session.num_tasks(split)) if self.remote else session.env.num_tasks(split)
         return size
 
-    def rows(self, session: Any, split: str, start: int = 0, stop: int | None = None) -> list[dict[str, Any]]:
-        """Return rows of a dataset, one for each task of a split from ``start`` up to, and without, ``stop``.
-
-        Raises:
-            InvalidMessage: the environment has no tasks, or no such split.
-        """
+    def _rows(self, session: Any, split: str, stop: int) -> list[dict[str, Any]]:
         if self.remote:
-            return rows_of(self.run(lambda: session.get_tasks(split, start, stop)), start)
-        return rows_of(session.env.get_tasks(split, start, stop), start)
+            return rows_of(self.run(lambda: session.get_tasks(split, 0, stop)))
+        return rows_of(session.env.get_tasks(split, 0, stop))
 
 
 __all__ = ["Sessions"]

@@ -19,7 +19,6 @@ from mcpenv_client.errors import ConnectionFailed, ToolNotExpressible, WireError
 from mcpenv_client.formats.images import block_of
 from mcpenv_client.formats.tool_formats import tools_for
 from mcpenv_client.pool.instances import Target
-from mcpenv_client.types.tools import Tool
 from mcpenv_client.types.turns import NOT_BEGUN, Ending, Message
 
 from .sessions import Sessions
@@ -136,23 +135,12 @@ class McpenvSpec:
         settings: Sequence[str] = (),
         client: Mapping[str, Any] | None = None,
     ) -> None:
-        if split is None and num_tasks is None:
-            raise ValueError("without a split, num_tasks says how many seeds there are; give one of them")
         self.sessions = Sessions(target, settings, client)
-        self.split = split
         self.images = images
         self.retries = retries
         # One class for all environments: TRL asks only those of one class for their reward.
         self._class: type[TrainedEpisode] | None = None
-        session: Any = self.sessions.open()
-        try:
-            self._rows = self._listed(session, num_tasks)
-            # Some environments have their tools only after a reset.
-            row = {name: value for name, value in self._rows[0].items() if name in ("split", "index", "seed")}
-            self.sessions.run(lambda: session.reset(**row))
-            tools: list[Tool] = self.sessions.run(session.list_tools)
-        finally:
-            self.sessions.close(session)
+        self._rows, tools = self.sessions.listed(split, num_tasks)
         hidden = [tool.name for tool in tools if tool.name in HIDDEN or tool.name.startswith("_")]
         if hidden:
             raise ToolNotExpressible(
@@ -191,14 +179,6 @@ class McpenvSpec:
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled: everything but the class."""
         return {**self.__dict__, "_class": None}
-
-    def _listed(self, session: Any, num_tasks: int | None) -> list[dict[str, Any]]:
-        if self.split is None:
-            return [{"seed": seed} for seed in range(num_tasks or 0)]
-        size = self.sessions.num_tasks(session, self.split)
-        if not size:
-            raise ValueError(f"the split {self.split!r} has no tasks")
-        return self.sessions.rows(session, self.split, 0, size if num_tasks is None else min(num_tasks, size))
 
 
 def _made(spec: McpenvSpec) -> TrainedEpisode:

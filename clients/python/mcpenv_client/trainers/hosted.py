@@ -1,0 +1,79 @@
+"""The episode that a library's own agent plays at its MCP address."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from mcpenv_client.client import EnvClient
+from mcpenv_client.conversation import Conversation
+from mcpenv_client.errors import ConnectionFailed, WireError
+from mcpenv_client.types.records import Trajectory
+from mcpenv_client.types.turns import Ending, Opening
+
+WAIT_FOR_SLOT_S = 600.0
+"""The time for which a reset waits for a session of a server that is full, in seconds."""
+
+
+class HostedEpisode:
+    """An episode that an agent plays at its MCP address, and its session, for use in one event loop.
+
+    Args:
+        url: the server.
+        client: arguments of `EnvClient`.
+    """
+
+    def __init__(self, url: str, client: Mapping[str, Any] | None = None) -> None:
+        self._session = EnvClient(url, **{"capacity_timeout_s": WAIT_FOR_SLOT_S, **(client or {})})
+        self._conversation = Conversation(self._session)
+
+    @property
+    def mcp_url(self) -> str:
+        """The address of the tools, after `begin`."""
+        assert self._session.mcp_url is not None
+        return self._session.mcp_url
+
+    async def begin(self, row: Mapping[str, Any]) -> Opening:
+        """Begin the episode. ``messages`` of the opening ends with the prompt.
+
+        Args:
+            row: ``task``, or ``split`` and ``index``; and ``seed``. Other columns are ignored.
+
+        Raises:
+            WireError: the environment refused.
+            ConnectionFailed: there is no connection.
+        """
+        names = ("task", "split", "index", "seed", "options")
+        return await self._conversation.begin({name: row[name] for name in names if row.get(name) is not None} or None)
+
+    async def over(self) -> bool:
+        """Return True if the environment has ended the episode."""
+        return (await self._session.wait(timeout_s=0)).done
+
+    async def end(self, *, truncated: bool = False, reason: str | None = None) -> Ending:
+        """End the episode, and return its return with the parts of all rewards. Never raises because of the server."""
+        ending = await self._conversation.end(truncated=truncated, reason=reason)
+        if not ending.status.usable:
+            return ending
+        try:
+            record = await self._session.trajectory()
+        except (WireError, ConnectionFailed) as error:
+            return dataclasses.replace(ending, reason=f"{ending.reason or ''} (its parts are lost: {error})".strip())
+        return dataclasses.replace(ending, parts=_parts(record), steps=len(record.steps))
+
+    async def close(self) -> None:
+        """End the session, and an episode that is not over."""
+        await self._session.close()
+
+
+def _parts(record: Trajectory) -> dict[str, float]:
+    """Return the sums of the parts of an episode's rewards."""
+    parts: Counter[str] = Counter()
+    for reward in (*(step.reward for step in record.steps), record.end_reward):
+        parts.update(reward.components if reward else {})
+    return dict(parts)
+
+
+__all__ = ["HostedEpisode"]

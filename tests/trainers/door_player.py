@@ -1,0 +1,82 @@
+"""The scripted model that plays `Doors` and `Shop`, behind an endpoint of OpenAI's chat completions that also streams.
+
+It looks, opens the door that it saw, and stops. In task 2 it breaks the verifier first.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+BREAKS = "Number 2."
+BOUGHT = {"to": {"name": "Main", "number": 7}, "payment": {"kind": "card", "digits": "1234"}}
+
+
+def call_of(prompt: str, answers: list[str]) -> tuple[str, dict[str, Any]] | None:
+    """Return the next call for a prompt and the answers so far; None: the model stops."""
+    if "Buy." in prompt:
+        return None if answers else ("buy", BOUGHT)
+    if BREAKS in prompt:
+        return (("break_verifier", {}), None)[min(len(answers), 1)]
+    if not answers:
+        return "look", {}
+    seen = re.search("red|green|blue", answers[0])
+    return ("open_door", {"colour": seen[0]}) if seen and len(answers) == 1 else None
+
+
+class DoorPlayer:
+    """The endpoint.
+
+    Attributes:
+        asked: the bodies of all requests.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+        path = "/v1/chat/completions"
+        self.app = Starlette(routes=[Route(path, self._complete, methods=["POST"])])
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The tools of the last request."""
+        found: list[dict[str, Any]] = self.asked[-1]["tools"]
+        return found
+
+    async def _complete(self, request: Request) -> Response:
+        body = await request.json()
+        self.asked.append(body)
+        prompt = "\n".join(_text_of(message) for message in body["messages"] if message["role"] == "user")
+        answers = [_text_of(message) for message in body["messages"] if message["role"] == "tool"]
+        called = call_of(prompt, answers)
+        message: dict[str, Any] = {"role": "assistant", "content": "Done." if called is None else ""}
+        if called is not None:
+            function = {"name": called[0], "arguments": json.dumps(called[1])}
+            message["tool_calls"] = [
+                {"index": 0, "id": f"call-{len(answers)}", "type": "function", "function": function}
+            ]
+        reason = "stop" if called is None else "tool_calls"
+        if not body.get("stream"):
+            return JSONResponse(_chunk(body, "chat.completion", {"message": message, "finish_reason": reason}))
+        chunks = [
+            _chunk(body, "chat.completion.chunk", {"delta": message, "finish_reason": None}),
+            _chunk(body, "chat.completion.chunk", {"delta": {}, "finish_reason": reason}),
+        ]
+        lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks] + ["data: [DONE]\n\n"]
+        return StreamingResponse(iter(lines), media_type="text/event-stream")
+
+
+def _chunk(body: dict[str, Any], kind: str, choice: dict[str, Any]) -> dict[str, Any]:
+    usage = {"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13}
+    head = {"id": "chatcmpl-1", "object": kind, "created": 1, "model": body["model"], "usage": usage}
+    return {**head, "choices": [{"index": 0, **choice}]}
+
+
+def _text_of(message: dict[str, Any]) -> str:
+    content = message["content"]
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content or ())

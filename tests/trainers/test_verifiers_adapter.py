@@ -1,0 +1,142 @@
+"""The adapter for verifiers by its own ``vf-eval``, in a virtual environment that has no server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from door_player import DoorPlayer
+from served import served
+from trainer_worlds import Doors, Shop
+
+from mcpenv import MCPEnvironment
+from mcpenv.server.app import create_app
+
+pytestmark = [pytest.mark.world, pytest.mark.timeout(600)]
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "train-verifiers.md"
+
+
+class Odd(MCPEnvironment):
+    """An environment with a tool whose name models' APIs refuse."""
+
+    def __init__(self) -> None:
+        @self.tool(name="look.around")
+        def look() -> str:
+            """Look."""
+            return "seen"
+
+
+def python() -> Path:
+    found = os.environ.get("MCPENV_VERIFIERS")
+    assert found, "MCPENV_VERIFIERS names no Python that has verifiers, uv and mcpenv-client; .ci/run makes one"
+    return Path(found)
+
+
+def ran(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of the virtual environment, beside the module of the page."""
+    (module,) = re.findall(r"^```py title=\"ledger_world.py\"\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (folder / "ledger_world.py").write_text(module)
+    path = f"{python().parent}:{os.environ['PATH']}"
+    environ = {**os.environ, "PATH": path, "PYTHONPATH": str(folder), "OPENAI_API_KEY": "secret"}
+    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=500, check=False)
+
+
+def evaluated(folder: Path, url: str, model: str, *options: str) -> list[dict[str, Any]]:
+    """Return the traces of an evaluation, with the lines of the page and a local model."""
+    (lines,) = re.findall(r"^```sh\n(vf-eval .*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    words = lines.replace("\\\n", " ").replace("http://127.0.0.1:8000", url).split()
+    model_options = ["--client.base-url", f"{model}/v1", "--client.api-key-var", "OPENAI_API_KEY", "--no-rich"]
+    done = ran(folder, *words, *model_options, *options)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (file,) = folder.glob("outputs/*/traces.jsonl")
+    return [trace for line in file.read_text().splitlines() for trace in json.loads(line)["traces"]]
+
+
+@pytest.fixture(scope="module")
+def doors() -> Iterator[str]:
+    with served(create_app(Doors)) as address:
+        yield address.removesuffix("/mcp")
+
+
+def test_an_evaluation_scores_what_the_verifier_gave_and_failed_episodes_have_errors(
+    doors: str, tmp_path: Path
+) -> None:
+    with served(DoorPlayer().app) as model:
+        traces = evaluated(tmp_path, doors, model.removesuffix("/mcp"))
+    by_task: dict[str, list[dict[str, Any]]] = {}
+    for trace in traces:
+        by_task.setdefault(trace["task"]["key"], []).append(trace)
+    # A group has one key, that of its task.
+    assert {key.partition("#")[2]: len(group) for key, group in by_task.items()} == {"red": 2, "green": 2, "blue": 2}
+    for trace in traces:
+        if trace["task"]["data"]["prompt"] == "Number 2.":
+            assert not trace["ok"] and trace["rewards"] == {}
+            assert "judge_error" in trace["errors"][0]["message"] and trace["errors"][0]["type"] == "TaskError"
+        else:
+            assert trace["ok"] and trace["rewards"]["mcpenv"]["score"] == 1.25
+            assert trace["metrics"]["verified"] == 1.0
+        assert trace["info"]["status"]["code"] in ("completed", "judge_error")
+
+
+def test_a_schema_reaches_the_model_whole(tmp_path: Path) -> None:
+    player = DoorPlayer()
+    with served(create_app(Shop)) as shop, served(player.app) as model:
+        (trace, *_) = evaluated(tmp_path, shop.removesuffix("/mcp"), model.removesuffix("/mcp"), "-r", "1")
+    with Shop() as world:
+        (tool,) = world.list_tools()
+    assert [listed["function"] for listed in player.tools] == [tool.to_openai()["function"]]
+    assert trace["rewards"]["mcpenv"]["score"] == 1.0
+
+
+LOADED = """
+import sys
+from ledger_world import McpenvTaskset
+from mcpenv_client.trainers.verifiers import McpenvConfig
+print([(task.data.prompt, task.data.row) for task in McpenvTaskset(McpenvConfig(url=sys.argv[1], **eval(sys.argv[2])))])
+"""
+
+
+def test_a_tool_whose_name_apis_refuse_is_refused_at_the_start(tmp_path: Path) -> None:
+    with served(create_app(Odd)) as odd:
+        done = ran(tmp_path, str(python()), "-c", LOADED, odd.removesuffix("/mcp"), "{'split': None, 'num_tasks': 1}")
+    assert done.returncode == 1 and "tool 'look.around': models' APIs refuse this name" in done.stderr
+
+
+def test_without_a_split_tasks_are_seeds(doors: str, tmp_path: Path) -> None:
+    done = ran(tmp_path, str(python()), "-c", LOADED, doors, "{'split': None, 'num_tasks': 2}")
+    assert eval(done.stdout) == [("", {"seed": 0}), ("", {"seed": 1})]
+    done = ran(tmp_path, str(python()), "-c", LOADED, doors, "{'split': None}")
+    assert "num_tasks says how many seeds" in done.stderr
+
+
+ABANDONED = """
+import asyncio, sys
+import verifiers.v1 as vf
+from ledger_world import McpenvTaskset
+from mcpenv_client import EnvClient
+from mcpenv_client.trainers.verifiers import McpenvConfig
+
+async def main():
+    (task, *_) = McpenvTaskset(McpenvConfig(url=sys.argv[1]))
+    async def rollout():
+        await task.setup(vf.Trace(task=vf.TraceTask(type="McpenvTask", data=task.data), agent=None), None)
+        raise RuntimeError
+    await asyncio.gather(rollout(), return_exceptions=True)
+    async with EnvClient(sys.argv[1]) as client:
+        async with asyncio.timeout(20):
+            while (await client.capacity()).active_sessions > 1:
+                await asyncio.sleep(0.01)
+asyncio.run(main())
+"""
+
+
+def test_a_rollout_that_fails_before_its_end_frees_its_session(doors: str, tmp_path: Path) -> None:
+    done = ran(tmp_path, str(python()), "-c", ABANDONED, doors)
+    assert done.returncode == 0, done.stderr
