@@ -49,6 +49,7 @@ from .tools.context.outputs import LongOutputs
 from .tools.definition import PLAIN, KindCache, ToolOptions, check_name
 from .tools.registry import BoundTool, modes_of
 from .tools.settings import ToolSettings
+from .users.user import User
 from .worlds import Worlds
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -116,6 +117,8 @@ class MCPEnvironment:
     mcp_provider: Provider | None = None
     """A FastMCP provider of resources and prompts for agents; None for none. Its tools are not used. With a
     `CompletingProvider` it also suggests values of arguments. Set it here or in ``__init__``."""
+    user: User | None = None
+    """The simulated user, to whom agents speak by the tool of `mcpenv.users.add_user`. Set it in ``reset``."""
     max_steps: int | None = None
     """Steps after which an episode is truncated; None for no limit. May be set per instance."""
     max_kept_steps: int = 10_000

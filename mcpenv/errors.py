@@ -9,6 +9,7 @@ McpenvError (mcpenv_client)
 ├── DamagedRecord         a record cannot be read; an unfinished episode at the end of a file is not an error
 ├── EndpointFailed        a chat completions endpoint refused, or gave no answer that can be used
 ├── JudgeFailed           a judge gave no well-formed answer, or its budget is used up
+├── UserFailed            the simulated user of an environment gave no answer; the episode has no score
 ├── InvalidVerifier       a verifier of a task cannot be used: an unknown kind, an invalid pattern
 ├── VerifierFailed        a verifier gave no result: a limit, a crash, not a number; there is no score
 ├── InvalidTool           a tool cannot be registered: a reserved name, a bad signature, an unknown mode
@@ -17,7 +18,12 @@ McpenvError (mcpenv_client)
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mcpenv_client.errors import McpenvError
+
+if TYPE_CHECKING:
+    from mcpenv_client.types.users import UserTurn
 
 
 class StartupError(McpenvError):
@@ -117,6 +123,23 @@ class EndpointFailed(McpenvError, RuntimeError):
 
 class JudgeFailed(McpenvError, RuntimeError):
     """Raised if a judge gave no well-formed answer, or its budget is used up. There is no score."""
+
+
+class UserFailed(McpenvError, RuntimeError):
+    """Raised if the simulated user of an environment gave no answer. The episode has no score.
+
+    Attributes:
+        reason: the cause.
+        turn: what the user did and spent until then, for the record.
+    """
+
+    def __init__(self, reason: str, turn: UserTurn) -> None:
+        super().__init__(reason, turn)
+        self.reason = reason
+        self.turn = turn
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 class InvalidVerifier(McpenvError, ValueError):

@@ -99,6 +99,7 @@ _STAGES = {
     "tasks": Stage.RESET,
     "load_state": Stage.RESET,
     "act": Stage.TOOL,
+    "user": Stage.TOOL,
     "score": Stage.SCORE,
     "finish": Stage.SCORE,
     "rubric": Stage.SCORE,
@@ -149,7 +150,7 @@ def unusable_result(name: str, reason: str) -> ToolFailure:
 
 
 def environment_failure(stage: str, error: BaseException) -> WireError:
-    """Return the wire error for an exception in user code: ``reset``, ``score``, ``state``, ``close`` or an own action.
+    """Return the wire error for an exception in user code: ``reset``, ``score``, ``user``, ``close``, ...
 
     The traceback is logged. A `WireError` that the framework raised inside (a nested refusal) is returned unchanged.
     """

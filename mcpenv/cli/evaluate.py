@@ -345,6 +345,8 @@ def _figures(summary: Summary) -> Iterator[tuple[str, str]]:
         yield "steps", f"mean {summary.mean_steps:.1f}, median {summary.median_steps:g}, most {summary.max_steps}"
     if summary.prompt_tokens is not None:
         yield "tokens", f"{summary.prompt_tokens:,} in, {summary.completion_tokens or 0:,} out"
+    if summary.user_prompt_tokens is not None:
+        yield "user's tokens", f"{summary.user_prompt_tokens:,} in, {summary.user_completion_tokens or 0:,} out"
     yield "status", ", ".join(f"{count} {code.replace('_', ' ')}" for code, count in summary.statuses.items()) or "-"
     for kind, count in summary.failures.items():
         yield "failed", f"{count} {kind.replace('_', ' ')}"

@@ -18,6 +18,7 @@ from mcpenv_client.formats.prompts import images_of, prompt_of
 from mcpenv_client.types.records import Trajectory
 from mcpenv_client.types.status import Status, StatusCode
 from mcpenv_client.types.tools import Tool
+from mcpenv_client.types.users import user_turns
 
 from .agent import Acted, Agent, Play
 from .plan import Key, Planned
@@ -156,6 +157,7 @@ def _result(result: EpisodeResult, acted: Acted, trajectory: Trajectory | None, 
         result = replace(result, failure=Failure.ENVIRONMENT_ERROR, detail=f"{fault} in the environment's own code")
     elif trajectory.truncated and result.failure is None:
         result = replace(result, failure=Failure.TRUNCATED, detail=trajectory.reason)
+    asked = [turn for turn in user_turns(trajectory) if turn.requests]
     return replace(
         result,
         episode_id=trajectory.episode_id,
@@ -168,6 +170,8 @@ def _result(result: EpisodeResult, acted: Acted, trajectory: Trajectory | None, 
         truncated=trajectory.truncated,
         reason=trajectory.reason,
         status=_status(result.failure, acted.status, trajectory.status),
+        user_prompt_tokens=sum(turn.prompt_tokens for turn in asked) if asked else None,
+        user_completion_tokens=sum(turn.completion_tokens for turn in asked) if asked else None,
     )
 
 

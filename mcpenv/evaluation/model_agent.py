@@ -34,7 +34,8 @@ _NOBODY_GETS_IN = {401, 403, 404, 405}
 class ModelAgent:
     """The agent that lets a model play in a chat: prompt, tool calls and their results, until it calls no more tools.
 
-    The calls of one message are made in order. A call that cannot be parsed is answered with an error for the model.
+    In an environment with a user, it says messages without calls to the user, until the user leaves. The calls of one
+    message are made in order. A call that cannot be parsed is answered with an error for the model.
 
     Args:
         model: the model's name at the endpoint.
@@ -151,9 +152,10 @@ class ModelAgent:
                 raise turn.error
             if turn.error is not None:
                 return acted.fail_with(turn.error)
-            if not turn.calls:
-                return _ended(acted, message, finish_reason)
-            if play.left_s == 0.0:
+            stopped = None if turn.calls else _failure_of(message, finish_reason)
+            if stopped is not None:
+                return acted.fail(stopped)
+            if play.left_s == 0.0 and (turn.calls or not turn.done):
                 return acted.fail(Failure.TIMEOUT)
             if turn.images and not self.images and not self._warned:
                 self._warned = True
@@ -213,8 +215,8 @@ def _read(answer: dict[str, Any], acted: Acted) -> tuple[dict[str, Any], Any]:
     return message, finish_reason
 
 
-def _ended(acted: Acted, message: dict[str, Any], finish_reason: Any) -> Acted:
-    """Return the outcome after a message without tool calls."""
+def _failure_of(message: dict[str, Any], finish_reason: Any) -> Failure | None:
+    """Return the failure that a message without tool calls is; None if the model meant to say it."""
     if message.get("refusal") or finish_reason == "content_filter":
-        return acted.fail(Failure.MODEL_REFUSED)
-    return acted.fail(Failure.CUT_SHORT) if finish_reason == "length" else acted
+        return Failure.MODEL_REFUSED
+    return Failure.CUT_SHORT if finish_reason == "length" else None

@@ -97,6 +97,7 @@ class EpisodeResult:
         started_at: seconds since the epoch, UTC.
         duration_s: seconds from the reset to the end.
         prompt_tokens, completion_tokens: as counted by the endpoint; None for a program.
+        user_prompt_tokens, user_completion_tokens: of the model that played the environment's user; None without one.
     """
 
     split: str | None
@@ -121,6 +122,8 @@ class EpisodeResult:
     duration_s: float = 0.0
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    user_prompt_tokens: int | None = None
+    user_completion_tokens: int | None = None
     status: Status = None  # type: ignore[assignment]  # `__post_init__` derives it
 
     def __post_init__(self) -> None:

@@ -71,6 +71,7 @@ class Summary:
             (`Status.usable`) have no score.
         not_passed: number of episodes that did not pass but have no failure.
         prompt_tokens, completion_tokens: totals of all finished episodes; None if not counted.
+        user_prompt_tokens, user_completion_tokens: the same of models that played the environment's user.
         tasks: in the order of the plan.
         pass_threshold: the given threshold; None for each task's full reward.
     """
@@ -93,6 +94,8 @@ class Summary:
     prompt_tokens: int | None
     completion_tokens: int | None
     pass_threshold: float | None
+    user_prompt_tokens: int | None = None
+    user_completion_tokens: int | None = None
     statuses: dict[str, int] = field(default_factory=dict)
     tasks: list[TaskSummary] = field(default_factory=list)
 
@@ -155,6 +158,8 @@ def summarize(results: Iterable[EpisodeResult], planned: int, pass_threshold: fl
         not_passed=sum(result.failure is None and result.passed(pass_threshold) is False for result in results),
         prompt_tokens=_sum(result.prompt_tokens for result in results),
         completion_tokens=_sum(result.completion_tokens for result in results),
+        user_prompt_tokens=_sum(result.user_prompt_tokens for result in results),
+        user_completion_tokens=_sum(result.user_completion_tokens for result in results),
         pass_threshold=pass_threshold,
         statuses=dict(Counter(result.status.code.value for result in results).most_common()),
         tasks=[_task(unit, pass_threshold) for unit in units.values()],

@@ -21,6 +21,7 @@ from .types.status import COMPLETED, Status, StatusCode
 from .types.tasks import Task
 from .types.tools import OUTPUT_META, Tool
 from .types.turns import NOT_BEGUN, Ending, Message, Opening, Turn
+from .types.users import USER_MESSAGE, user_tool_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -68,8 +69,9 @@ class Conversation:
     """A model's conversation with one episode after the other: `begin`, `act` until it is done, `end`.
 
     The calls of one message are made in order. A call that cannot be read, or that comes after the end, is answered
-    for the model and is no step. A message without calls ends the model's part. `end` asks the verifier: without it
-    there may be no reward, so leaving ``async with`` ends an episode that was not ended.
+    for the model and is no step. A message without calls is said to the episode's user, whose answer is the next
+    message; without a user it ends the model's part. `end` asks the verifier: without it there may be no reward, so
+    leaving ``async with`` ends an episode that was not ended.
 
     Not safe for concurrent calls. Cancelling `act` loses the session of an `EnvClient`.
 
@@ -88,6 +90,8 @@ class Conversation:
         max_turns: the maximum of the model's messages in an episode; None: no limit.
         max_malformed: the maximum of consecutive messages without a call that can be read; None: no limit.
         images: put images of observations and results into messages of a user. False: they are left out.
+        user_as_tool: True: the model speaks to the episode's user by a tool. False: by messages without calls, and it
+            does not get the tool.
         context_tokens: the tokens of the model's context. The model gets tools that drop old turns and find them again.
         step_timeout_s: the deadline of each call, in seconds; None: the environment's own.
 
@@ -105,6 +109,7 @@ class Conversation:
         max_turns: int | None = 50,
         max_malformed: int | None = MAX_MALFORMED,
         images: bool = False,
+        user_as_tool: bool = False,
         context_tokens: int | None = None,
         step_timeout_s: float | None = None,
     ) -> None:
@@ -120,6 +125,7 @@ class Conversation:
         self._max_turns = max_turns
         self._max_malformed = max_malformed
         self._images = images
+        self._user_as_tool = user_as_tool
         self._context_tokens = context_tokens
         self._step_timeout_s = step_timeout_s
         self._start(tools_for(tool_format, []))
@@ -132,6 +138,7 @@ class Conversation:
         self.turns = self.steps = self.malformed_calls = 0
         self.done = False
         self._read = self._unread_turns = 0
+        self._user_tool: str | None = None
         self._limit: str | None = None
         self._error: WireError | ConnectionFailed | None = None
         self._ending = None
@@ -186,7 +193,8 @@ class Conversation:
             ToolNotExpressible: the format cannot express a tool.
             ValueError: two tools have one name.
         """
-        offered = list(tools)
+        speaks = None if self._user_as_tool else user_tool_of(tools)
+        offered = [tool for tool in tools if tool is not speaks]
         if self._context_tokens is not None:
             context = ContextManager(self._context_tokens)
             taken = next((tool.name for tool in offered if context.owns(tool.name)), None)
@@ -197,13 +205,14 @@ class Conversation:
                 )
             offered += context.tools
         self._start(tools_for(self._format, offered))
+        self._user_tool = None if speaks is None else speaks.name
         if self._system is not None:
             self._keep({"role": "system", "content": self._system})
         self._keep(_of_user(prompt, image_parts(images) if self._images else []))
         return Opening(list(self.messages), self.tools.listed, info=dict(info or {}))
 
     async def act(self, message: Mapping[str, Any] | str, *, timeout_s: float | None = None) -> Turn:
-        """Make the calls of the model's message, and return what the model sees next.
+        """Make the calls of the model's message, or say it to the user, and return what the model sees next.
 
         Args:
             message: a message of chat completions, or its text.
@@ -217,8 +226,7 @@ class Conversation:
         self._keep(kept)
         begin, read_before = len(self.messages), self._read
         if not calls:
-            self.done = True
-            return Turn([], done=True)
+            return await self._speak(kept["content"], timeout_s)
         reward, results = await self._make(calls, timeout_s)
         images = 0
         if not self.done:
@@ -269,6 +277,30 @@ class Conversation:
         return SyncConversation(self)
 
     # -- the parts of a turn
+
+    async def _speak(self, text: Any, timeout_s: float | None) -> Turn:
+        """Say a message without calls to the user, whose answer is the next message. Without a user, stop."""
+        if self._user_tool is None or self.done:
+            self.done = True
+            return Turn([], done=True)
+        begin, limits = len(self.messages), [limit for limit in (timeout_s, self._step_timeout_s) if limit is not None]
+        said = {USER_MESSAGE: text if isinstance(text, str) else ""}
+        try:
+            result = await self.env.call_tool(self._user_tool, said, timeout_s=min(limits, default=None))
+        except EpisodeDone:
+            self.done = True
+            return Turn([], done=True)
+        except (WireError, ConnectionFailed) as error:
+            self.done, self._error = True, error
+            return Turn([], done=True, error=error)
+        self.steps += 1
+        self.done = result.done
+        self._count(result)
+        self._keep(_of_user(result.text, []))
+        if not self.done:
+            self._check_limits(unread=False)
+        seen = [result.observation] if isinstance(result.observation, CallToolObservation) else []
+        return Turn(self.messages[begin:], result.reward, self.done, limit=self._limit, observations=seen)
 
     async def _make(
         self, calls: Sequence[ModelCall], timeout_s: float | None

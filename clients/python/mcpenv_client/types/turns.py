@@ -41,10 +41,11 @@ class Turn:
     """What followed a message of the model.
 
     Attributes:
-        messages: the answers to its calls in their order, then the images of results as messages of a user.
+        messages: the answers to its calls in their order, then the images of results as messages of a user. After a
+            message without calls: the answer of the episode's user, if it has one.
         reward: the sum of the rewards of its calls; None if none was scored (None is not 0.0).
-        done: True if the model has no more turns: the episode is over, the model stopped calling tools, a limit was
-            reached or the environment failed.
+        done: True if the model has no more turns: the episode is over, the model stopped calling tools and there
+            is no user, a limit was reached or the environment failed.
         calls: the calls in the message.
         limit: the limit that was reached (``max_turns``, ``malformed_calls``), or None.
         error: the error with which the environment failed, or None.

@@ -1,0 +1,62 @@
+"""The tools of a user, which agents neither see nor call: `UserTools`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from fastmcp.exceptions import ToolError
+from pydantic import ValidationError
+
+from mcpenv.tools.definition import PLAIN, KindCache, ToolKind, check_name
+from mcpenv.tools.results import result_of
+from mcpenv_client.types.tools import Tool
+from mcpenv_client.types.users import UserCall
+from mcpenv_client.wire.protocol import describe_faults
+
+Run = Callable[..., Awaitable[Any]]
+"""Calls a function where code of the environment runs."""
+
+
+class UserTools:
+    """The tools of a user: functions of the environment, with the schemas that tools of agents have.
+
+    Raises (constructor):
+        InvalidTool: a function cannot be a tool, or two have one name.
+    """
+
+    def __init__(self, functions: Sequence[Callable[..., Any]], kinds: KindCache, run: Run) -> None:
+        self._run = run
+        self._tools: dict[str, tuple[ToolKind, Callable[..., Any]]] = {}
+        for fn in functions:
+            name = str(getattr(fn, "__name__", type(fn).__name__))
+            check_name(name)
+            self._tools[name] = (kinds.kind_of(fn, name, PLAIN, dict), fn)
+
+    @property
+    def listed(self) -> list[Tool]:
+        """The tools."""
+        return [kind.spec for kind, _ in self._tools.values()]
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> UserCall:
+        """Call a tool. A mistake of the user, and a `ToolError` of the tool, are answers.
+
+        Raises:
+            Exception: the tool raised anything else, which is an error of the environment.
+        """
+        if name not in self._tools:
+            return UserCall(name, arguments, f"Error: there is no tool {name!r}.")
+        kind, fn = self._tools[name]
+        try:
+            args, kwargs = kind.validate(dict(arguments))
+        except ValidationError as error:
+            return UserCall(name, arguments, f"Error: {describe_faults(error)}")
+        try:
+            value = await self._run(functools.partial(fn, *args, **kwargs))
+        except ToolError as error:
+            return UserCall(name, arguments, f"Error: {error}")
+        return UserCall(name, arguments, result_of(kind, value).text)
+
+
+__all__ = ["UserTools"]
