@@ -123,3 +123,9 @@ class Calls:
 
     def __call__(self, episode: BlockingEpisode) -> str:
         return episode.call_tool(self.tool, self.arguments).text
+
+
+def wrong_at_three(episode: BlockingEpisode) -> None:
+    episode.call_tool("roll")
+    if episode.assignment.number == 3:
+        raise KeyError("a mistake of the policy")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pool_worlds import Calls, Dice, Once, calls, five_rolls, five_rolls_async, one_chat, wrong
+from pool_worlds import Calls, Dice, Once, calls, five_rolls, five_rolls_async, one_chat, wrong, wrong_at_three
 
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
@@ -286,5 +286,22 @@ def test_more_groups_need_a_seed() -> None:
                 await pool.rollout(five_rolls, ["t1"], n=2)
             played = await pool.rollout(five_rolls, n=3)
             assert [each.assignment.seed for each in played] == [0, 1, 2]
+
+    run(play)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_of_the_policy_is_recorded_where_the_caller_says_so(kind: Any) -> None:
+    async def play() -> None:
+        async with kind() as pool:
+            played = await pool.rollout(wrong_at_three, TASKS, policy_errors="record")
+            assert [each.status.code.value for each in played] == ["completed"] * 3 + ["cancelled"] + ["completed"] * 2
+            broken = played[3]
+            assert (broken.reward, broken.attempts, broken.status.usable) == (None, 1, False)
+            assert broken.error is not None and broken.error.endswith("KeyError: 'a mistake of the policy'")
+            assert broken.trajectory is not None and broken.trajectory.reason == "policy_error"
+            assert len(broken.trajectory.steps) == 1
+            with pytest.raises(ValueError, match='use "raise" or "record"'):
+                await pool.rollout(five_rolls, TASKS, policy_errors="ignore")
 
     run(play)

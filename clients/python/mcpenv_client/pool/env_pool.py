@@ -17,7 +17,7 @@ from mcpenv_client.types.tasks import Task
 
 from .assignment import Assignment, Limits, Played, assignments
 from .backend import Backend, PoolError
-from .episode import Policy
+from .episode import Policy, PolicyFailed
 from .instances import Target
 from .local import LocalBackend
 from .processes import ProcessBackend
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 logger = logging.getLogger("mcpenv")
+
+PolicyErrors = Literal["raise", "record"]
+"""What becomes of an episode whose policy raises."""
 
 BackendName = Literal["local", "process", "remote"]
 
@@ -140,6 +143,7 @@ class EnvPool:
         seed: int | None = None,
         limits: Limits | None = None,
         retries: int = 2,
+        policy_errors: PolicyErrors = "raise",
         progress: bool = False,
     ) -> list[Played]:
         """Play episodes and return them in the order of their assignments.
@@ -152,14 +156,17 @@ class EnvPool:
             seed: the first seed; None: the tasks' own.
             limits: of each episode.
             retries: how often an episode is begun again whose status is not about the agent, and may end otherwise.
+            policy_errors: "raise", or "record" to go on: the episode has the status ``cancelled``, no reward, and the
+                traceback in `Played.error`.
             progress: draw a bar; needs ``tqdm``.
 
         Raises:
-            PolicyFailed: the policy raised. The other episodes are cancelled.
+            PolicyFailed: the policy raised, and `policy_errors` is "raise". The other episodes are cancelled.
             PoolError: the policy cannot be used here, or nothing can play.
             WireError: a task cannot be played, for example because there is none of that id.
         """
         options: dict[str, Any] = {"n": n, "group": group, "seed": seed, "limits": limits, "retries": retries}
+        options["policy_errors"] = policy_errors
         played = [each async for each in self.play(policy, tasks, progress=progress, **options)]
         return sorted(played, key=lambda each: each.assignment.number)
 
@@ -173,9 +180,12 @@ class EnvPool:
         seed: int | None = None,
         limits: Limits | None = None,
         retries: int = 2,
+        policy_errors: PolicyErrors = "raise",
         progress: bool = False,
     ) -> AsyncIterator[Played]:
         """Play episodes and yield each as it is done. The arguments and errors are those of `rollout`."""
+        if policy_errors not in ("raise", "record"):
+            raise ValueError(f'policy_errors is {policy_errors!r}; use "raise" or "record"')
         planned = assignments(tasks, n=n, group=group, seed=seed)
         bar = _bar(len(planned)) if progress else None
         async with self._busy:
@@ -183,13 +193,14 @@ class EnvPool:
             await self._backend.begin(policy, limits or Limits())
             waiting = iter(planned)
             running: set[asyncio.Task[Played]] = set()
+            done: set[asyncio.Task[Played]] = set()
             try:
                 while True:
                     while len(running) < self._backend.at_once:
                         assignment = next(waiting, None)
                         if assignment is None:
                             break
-                        running.add(asyncio.ensure_future(self._play_again(assignment, retries)))
+                        running.add(asyncio.ensure_future(self._play_again(assignment, retries, policy_errors)))
                     if not running:
                         return
                     done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -201,14 +212,19 @@ class EnvPool:
             finally:
                 for task in running:
                     task.cancel()
-                await asyncio.gather(*running, return_exceptions=True)
+                await asyncio.gather(*running, *done, return_exceptions=True)
                 if bar is not None:
                     bar.close()
 
-    async def _play_again(self, assignment: Assignment, retries: int) -> Played:
+    async def _play_again(self, assignment: Assignment, retries: int, policy_errors: PolicyErrors) -> Played:
         """Play an episode, again if its status says that another attempt may end otherwise."""
         for attempt in range(1, retries + 2):
-            played = await self._backend.play(assignment)
+            try:
+                played = await self._backend.play(assignment)
+            except PolicyFailed as error:
+                if policy_errors == "raise":
+                    raise
+                played = error.played
             again = not played.status.usable and played.status.retryable and attempt <= retries
             if not again:
                 break

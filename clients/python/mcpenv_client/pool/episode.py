@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import inspect
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from mcpenv_client.conversation import Conversation, Playable
@@ -24,8 +26,11 @@ T = TypeVar("T")
 TIMEOUT = "episode_timeout"
 """The reason of an episode that reached its time limit."""
 
+POLICY_ERROR = "policy_error"
+"""The reason of an episode whose policy raised."""
+
 _FAILED = Status(StatusCode.ENV_ERROR, None, True)
-_POLICY_FAILED = Status(StatusCode.AGENT_ERROR)
+_ABANDONED = Status(StatusCode.CANCELLED, None, False, POLICY_ERROR)
 
 
 class OutOfTime(McpenvError):
@@ -33,7 +38,23 @@ class OutOfTime(McpenvError):
 
 
 class PolicyFailed(McpenvError):
-    """Raised if a policy raised. ``__cause__`` is its error, or has its text if it was raised in another process."""
+    """Raised if a policy raised. ``__cause__`` is its error, unless it was raised in another process.
+
+    Attributes:
+        played: the episode as it was left, with the traceback in ``error``.
+    """
+
+    def __init__(self, played: Played) -> None:
+        super().__init__(played.error)
+        self.played = played
+
+    def __reduce__(self) -> tuple[type[PolicyFailed], tuple[Played]]:
+        return type(self), (self.played,)
+
+    @property
+    def ended(self) -> bool:
+        """True if the environment ended the episode without a failure of its own."""
+        return self.played.trajectory is not None
 
 
 class Session(Playable, Protocol):
@@ -242,66 +263,84 @@ def is_async(policy: Policy) -> bool:
     return inspect.iscoroutinefunction(policy) or inspect.iscoroutinefunction(type(policy).__call__)
 
 
+@dataclass(frozen=True)
+class _Ending:
+    """The end that the pool makes of an episode.
+
+    Attributes:
+        reason: why it is truncated; None if the policy returned.
+        late: the text of a call after the end.
+        raised: the error of the policy itself.
+    """
+
+    reason: str | None = None
+    late: str | None = None
+    raised: Exception | None = None
+
+    @classmethod
+    def after(cls, error: Exception, episode: _Running) -> _Ending:
+        """Return the end of an episode whose policy raised."""
+        if isinstance(error, (OutOfTime, asyncio.TimeoutError)) and episode.left_s == 0.0:
+            return cls(reason=TIMEOUT)
+        if isinstance(error, EpisodeDone) and episode.done:
+            return cls(late=str(error))
+        return cls(reason=POLICY_ERROR, raised=error)
+
+
 async def play(session: Session, policy: AsyncPolicy, assignment: Assignment, limits: Limits) -> Played:
     """Play one episode with an async policy.
 
     Raises:
-        PolicyFailed: the policy raised.
+        PolicyFailed: the policy raised. The episode is ended.
         WireError: the reset was refused without a status, because the assignment cannot be played.
     """
     began = time.monotonic()
+    ending, value = _Ending(), None
     try:
         first = await session.reset(seed=assignment.seed, **assignment.options)
         episode = Episode(session, assignment, first, limits)
-        value, cut, error = None, None, None
         if not first.done:
             try:
                 value = await asyncio.wait_for(policy(episode), episode.left_s)
-            except (asyncio.TimeoutError, OutOfTime):
-                if episode.left_s > 0.0:
-                    raise
-                cut = TIMEOUT
-            except EpisodeDone as late:
-                if not episode.done:
-                    raise
-                error = str(late)
+            except (WireError, ConnectionFailed):
+                raise
+            except Exception as error:  # noqa: BLE001 - a policy may raise anything
+                ending = _Ending.after(error, episode)
             await episode.settle()
         chat = episode.conversation
-        if chat is not None and cut is None and not episode.done:
+        if chat is not None and ending.reason is None and not episode.done:
             await chat.end()
         else:
-            await session.end(truncated=cut is not None, reason=cut)
+            await session.end(truncated=ending.reason is not None, reason=ending.reason)
         trajectory = await session.trajectory()
     except (WireError, ConnectionFailed) as failure:
-        return failed(assignment, failure, time.monotonic() - began)
-    except Exception as failure:  # a policy may raise anything
-        raise PolicyFailed(_text(failure)) from failure
-    return _played(assignment, trajectory, value, time.monotonic() - began, error)
+        played = failed(assignment, failure, time.monotonic() - began)
+    else:
+        played = _played(assignment, trajectory, value, time.monotonic() - began, ending)
+    return _unless_raised(played, ending)
 
 
 def play_blocking(session: BlockingSession, policy: BlockingPolicy, assignment: Assignment, limits: Limits) -> Played:
     """Play one episode with a policy that is a plain function. Raises as `play`."""
     began = time.monotonic()
+    ending, value = _Ending(), None
     try:
         first = session.reset(seed=assignment.seed, **assignment.options)
         episode = BlockingEpisode(session, assignment, first, limits)
-        value, cut, error = None, None, None
         if not first.done:
             try:
                 value = policy(episode)
-            except OutOfTime:
-                cut = TIMEOUT
-            except EpisodeDone as late:
-                if not episode.done:
-                    raise
-                error = str(late)
-        session.end(truncated=cut is not None, reason=cut)
+            except (WireError, ConnectionFailed):
+                raise
+            except Exception as error:  # noqa: BLE001 - a policy may raise anything
+                ending = _Ending.after(error, episode)
+        session.end(truncated=ending.reason is not None, reason=ending.reason)
         trajectory = session.trajectory()
     except (WireError, ConnectionFailed) as failure:
-        return failed(assignment, failure, time.monotonic() - began)
-    except Exception as failure:  # a policy may raise anything
-        raise PolicyFailed(_text(failure)) from failure
-    return _played(assignment, trajectory, value, time.monotonic() - began, error)
+        played = failed(assignment, failure, time.monotonic() - began)
+    else:
+        played = _played(assignment, trajectory, value, time.monotonic() - began, ending)
+    return _unless_raised(played, ending)
 
 
 def failed(assignment: Assignment, error: WireError | ConnectionFailed, duration_s: float) -> Played:
@@ -315,10 +354,21 @@ def failed(assignment: Assignment, error: WireError | ConnectionFailed, duration
     return Played(assignment, error.status or _FAILED, duration_s=duration_s, error=str(error))
 
 
-def _played(assignment: Assignment, trajectory: Trajectory, value: Any, duration_s: float, error: str | None) -> Played:
-    return Played.of(
-        assignment, trajectory, trajectory.status or _FAILED, value=value, duration_s=duration_s, error=error
-    )
+def _played(assignment: Assignment, trajectory: Trajectory, value: Any, duration_s: float, ending: _Ending) -> Played:
+    status = trajectory.status or _FAILED
+    return Played.of(assignment, trajectory, status, value=value, duration_s=duration_s, error=ending.late)
+
+
+def _unless_raised(played: Played, ending: _Ending) -> Played:
+    """Return an episode, unless its policy raised.
+
+    Raises:
+        PolicyFailed: it did.
+    """
+    if ending.raised is None:
+        return played
+    text = _text(ending.raised)
+    raise PolicyFailed(dataclasses.replace(played, status=_ABANDONED, reward=None, error=text)) from ending.raised
 
 
 def _text(error: BaseException) -> str:

@@ -11,9 +11,10 @@ from mcpenv_client.types.records import StepResult
 
 from .assignment import Assignment, Limits, Played
 from .backend import CLOSED, PoolError
-from .episode import AsyncPolicy, BlockingPolicy, BlockingSession, Policy, Session, is_async, play, play_blocking
+from .episode import AsyncPolicy, BlockingPolicy, Policy, is_async
 from .held import HeldEnvironments
-from .instances import Instances, Target, instances_of
+from .instances import Target, instances_of
+from .ready import ReadyEnvironments
 
 
 class LocalBackend:
@@ -32,12 +33,10 @@ class LocalBackend:
         self._settings = settings
         self.size = size
         self._threads: ThreadPoolExecutor | None = None
-        self._instances: Instances
         self._held: HeldEnvironments | None = None
         self._policy: Policy
         self._limits = Limits()
-        self._idle_blocking: list[BlockingSession] = []
-        self._idle: list[Session] = []
+        self._ready: ReadyEnvironments | None = None
 
     @property
     def at_once(self) -> int:
@@ -47,20 +46,18 @@ class LocalBackend:
     async def start(self) -> None:
         """Load the target."""
         self._threads = ThreadPoolExecutor(self.size, thread_name_prefix="mcpenv-pool")
-        self._instances = await self._run(lambda: instances_of(self._target, self._settings))
-        self._held = HeldEnvironments(self._instances)
+        instances = await self._run(lambda: instances_of(self._target, self._settings))
+        self._held, self._ready = HeldEnvironments(instances), ReadyEnvironments(instances)
 
     async def close(self) -> None:
         """Close the environments and end the threads."""
         if self._threads is None:
             return
-        for session in self._idle:
-            await session.close()
-        for each in self._idle_blocking:
-            await self._run(each.close)
-        if self._held is not None:
+        if self._held is not None and self._ready is not None:
+            await self._ready.close_sessions()
+            await self._run(self._ready.close)
             await self._run(self._held.close)
-        self._idle, self._idle_blocking, self._held = [], [], None
+        self._held = self._ready = None
         self._threads.shutdown(wait=False)
         self._threads = None
 
@@ -70,32 +67,14 @@ class LocalBackend:
 
     async def play(self, assignment: Assignment) -> Played:
         """Play one episode."""
+        ready = self._ready
+        if ready is None:
+            raise PoolError(CLOSED)
         if not is_async(self._policy):
             policy = cast("BlockingPolicy", self._policy)
-            answer: Played = await self._run(lambda: self._play_blocking(policy, assignment))
+            answer: Played = await self._run(lambda: ready.play_blocking(policy, assignment, self._limits))
             return answer
-        session = self._idle.pop() if self._idle else await self._run(self._instances.session)
-        played: Played | None = None
-        try:
-            played = await play(session, cast("AsyncPolicy", self._policy), assignment, self._limits)
-        finally:
-            if played is not None and played.status.usable:
-                self._idle.append(session)
-            else:
-                await session.close()
-        return played
-
-    def _play_blocking(self, policy: BlockingPolicy, assignment: Assignment) -> Played:
-        session: BlockingSession = self._idle_blocking.pop() if self._idle_blocking else self._instances.blocking()
-        played: Played | None = None
-        try:
-            played = play_blocking(session, policy, assignment, self._limits)
-        finally:
-            if played is not None and played.status.usable:
-                self._idle_blocking.append(session)
-            else:
-                session.close()
-        return played
+        return await ready.play(cast("AsyncPolicy", self._policy), assignment, self._limits)
 
     async def reset(self, options: Sequence[Mapping[str, Any] | None]) -> list[StepResult[Any] | None]:
         """Reset environments."""

@@ -16,9 +16,10 @@ from mcpenv_client.types.records import StepResult
 
 from .assignment import Assignment, Limits, Played
 from .backend import PoolError
-from .episode import AsyncPolicy, BlockingPolicy, BlockingSession, Policy, Session, is_async, play, play_blocking
+from .episode import AsyncPolicy, BlockingPolicy, Policy, is_async
 from .held import HeldEnvironments
 from .instances import Instances, Target, instances_of
+from .ready import ReadyEnvironments
 
 
 @dataclass(frozen=True)
@@ -95,9 +96,8 @@ class Worker:
 
     def __init__(self, pipe: Connection, instances: Instances) -> None:
         self._pipe = pipe
-        self._instances = instances
         self._held = HeldEnvironments(instances)
-        self._player: BlockingSession | None = None
+        self._ready = ReadyEnvironments(instances)
         self._where = f"process {os.getpid()}"
 
     def run(self) -> None:
@@ -117,8 +117,7 @@ class Worker:
     def close(self) -> None:
         """Close the environments."""
         self._held.close()
-        if self._player is not None:
-            self._player.close()
+        self._ready.close()
 
     # -- whole episodes
 
@@ -127,19 +126,12 @@ class Worker:
             assignment = self._pipe.recv()
             if isinstance(assignment, End):
                 return
-            usable = False
             try:
-                if self._player is None:
-                    self._player = self._instances.blocking()
-                played = play_blocking(self._player, policy, assignment, limits)
+                played = self._ready.play_blocking(policy, assignment, limits)
             except Exception as error:  # noqa: BLE001 - raised in the parent
                 self._send(Failed(error, assignment.number))
             else:
-                usable = played.status.usable
                 self._send(self._placed(played))
-            if not usable and self._player is not None:
-                self._player.close()
-                self._player = None
 
     async def _play_async(self, begin: Begin) -> None:
         """Play episodes at once, as they come."""
@@ -154,7 +146,6 @@ class Worker:
                 requests.put_nowait(error)
 
         loop.add_reader(self._pipe.fileno(), readable)
-        idle: list[Session] = []
         tasks: set[asyncio.Task[None]] = set()
         try:
             while True:
@@ -163,30 +154,21 @@ class Worker:
                     raise request
                 if isinstance(request, End):
                     break
-                task = loop.create_task(self._play_one(begin, request, idle))
+                task = loop.create_task(self._play_one(begin, request))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
             await asyncio.gather(*tasks)
         finally:
             loop.remove_reader(self._pipe.fileno())
-            for session in idle:
-                await session.close()
+            await self._ready.close_sessions()
 
-    async def _play_one(self, begin: Begin, assignment: Assignment, idle: list[Session]) -> None:
-        session: Session | None = None
+    async def _play_one(self, begin: Begin, assignment: Assignment) -> None:
         try:
-            session = idle.pop() if idle else self._instances.session()
-            played = await play(session, cast("AsyncPolicy", begin.policy), assignment, begin.limits)
+            played = await self._ready.play(cast("AsyncPolicy", begin.policy), assignment, begin.limits)
         except Exception as error:  # noqa: BLE001 - raised in the parent
-            if session is not None:
-                await session.close()
             self._send(Failed(error, assignment.number))
-            return
-        if played.status.usable:
-            idle.append(session)
         else:
-            await session.close()
-        self._send(self._placed(played))
+            self._send(self._placed(played))
 
     def _placed(self, played: Played) -> Played:
         return dataclasses.replace(played, where=self._where)

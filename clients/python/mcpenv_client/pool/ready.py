@@ -1,0 +1,76 @@
+"""The environments of one process that stay from episode to episode."""
+
+from __future__ import annotations
+
+import asyncio
+
+from .assignment import Assignment, Limits, Played
+from .episode import AsyncPolicy, BlockingPolicy, BlockingSession, PolicyFailed, Session, play, play_blocking
+from .instances import Instances
+
+
+class ReadyEnvironments:
+    """Environments for whole episodes, made when none is free. One that failed is closed.
+
+    Blocking policies may play in several threads. Async ones belong to one event loop.
+
+    Args:
+        instances: makes environments.
+    """
+
+    def __init__(self, instances: Instances) -> None:
+        self._instances = instances
+        self._blocking: list[BlockingSession] = []
+        self._sessions: list[Session] = []
+
+    def play_blocking(self, policy: BlockingPolicy, assignment: Assignment, limits: Limits) -> Played:
+        """Play one episode with a plain function. Raises as `play`."""
+        session = self._blocking.pop() if self._blocking else self._instances.blocking()
+        fit = False
+        try:
+            played = play_blocking(session, policy, assignment, limits)
+            fit = played.status.usable
+        except PolicyFailed as error:
+            fit = error.ended
+            raise
+        finally:
+            if fit:
+                self._blocking.append(session)
+            else:
+                session.close()
+        return played
+
+    async def play(self, policy: AsyncPolicy, assignment: Assignment, limits: Limits) -> Played:
+        """Play one episode with an async policy.
+
+        Raises:
+            PolicyFailed: the policy raised.
+            WireError: the assignment cannot be played.
+        """
+        session = self._sessions.pop() if self._sessions else await asyncio.to_thread(self._instances.session)
+        fit = False
+        try:
+            played = await play(session, policy, assignment, limits)
+            fit = played.status.usable
+        except PolicyFailed as error:
+            fit = error.ended
+            raise
+        finally:
+            if fit:
+                self._sessions.append(session)
+            else:
+                await session.close()
+        return played
+
+    def close(self) -> None:
+        """Close the environments of blocking policies."""
+        while self._blocking:
+            self._blocking.pop().close()
+
+    async def close_sessions(self) -> None:
+        """Close the environments of async policies, in their event loop."""
+        while self._sessions:
+            await self._sessions.pop().close()
+
+
+__all__ = ["ReadyEnvironments"]
