@@ -87,9 +87,9 @@ _of_records.command("mcpenv.cli.trajectories:list_episodes", name="list", help="
 _of_records.command("mcpenv.cli.trajectories:show", name="show", help="Show one episode.", sort_key=2)
 _of_records.command("mcpenv.cli.trajectories:stats", name="stats", help="Show figures of a record.", sort_key=3)
 _of_records.command(
-    "mcpenv.cli.trajectories:export_episodes",
+    "mcpenv.cli.export_episodes:export_episodes",
     name="export",
-    help="Write chats, Parquet or ATIF for trainers and viewers.",
+    help="Write chats, Parquet, ATIF, or a page to share.",
     sort_key=4,
 )
 _of_records.command("mcpenv.cli.check:check_command", name="check", help="Find unsound episodes.", sort_key=5)

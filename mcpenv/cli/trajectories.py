@@ -1,29 +1,27 @@
-"""The command ``mcpenv trajectories``: list, show, summarize and export the episodes of a record."""
+"""The command ``mcpenv trajectories``: list, show and summarize the episodes of a record."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.trajectories import RecordedEpisode, ToolLists, read_episodes
+from mcpenv.trajectories import RecordedEpisode, read_episodes
 from mcpenv.trajectories.episode import Ending
 from mcpenv.trajectories.export.chat import prompt_of, text_of
-from mcpenv.trajectories.export.files import Format, export
 from mcpenv.trajectories.images import images_of
 from mcpenv.trajectories.selection import Selection
 from mcpenv.trajectories.statistics import statistics_of
 from mcpenv.trajectories.summary import fault_of, return_of, summary_of
 from mcpenv_client.types.records import Reward, StepRecord
 from mcpenv_client.types.status import Status, StatusCode
-from mcpenv_client.types.tools import Tool
 
 from .output import Page, note, note_torn, number_of, print_json, print_table, printable
 
@@ -66,11 +64,15 @@ class Which:
         return selection.of(read_episodes(record, on_torn=note_torn))
 
 
+EVERY = Which()
+"""No condition."""
+
+
 def list_episodes(
     record: Path,
     /,
     *,
-    which: Which = Which(),
+    which: Which = EVERY,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> int:
@@ -125,7 +127,7 @@ def stats(
     record: Path,
     /,
     *,
-    which: Which = Which(),
+    which: Which = EVERY,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> int:
@@ -144,40 +146,7 @@ def stats(
     return 0
 
 
-def export_episodes(
-    record: Path,
-    /,
-    *,
-    form: Annotated[Literal["chat-openai", "chat-anthropic", "parquet", "atif"], Parameter(name=("--format", "-f"))],
-    out: Path | None = None,
-    arguments: Literal["text", "object"] = "text",
-    which: Which = Which(),
-    debug: Debug = False,
-) -> int:
-    """Export episodes to a format that trainers and viewers read.
-
-    Args:
-        record: Folder that was given as --record, or one of its files.
-        form: JSONL of chats with tool calls, a Parquet table, or ATIF 1.8 documents.
-        out: File to write. For atif: a folder, or FILE.json for one episode. Default: standard output.
-        arguments: Form of a call's arguments in chat-openai: JSON text as in OpenAI's API, or an object for most
-            chat templates.
-        debug: Show the traceback when something fails.
-    """
-    count = export(_with_tools(record, which.of(record)), Format(form), out, arguments=arguments)
-    note(number_of(count, "episode"))
-    return 0
-
-
 # -- reading
-
-
-def _with_tools(record: Path, episodes: Iterable[RecordedEpisode]) -> Iterator[tuple[RecordedEpisode, Sequence[Tool]]]:
-    lists, read = ToolLists(record if record.is_dir() else record.parent), dict[str | None, Sequence[Tool]]()
-    for episode in episodes:
-        if episode.tools not in read:
-            read[episode.tools] = lists.read(episode.tools)
-        yield episode, read[episode.tools]
 
 
 def _only(record: Path, beginning: str) -> RecordedEpisode:
@@ -352,4 +321,4 @@ def _types(tool: dict[str, Any]) -> str:
     return ", ".join(f"{kind} {number}" for kind, number in tool["by_type"].items())
 
 
-__all__ = ["export_episodes", "list_episodes", "show", "stats"]
+__all__ = ["EVERY", "Debug", "Which", "list_episodes", "show", "stats"]

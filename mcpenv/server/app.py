@@ -253,6 +253,7 @@ class EnvServer:
             routes += [
                 self._controlled("/records", records.rows),
                 self._controlled("/records/{episode_id:path}/blobs/{name}", records.blob),
+                self._controlled("/records/{episode_id:path}/page.html", records.page),
                 self._controlled("/records/{episode_id:path}", records.episode),
             ]
         if simulation:

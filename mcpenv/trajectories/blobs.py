@@ -55,7 +55,10 @@ class Blobs:
         return _changed(episode, self._take)
 
     def restored(self, episode: RecordedEpisode) -> RecordedEpisode:
-        """Return the episode with the data of its images and audio. A block whose file is missing stays as it is."""
+        """Return the episode with the data of its images and audio.
+
+        A block whose file is missing, or a link out of the folder, stays as it is.
+        """
         return _changed(episode, self._put_back) if self.folder.is_dir() else episode
 
     def keep_outputs(self, outputs: Iterable[Output]) -> None:
@@ -90,7 +93,11 @@ class Blobs:
         if not isinstance(name, str) or "data" in block or not _NAME.fullmatch(name):
             return block
         try:
-            data = (self.folder / name).read_bytes()
+            # A record from elsewhere may have links.
+            path = (self.folder / name).resolve(strict=True)
+            if not path.is_relative_to(self.folder.resolve()):
+                return block
+            data = path.read_bytes()
         except FileNotFoundError:
             return block
         rest = {key: value for key, value in block.items() if key != "blob"}

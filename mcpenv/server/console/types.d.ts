@@ -290,6 +290,8 @@ interface RecordSource {
   ) => Promise<{ total: number; rows: RecordRow[]; left_out?: LeftOut[] }>;
   episode: (id: string, signal: AbortSignal) => Promise<{ episode: Episode; hashes: Hashes }>;
   addressOf: (id: string) => AddressOf;
+  /** The address of an episode as one HTML file. */
+  pageOf: (id: string) => string;
 }
 
 /** The facts of an episode that its charts need. */

@@ -71,6 +71,7 @@ def viewer(record: Path, name: str) -> Starlette:
             route("/console/{path:path}", files.file),
             route("/records", records.rows),
             route("/records/{episode_id:path}/blobs/{name}", records.blob),
+            route("/records/{episode_id:path}/page.html", records.page),
             route("/records/{episode_id:path}", records.episode),
         ]
     )

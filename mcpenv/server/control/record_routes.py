@@ -12,8 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mcpenv.errors import DamagedRecord
-from mcpenv.trajectories.blobs import FOLDER
+from mcpenv.trajectories.blobs import FOLDER, Blobs
 from mcpenv.trajectories.episode import OBSERVATIONS, RecordedEpisode
+from mcpenv.trajectories.export.page import episode_page, policy
 from mcpenv.trajectories.fingerprint import digest, facts_of_end, facts_of_reset, facts_of_step
 from mcpenv.trajectories.record_index import RecordIndex, RowFilter
 from mcpenv_client.errors import InvalidMessage
@@ -55,6 +56,14 @@ class RecordRoutes:
             return _unknown("no such episode in this server's record")
         return plain_json(found)
 
+    async def page(self, request: Request) -> Response:
+        """Answer one episode as an HTML file to keep."""
+        try:
+            page = await asyncio.to_thread(self._page, request.path_params["episode_id"])
+        except DamagedRecord as error:
+            return _unknown(f"this episode cannot be read any more: {error}")
+        return _unknown("no such episode in this server's record") if page is None else page
+
     async def blob(self, request: Request) -> Response:
         """Answer an image or audio of an episode."""
         name = _BLOB.fullmatch(request.path_params["name"])
@@ -90,6 +99,23 @@ class RecordRoutes:
             return path.read_bytes() if path.is_relative_to(self._directory.resolve()) else None
         except FileNotFoundError:
             return None
+
+    def _page(self, episode_id: str) -> Response | None:
+        found = self._index.read(episode_id)
+        if found is None:
+            return None
+        episode = found[1]
+        # A record from elsewhere may have links.
+        if (self._directory / FOLDER).resolve().is_relative_to(self._directory.resolve()):
+            episode = Blobs(self._directory).restored(episode)
+        name = re.sub(r"[^A-Za-z0-9_.-]+", "-", episode.id)[:80]
+        headers = {
+            "Cache-Control": "no-store",
+            "Content-Disposition": f'attachment; filename="episode-{name}.html"',
+            "Content-Security-Policy": f"{policy()}; sandbox",
+            "X-Content-Type-Options": "nosniff",
+        }
+        return Response(episode_page(episode), 200, headers, "text/html; charset=utf-8")
 
     def _read(self, episode_id: str) -> dict[str, Any] | None:
         found = self._index.read(episode_id)

@@ -17,6 +17,7 @@ from mcpenv_client.types.tools import Tool
 from .anthropic import anthropic_row
 from .atif import atif_document
 from .openai import Arguments, openai_row
+from .page import Overview, write_page
 
 Episodes = Iterable[tuple[RecordedEpisode, Sequence[Tool]]]
 """Episodes, each with the tools that its agent could call."""
@@ -33,15 +34,25 @@ class Format(StrEnum):
     """A table with one row for each episode."""
     ATIF = "atif"
     """ATIF 1.8, with one document for each episode."""
+    HTML = "html"
+    """One page for people, without a script and without a network."""
 
 
-def export(episodes: Episodes, form: Format, out: Path | None, *, arguments: Arguments = "text") -> int:
+def export(
+    episodes: Episodes,
+    form: Format,
+    out: Path | None,
+    *,
+    arguments: Arguments = "text",
+    overview: Overview | None = None,
+) -> int:
     """Write episodes and return their number.
 
     Args:
         out: a file; None for standard output. For ATIF: a folder, in which each episode is ``ID.json``, a file
             ``*.json`` for one episode, or ``*.jsonl`` for several.
         arguments: the form of a call's arguments in OpenAI's format.
+        overview: the overview of a page; None for that of a record.
 
     Raises:
         ConfigurationError: the format needs a file or pyarrow, ``*.json`` would not get exactly one episode, or the
@@ -54,6 +65,8 @@ def export(episodes: Episodes, form: Format, out: Path | None, *, arguments: Arg
             return _lines(episodes, lambda episode, tools: openai_row(episode, tools, arguments), out)
         if form is Format.CHAT_ANTHROPIC:
             return _lines(episodes, anthropic_row, out)
+        if form is Format.HTML:
+            return _page(episodes, out, overview)
         assert form is Format.ATIF
         return _atif(episodes, out)
     except OSError as error:
@@ -84,6 +97,14 @@ def _lines(episodes: Episodes, row: Row, out: Path | None) -> int:
         return sum(1 for line in lines if sys.stdout.write(line))
     with out.open("w", encoding="utf-8") as file:
         return sum(1 for line in lines if file.write(line))
+
+
+def _page(episodes: Episodes, out: Path | None, overview: Overview | None) -> int:
+    found = (episode for episode, _ in episodes)
+    if out is None:
+        return write_page(found, sys.stdout, overview)
+    with out.open("w", encoding="utf-8", newline="\n") as file:
+        return write_page(found, file, overview)
 
 
 def _atif(episodes: Episodes, out: Path | None) -> int:

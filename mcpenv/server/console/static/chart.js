@@ -1,6 +1,6 @@
 /** Charts of one episode, drawn as SVG of our own, with a table beside: the return, the parts of the reward, the time. */
 
-import { add, el, fill, muted, region } from "./dom.js";
+import { add, el, fill, muted, tableOf } from "./dom.js";
 import { durationText, numberText } from "./format.js";
 
 const WIDTH = 600;
@@ -11,8 +11,6 @@ const COLUMNS = 300;
 const COLOURS = 6;
 /** The most rows of a table. */
 const ROWS = 1000;
-
-let made = 0;
 
 export class Charts {
 	/** @type {[Step[], Frame] | null} */
@@ -108,8 +106,9 @@ function partsChart(points) {
 	const words = all.length > names.length ? `The ${COLOURS} largest of ${all.length} parts; the table has all.` : `Parts: ${names.join(", ")}.`;
 	return figure("Reward per step, by its parts", words, range, [zero(y), ...paths.map((d, index) => shape("path", { d, class: `part-${index}` })),
 		shape("path", { d: ticks, class: "tick" })], HEIGHT, [...names.map((name, index) => [`part-${index}`, name]), ["tick", "reward of the step"]],
-	() => table(["Step", "Reward", "Return", ...all], points.map((point) =>
-		[point.label, ...[point.value, point.sum, ...all.map((name) => of(point, name))].map((value) => numberText(value))])));
+	() => el("div", {}, points.length > ROWS && muted(`The first ${ROWS} of ${points.length} rows.`),
+		tableOf("Values", ["Step", "Reward", "Return", ...all], points.slice(0, ROWS).map((point) =>
+			[point.label, ...[point.value, point.sum, ...all.map((name) => of(point, name))].map((value) => numberText(value))]), "number")));
 }
 
 /** Return the time in tools and between them. Model and scoring have no times of their own in a record. @param {Step[]} steps @param {Frame} frame */
@@ -146,14 +145,9 @@ function timeChart(steps, frame) {
  * @param {() => HTMLElement} [tableOf] made when it is opened
  */
 function figure(title, description, range, shapes, height, legend = [], tableOf) {
-	const id = `chart-${made += 1}`;
 	const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${height}`, preserveAspectRatio: "none", role: "img",
-		"aria-labelledby": `${id}-title ${id}-desc`, class: height === HEIGHT ? "chart" : "chart low" });
-	const name = shape("title", { id: `${id}-title` });
-	const words = shape("desc", { id: `${id}-desc` });
-	add(name, title);
-	add(words, description);
-	add(svg, name, words, ...shapes);
+		"aria-label": `${title}. ${description}`, class: height === HEIGHT ? "chart" : "chart low" });
+	add(svg, ...shapes);
 	const values = tableOf && el("details", {}, el("summary", {}, "As a table"));
 	values?.addEventListener("toggle", () => {
 		if (values.open && values.childElementCount === 1) add(values, tableOf?.());
@@ -161,15 +155,6 @@ function figure(title, description, range, shapes, height, legend = [], tableOf)
 	return el("figure", {}, el("figcaption", {}, el("strong", {}, title), el("span", { class: "muted" }, ` ${range}`)), svg,
 		legend.length > 0 && el("ul", { class: "legend" }, ...legend.map(([style, text]) => el("li", {}, el("span", { class: `swatch ${style}` }), text))),
 		muted(description), values);
-}
-
-/** @param {string[]} heads @param {string[][]} rows */
-function table(heads, rows) {
-	return region("Values", "scroll", 
-		rows.length > ROWS && muted(`The first ${ROWS} of ${rows.length} rows.`),
-		el("table", {}, el("thead", {}, el("tr", {}, ...heads.map((head) => el("th", { scope: "col" }, head)))),
-			el("tbody", {}, ...rows.slice(0, ROWS).map(([head, ...cells]) =>
-				el("tr", {}, el("th", { scope: "row" }, head), ...cells.map((cell) => el("td", { class: "number" }, cell)))))));
 }
 
 /** Return an element of SVG. @param {string} tag @param {Record<string, string | number>} attributes */

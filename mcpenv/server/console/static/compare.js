@@ -1,7 +1,7 @@
 /** Two episodes side by side, and their first difference. */
 
 import { changes } from "./changes.js";
-import { add, button, el, fill, muted } from "./dom.js";
+import { add, button, el, fill, link, muted } from "./dom.js";
 import { countText, numberText } from "./format.js";
 import { onKeys } from "./frame.js";
 import { stepsOf } from "./record.js";
@@ -72,8 +72,8 @@ export async function showComparison(source, id, other, { root }, signal) {
 		: first >= 0 ? `The first difference is at step ${first + 1}.`
 			: endDiffers ? "All steps are equal. The ends differ." : "The episodes are equal: reset, all steps, and end.";
 	fill(root, el("h1", {}, "Two episodes"),
-		el("p", { class: "row" }, el("a", { href: "#/records" }, "All records"), ...names.map((name) =>
-			el("a", { href: `#/records/${encodeURIComponent(name)}` }, name))),
+		el("p", { class: "row" }, link("#/records", "All records"), ...names.map((name) =>
+			link(`#/records/${encodeURIComponent(name)}`, name))),
 		el("section", { class: "card", "aria-label": "Comparison" },
 			el("p", { id: "first-difference" }, el("strong", {}, summary)),
 			muted("Outcomes are compared by hash, calls by name and arguments. Times, logs and ids do not count."),

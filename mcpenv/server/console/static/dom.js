@@ -46,6 +46,33 @@ export function region(name, style, ...children) {
 	return el("div", { class: style, tabindex: "0", role: "region", "aria-label": name }, ...children);
 }
 
+/**
+ * Return a table whose first column names the rows.
+ * @param {string} name for screen readers
+ * @param {Child[]} heads
+ * @param {Child[][]} rows
+ * @param {string} [style] of the other columns
+ */
+export function tableOf(name, heads, rows, style) {
+	return region(name, "scroll", el("table", {},
+		el("thead", {}, el("tr", {}, ...heads.map((head) => el("th", { scope: "col" }, head)))),
+		el("tbody", {}, ...rows.map(([head, ...cells]) => el("tr", {}, el("th", { scope: "row" }, head),
+			...cells.map((cell) => el("td", { class: style }, cell)))))));
+}
+
+/** Return an input under its label. @param {string} label @param {HTMLElement} input which has an id */
+export function labelled(label, input) {
+	return el("div", { class: "field" }, el("label", { for: input.id }, label), input);
+}
+
+/** Return a place for the text of an error, which screen readers read out. @param {Properties} [properties] @param {...Child} children */
+export function alertOf(properties, ...children) {
+	return el("p", { class: "error", role: "alert", ...properties }, ...children);
+}
+
+/** Return a link. @param {string} href @param {...Child} children */
+export const link = (href, ...children) => el("a", { href }, ...children);
+
 /** Replace the children of an element. @param {Element} element @param {...Child} children */
 export function fill(element, ...children) {
 	element.replaceChildren();

@@ -1,6 +1,6 @@
 /** A form made from a JSON Schema: one field object for each value, which reads, writes and marks it. */
 
-import { button, el, fill, muted } from "./dom.js";
+import { alertOf, button, el, fill, muted } from "./dom.js";
 import { inputField } from "./inputs.js";
 import { fits, memberName, members, resolved } from "./schema.js";
 
@@ -41,7 +41,7 @@ export function objectField(schema, name, root) {
 		fields.set(key, always ? fieldOf(child, key, root) : optionalField(child, key, root));
 	}
 	const more = typeof additionalProperties === "object" ? rowsField(additionalProperties, root) : null;
-	const { group, problem } = groupOf(name, schema, ...[...fields.values()].map((field) => field.element), more?.element);
+	const { group, refuse } = groupOf(name, schema, ...[...fields.values()].map((field) => field.element), more?.element);
 	return {
 		element: group,
 		read() {
@@ -60,11 +60,10 @@ export function objectField(schema, name, root) {
 		mark([key, ...rest], message) {
 			const field = key === undefined ? undefined : fields.get(key);
 			if (field ? field.mark(rest, message) : key !== undefined && more?.mark([key, ...rest], message)) return true;
-			fill(problem, key === undefined ? message : `${key}: ${message}`);
-			return true;
+			return refuse(key === undefined ? message : `${key}: ${message}`);
 		},
 		clear() {
-			fill(problem);
+			refuse();
 			for (const field of [...fields.values(), ...(more ? [more] : [])]) field.clear();
 		},
 	};
@@ -119,7 +118,7 @@ function unionField(schema, name, root) {
 	const first = choices.findIndex((member) => member.type !== "null");
 	picker.value = String(Math.max(first, 0));
 	show();
-	const { group, problem } = groupOf(name, schema, picker, place);
+	const { group, refuse } = groupOf(name, schema, picker, place);
 	return {
 		element: group,
 		read: () => field.read(),
@@ -134,12 +133,10 @@ function unionField(schema, name, root) {
 		mark(path, message) {
 			// The server names the member too, by its tag, its type or its class, unless null is the only other one.
 			const named = choices.filter((member) => member.type !== "null").length > 1;
-			if (field.mark(named ? path.slice(1) : path, message)) return true;
-			fill(problem, message);
-			return true;
+			return field.mark(named ? path.slice(1) : path, message) || refuse(message);
 		},
 		clear() {
-			fill(problem);
+			refuse();
 			field.clear();
 		},
 	};
@@ -153,7 +150,7 @@ function arrayField(schema, name, root) {
 	let rows = [];
 	const list = el("div");
 	const more = button(`Add to ${name}`, () => grow());
-	const { group, problem } = groupOf(name, schema, list, more);
+	const { group, refuse } = groupOf(name, schema, list, more);
 	const refresh = () => {
 		more.disabled = rows.length >= most;
 		for (const { row } of rows) {
@@ -190,12 +187,10 @@ function arrayField(schema, name, root) {
 			values.forEach((each, index) => rows[index]?.field.write(each));
 		},
 		mark([key, ...rest], message) {
-			if (key !== undefined && rows[Number(key)]?.field.mark(rest, message)) return true;
-			fill(problem, message);
-			return true;
+			return (key !== undefined && rows[Number(key)]?.field.mark(rest, message)) || refuse(message);
 		},
 		clear() {
-			fill(problem);
+			refuse();
 			for (const { field } of rows) field.clear();
 		},
 	};
@@ -244,10 +239,15 @@ function rowsField(values, root) {
 
 /** @param {string} name @param {Schema} schema @param {...(HTMLElement | undefined)} children */
 function groupOf(name, schema, ...children) {
-	const problem = el("p", { class: "error", role: "alert" });
+	const problem = alertOf();
 	const group = el("fieldset", {}, el("legend", {}, name),
 		typeof schema.description === "string" && muted(schema.description), ...children, problem);
-	return { group, problem };
+	/** Show why the value is refused, or nothing. @param {string} [message] */
+	const refuse = (message) => {
+		fill(problem, message);
+		return true;
+	};
+	return { group, refuse };
 }
 
 /** Set a member, also one named `__proto__`. @param {Plain} object @param {string} name @param {unknown} value */

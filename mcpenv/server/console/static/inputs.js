@@ -1,6 +1,6 @@
 /** The fields of single values: constants, choices, numbers, texts with formats, files, any JSON. */
 
-import { el, fill, messageOf } from "./dom.js";
+import { alertOf, el, fill, messageOf } from "./dom.js";
 import { same } from "./schema.js";
 
 /** An input that holds no value of its schema. It is marked at its field already. */
@@ -160,7 +160,7 @@ function labelled(schema, name, input, read, write) {
 	last += 1;
 	input.id = `field-${last}`;
 	input.setAttribute("aria-describedby", `${input.id}-about ${input.id}-error`);
-	const problem = el("p", { class: "error", id: `${input.id}-error`, role: "alert" });
+	const problem = alertOf({ id: `${input.id}-error` });
 	const mark = (/** @type {string} */ message) => {
 		input.setAttribute("aria-invalid", "true");
 		fill(problem, message);

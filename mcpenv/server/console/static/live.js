@@ -1,7 +1,7 @@
 /** The page of the sessions that run on this server, and of one that is watched. */
 
 import { ask } from "./api.js";
-import { el, fill, messageOf, region } from "./dom.js";
+import { alertOf, el, fill, messageOf, region } from "./dom.js";
 import { countText, durationText, numberText, taskText } from "./format.js";
 import { after, onKeys } from "./frame.js";
 import { watch } from "./watch.js";
@@ -19,7 +19,7 @@ export async function page(context, signal) {
 /** Show the sessions until the page is left. @param {HTMLElement} root @param {AbortSignal} signal */
 async function list(root, signal) {
 	const status = el("p", { role: "status" });
-	const problem = el("p", { class: "error", role: "alert" });
+	const problem = alertOf();
 	const body = el("tbody", {});
 	fill(root, el("h1", {}, "Live"), status, problem, region("Sessions", "scroll card", 
 		el("table", {}, el("thead", {}, el("tr", {}, ...["Session", "Task", "Step", "Return", "State"].map((head) => el("th", { scope: "col" }, head)),

@@ -2,7 +2,7 @@
 
 import { ApiError, consoleSession, signIn, signOut } from "./api.js";
 import { followCode } from "./dev.js";
-import { add, button, el, fill, messageOf, muted, notify } from "./dom.js";
+import { add, alertOf, button, el, fill, messageOf, muted, notify } from "./dom.js";
 
 /** @type {Entry[]} In the order of the navigation; the digits 1, 2, ... lead to them. */
 const PAGES = [
@@ -38,26 +38,15 @@ function reload() {
 	void start();
 }
 
-/** Ask who the visitor is, then show the page of the address. */
-async function start() {
+/** Ask who the visitor is, then show the page of the address. @param {boolean} [refused] a server that refuses a signed-in visitor is not asked again */
+async function start(refused) {
 	try {
 		session = await consoleSession();
 	} catch (error) {
 		showFailure(error);
 		return;
 	}
-	await route();
-}
-
-/** Show the login form if the visitor is signed out. A server that refuses a signed-in visitor is not asked again. */
-async function signedOut() {
-	try {
-		session = await consoleSession();
-	} catch (error) {
-		showFailure(error);
-		return;
-	}
-	if (session.needs_token && !session.signed_in) await route();
+	if (!refused || (session.needs_token && !session.signed_in)) await route();
 	else notify("The server refuses this page although nothing is missing. Load it again.");
 }
 
@@ -133,7 +122,7 @@ function showAccount(current) {
 function showSignIn(root) {
 	const token = el("input", { id: "token", type: "password", autocomplete: "current-password", required: true,
 		"aria-describedby": "token-error" });
-	const problem = el("p", { id: "token-error", class: "error", role: "alert" });
+	const problem = alertOf({ id: "token-error" });
 	const form = el("form", { class: "card narrow", onsubmit: async (event) => {
 		event.preventDefault();
 		try {
@@ -164,7 +153,7 @@ addEventListener("pagehide", () => leave.abort());
 addEventListener("pageshow", (event) => {
 	if (event.persisted) void route();
 });
-addEventListener("signed-out", () => signedOut());
+addEventListener("signed-out", () => start(true));
 addEventListener("keydown", (event) => {
 	if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
 	const links = at("pages").querySelectorAll("a");

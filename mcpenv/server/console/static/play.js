@@ -4,7 +4,7 @@ import { ApiError, BASE, ask } from "./api.js";
 import { actionOf, asMcpConfig } from "./calls.js";
 import { changes } from "./changes.js";
 import { jsonOf } from "./content.js";
-import { button, copyButton, el, fill, messageOf, muted, notify, refill } from "./dom.js";
+import { alertOf, button, copyButton, el, fill, messageOf, muted, notify, refill } from "./dom.js";
 import { countText, numberText } from "./format.js";
 import { playedCard } from "./played.js";
 import { recordedCalls } from "./record.js";
@@ -147,8 +147,8 @@ class Play {
 			this.showStatus(answer);
 			const { metadata = {}, ...observation } = answer.observation;
 			const prompt = metadata.prompt ?? answer.metadata?.prompt;
-			fill(this.result, el("div", { class: "card" }, el("h2", {}, "Start"), typeof prompt === "string" && el("p", {}, prompt),
-				Object.keys(observation).length > 0 && jsonOf(observation), el("h3", {}, "State"), jsonOf(this.state)));
+			this.show("Start", typeof prompt === "string" && el("p", {}, prompt),
+				Object.keys(observation).length > 0 && jsonOf(observation), el("h3", {}, "State"), jsonOf(this.state));
 			this.showHistory();
 			const uri = this.tools.map((tool) => tool.meta?.ui?.resourceUri).find((each) => typeof each === "string");
 			const html = uri && this.mcpUrl ? await readView(this.mcpUrl, uri) : null;
@@ -175,7 +175,7 @@ class Play {
 			if (answer.observation.result) this.view?.app.show(call, answer.observation.result);
 			const { error } = answer.observation;
 			if (error?.error_type === "invalid_args" && this.open?.name === call.name) this.open.card.refuse(error);
-		}, (error) => fill(this.result, el("p", { class: "card error", role: "alert" }, `${error.code}: ${error.message}`)));
+		}, (error) => fill(this.result, alertOf({ class: "card error" }, `${error.code}: ${error.message}`)));
 	}
 
 	/** Return the id of a snapshot of the episode as it stands; null, with the reason in `why`, if there can be none. @param {Session} session */
@@ -196,6 +196,11 @@ class Play {
 		}
 	}
 
+	/** Show a card as the result. @param {string} title @param {...Child} children */
+	show(title, ...children) {
+		fill(this.result, el("div", { class: "card" }, el("h2", {}, title), ...children));
+	}
+
 	undo() {
 		const snapshot = this.snapshots.at(-1);
 		if (!snapshot) return;
@@ -209,7 +214,7 @@ class Play {
 			this.state = await session.ask("state");
 			this.showStatus(answer);
 			this.showHistory();
-			fill(this.result, el("div", { class: "card" }, el("h2", {}, `Undone: ${undone?.call.name}`), el("h3", {}, "State"), jsonOf(this.state)));
+			this.show(`Undone: ${undone?.call.name}`, el("h3", {}, "State"), jsonOf(this.state));
 		}, (error) => notify(`Not undone: ${error.message}`));
 	}
 
@@ -220,7 +225,7 @@ class Play {
 			this.over = true;
 			this.showStatus(answer);
 			this.showHistory();
-			fill(this.result, el("div", { class: "card" }, el("h2", {}, "The episode is over"), jsonOf(answer.info ?? {})));
+			this.show("The episode is over", jsonOf(answer.info ?? {}));
 		}, (error) => notify(`Not ended: ${error.message}`));
 	}
 
@@ -271,7 +276,7 @@ class Play {
 			fill(this.form, card.element);
 		} catch (error) {
 			// A schema that leads nowhere is the author's fault: the other tools can still be played.
-			fill(this.form, el("p", { class: "card error", role: "alert" }, `${tool.name}: ${messageOf(error)}`));
+			fill(this.form, alertOf({ class: "card error" }, `${tool.name}: ${messageOf(error)}`));
 		}
 		this.showTools();
 	}

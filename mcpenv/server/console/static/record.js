@@ -2,7 +2,7 @@
 
 import { Charts } from "./chart.js";
 import { jsonOf } from "./content.js";
-import { add, button, el, fill, muted } from "./dom.js";
+import { add, button, el, fill, labelled, link, muted } from "./dom.js";
 import { countText, durationText, momentText, numberText, partsText, taskText } from "./format.js";
 import { onKeys } from "./frame.js";
 import { serverSource } from "./record_source.js";
@@ -18,7 +18,7 @@ export async function showEpisode(source, id, { root, query, session }, signal) 
 	const list = new StepList(source.addressOf(id), signal, (number) => {
 		query.set("step", String(number));
 		history.replaceState(null, "", `#/records/${encodeURIComponent(id)}?${query}`);
-	}, (number) => playable && el("p", {}, el("a", { href: `#/play?record=${encodeURIComponent(id)}&steps=${number}` }, "Play on from here")));
+	}, (number) => playable && el("p", {}, link(`#/play?record=${encodeURIComponent(id)}&steps=${number}`, "Play on from here")));
 	list.begin(trajectory);
 	list.append(steps);
 	const charts = new Charts(true);
@@ -27,8 +27,8 @@ export async function showEpisode(source, id, { root, query, session }, signal) 
 	const again = new URLSearchParams(back);
 	again.append("pick", id);
 	fill(root, el("h1", {}, "Episode ", el("code", {}, trajectory.episode_id)),
-		el("p", { class: "row" }, el("a", { href: `#/records?${back}` }, "All records"), el("a", { href: `#/records?${again}` }, "Compare with another"),
-			playable && el("a", { href: `#/play?record=${encodeURIComponent(id)}` }, "Play it again")),
+		el("p", { class: "row" }, link(`#/records?${back}`, "All records"), link(`#/records?${again}`, "Compare with another"),
+			playable && link(`#/play?record=${encodeURIComponent(id)}`, "Play it again"), link(source.pageOf(id), "Save as one HTML file")),
 		el("section", { class: "card", "aria-label": "Summary" }, factsOf(episode)), charts.element,
 		finder(list, signal), el("h2", {}, countText(trajectory.dropped + steps.length, "step")),
 		trajectory.dropped > 0 && muted(`The first ${countText(trajectory.dropped, "step")} are not in the record.`),
@@ -83,7 +83,7 @@ export function finder(list, signal) {
 	return el("form", { class: "row", role: "search", onsubmit: (event) => {
 		event.preventDefault();
 		go(1);
-	} }, el("div", { class: "field" }, el("label", { for: "find" }, "Find in the steps"), input),
+	} }, labelled("Find in the steps", input),
 	button("Previous", () => go(-1)), el("button", {}, "Next"), found);
 }
 
@@ -106,7 +106,7 @@ function factsOf({ trajectory, environment, agent }) {
 		["Scoring failed", trajectory.fault],
 		["Started", momentText(trajectory.started_at)],
 		["Took", trajectory.ended_at && trajectory.started_at ? durationText(trajectory.ended_at - trajectory.started_at) : ""],
-		["Continues", fork && el("a", { href: `#/records/${encodeURIComponent(fork.episode_id)}?step=${fork.step}` }, `${fork.episode_id} after step ${fork.step}`)],
+		["Continues", fork && link(`#/records/${encodeURIComponent(fork.episode_id)}?step=${fork.step}`, `${fork.episode_id} after step ${fork.step}`)],
 	];
 	const list = el("dl", { class: "facts" });
 	for (const [name, value] of facts) if (value) add(list, el("dt", {}, name), el("dd", {}, value));

@@ -1,6 +1,6 @@
 /** The list of recorded episodes: filters that stand in the address, and rows that exist only where they are seen. */
 
-import { button, el, fill, messageOf, region } from "./dom.js";
+import { button, el, fill, labelled, link, messageOf, region } from "./dom.js";
 import { countText, momentText, numberText, taskText } from "./format.js";
 import { onKeys, onceAFrame } from "./frame.js";
 
@@ -36,7 +36,7 @@ export function showList(source, { root, query }, signal) {
 	const showPicked = () => {
 		const [one, other] = picked;
 		fill(compared, one !== undefined && other !== undefined
-			? el("a", { href: `#/records/${encodeURIComponent(one)}?${new URLSearchParams({ with: other })}` }, "Compare the two picked episodes")
+			? link(`#/records/${encodeURIComponent(one)}?${new URLSearchParams({ with: other })}`, "Compare the two picked episodes")
 			: el("span", { class: "muted" }, one === undefined ? "Pick two episodes to compare them." : "Pick another episode to compare it with."));
 	};
 	const list = new Rows(source, {
@@ -102,7 +102,7 @@ function fieldOf(name, label, input, query) {
 	if (input instanceof HTMLInputElement && input.type === "checkbox") input.checked = value !== "";
 	else input.value = value;
 	return { name, input, field: input.type === "checkbox" ? el("label", {}, input, ` ${label}`)
-		: el("div", { class: "field" }, el("label", { for: input.id }, label), input) };
+		: labelled(label, input) };
 }
 
 class Rows {

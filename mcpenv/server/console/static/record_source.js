@@ -8,6 +8,7 @@ export function serverSource() {
 	return {
 		rows: (conditions, offset, limit, signal) => ask("records", { query: { ...conditions, offset, limit }, signal }),
 		episode: (id, signal) => ask(path(id), { signal }),
+		pageOf: (id) => address(`${path(id)}/page.html`).href,
 		addressOf: (id) => (block) => address(`${path(id)}/blobs/${encodeURIComponent(block.blob ?? "")}`).href,
 	};
 }

@@ -2,7 +2,7 @@
 
 import { ApiError } from "./api.js";
 import { showComparison } from "./compare.js";
-import { el, fill } from "./dom.js";
+import { alertOf, el, fill, link } from "./dom.js";
 import { showEpisode } from "./record.js";
 import { showList } from "./record_list.js";
 import { serverSource } from "./record_source.js";
@@ -21,7 +21,7 @@ export async function page(context, signal) {
 		else await showEpisode(source, id, context, signal);
 	} catch (error) {
 		if (!(error instanceof ApiError) || error.status !== 404) throw error;
-		fill(context.root, el("h1", {}, "No such episode"), el("p", { class: "error", role: "alert" }, error.message),
-			el("p", {}, "It may belong to another server, or its session has not ended yet. ", el("a", { href: "#/records" }, "All records")));
+		fill(context.root, el("h1", {}, "No such episode"), alertOf({}, error.message),
+			el("p", {}, "It may belong to another server, or its session has not ended yet. ", link("#/records", "All records")));
 	}
 }

@@ -1,7 +1,7 @@
 /** The form that begins an episode: task, split, seed and the environment's own reset options. */
 
 import { ask } from "./api.js";
-import { el, fill, messageOf } from "./dom.js";
+import { alertOf, el, fill, labelled, messageOf } from "./dom.js";
 import { objectField } from "./form.js";
 import { Problem } from "./inputs.js";
 
@@ -22,7 +22,7 @@ export function setupForm(metadata, schema, onStart, signal) {
 	const split = el("select", { id: "split" }, ...splits.map(([name, count]) => el("option", { value: name }, `${name} (${count})`)));
 	const task = el("input", { id: "task", list: "tasks", placeholder: "none", autocomplete: "off" });
 	const tasks = el("datalist", { id: "tasks" });
-	const problem = el("p", { class: "error", role: "alert" });
+	const problem = alertOf();
 	const offer = async () => {
 		try {
 			const { tasks: listed } = await ask(`${encodeURIComponent(metadata.name)}/task_range`,
@@ -36,8 +36,6 @@ export function setupForm(metadata, schema, onStart, signal) {
 	const properties = Object.fromEntries(Object.entries(schema.properties ?? {}).filter(([name]) => !OWN.has(name)));
 	const required = (schema.required ?? []).filter((/** @type {string} */ name) => name in properties);
 	const options = Object.keys(properties).length ? objectField({ type: "object", properties, required }, "Options", schema) : null;
-	const field = (/** @type {string} */ name, /** @type {HTMLElement} */ input) =>
-		el("div", { class: "field" }, el("label", { for: input.id }, name), input);
 	const start = el("button", { class: "primary" }, "Start an episode");
 	const element = el("form", { class: "card", novalidate: true, onsubmit: async (event) => {
 		event.preventDefault();
@@ -70,8 +68,8 @@ export function setupForm(metadata, schema, onStart, signal) {
 			start.disabled = false;
 		}
 	} },
-	el("div", { class: "row" }, splits.length > 0 && field("Split", split), splits.length > 0 && field("Task", task), tasks,
-		field("Seed", seed), start), options && el("details", {}, el("summary", {}, "Reset options"), options.element), problem);
+	el("div", { class: "row" }, splits.length > 0 && labelled("Split", split), splits.length > 0 && labelled("Task", task), tasks,
+		labelled("Seed", seed), start), options && el("details", {}, el("summary", {}, "Reset options"), options.element), problem);
 	if (splits.length) void offer();
 	return {
 		element,

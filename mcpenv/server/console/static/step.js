@@ -2,7 +2,7 @@
 
 import { changes } from "./changes.js";
 import { contentOf, jsonOf, textOf } from "./content.js";
-import { add, el, muted, region } from "./dom.js";
+import { add, el, muted, tableOf } from "./dom.js";
 import { durationText, momentText, numberText, partsText } from "./format.js";
 import { LazyRows } from "./rows.js";
 
@@ -96,10 +96,8 @@ function changesOf(earlier, value) {
 
 /** Return changes as a table. @param {Change[]} found @param {[string, string]} names of the two sides */
 export function changeTable(found, names) {
-	return region("Changes", "scroll", el("table", {},
-		el("thead", {}, el("tr", {}, ...["Path", ...names].map((name) => el("th", { scope: "col" }, name)))),
-		el("tbody", {}, ...found.map((each) => el("tr", {}, el("th", { scope: "row" }, each.path || "(all)"),
-			el("td", {}, JSON.stringify(each.before) ?? "not there"), el("td", {}, JSON.stringify(each.after) ?? "not there"))))));
+	return tableOf("Changes", ["Path", ...names], found.map((each) => [each.path || "(all)",
+		...[each.before, each.after].map((side) => JSON.stringify(side) ?? "not there")]));
 }
 
 /** Return what a step says about the world: the observation of an own action, else the structured content of a tool. @param {Step} step */

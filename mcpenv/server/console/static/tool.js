@@ -1,6 +1,6 @@
 /** The card of one tool: its form, the same as JSON, and the server's faults at their fields. */
 
-import { button, el, fill, muted } from "./dom.js";
+import { alertOf, button, el, fill, muted } from "./dom.js";
 import { objectField } from "./form.js";
 import { Problem, parsed } from "./inputs.js";
 
@@ -9,7 +9,7 @@ export function toolCard(tool, onCall) {
 	const form = objectField(tool.input_schema, "Arguments", tool.input_schema);
 	const json = el("textarea", { "aria-label": "Arguments as JSON", spellcheck: "false" });
 	const place = el("div", {}, form.element);
-	const problem = el("p", { class: "error", role: "alert" });
+	const problem = alertOf();
 	const submit = el("button", { class: "primary" }, "Call");
 	let byJson = false;
 	const read = () => /** @type {Plain} */ (byJson ? objectOf(json.value) : form.read());

@@ -3,7 +3,7 @@
 import { ApiError, address, ask, stream } from "./api.js";
 import { Charts } from "./chart.js";
 import { jsonOf } from "./content.js";
-import { button, el, fill, messageOf, muted } from "./dom.js";
+import { button, el, fill, link, messageOf, muted } from "./dom.js";
 import { durationText, momentText, numberText, taskText } from "./format.js";
 import { after, onceAFrame } from "./frame.js";
 import { finder } from "./record.js";
@@ -41,13 +41,12 @@ class Watcher {
 		this.connection = el("p", { role: "status" }, "Connecting");
 		this.facts = el("p", {});
 		this.reset = el("div", {});
-
 		this.charts = new Charts(false);
 		this.pause = button("Pause", () => this.#pause(), { hidden: true });
 		this.cancel = button("Cancel", () => this.#cancel());
 		this.steps = new StepList((block) => address(block.ref ?? "").href, signal);
 		this.newest = button("Follow the newest step", () => this.#pin(), { class: "primary follow", hidden: true });
-		fill(root, el("h1", {}, "Session ", el("code", {}, id)), el("p", {}, el("a", { href: "#/live" }, "All sessions")),
+		fill(root, el("h1", {}, "Session ", el("code", {}, id)), el("p", {}, link("#/live", "All sessions")),
 			el("section", { class: "card watched bar", "aria-label": "Episode" }, this.connection, this.facts, el("div", { class: "bar end" }, this.pause, this.cancel)),
 			this.charts.element, finder(this.steps, signal), this.reset, this.steps.element, this.newest);
 		this.draw = onceAFrame(() => this.#draw(), signal);
@@ -150,10 +149,6 @@ class Watcher {
 	#draw() {
 		/** @type {Step[]} */
 		let steps = [];
-		const flush = () => {
-			if (steps.length) this.steps.append(steps);
-			steps = [];
-		};
 		for (const { event, data } of this.#news.splice(0)) {
 			const { episode, trajectory, step } = /** @type {{episode: string, trajectory: Trajectory, step: Step}} */ (data);
 			if (event === "episode") {
@@ -172,7 +167,7 @@ class Watcher {
 				this.#trajectory = trajectory;
 			}
 		}
-		flush();
+		if (steps.length) this.steps.append(steps);
 		this.#showFacts();
 		if (this.#trajectory) this.charts.draw(this.steps.steps, this.#trajectory);
 		this.#stay();

@@ -1,0 +1,68 @@
+"""The turns of a model on a page: the messages of its chat, with the steps where the model asked for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from mcpenv.trajectories.episode import RecordedEpisode
+from mcpenv.trajectories.export.chat import conversation_of, flat_text, steps_by_call
+from mcpenv.trajectories.export.chat import text_of as answer_of
+from mcpenv_client.types.records import StepRecord
+
+from .contents import Contents, json_of, line_of, text_of
+from .markup import Child, el
+
+_SHOWN = frozenset({"role", "content", "tool_calls", "tool_call_id", "name"})
+
+
+def turns_of(episode: RecordedEpisode) -> Iterator[Mapping[str, Any] | StepRecord]:
+    """Yield the messages and the steps of an episode, each once and in order.
+
+    An answer that is what its step returned is left out. Steps that the chat does not have, of another caller, come
+    where their number puts them.
+    """
+    waiting = {step.call.step: step for step in episode.trajectory.steps}
+    if episode.messages is not None:
+        messages = conversation_of(episode)
+        asked = steps_by_call(episode, messages)
+        for message in messages:
+            step = asked.get(str(message.get("tool_call_id")))
+            if message["role"] != "tool" or step is None or flat_text(message["content"]) != answer_of(episode, step):
+                yield message
+            last = max((asked[call["id"]].call.step for call in calls_of(message) if call["id"] in asked), default=0)
+            yield from [waiting.pop(number) for number in sorted(waiting) if number <= last]
+    yield from waiting.values()
+
+
+def calls_of(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the tool calls of a message."""
+    return message.get("tool_calls") or ()
+
+
+def turn_element(message: Mapping[str, Any], contents: Contents) -> Element:
+    """Return a message of a chat."""
+    role, said = str(message["role"]), message.get("content")
+    parts: list[Child] = [el("h3", _NAMES.get(role, role))]
+    if isinstance(said, list):
+        parts += [contents.part(part) for part in said]
+    elif said:
+        parts.append(text_of(str(said)))
+    for call in calls_of(message):
+        function = call["function"]
+        parts.append(el("p", "Calls ", el("code", f"{function['name']} {line_of(function['arguments'])}")))
+    for name, value in message.items():
+        if name not in _SHOWN and value not in (None, "", [], {}):
+            shown = text_of(value) if isinstance(value, str) else json_of(value)
+            parts.append(el("details", el("summary", name.replace("_", " ")), shown))
+    return el("section", *parts, class_="card turn" if role == "assistant" else "card")
+
+
+_NAMES = {
+    "assistant": "Model",
+    "user": "User",
+    "system": "System prompt",
+    "developer": "System prompt",
+    "tool": "Answer to the model",
+}
