@@ -132,6 +132,8 @@ def run(
         raise ConfigurationError("--workers needs --transport http: over stdio there is only one client")
     if ready_file is not None and transport == "stdio":
         raise ConfigurationError("--ready-file needs --transport http: over stdio there is no address")
+    if sessions.wires and transport == "stdio":
+        raise ConfigurationError("--wire needs --transport http: over stdio there are no routes")
     if reload:
         if transport == "stdio":
             raise ConfigurationError("--reload needs --transport http: over stdio the client would lose its session")

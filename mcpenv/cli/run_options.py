@@ -16,7 +16,7 @@ from fastmcp.server.auth import AuthProvider
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.packaging.manifest import Manifest
-from mcpenv.server.config import ServerConfig
+from mcpenv.server.config import ServerConfig, Wire
 from mcpenv.server.security.agent_auth import Algorithm, agent_auth_from
 from mcpenv_client.types.tools import Mode
 
@@ -29,6 +29,7 @@ G = TypeVar("G", bound="Given")
 Several = Annotated[list[str] | None, Parameter(negative=())]
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
 Secret = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
+Wires = Annotated[list[Wire] | None, Parameter(name="--wire", negative=())]
 Scopes = Annotated[list[str] | None, Parameter(negative=())]
 Secrets = Annotated[list[str] | None, Parameter(name="--agent-token", negative=(), allow_leading_hyphen=True)]
 
@@ -171,6 +172,7 @@ class Sessions(Given):
         resume_grace_s: Seconds that an orchestrator has to reconnect after its socket is lost.
         session_scope: One session for each agent with a token (principal), or for each of its connections (connection).
         require_handle: Serve agents only at an episode's own URL, info.mcp_url of a reset.
+        wires: Protocol of a trainer to speak too: nemo-gym. May be given several times. Needs one worker.
     """
 
     max_sessions: int | None = None
@@ -179,6 +181,7 @@ class Sessions(Given):
     resume_grace_s: float = _DEFAULTS.resume_grace_s
     session_scope: Literal["principal", "connection"] = _DEFAULTS.session_scope
     require_handle: Flag = False
+    wires: Wires = None
 
 
 @Parameter(name="*", group=_LIMITS)
@@ -246,6 +249,7 @@ def config_from(mode: Mode, addresses: Addresses, sessions: Sessions, limits: Li
         resume_grace_s=_not_negative("--resume-grace-s", sessions.resume_grace_s),
         session_scope=sessions.session_scope,
         require_handle=sessions.require_handle,
+        wires=tuple(sessions.wires or ()),
         public_url=public_url,
         trusted_proxies=tuple(_proxy("--trusted-proxies", proxy) for proxy in _split(addresses.trusted_proxies)),
         max_calls_in_flight=_count("--max-calls-in-flight", limits.max_calls_in_flight, 1),

@@ -30,6 +30,7 @@ from .control.http import ControlRoutes, Handler
 from .control.live_routes import LiveRoutes
 from .control.metadata import Description
 from .control.metrics_route import MetricsRoute
+from .control.nemo_gym import NemoGymRoutes
 from .control.openenv import OpenEnvOrMCP, OpenEnvRoute
 from .control.public_url import base_url_of
 from .control.record_routes import RecordRoutes
@@ -269,6 +270,21 @@ class EnvServer:
                 self._controlled("/{name}/task", tasks.task, "POST"),
                 self._controlled("/{name}/task_range", tasks.task_range, "POST"),
                 Route("/mcp", self._guard(self._gate(self._openenv)), methods=["POST"]),
+                *self._wire_routes(),
+            ]
+        return routes
+
+    def _wire_routes(self) -> list[BaseRoute]:
+        routes: list[BaseRoute] = []
+        if "nemo-gym" in self.config.wires:
+            nemo_gym = self._nemo_gym
+            routes += [
+                self._controlled("/seed_session", nemo_gym.seed, "POST"),
+                self._controlled("/verify", nemo_gym.verify, "POST"),
+                self._controlled("/close_session", nemo_gym.close, "POST"),
+                self._controlled("/aggregate_metrics", nemo_gym.aggregate_metrics, "POST"),
+                self._controlled("/reverify_mode", nemo_gym.reverify_mode),
+                self._controlled("/{tool}", nemo_gym.tool, "POST"),  # the last one: it takes every path
             ]
         return routes
 
@@ -390,6 +406,7 @@ class EnvServer:
         self.description = Description(self.source, config, self._readme)
         self._openenv = Traced(OpenEnvRoute(self.pool, self.source, config), "mcp")
         self._control = ControlRoutes(self.pool, self.source, config, self.description, self._membership)
+        self._nemo_gym = NemoGymRoutes(self.pool, self.source, self._control)
         self._mcp = MCPEndpoint(
             handles=self.pool.handles,
             on_session_end=lambda session_id: self.pool.close_soon(connection_key(session_id)),

@@ -6,7 +6,7 @@ import math
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -19,6 +19,9 @@ MODE_VARIABLE = "MCPENV_MODE"
 
 CONSOLE_VARIABLE = "MCPENV_CONSOLE"
 """The environment variable that sets whether the console is served: 1 or 0."""
+
+Wire = Literal["nemo-gym"]
+"""Protocols of trainers that a server speaks on request, beside its own and OpenEnv's."""
 
 MANY_SESSIONS = 1024
 """``max_concurrent_envs`` of environments that support several sessions."""
@@ -120,9 +123,11 @@ class ServerConfig:
         record: the folder to which every episode is written; None: none is.
         console: serve the console at ``/console``; None: as ``MCPENV_CONSOLE`` says, else in simulation only.
         frame_ancestors: origins whose pages may show the console in a frame.
+        wires: the protocols of trainers that it speaks too, in simulation.
 
     Raises:
-        ConfigurationError: a limit of `concurrency` is out of range, or two tokens are the same.
+        ConfigurationError: a limit of `concurrency` is out of range, two tokens are the same, a protocol is unknown, or
+            there are protocols of trainers in production.
     """
 
     mode: Mode = Mode.SIMULATION
@@ -151,11 +156,17 @@ class ServerConfig:
     record: Path | None = None
     console: bool | None = None
     frame_ancestors: tuple[str, ...] = ()
+    wires: tuple[Wire, ...] = ()
 
     def __post_init__(self) -> None:
         self.concurrency  # noqa: B018 - its model checks the limits
         if self.metrics_token is not None and self.metrics_token == self.control_token:
             raise ConfigurationError("the metrics token is the control token; it must open nothing but /metrics")
+        for wire in self.wires:
+            if wire not in get_args(Wire):
+                raise ConfigurationError(f"there is no wire {wire!r}; use one of: {', '.join(get_args(Wire))}")
+            if self.mode is not Mode.SIMULATION:
+                raise ConfigurationError(f"the wire {wire} needs episodes, which {self.mode.value} mode has not")
 
     @property
     def concurrency(self) -> ConcurrencyConfig:

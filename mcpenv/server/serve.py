@@ -104,8 +104,10 @@ def serve_workers(
         agents_need_token: what it gives has an ``auth``.
 
     Raises:
-        StartupError: as `serve_http`.
+        StartupError: as `serve_http`; or there are wires, whose requests only one worker can answer.
     """
+    if config.wires:
+        raise ConfigurationError(f"the wire {config.wires[0]} needs one worker; there are {workers}")
     listening.check(config, agents_need_token=agents_need_token)
     configured = functools.partial(_configured, log_level, log_format, access_log)
     configured()
@@ -155,9 +157,13 @@ class Listening:
             agents_need_token: None if that is not known yet, and therefore no reason to raise.
 
         Raises:
-            ConfigurationError: a host is not loopback, or is none that clients could use.
+            ConfigurationError: a host is not loopback, or is none that clients could use, or a wire needs one address.
         """
         split = self.control_port is not None
+        if split and "nemo-gym" in config.wires:
+            raise ConfigurationError(
+                "the wire nemo-gym needs agents and control plane at one address; leave out the control port"
+            )
         if not self.insecure:
             token = ("a control token", bool(config.control_token))
             agents = ("agent authentication", agents_need_token)

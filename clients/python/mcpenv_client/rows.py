@@ -7,7 +7,7 @@ from typing import Any
 
 from .types.tasks import Task
 
-_COLUMNS = ("task", "split", "index", "seed", "options")
+COLUMNS = ("task", "split", "index", "seed", "options")
 """The columns of a row that name an episode. Others are the trainer's own."""
 
 
@@ -42,7 +42,7 @@ def reset_options_of(row: Task | str | Mapping[str, Any] | None) -> dict[str, An
         return {}
     if not isinstance(row, Mapping):
         return {"task": row}
-    if row and not any(name in row for name in _COLUMNS):
+    if row and not any(name in row for name in COLUMNS):
         raise ValueError(f"a row needs 'task', or 'split' and 'index'; this one has {', '.join(map(str, row))}")
     options = dict(row.get("options") or {})
     for name in ("task", "split", "index", "seed"):
@@ -53,4 +53,4 @@ def reset_options_of(row: Task | str | Mapping[str, Any] | None) -> dict[str, An
     return options
 
 
-__all__ = ["reset_options_of", "rows_of"]
+__all__ = ["COLUMNS", "reset_options_of", "rows_of"]

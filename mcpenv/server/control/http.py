@@ -130,7 +130,7 @@ class ControlRoutes:
             session = self._pool.peek(str(body.get("session_id")))
             replies = self._replies if session is None else session.replies
             answer = await replies.once(
-                f"{request.url.path} {key}", encode(body), lambda: _answer(make(dict(body), request), request)
+                f"{request.url.path} {key}", encode(body), lambda: kept_answer(make(dict(body), request), request)
             )
             return Response(answer.text, answer.status, media_type="application/json")
         except Exception as error:  # noqa: BLE001 - the wire's boundary
@@ -141,10 +141,10 @@ class ControlRoutes:
         timeout_s = timeout_of(body.pop("timeout_s", None))
         if session_id is not None:
             session = self._claim(session_id)
-            session.base_url = self._base_url(request)
+            session.base_url = self.base_url(request)
             return await _reset_in(session, body, timeout_s)
         session = await self._pool.open(Origin.HTTP)
-        session.base_url = self._base_url(request)
+        session.base_url = self.base_url(request)
         try:
             return await _reset_in(session, body, timeout_s)
         except BaseException:
@@ -191,7 +191,8 @@ class ControlRoutes:
         finally:
             await self._pool.close(session)
 
-    def _base_url(self, request: Request) -> str:
+    def base_url(self, request: Request) -> str:
+        """Return the address of the server as the client sees it."""
         return self._config.public_url or base_url_of(request.scope, self._config.trusted_proxies)
 
     def _claim(self, session_id: str) -> Session:
@@ -245,7 +246,7 @@ async def answered(make: Callable[[Request], Awaitable[dict[str, Any]]], request
         return refusal(wire_error(error, request.url.path))
 
 
-async def _answer(making: Awaitable[dict[str, Any]], request: Request) -> Answer:
+async def kept_answer(making: Awaitable[dict[str, Any]], request: Request) -> Answer:
     """Return the answer that is kept for a request that may be repeated."""
     try:
         return Answer(encode(await making, "reply").decode())

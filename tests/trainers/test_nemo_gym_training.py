@@ -1,0 +1,72 @@
+"""NeMo Gym's session contract, environment server and agent against a server, in a virtual environment of theirs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trainer_worlds import Doors, Shop
+
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.serve import serving
+from mcpenv_client.trainers.nemo_gym import rows
+
+pytestmark = [pytest.mark.world, pytest.mark.timeout(300)]
+
+SHOPPING = {
+    "to": {"name": "High Street", "number": 7},
+    "payment": {"kind": "card", "digits": "1234"},
+    "amounts": [1, 2],
+}
+
+
+def played(world: type[Any], *calls: list[tuple[str, dict[str, Any]]], tmp_path: Path) -> tuple[dict[str, Any], Any]:
+    """Return what NeMo Gym answered for episodes of a world, one for each list of calls, and the world's rows."""
+    python = os.environ.get("MCPENV_NEMO_GYM")
+    assert python, "MCPENV_NEMO_GYM names no Python that has nemo-gym; .ci/run makes one and sets it"
+    with serving(world, ServerConfig(wires=("nemo-gym",))) as url:
+        given = rows(url)
+        file = tmp_path / "rows.json"
+        plays = []
+        for at, made in enumerate(calls):
+            row = json.loads(json.dumps(given[at % len(given)]))
+            row["responses_create_params"]["input"] = [{"role": "user", "content": json.dumps(made)}]
+            plays.append(row)
+        file.write_text(json.dumps(plays))
+        program = Path(__file__).with_name("nemo_gym_program.py")
+        ran = subprocess.run([python, str(program), url, str(file)], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    return found, given
+
+
+def test_the_contract_holds_and_episodes_are_scored_or_masked(tmp_path: Path) -> None:
+    found, _ = played(
+        Doors,
+        [("look", {}), ("open_door", {"colour": "red"})],
+        [("open_door", {"colour": "pink"}), ("open_door", {"colour": "red"})],
+        [("break_verifier", {})],
+        [("nothing", {})],
+        tmp_path=tmp_path,
+    )
+    right, wrong, broken, idle = (answer["result"] for answer in found["answers"])
+    assert right["reward"] == 1.25 and right["reward_components"] == {"verified": 1.0}
+    assert (wrong["reward"], idle["reward"]) == (0.0, 0.0) and not wrong["mask_sample"] and not idle["mask_sample"]
+    assert broken["mask_sample"] and broken["failure_kind"] == "verifier_error"
+    outputs = [item["output"] for item in right["response"]["output"] if item["type"] == "function_call_output"]
+    assert outputs == ['{"colour":"red"}', "opened"]
+    assert "Input should be 'red', 'green' or 'blue'" in json.dumps(wrong["response"]["output"])
+
+
+def test_a_tools_schema_reaches_the_model_whole_and_its_arguments_the_environment(tmp_path: Path) -> None:
+    found, given = played(Shop, [("buy", SHOPPING)], tmp_path=tmp_path)
+    (answer,) = found["answers"]
+    assert answer["result"]["reward"] == 1.0, answer
+    listed = given[0]["responses_create_params"]["tools"]
+    schema = listed[0]["parameters"]
+    assert {"Street", "Cash", "Card"} <= schema["$defs"].keys() and schema["properties"]["size"]["default"] == "small"
+    assert all(tools == listed for tools in found["tools"])
