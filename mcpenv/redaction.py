@@ -163,6 +163,11 @@ def without_known(text: str) -> str:
     return _secrets.without_known(text)
 
 
+def without_known_in(value: Any) -> Any:
+    """Return plain JSON data without the secrets of this process in its texts."""
+    return _mapped(value, _secrets.without_known)
+
+
 def name_secret(name: str, rule: str | re.Pattern[str]) -> None:
     """Keep a secret out of what this process records from now on, and out of its logs if the rule is its text.
 
@@ -223,4 +228,5 @@ __all__ = [
     "redact",
     "redact_named",
     "without_known",
+    "without_known_in",
 ]

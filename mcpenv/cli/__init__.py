@@ -2,7 +2,7 @@
 
 For environments and servers: ``mcpenv init | dev | run | inspect | call | connect | sessions | top | manifest |
 import-openenv``. To ship them: ``mcpenv build | push | fork | deploy``. For tasks and episodes: ``mcpenv tasks |
-validate | eval | trajectories | console | replay | rescore``.
+validate | eval | model-proxy | trajectories | console | replay | rescore``.
 
 Exit status 0: success. 1: the environment's code failed (a tool, a reset). 2: the command was refused before it ran
 (usage, TARGET, configuration, connection). 130: Ctrl-C. A failure prints one line on stderr; ``--debug`` adds the
@@ -81,7 +81,7 @@ app.command(
 )
 app.command("mcpenv.cli.top:top", name="top", help="Show what a server does.", help_epilogue="", sort_key=7)
 _of_records = App(
-    name="trajectories", help="List, show, export and check recorded episodes.", help_epilogue="", sort_key=8
+    name="trajectories", help="List, show, export, check and join recorded episodes.", help_epilogue="", sort_key=8
 )
 _of_records.command("mcpenv.cli.trajectories:list_episodes", name="list", help="List episodes.", sort_key=1)
 _of_records.command("mcpenv.cli.trajectories:show", name="show", help="Show one episode.", sort_key=2)
@@ -93,6 +93,7 @@ _of_records.command(
     sort_key=4,
 )
 _of_records.command("mcpenv.cli.check:check_command", name="check", help="Find unsound episodes.", sort_key=5)
+_of_records.command("mcpenv.cli.join:join_command", name="join", help="Add the turns of models.", sort_key=6)
 app.command(_of_records)
 app.command(
     "mcpenv.cli.console:console",
@@ -113,6 +114,13 @@ app.command(
     "mcpenv.cli.evaluations:evaluations",
     name="eval",
     help="Evaluate an agent on the tasks, or compare two evaluations.",
+    sort_key=7,
+)
+app.command(
+    "mcpenv.cli.model_proxy:model_proxy",
+    name="model-proxy",
+    help="Record what agents ask of a model.",
+    help_epilogue="",
     sort_key=7,
 )
 app.command(

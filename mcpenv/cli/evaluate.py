@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shlex
 import signal
@@ -12,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 from rich.console import Console
@@ -30,6 +29,7 @@ from mcpenv.evaluation.run_directory import AGENTS
 from mcpenv.evaluation.summary import Estimate, Summary
 from mcpenv.packaging.target import is_url
 
+from .json_option import json_object
 from .output import Page, note, number_of, print_json, printable, quiet_logs, report
 from .run_options import Secret
 from .tokens import control_token as read_control_token
@@ -123,7 +123,7 @@ class AgentOptions:
             temperature=self.temperature,
             max_tokens=self.max_tokens,
             **({} if self.max_turns is None else {"max_turns": self.max_turns}),
-            extra=_object("--request-fields", self.request_fields),
+            extra=json_object("--request-fields", self.request_fields),
             context_tokens=self.context_tokens,
             tool_format=self.tool_format or "openai",
             images=self.images,
@@ -253,18 +253,6 @@ def _text(option: str, file: Path) -> str:
         raise ConfigurationError(f"{option} {file}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{option} {file}: it is not UTF-8 text") from error
-
-
-def _object(option: str, text: str | None) -> dict[str, Any]:
-    if text is None:
-        return {}
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise ConfigurationError(f"{option} is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise ConfigurationError(f"{option} is not a JSON object")
-    return value
 
 
 # -- while it runs

@@ -172,7 +172,7 @@ def quiet_logs(debug: bool) -> None:
         handler.addFilter(lambda record: record.levelno == logging.WARNING)
     handler.addFilter(Redacting())
     _send(logging.getLogger("mcpenv"), handler, logging.DEBUG if debug else logging.WARNING)
-    for name in ("mcp", "fastmcp", "httpx", "httpx2", "asyncio"):
+    for name in ("mcp", "fastmcp", "httpx", "httpx2", "asyncio", "uvicorn"):
         _send(logging.getLogger(name), handler if debug else logging.NullHandler(), logging.INFO)
 
 

@@ -18,6 +18,7 @@ from pydantic_core import CoreConfig, PydanticSerializationError, SchemaSerializ
 from mcpenv.errors import DamagedRecord
 from mcpenv.redaction import has_named, redact_named
 from mcpenv_client.errors import NotSerializable
+from mcpenv_client.types.model_turns import ModelTurn
 from mcpenv_client.types.records import Trajectory
 from mcpenv_client.types.values import MAX_DEPTH, plain, to_plain
 
@@ -72,6 +73,8 @@ class RecordedEpisode:
         tools: the name of the list of tools, see `ToolLists`; None if unknown.
         messages: the chat in which a model played it, in OpenAI's format; None without a chat.
         agent: the agent that played it (``name``, ``version``, ``model``, ...); None if unknown.
+        model_turns: what the agent asked of a model and the answers, in the order in which they ended; None if no proxy
+            recorded them.
         extra: further data for programs. Reserved keys are `NOT_RECORDED`, `OBSERVATIONS`, `CONTEXT`, `EVALUATED`
             and `RESCORED`.
         format: the version of the line's format, `FORMAT`.
@@ -85,6 +88,7 @@ class RecordedEpisode:
     agent: dict[str, Any] | None = None
     extra: dict[str, Any] = field(default_factory=dict)
     format: int = FORMAT
+    model_turns: list[ModelTurn] | None = None
 
     @property
     def id(self) -> str:

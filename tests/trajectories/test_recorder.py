@@ -446,9 +446,10 @@ def test_what_a_program_keeps_beside_an_episode_is_recorded_in_its_json_form(odd
 # -- records of earlier versions
 
 
-def without_status(line: bytes) -> Any:
-    """The content of an episode's line without the statuses, which earlier versions did not write."""
+def as_before(line: bytes) -> Any:
+    """The content of an episode's line without what earlier versions did not write: statuses, and model turns."""
     content = json.loads(line)
+    assert content.pop("model_turns") is None
     for each in (content["trajectory"], *content["trajectory"]["steps"]):
         del each["status"]
     return content
@@ -458,7 +459,7 @@ def without_status(line: bytes) -> Any:
 def test_a_record_of_an_earlier_version_is_read_and_written_with_the_same_content(name: str) -> None:
     (segment,) = segments(RECORDS / name)
     lines = gzip.decompress(segment.read_bytes()).splitlines()
-    assert [without_status(each.line()) for each in read_episodes(RECORDS / name)] == list(map(json.loads, lines))
+    assert [as_before(each.line()) for each in read_episodes(RECORDS / name)] == list(map(json.loads, lines))
     for each in read_episodes(RECORDS / name):
         tools = ToolLists(RECORDS / name).read(each.tools)
         assert [tool.name for tool in tools] == ["roll", "say", "picture", "refuse", "crash"]

@@ -1,0 +1,28 @@
+"""Options whose value is a JSON object."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from mcpenv.errors import ConfigurationError
+
+
+def json_object(option: str, text: str | None) -> dict[str, Any]:
+    """Return the object in an option's text; an empty one if the option is not given.
+
+    Raises:
+        ConfigurationError: the text is no JSON object.
+    """
+    if text is None:
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{option} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ConfigurationError(f"{option} is not a JSON object")
+    return value
+
+
+__all__ = ["json_object"]

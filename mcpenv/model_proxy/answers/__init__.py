@@ -1,0 +1,1 @@
+"""The answers of models, by API: put together from their event streams, and read."""

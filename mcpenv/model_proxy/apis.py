@@ -1,0 +1,64 @@
+"""The APIs of models: which one a request is of, and how its answers are read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import httpx2
+
+from mcpenv_client.types.model_turns import Api
+
+from .answers import chat_completions, messages, responses
+from .answers.reading import JSON, Reading
+
+EVENT_STREAM = "text/event-stream"
+
+
+@dataclass(frozen=True)
+class Reader:
+    """The functions that read an API's answers.
+
+    Attributes:
+        assembled: puts the events of a stream together to an answer.
+        read: returns what an answer says, and removes its tokens from it.
+    """
+
+    assembled: Callable[[Iterable[JSON]], JSON]
+    read: Callable[[JSON], Reading]
+
+
+READERS: dict[Api, Reader] = {
+    "chat_completions": Reader(chat_completions.assembled, chat_completions.read),
+    "responses": Reader(responses.assembled, responses.read),
+    "messages": Reader(messages.assembled, messages.read),
+}
+
+_ENDS: dict[str, Api] = {"/chat/completions": "chat_completions", "/responses": "responses", "/messages": "messages"}
+
+
+def api_of(method: str, path: str) -> Api | None:
+    """Return the API of a request; None for one that asks for no answer of a model, such as a count of tokens."""
+    if method != "POST":
+        return None
+    return next((api for end, api in _ENDS.items() if f"/{path.rstrip('/')}".endswith(end)), None)
+
+
+def events_of(stream: bytes) -> list[JSON]:
+    """Return the data of a stream's events that is a JSON object. An event that was cut is left out."""
+    # A response of its own, because the one that is passed on is read as it comes.
+    response = httpx2.Response(200, headers={"content-type": EVENT_STREAM}, content=stream)
+    response.request = httpx2.Request("POST", "http://localhost")  # the reader names it in its errors
+    found = []
+    for event in httpx2.EventSource(response, max_event_size=None):
+        try:
+            data = json.loads(event.data)
+        except ValueError:
+            continue  # "[DONE]"
+        if isinstance(data, dict):
+            found.append(data)
+    return found
+
+
+__all__ = ["EVENT_STREAM", "READERS", "Reader", "api_of", "events_of"]

@@ -1,0 +1,96 @@
+"""The exchange: one request and its answer, noted while they are passed on."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from mcpenv.redaction import redact_named, without_known_in
+from mcpenv_client.types.model_turns import Api, ModelTurn
+
+from .answers.reading import JSON, text_or_none
+from .apis import EVENT_STREAM, READERS, events_of
+
+MAX_TEXT = 10_000
+"""Maximum characters of an answer that is no JSON object, such as an error page."""
+
+
+@dataclass
+class Exchange:
+    """A request and its answer.
+
+    Attributes:
+        api, path: as in `ModelTurn`.
+        request: the body as the endpoint gets it.
+        status, content_type: those of the answer; the first is None without one.
+        received: the answer's body as far as it came.
+        complete: True once the whole answer has been received.
+        error, cut: as in `ModelTurn`.
+    """
+
+    api: Api
+    path: str
+    request: JSON
+    status: int | None = None
+    content_type: str = ""
+    received: bytearray = field(default_factory=bytearray)
+    complete: bool = False
+    error: str | None = None
+    cut: Literal["agent", "endpoint"] | None = None
+    started_at: float = field(default_factory=time.time)
+    _began: float = field(default_factory=time.monotonic)
+    _first_byte_s: float | None = None
+
+    def answered(self, status: int, content_type: str) -> None:
+        """Note the head of the answer."""
+        self.status, self.content_type = status, content_type.partition(";")[0].strip().lower()
+        self._first_byte_s = self._elapsed_s()
+
+    def turn(self) -> ModelTurn:
+        """Return the turn, without the secrets that this process knows. Its request is whole."""
+        duration_s, streamed = self._elapsed_s(), self.content_type == EVENT_STREAM
+        reader, request = READERS[self.api], _clean(self.request)
+        answer = _clean(reader.assembled(events_of(bytes(self.received))) if streamed else _body(self.received))
+        turn = ModelTurn(
+            self.api,
+            self.path,
+            request,
+            started_at=self.started_at,
+            first_byte_s=self._first_byte_s,
+            duration_s=duration_s,
+            status=self.status,
+            streamed=streamed,
+            answer=answer,
+            error=_clean(self.error),
+            cut=self.cut,
+            model=text_or_none(request.get("model")),
+        )
+        if isinstance(answer, dict):
+            reading = reader.read(answer)
+            turn.model, turn.error = reading.model or turn.model, turn.error or reading.error
+            turn.finish_reason, turn.calls, turn.usage = reading.finish_reason, reading.calls, reading.usage
+            turn.prompt_ids, turn.tokens = reading.prompt_ids, reading.tokens
+        return turn
+
+    def _elapsed_s(self) -> float:
+        return round(time.monotonic() - self._began, 6)
+
+
+def _clean(value: Any) -> Any:
+    return redact_named(without_known_in(value))
+
+
+def _body(data: bytearray) -> JSON | str | None:
+    if not data:
+        return None
+    text = data.decode("utf-8", "replace")
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text[:MAX_TEXT]
+    return found if isinstance(found, dict) else text[:MAX_TEXT]
+
+
+__all__ = ["Exchange"]

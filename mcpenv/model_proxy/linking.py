@@ -1,0 +1,102 @@
+"""Linking: finds the steps of an episode that the calls of its model made."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mcpenv_client.types.model_turns import CONVERSATION, ModelTurn, TurnCall
+from mcpenv_client.types.records import StepRecord, Trajectory
+
+_OTHERS = re.compile(r"[^A-Za-z0-9]+")
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A call with the time in which it was made, in seconds since the epoch.
+
+    Attributes:
+        after: the beginning of the turn, because agents begin calls while an answer is streamed.
+        before: the beginning of the first turn that tells the model the call's result; None without one.
+    """
+
+    call: TurnCall
+    after: float
+    before: float | None
+
+    def fits(self, step: StepRecord, *, by_time: bool) -> bool:
+        """Return True if the step is one that this call may have made."""
+        if not _same_tool(self.call.name, step.call.name) or self.call.arguments != step.call.arguments:
+            return False
+        if not by_time:
+            return True
+        return self.after <= step.started_at and (self.before is None or step.started_at <= self.before)
+
+
+def link_calls(turns: Sequence[ModelTurn], trajectory: Trajectory) -> int:
+    """Set `TurnCall.step` of each call that made a step, and return the number of such calls.
+
+    A call has made a step of its tool with its arguments, after its turn began and before the model was told a result
+    with the call's id. Each step belongs to one call. If no call fits by time, the clocks of proxy and server differ,
+    and the order alone decides.
+
+    Args:
+        turns: the turns of an episode, shortened or not.
+        trajectory: the episode.
+    """
+    asked = sorted(_asked(turns), key=lambda each: each.after)
+    return _link(asked, trajectory.steps, by_time=True) or _link(asked, trajectory.steps, by_time=False)
+
+
+def _asked(turns: Sequence[ModelTurn]) -> Iterator[_Asked]:
+    told: defaultdict[str | None, list[float]] = defaultdict(list)
+    for turn in turns:
+        for identity in _results(turn):
+            told[identity].append(turn.started_at)
+    for turn in turns:
+        for call in turn.calls:
+            call.step = None
+            # Some endpoints give an id again and again.
+            later = [at for at in told[call.id] if at > turn.started_at]
+            yield _Asked(call, turn.started_at, min(later, default=None))
+
+
+def _link(asked: Sequence[_Asked], steps: Sequence[StepRecord], *, by_time: bool) -> int:
+    waiting, linked = list(steps), 0
+    for each in asked:
+        found = next((step for step in waiting if each.fits(step, by_time=by_time)), None)
+        if found is not None:
+            waiting.remove(found)
+            each.call.step = found.call.step
+            linked += 1
+    return linked
+
+
+def _same_tool(asked: str, tool: str) -> bool:
+    """Return True if the model's name is that of the tool, perhaps with a prefix of its agent (``mcp__env__add``)."""
+    asked, tool = (_OTHERS.sub("_", name).lower() for name in (asked, tool))
+    return asked == tool or asked.endswith(f"_{tool}")
+
+
+def _results(turn: ModelTurn) -> Iterator[str]:
+    """Yield the ids of the calls whose results a request has."""
+    messages = turn.request.get(CONVERSATION[turn.api])
+    for message in messages if isinstance(messages, list) else ():
+        if not isinstance(message, dict):
+            continue
+        content = message.get("content")
+        parts: list[Any] = [message, *(content if isinstance(content, list) else ())]
+        for part in parts:
+            if not isinstance(part, dict):
+                continue
+            for name in ("tool_call_id", "tool_use_id"):
+                if isinstance(part.get(name), str):
+                    yield part[name]
+            if str(part.get("type")).endswith("_call_output") and isinstance(part.get("call_id"), str):
+                yield part["call_id"]
+
+
+__all__ = ["link_calls"]

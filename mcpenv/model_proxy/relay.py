@@ -1,0 +1,150 @@
+"""The relay: passes one request on to the upstream, and its answer back as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+import httpx2
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
+
+from mcpenv_client.types.values import encode
+
+from .apis import api_of
+from .exchange import Exchange
+from .store import TurnStore
+from .upstream import Upstream
+
+logger = logging.getLogger("mcpenv")
+
+_NOT_PASSED = frozenset((b"connection", b"keep-alive", b"transfer-encoding", b"trailer", b"upgrade"))
+_LENGTHS = frozenset((b"content-length", b"content-encoding"))
+
+
+class Relay:
+    """The ASGI application of all requests to ``/episodes/EPISODE/PATH``.
+
+    Answers are passed on as they are, errors too: status, headers, and each piece of the body when it arrives. An
+    answer that the upstream does not complete is not completed either. A disconnect of the agent cancels its request
+    at the upstream. Each request that asks a model for an answer becomes a turn of its episode.
+
+    Args:
+        upstream: the endpoint.
+        http: the client of the endpoint.
+        store: where turns are put.
+    """
+
+    def __init__(self, upstream: Upstream, http: httpx2.AsyncClient, store: TurnStore) -> None:
+        self._upstream = upstream
+        self._http = http
+        self._store = store
+        self._warned = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        request = Request(scope, receive)
+        episode_id, path = request.path_params["episode_id"], request.path_params["path"]
+        if not self._store.knows(episode_id):
+            message = f"there is no running episode {episode_id!r}; the base URL is that of an episode that is over"
+            await _refusal(404, "unknown_episode", message)(scope, receive, send)
+            return
+        body = await request.body()
+        api = api_of(request.method, path)
+        asked = None if api is None else _object(body)
+        if api is None or asked is None:
+            await self._until_disconnect(self._pass(request, path, body, None, send), receive, None)
+            return
+        self._store.begin(episode_id)
+        exchange = Exchange(api, f"/{path}", asked | self._upstream.request_fields)
+        if self._upstream.request_fields:
+            body = encode(exchange.request)
+        try:
+            await self._until_disconnect(self._pass(request, path, body, exchange, send), receive, exchange)
+        finally:
+            self._store.add(episode_id, exchange.turn())
+
+    async def _until_disconnect(self, passing: Any, receive: Receive, exchange: Exchange | None) -> None:
+        """Run a coroutine, and cancel it if the agent disconnects or this task is cancelled."""
+        work, gone = asyncio.ensure_future(passing), asyncio.ensure_future(_disconnected(receive))
+        try:
+            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if exchange is not None and not work.done() and not exchange.complete:
+                exchange.cut = "agent"
+        finally:
+            for task in (work, gone):
+                task.cancel()
+            await asyncio.wait({work, gone})
+        if not work.cancelled():
+            work.result()
+
+    async def _pass(self, request: Request, path: str, body: bytes, exchange: Exchange | None, send: Send) -> None:
+        url = self._upstream.url(path, request.url.query)
+        asking = self._http.build_request(
+            request.method, url, headers=self._upstream.headers(request.headers.raw, path), content=body
+        )
+        try:
+            answer = await self._http.send(asking, stream=True)
+        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            why = f"{self._upstream.shown} gave no answer: {type(error).__name__}: {error}".rstrip(": ")
+            logger.warning("%s", why)
+            if exchange is not None:
+                exchange.error = why
+            await _refusal(502, "upstream_unreachable", why)(request.scope, request.receive, send)
+            return
+        try:
+            if exchange is not None:
+                exchange.answered(answer.status_code, answer.headers.get("content-type", ""))
+            if answer.status_code == httpx2.codes.NOT_FOUND and not self._warned and exchange is not None:
+                self._warned = True
+                logger.warning("the endpoint answered 404 to %s: is its base URL right?", url.partition("?")[0])
+            await self._answer(answer, exchange, send)
+        finally:
+            await answer.aclose()
+
+    async def _answer(self, answer: httpx2.Response, exchange: Exchange | None, send: Send) -> None:
+        decoded = "content-encoding" in answer.headers
+        headers = [
+            (name.lower(), value)
+            for name, value in answer.headers.raw
+            if name.lower() not in _NOT_PASSED and not (decoded and name.lower() in _LENGTHS)
+        ]
+        await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
+        try:
+            async for data in answer.aiter_bytes():
+                if exchange is not None:
+                    exchange.received += data
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+        except httpx2.TransportError as error:
+            why = f"{self._upstream.shown} closed the connection before the answer's end: {type(error).__name__}"
+            logger.warning("%s", why)
+            if exchange is not None:
+                exchange.cut, exchange.error = "endpoint", why
+            return  # without an end, so that the server closes the connection, as the endpoint did
+        if exchange is not None:
+            exchange.complete = True
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _object(body: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return None  # the endpoint says what is wrong with it
+    return found if isinstance(found, dict) else None
+
+
+def _refusal(status: int, kind: str, message: str) -> JSONResponse:
+    """Return an error in the shape that the clients of all APIs read."""
+    return JSONResponse({"type": "error", "error": {"type": kind, "message": message}}, status)
+
+
+__all__ = ["Relay"]

@@ -1,0 +1,131 @@
+"""The upstream: the endpoint to which the proxy passes requests on, with its own key."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from mcpenv.errors import ConfigurationError
+from mcpenv.redaction import hide
+from mcpenv_client.connection.addresses import http_base, without_password
+
+PLACEHOLDER = "mcpenv-placeholder-key"
+"""The key of agents that have none of their own. It is no secret."""
+
+_OPENAI = ("chat/completions", "responses", "completions", "embeddings", "models")
+_VERSION = "v1"
+
+_KEYS = {b"authorization": "Bearer {}", b"x-api-key": "{}", b"x-goog-api-key": "{}"}
+"""The headers in which APIs expect keys."""
+
+_OF_CONNECTION = frozenset(
+    (
+        *(b"host", b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect"),
+        *(b"content-length", b"accept-encoding", b"proxy-authorization", b"proxy-connection"),
+    )
+)
+"""The headers of one connection, which are not passed on."""
+
+_LONG = 16
+"""Minimum characters of an agent's own key that is kept out of records. Shorter ones are words such as ``EMPTY``."""
+
+Headers = list[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """The endpoint behind the proxy.
+
+    Attributes:
+        base_url: the URL to which ``/chat/completions``, ``/responses`` or ``/v1/messages`` is added, as clients of the
+            API do. A ``/v1`` at its end is not doubled.
+        api_key_env: the environment variable with the endpoint's key, which replaces the keys of agents. None: the
+            agents' own keys are passed on.
+        request_fields: further fields of each request that is recorded, such as ``{"logprobs": true}``.
+
+    Raises:
+        ConfigurationError: the URL cannot be used, or the variable has no key.
+    """
+
+    base_url: str
+    api_key_env: str | None = None
+    request_fields: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.base_url.startswith(("http://", "https://")):
+            raise ConfigurationError(
+                f"base_url {self.base_url!r} is not an http:// or https:// URL of a model endpoint"
+            )
+        try:
+            http_base(self.base_url)
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from error
+        self.key()
+
+    @property
+    def shown(self) -> str:
+        """The URL without a password, for messages and records."""
+        return without_password(self.base_url)
+
+    def key(self) -> str | None:
+        """Return the endpoint's key; None if agents have their own.
+
+        Raises:
+            ConfigurationError: the environment variable is not set or empty.
+        """
+        if self.api_key_env is None:
+            return None
+        key = os.environ.get(self.api_key_env, "").strip()
+        if not key:
+            raise ConfigurationError(f"the environment variable {self.api_key_env} has no key")
+        hide(key)
+        return key
+
+    def url(self, path: str, query: str) -> str:
+        """Return the URL of a request.
+
+        Args:
+            path: its path below the episode's base URL, such as ``v1/messages``.
+            query: its query.
+        """
+        base = http_base(self.base_url, f"/{_VERSION}")
+        rest = path.removeprefix(f"{_VERSION}/")
+        if rest.startswith(_OPENAI):
+            base = http_base(self.base_url, "")  # OpenAI's clients expect the version in the base URL
+            path = rest
+        return f"{base}/{path}" + (f"?{query}" if query else "")
+
+    def headers(self, given: Iterable[tuple[bytes, bytes]], path: str) -> Headers:
+        """Return the headers of a request to the endpoint.
+
+        Answers are asked for without compression, so that they are passed on and read as they come.
+
+        Args:
+            given: the headers of the agent's request, with names in lower case.
+            path: as in `url`.
+        """
+        given, key = list(given), self.key()
+        passed = [(name, value) for name, value in given if name not in _OF_CONNECTION]
+        if key is not None:
+            used = {name for name, _ in passed if name in _KEYS} or {_usual(path)}
+            passed = [(name, value) for name, value in passed if name not in _KEYS]
+            passed += [(name, _KEYS[name].format(key).encode()) for name in sorted(used)]
+        else:
+            for own in (value.decode("latin-1").rpartition(" ")[2] for name, value in passed if name in _KEYS):
+                if len(own) >= _LONG and own != PLACEHOLDER:
+                    hide(own)
+        return [*passed, (b"accept-encoding", b"identity")]
+
+    def described(self) -> dict[str, Any]:
+        """Return the settings as plain JSON data, without the key."""
+        return {"base_url": self.shown, "request_fields": self.request_fields}
+
+
+def _usual(path: str) -> bytes:
+    """Return the header in which the API of a path expects its key."""
+    return b"x-api-key" if "messages" in path.split("/") else b"authorization"
+
+
+__all__ = ["PLACEHOLDER", "Headers", "Upstream"]
