@@ -1,4 +1,4 @@
-"""Draw the curves that ``train_ppo.py --json`` wrote: the environment's reward, and what the verifier says.
+"""Draw the curves that ``train_ppo.py`` or ``train_grpo.py`` wrote: the reward, and what the verifier says.
 
 Needs ``pip install matplotlib``. Run it::
 
@@ -17,21 +17,25 @@ WINDOW = 5
 """The updates whose episodes make one point."""
 
 
-def read(path: Path) -> dict[str, Any]:
-    """Return the run of a file.
+def read(path: Path) -> list[dict[str, Any]]:
+    """Return the runs of a file: one, or those of several seeds.
 
     Raises:
-        ValueError: it is not a run of ``train_ppo.py``, or too short.
+        ValueError: it has no run of ``train_ppo.py`` or ``train_grpo.py``, or one is too short.
     """
     try:
-        run = json.loads(path.read_text(encoding="utf-8"))
-        curve = [{name: at[name] for name in ("steps", "episodes", "reward", "verified")} for at in run["curve"]]
-        kept = {name: run[name] for name in ("seed", "cheat", "reward", "verified", "lost", "seconds")}
-        if len(curve) < WINDOW:
-            raise ValueError(f"{path} has {len(curve)} updates, and a curve needs {WINDOW}; train for more")
-        return {**kept, "curve": curve}
-    except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is no file that train_ppo.py --json wrote: {error!r}") from error
+        written = json.loads(path.read_text(encoding="utf-8"))
+        return [kept(path, run) for run in written.get("runs", [written])]
+    except (OSError, json.JSONDecodeError, AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is no file that train_ppo.py or train_grpo.py wrote: {error!r}") from error
+
+
+def kept(path: Path, run: dict[str, Any]) -> dict[str, Any]:
+    """Return what is drawn and printed of a run."""
+    curve = [{name: at[name] for name in ("steps", "episodes", "reward", "verified")} for at in run["curve"]]
+    if len(curve) < WINDOW:
+        raise ValueError(f"{path} has {len(curve)} updates, and a curve needs {WINDOW}; train for more")
+    return {**{name: run[name] for name in ("seed", "cheat", "reward", "verified", "lost", "seconds")}, "curve": curve}
 
 
 def smooth(curve: list[dict[str, Any]], name: str) -> list[tuple[int, float]]:
@@ -68,11 +72,11 @@ def draw(runs: list[dict[str, Any]], out: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="what train_ppo.py --json wrote")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="what a program wrote by --json")
     parser.add_argument("--out", type=Path, required=True, metavar="PNG", help="the picture to write")
     given = parser.parse_args()
     try:
-        runs = [read(path) for path in given.files]
+        runs = [run for path in given.files for run in read(path)]
     except ValueError as error:
         sys.exit(f"plot_curves: {error}")
     draw(runs, given.out)

@@ -26,7 +26,7 @@ from serving import ECHO_MCP, GUESS_NUMBER, served  # noqa: E402
 
 HELPERS = {"serving"}
 NEEDS_A_MODEL = {"llm_rollout"}
-NEEDS_TORCH = {"train_ppo"}  # tests/world/test_train_ppo.py
+NEEDS_TORCH = {"train_ppo", "train_grpo"}  # tests/world/test_train_ppo.py, test_train_grpo.py
 NEEDS_FILES = {"plot_curves"}
 ALONE = sorted({path.stem for path in EXAMPLES.glob("*.py")} - HELPERS - NEEDS_A_MODEL - NEEDS_TORCH - NEEDS_FILES)
 
@@ -96,7 +96,7 @@ def test_a_file_without_a_curve_is_refused(updates: int | None, tmp_path: Path) 
     (tmp_path / "none.json").write_text(json.dumps({**run, "curve": run["curve"][:updates]} if updates else {}))
     command = [sys.executable, str(EXAMPLES / "plot_curves.py"), "none.json", "--out", "curves.png"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    complaint = f"has {updates} updates" if updates else "is no file that train_ppo.py --json wrote"
+    complaint = f"has {updates} updates" if updates else "is no file that train_ppo.py or train_grpo.py wrote"
     assert ended.returncode == 1 and f"none.json {complaint}" in ended.stderr
 
 

@@ -1,0 +1,72 @@
+"""The example that trains a language model with TRL, in a Python with trl and the client, on a server of this one."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.world, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "examples"))
+from serving import served  # noqa: E402
+
+
+def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    python = os.environ.get("MCPENV_TRL")
+    assert python, "MCPENV_TRL names no Python that has trl and mcpenv-client; .ci/run makes one and sets it"
+    command = [python, str(ROOT / "examples" / "train_grpo.py"), *arguments]
+    offline = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **environ}
+    return subprocess.run(command, cwd=ROOT, env=offline, capture_output=True, text=True, timeout=500, check=False)
+
+
+@pytest.fixture(scope="module")
+def doors() -> Iterator[str]:
+    with served(ROOT / "examples" / "coloured_doors.py", "--max-sessions", "200") as url:
+        yield url
+
+
+def test_a_model_that_imitated_to_its_skill_is_trained_by_the_rewards_of_the_environment(
+    doors: str, tmp_path: Path
+) -> None:
+    ended = run("--url", doors, "--steps", "2", "--seeds", "3", "--json", str(tmp_path / "log.json"))
+    assert ended.returncode == 0, ended.stderr
+    (trained,) = json.loads((tmp_path / "log.json").read_text())["runs"]
+    assert 0.45 <= trained["start"]["skill"] < 0.8
+    assert trained["seed"] == 3 and trained["lost"] == 0
+    assert [point["steps"] for point in trained["curve"]] == [1, 2]
+    for point in trained["curve"]:
+        assert point["episodes"] == 64
+        assert math.isfinite(point["loss"]) and point["grad_norm"] > 0
+        # Some read the sign, and some open the right door; not all do.
+        assert 0.0 < point["verified"] < point["reward"] < 1.25
+        # The verifier gives 1 or 0, and the sign 0.25.
+        assert (point["verified"] * 64).is_integer() and (point["reward"] * 64 * 4).is_integer()
+    assert "imitation ends after" in ended.stdout and "seed 3: reward" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--steps", "0"), "'0' is not a whole number from 1"),
+        (("--json", "nowhere/log.json"), "there is no folder nowhere; make it first"),
+        (("--url", "http://127.0.0.1:1"), "Serve the environment by: mcpenv run"),
+    ],
+)
+def test_a_wrong_option_is_refused_before_anything_is_trained(arguments: tuple[str, ...], complaint: str) -> None:
+    ended = run(*arguments)
+    assert ended.returncode in (1, 2) and complaint in ended.stderr
+    assert "Traceback" not in ended.stderr and "imitation" not in ended.stdout
+
+
+def test_the_server_of_another_environment_is_refused() -> None:
+    with served(ROOT / "envs" / "maze_mcp") as url:
+        ended = run("--url", url)
+    assert ended.returncode == 1 and "has the tools ['look', 'take_key'" in ended.stderr
