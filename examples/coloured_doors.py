@@ -77,8 +77,9 @@ class ColouredDoors(MCPEnvironment):
             return "The door is open."
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, treasure: Colour | None = None) -> None:
-        self.treasure = treasure or random.Random(seed).choice(COLOURS)
-        self.opened, self.read = None, False
+        self.treasure = random.Random(seed).choice(COLOURS) if treasure is None else treasure
+        self.opened = None
+        self.read = False
 
     def score(self, call: ToolCall, outcome: ToolOutcome) -> float | None:
         if call.name != "read_sign" or self.read:

@@ -1,7 +1,7 @@
 """Train a language model with TRL's GRPO: it learns to read a sign, and to open the door that the sign names.
 
 Without ``--model`` it makes a tiny Qwen3 and a tokenizer on the spot, for a processor. That model first imitates a
-player who often guesses, until the right door has a probability of 0.45. GRPO begins there: it sharpens what imitation
+player who often guesses, until the right call has a probability of 0.45. GRPO begins there: it sharpens what imitation
 began, and does not find the rule from nothing. Needs ``pip install "mcpenv-client[trl]" mcpenv jmespath``. Run it::
 
     python examples/train_grpo.py --seeds 1 --json curve.json   # starts a server of its own; some minutes a seed
@@ -68,7 +68,7 @@ TEMPLATE = """\
 READS, HEEDS = 0.8, 0.7
 """How often the imitated player reads the sign, and then does what the sign says."""
 SKILL, LOOK_EVERY, MOST_UPDATES = 0.45, 5, 3000
-"""Imitation ends when the right door has this probability after the sign was read."""
+"""Imitation ends when the right message has this probability after the sign was read."""
 IMITATED, IMITATION_RATE = 32, 1e-3
 
 # -- what GRPO needs
@@ -97,7 +97,9 @@ REAL = {
     "gradient_accumulation_steps": 4,
     "num_generations": 8,
 }
-STEPS, SHOWN = 120, 10
+STEPS, SHOWN = 80, 10
+MEASURED = 32
+"""The tasks that are played before and after, eight times each."""
 
 
 def message_of(name: str, **arguments: str) -> dict[str, Any]:
@@ -179,16 +181,18 @@ def taught(tokenizer: Any, tools: list[Any], messages: list[dict[str, Any]]) -> 
 
 
 def skill(model: Any, tokenizer: Any, tools: list[Any], games: list[list[dict[str, Any]]]) -> float:
-    """Return the mean probability of the right door, once the sign was read."""
+    """Return the mean probability of the whole right message, once the sign was read.
+
+    The colour alone is not enough: a model can know it before it can write a call, and then is paid for nothing.
+    """
     chances = []
     for colour in COLOURS:
         read = next(each[:3] for each in games if len(each) > 4 and colour in each[2]["content"])
         ids, labels = taught(tokenizer, tools, [*read, message_of("open_door", colour=colour)])
-        asked = tokenizer.convert_tokens_to_ids(colour)
-        where = max(at for at, label in enumerate(labels) if label == asked)
+        message = len(ids) - next(at for at, label in enumerate(reversed(labels)) if label == -100)
         with torch.no_grad():
-            logits = model(input_ids=torch.tensor([ids[:where]])).logits[0, -1]
-        chances.append(float(logits.softmax(-1)[asked]))
+            logs = model(input_ids=torch.tensor([ids])).logits[0, message - 1 : -1].log_softmax(-1)
+        chances.append(float(logs.gather(1, torch.tensor([ids[message:]]).T).sum().exp()))
     return statistics.fmean(chances)
 
 
@@ -216,15 +220,17 @@ def imitate(
         if update % LOOK_EVERY == 0:
             reached = skill(model, tokenizer, tools, games)
             if update % 100 == 0:
-                print(f"imitation {update}: loss {loss.item():.3f}, the right door {reached:.2f}", flush=True)
+                print(f"imitation {update}: loss {loss.item():.3f}, the right answer {reached:.2f}", flush=True)
             if reached >= SKILL:
                 seconds = round(time.perf_counter() - began, 1)
-                print(f"imitation ends after {update} updates, {seconds:.0f} s: the right door {reached:.2f}")
+                print(f"imitation ends after {update} updates, {seconds:.0f} s: the right answer {reached:.2f}")
                 return {"updates": update, "skill": reached, "loss": loss.item(), "seconds": seconds}
-    raise RuntimeError(f"after {MOST_UPDATES} updates the right door has {reached:.2f}, not {SKILL}; try another seed")
+    raise RuntimeError(
+        f"after {MOST_UPDATES} updates the right answer has {reached:.2f}, not {SKILL}; try another seed"
+    )
 
 
-class Curve(TrainerCallback):
+class Curve(TrainerCallback):  # type: ignore[misc,unused-ignore]  # not typed where it is not installed
     """The rewards of each step, read from the environments."""
 
     def __init__(self) -> None:
@@ -307,7 +313,7 @@ def train(url: str, seed: int, given: argparse.Namespace, folder: Path) -> dict[
         ),
         processing_class=tokenizer,
         train_dataset=spec.train_dataset,
-        eval_dataset=McpenvSpec(url, split="test").train_dataset,
+        eval_dataset=McpenvSpec(url, split="test", num_tasks=8 if given.quick else MEASURED).train_dataset,
         environment_factory=spec.environment_factory,
         reward_funcs=spec.reward_funcs,
         callbacks=[curve],

@@ -36,7 +36,7 @@ def doors() -> Iterator[str]:
 def test_a_model_that_imitated_to_its_skill_is_trained_by_the_rewards_of_the_environment(
     doors: str, tmp_path: Path
 ) -> None:
-    ended = run("--url", doors, "--steps", "2", "--seeds", "3", "--json", str(tmp_path / "log.json"))
+    ended = run("--url", doors, "--quick", "--seeds", "3", "--json", str(tmp_path / "log.json"))
     assert ended.returncode == 0, ended.stderr
     (trained,) = json.loads((tmp_path / "log.json").read_text())["runs"]
     assert 0.45 <= trained["start"]["skill"] < 0.8
