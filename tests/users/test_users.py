@@ -57,6 +57,15 @@ def test_a_fork_of_an_episode_has_a_user_of_its_own() -> None:
         assert env.call_tool("respond", {"message": ""}).result.text == LINES[1]
 
 
+def test_a_fork_of_an_episode_whose_user_has_tools_changes_its_own_world(endpoint: Endpoint) -> None:
+    endpoint.first = [called(("switch_data", {"on": True})), said("It is on. ###STOP###")]
+    with Phone(endpoint.url) as env:
+        env.reset(task="data")
+        with env.fork() as other:
+            assert other.call_tool("respond", {"message": "Switch it on."}).reward == 1.0
+            assert other.data_on and not env.data_on and not env.user.messages
+
+
 def test_without_a_user_the_tool_refuses_and_the_episode_goes_on() -> None:
     class Alone(MCPEnvironment):
         def __init__(self) -> None:

@@ -77,7 +77,7 @@ class Conversation:
 
     Attributes:
         messages: all messages of the episode.
-        tools: the tools of the episode, with the way from the model's names back to the environment's.
+        tools: the tools at this time, with the way from the model's names back to the environment's.
         context: drops old messages at the model's request; None without ``context_tokens``.
         turns, steps, malformed_calls: as `Ending` has them.
         done: True if the model has no more turns.
@@ -139,6 +139,7 @@ class Conversation:
         self.done = False
         self._read = self._unread_turns = 0
         self._user_tool: str | None = None
+        self._listed: list[Tool] = []
         self._limit: str | None = None
         self._error: WireError | ConnectionFailed | None = None
         self._ending = None
@@ -193,19 +194,9 @@ class Conversation:
             ToolNotExpressible: the format cannot express a tool.
             ValueError: two tools have one name.
         """
-        speaks = None if self._user_as_tool else user_tool_of(tools)
-        offered = [tool for tool in tools if tool is not speaks]
-        if self._context_tokens is not None:
-            context = ContextManager(self._context_tokens)
-            taken = next((tool.name for tool in offered if context.owns(tool.name)), None)
-            if taken is not None:
-                raise ValueError(
-                    f"the environment has a tool {taken!r}, as context_tokens would add; rename it, or leave "
-                    "context_tokens out"
-                )
-            offered += context.tools
+        speaks, offered = self._offered(tools)
         self._start(tools_for(self._format, offered))
-        self._user_tool = None if speaks is None else speaks.name
+        self._listed, self._user_tool = list(tools), speaks
         if self._system is not None:
             self._keep({"role": "system", "content": self._system})
         self._keep(_of_user(prompt, image_parts(images) if self._images else []))
@@ -219,6 +210,7 @@ class Conversation:
             timeout_s: the deadline of all its calls together, in seconds; later ones are not made.
 
         Raises:
+            ToolNotExpressible: the user's turn brought a tool that the format cannot express.
             ValueError: the message has calls that are not those of chat completions.
         """
         kept, calls = read_message(message, self.tools, self.turns + 1, self._text_calls)
@@ -276,10 +268,28 @@ class Conversation:
         """Return the blocking form, for an `EnvClient` that is used by it alone."""
         return SyncConversation(self)
 
+    def _offered(self, tools: Sequence[Tool]) -> tuple[str | None, list[Tool]]:
+        """Return the name of the tool that speaks to the user, and the tools for the model."""
+        speaks = None if self._user_as_tool else user_tool_of(tools)
+        offered = [tool for tool in tools if tool is not speaks]
+        if self._context_tokens is not None:
+            context = ContextManager(self._context_tokens)
+            taken = next((tool.name for tool in offered if context.owns(tool.name)), None)
+            if taken is not None:
+                raise ValueError(
+                    f"the environment has a tool {taken!r}, as context_tokens would add; rename it, or leave "
+                    "context_tokens out"
+                )
+            offered += context.tools
+        return None if speaks is None else speaks.name, offered
+
     # -- the parts of a turn
 
     async def _speak(self, text: Any, timeout_s: float | None) -> Turn:
-        """Say a message without calls to the user, whose answer is the next message. Without a user, stop."""
+        """Say a message without calls to the user, whose answer is the next message. Without a user, stop.
+
+        With the user's next turn the tools may be others.
+        """
         if self._user_tool is None or self.done:
             self.done = True
             return Turn([], done=True)
@@ -287,6 +297,7 @@ class Conversation:
         said = {USER_MESSAGE: text if isinstance(text, str) else ""}
         try:
             result = await self.env.call_tool(self._user_tool, said, timeout_s=min(limits, default=None))
+            listed = self._listed if result.done else await self.env.list_tools()
         except EpisodeDone:
             self.done = True
             return Turn([], done=True)
@@ -297,6 +308,10 @@ class Conversation:
         self.done = result.done
         self._count(result)
         self._keep(_of_user(result.text, []))
+        if listed != self._listed:
+            self._listed = listed
+            self._user_tool, offered = self._offered(listed)
+            self.tools = tools_for(self._format, offered)
         if not self.done:
             self._check_limits(unread=False)
         seen = [result.observation] if isinstance(result.observation, CallToolObservation) else []

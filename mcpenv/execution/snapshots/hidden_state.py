@@ -74,10 +74,11 @@ def _in_closure(fn: types.FunctionType, known: Known, seen: set[int]) -> Iterato
             value = cell.cell_contents
         except ValueError:
             continue  # the variable is not set, so it has no state
-        if isinstance(value, types.FunctionType | types.MethodType | functools.partial):
-            yield from _found(value, known, seen)
-        elif name in rebound or not _is_fixed(value, known):
-            yield f"the variable {name!r} of the function around it"
+        for part in value if isinstance(value, tuple) else (value,):
+            if isinstance(part, types.FunctionType | types.MethodType | functools.partial):
+                yield from _found(part, known, seen)
+            elif name in rebound or not _is_fixed(part, known):
+                yield f"the variable {name!r} of the function around it"
 
 
 def _is_fixed(value: Any, known: Known) -> bool:
