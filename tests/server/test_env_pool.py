@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -263,12 +264,19 @@ def returns_a_lambda(episode: Any) -> Any:
         ({"target": Dice, "backend": "cloud"}, "there is no backend 'cloud'"),
         ({"target": Dice, "workers": 2}, "the backend 'local' has no use for workers"),
         ({"target": "http://127.0.0.1:1"}, 'use backend="remote"'),
+        ({"target": Dice, "backend": "process", "address": "auto"}, "the backend 'process' has no use for address"),
         ({"target": ["http://127.0.0.1:1"]}, 'a list of servers is for backend="remote"'),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         EnvPool(**arguments)
+
+
+@pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed")
+def test_without_ray_the_backend_says_what_to_install() -> None:
+    with pytest.raises(PoolError, match=r'pip install "mcpenv-client\[ray\]"'):
+        EnvPool(Dice, backend="ray")
 
 
 def test_a_target_that_cannot_be_loaded_is_refused_at_the_start() -> None:

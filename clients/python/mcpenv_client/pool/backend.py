@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 from mcpenv_client.errors import ConnectionFailed, McpenvError, WireError
@@ -86,6 +86,30 @@ async def all_of(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     return cast("list[T]", results)
 
 
+async def in_shares(
+    items: Sequence[Any],
+    number: int,
+    ask: Callable[[int, Sequence[tuple[int, Any]]], Coroutine[Any, Any, Sequence[StepResult[Any]]]],
+) -> list[StepResult[Any] | None]:
+    """Ask several places for the results of items that are not None. Item ``i`` is asked of place ``i % number``.
+
+    Args:
+        items: what is asked for each environment.
+        number: the places.
+        ask: returns the results of one place for its pairs of index and item.
+    """
+    results: list[StepResult[Any] | None] = [None] * len(items)
+    shares: list[list[tuple[int, Any]]] = [[] for _ in range(number)]
+    for index, item in enumerate(items):
+        if item is not None:
+            shares[index % number].append((index, item))
+    asked = [(place, mine) for place, mine in enumerate(shares) if mine]
+    for (_, mine), answers in zip(asked, await all_of(ask(place, mine) for place, mine in asked), strict=True):
+        for (index, _), answer in zip(mine, answers, strict=True):
+            results[index] = answer
+    return results
+
+
 def step_failed(error: WireError | ConnectionFailed) -> StepResult[Any]:
     """Return the result of a step or reset with which an environment failed: the episode is over.
 
@@ -104,4 +128,4 @@ def lost_result(status: Status, text: str) -> StepResult[Any]:
     return StepResult(Observation(truncated=True, info=info), truncated=True, info=info)
 
 
-__all__ = ["CLOSED", "LOST", "Backend", "PoolError", "all_of", "lost_result", "step_failed"]
+__all__ = ["CLOSED", "LOST", "Backend", "PoolError", "all_of", "in_shares", "lost_result", "step_failed"]

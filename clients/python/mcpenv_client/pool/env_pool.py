@@ -31,7 +31,7 @@ logger = logging.getLogger("mcpenv")
 PolicyErrors = Literal["raise", "record"]
 """What becomes of an episode whose policy raises."""
 
-BackendName = Literal["local", "process", "remote"]
+BackendName = Literal["local", "process", "ray", "remote"]
 
 Tasks = Iterable[Task | str | Mapping[str, Any]]
 
@@ -50,10 +50,12 @@ class EnvPool:
         target: a TARGET of ``mcpenv run``, an environment's class or a function that makes one; for "remote" one URL, a
             list of URLs, a mapping of URLs to weights, or ``@FILE`` with one a line.
         size: the environments, or sessions, in all.
-        backend: "local": this process; "process": worker processes; "remote": servers.
-        workers: the processes of "process"; None: one for each core.
+        backend: "local": this process; "process": worker processes; "ray": Ray actors; "remote": servers.
+        workers: the processes of "process", or the actors of "ray"; None: one for each core.
         settings: ``NAME=VALUE`` for each setting of a target that is a text.
         memory_bytes: the address space of each process of "process".
+        address: the cluster of "ray"; None: as ``ray.init()``. A program that called it before has its cluster.
+        actor_options: Ray's options of each actor, such as ``num_cpus``, ``resources`` or ``scheduling_strategy``.
         connect: makes the client of a URL for "remote", such as ``lambda url: EnvClient(url, headers=...)``.
 
     Raises:
@@ -69,12 +71,26 @@ class EnvPool:
         workers: int | None = None,
         settings: Sequence[str] = (),
         memory_bytes: int | None = None,
+        address: str | None = None,
+        actor_options: Mapping[str, Any] | None = None,
         connect: Callable[[str], EnvClient] | None = None,
     ) -> None:
         if size < 1:
             raise ValueError(f"size is {size}; it must be 1 or more")
-        given = {"workers": workers, "settings": settings or None, "memory_bytes": memory_bytes, "connect": connect}
-        takes = {"local": {"settings"}, "process": {"settings", "workers", "memory_bytes"}, "remote": {"connect"}}
+        given: dict[str, Any] = {
+            "workers": workers,
+            "settings": settings or None,
+            "memory_bytes": memory_bytes,
+            "address": address,
+            "actor_options": actor_options,
+            "connect": connect,
+        }
+        takes = {
+            "local": {"settings"},
+            "process": {"settings", "workers", "memory_bytes"},
+            "ray": {"settings", "workers", "address", "actor_options"},
+            "remote": {"connect"},
+        }
         if backend not in takes:
             raise ValueError(f"there is no backend {backend!r}; use one of: {', '.join(takes)}")
         wrong = [name for name, value in given.items() if value is not None and name not in takes[backend]]
@@ -90,11 +106,17 @@ class EnvPool:
             raise ValueError(f'{own!r} names a server; use backend="remote"')
         elif backend == "process":
             self._backend = ProcessBackend(own, size, workers=workers, settings=settings, memory_bytes=memory_bytes)
+        elif backend == "ray":
+            actors = _actors()
+            self._backend = actors.ActorBackend(
+                own, size, workers=workers, settings=settings, address=address, actor_options=actor_options
+            )
         else:
             self._backend = LocalBackend(own, size, settings)
         self.size = size
         self._busy = asyncio.Lock()
         self._started = False
+        self._begun: set[int] = set()
 
     async def connect(self) -> None:
         """Start the pool. Do nothing if it is started.
@@ -118,6 +140,7 @@ class EnvPool:
     async def close(self) -> None:
         """End the pool and everything that it started. Safe to call twice. A rollout that runs raises an error."""
         self._started = False
+        self._begun.clear()
         await self._backend.close()
 
     async def __aenter__(self) -> Self:
@@ -218,6 +241,7 @@ class EnvPool:
 
     async def _play_again(self, assignment: Assignment, retries: int, policy_errors: PolicyErrors) -> Played:
         """Play an episode, again if its status says that another attempt may end otherwise."""
+        attempts = 0
         for attempt in range(1, retries + 2):
             try:
                 played = await self._backend.play(assignment)
@@ -225,13 +249,14 @@ class EnvPool:
                 if policy_errors == "raise":
                     raise
                 played = error.played
+            attempts += played.attempts
             again = not played.status.usable and played.status.retryable and attempt <= retries
             if not again:
                 break
             logger.warning("pool: episode %d is begun again: %s", assignment.number, played.error or played.status.code)
             # Other episodes of a lost server come back at the same moment.
             await asyncio.sleep(random.uniform(0.0, min(0.1 * 2**attempt, 2.0)))
-        return dataclasses.replace(played, attempts=attempt)
+        return dataclasses.replace(played, attempts=attempts)
 
     # -- single steps
 
@@ -266,6 +291,7 @@ class EnvPool:
             options.append(own)
         async with self._busy:
             await self._start()
+            self._begun |= {index for index, each in enumerate(options) if each is not None}
             return await self._backend.reset(options)
 
     async def step_all(self, actions: Sequence[Any], *, timeout_s: float | None = None) -> list[StepResult[Any] | None]:
@@ -284,6 +310,9 @@ class EnvPool:
         """
         if len(actions) != self.size:
             raise ValueError(f"there are {len(actions)} actions; the pool has {self.size} environments")
+        for index, action in enumerate(actions):
+            if action is not None and index not in self._begun:
+                raise ValueError(f"environment {index} has no episode; call reset_all() first")
         async with self._busy:
             await self._start()
             return await self._backend.step(actions, timeout_s)
@@ -324,6 +353,16 @@ class SyncEnvPool:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _actors() -> Any:
+    try:
+        from . import actors
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        raise PoolError('backend="ray" needs Ray: pip install "mcpenv-client[ray]"') from error
+    return actors
 
 
 def _bar(total: int) -> Any:

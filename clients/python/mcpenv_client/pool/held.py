@@ -8,7 +8,7 @@ from typing import Any
 from mcpenv_client.errors import ConnectionFailed, WireError
 from mcpenv_client.types.records import StepResult
 
-from .backend import step_failed
+from .backend import LOST, lost_result, step_failed
 from .episode import BlockingSession
 from .instances import Instances
 
@@ -29,11 +29,7 @@ class HeldEnvironments:
         return [self._reset(number, options) for number, options in requests]
 
     def step(self, requests: Sequence[tuple[int, Any]], timeout_s: float | None) -> list[StepResult[Any]]:
-        """Step environments: a number and an action for each.
-
-        Raises:
-            ValueError: an environment has no episode.
-        """
+        """Step environments: a number and an action for each. An environment that has no episode any more is lost."""
         return [self._step(number, action, timeout_s) for number, action in requests]
 
     def close(self) -> None:
@@ -50,7 +46,7 @@ class HeldEnvironments:
     def _step(self, number: int, action: Any, timeout_s: float | None) -> StepResult[Any]:
         session = self._sessions.get(number)
         if session is None:
-            raise ValueError(f"environment {number} has no episode; call reset_all() first")
+            return lost_result(LOST, f"the episode of environment {number} was lost with its process; reset it")
         return self._ask(number, lambda: session.step(action, timeout_s=timeout_s))
 
     def _ask(self, number: int, call: Callable[[], StepResult[Any]]) -> StepResult[Any]:

@@ -18,7 +18,7 @@ from typing import Any
 from mcpenv_client.types.records import StepResult
 
 from .assignment import Assignment, Limits, Played
-from .backend import CLOSED, LOST, PoolError, all_of, lost_result
+from .backend import CLOSED, LOST, PoolError, all_of, in_shares, lost_result
 from .episode import TIMEOUT, Policy, is_async
 from .instances import Target
 from .worker import Begin, End, Failed, Reset, Step, main
@@ -126,21 +126,15 @@ class ProcessBackend:
         return await self._each(actions, lambda requests: Step(requests, timeout_s), limit_s + GRACE_S)
 
     async def _each(self, items: Sequence[Any], request: Any, limit_s: float) -> list[StepResult[Any] | None]:
-        results: list[StepResult[Any] | None] = [None] * len(items)
-        number = len(self._workers)
-
-        async def ask(worker: _Worker, mine: list[tuple[int, Any]]) -> None:
+        async def ask(place: int, mine: Sequence[tuple[int, Any]]) -> Sequence[StepResult[Any]]:
+            worker = self._workers[place]
             worker.finish_rollout()
             if not worker.alive:
                 await worker.start()
             answers = await worker.ask(request(mine), limit_s)
-            for at, (index, _) in enumerate(mine):
-                results[index] = lost_result(LOST, worker.died) if answers is None else answers[at]
+            return [lost_result(LOST, worker.died) for _ in mine] if answers is None else answers
 
-        given = [(index, item) for index, item in enumerate(items) if item is not None]
-        shares = [[pair for pair in given if pair[0] % number == place] for place in range(number)]
-        await all_of(ask(worker, mine) for worker, mine in zip(self._workers, shares, strict=True) if mine)
-        return results
+        return await in_shares(items, len(self._workers), ask)
 
     def make(self) -> tuple[BaseProcess, Connection]:
         """Start a process."""

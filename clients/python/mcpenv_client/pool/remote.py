@@ -312,7 +312,7 @@ class RemoteBackend:
     async def _ask(self, index: int, call: Callable[[EnvClient], Any]) -> StepResult[Any]:
         held = self._held[index]
         if held is None:
-            raise ValueError(f"environment {index} has no episode; call reset_all() first")
+            return lost_result(LOST, f"the episode of environment {index} was lost; reset it")
         server, client = held
         try:
             result: StepResult[Any] = await call(client.client)

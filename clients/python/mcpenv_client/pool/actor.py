@@ -1,0 +1,157 @@
+"""The class of a Ray actor: plays batches of episodes, or steps its environments."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import pickle
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar, cast
+
+import ray
+from ray import cloudpickle
+
+from mcpenv_client.types.records import StepResult
+
+from .assignment import Assignment, Played
+from .backend import PoolError
+from .episode import AsyncPolicy, BlockingPolicy, is_async
+from .held import HeldEnvironments
+from .instances import instances_of
+from .ready import ReadyEnvironments
+from .worker import Begin, Failed
+
+T = TypeVar("T")
+
+BATCH_S = 0.5
+"""The seconds after which an actor begins no other episode of a batch: a lost batch is a short one."""
+
+
+class Actor:
+    """The environments of one actor. Blocking policies and single steps have one thread, so that calls run in order.
+
+    Answers are bytes, so that an answer that cannot be pickled does not cost those beside it.
+
+    Args:
+        target: the pickled target.
+        settings: settings of the target.
+    """
+
+    def __init__(self, target: bytes, settings: Sequence[str]) -> None:
+        self._given = (target, settings)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="mcpenv-pool")
+        self._loading = asyncio.Lock()
+        self._held: HeldEnvironments | None = None
+        self._ready: ReadyEnvironments
+        self._rollout: tuple[int, Begin] | None = None
+        self._where = f"actor {os.getpid()} on {ray.util.get_node_ip_address()}"
+
+    async def load(self) -> str:
+        """Load the target. Return why it cannot be loaded, or an empty text."""
+        async with self._loading:
+            if self._held is None:
+                target, settings = self._given
+                try:
+                    instances = await self._in_thread(lambda: instances_of(pickle.loads(target), settings))
+                except PoolError as error:
+                    return str(error)
+                except (ImportError, AttributeError) as error:
+                    return (
+                        f"the target cannot be imported in a Ray actor: {error}. Put its module beside the program or "
+                        "on PYTHONPATH, or name it in runtime_env of actor_options"
+                    )
+                self._held, self._ready = HeldEnvironments(instances), ReadyEnvironments(instances)
+        return ""
+
+    async def play(self, rollout: int, begin: Sequence[Any], assignments: Sequence[Assignment]) -> bytes:
+        """Play episodes and return a list of `Played` or `Failed`: that of the first of them, if time is short.
+
+        Args:
+            rollout: the number of the rollout.
+            begin: the reference of its pickled `Begin`, in a list so that Ray does not fetch it for each call.
+            assignments: the episodes.
+        """
+        await self._loaded()
+        async with self._loading:
+            if self._rollout is None or self._rollout[0] != rollout:
+                self._rollout = (rollout, pickle.loads(await begin[0]))
+        given = self._rollout[1]
+        if is_async(given.policy):
+            return _packed(await asyncio.gather(*(self._play_async(given, each) for each in assignments)))
+        waiting = deque(assignments)
+        try:
+            return await self._in_thread(lambda: _packed(self._play(given, waiting)))
+        except asyncio.CancelledError:
+            waiting.clear()
+            raise
+
+    async def reset(self, requests: Sequence[tuple[int, dict[str, Any]]]) -> bytes:
+        """Reset environments, and return a list of their results or `Failed`."""
+        return await self._single(lambda held: held.reset(requests))
+
+    async def step(self, requests: Sequence[tuple[int, Any]], timeout_s: float | None) -> bytes:
+        """Step environments, and return a list of their results or `Failed`."""
+        return await self._single(lambda held: held.step(requests, timeout_s))
+
+    async def _loaded(self) -> HeldEnvironments:
+        """Load the target, if Ray has started this actor again since the driver looked.
+
+        Raises:
+            PoolError: it cannot be loaded.
+        """
+        text = await self.load()
+        if self._held is None:
+            raise PoolError(text)
+        return self._held
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    def _play(self, begin: Begin, waiting: deque[Assignment]) -> list[Played | Failed]:
+        answers: list[Played | Failed] = []
+        began = time.monotonic()
+        while waiting and (not answers or time.monotonic() - began < BATCH_S):
+            assignment = waiting.popleft()
+            try:
+                played = self._ready.play_blocking(cast("BlockingPolicy", begin.policy), assignment, begin.limits)
+            except Exception as error:  # noqa: BLE001 - raised in the driver
+                answers.append(Failed(error, assignment.number))
+            else:
+                answers.append(dataclasses.replace(played, where=self._where))
+        return answers
+
+    async def _play_async(self, begin: Begin, assignment: Assignment) -> Played | Failed:
+        try:
+            played = await self._ready.play(cast("AsyncPolicy", begin.policy), assignment, begin.limits)
+        except Exception as error:  # noqa: BLE001 - raised in the driver
+            return Failed(error, assignment.number)
+        return dataclasses.replace(played, where=self._where)
+
+    async def _single(self, call: Callable[[HeldEnvironments], list[StepResult[Any]]]) -> bytes:
+        held = await self._loaded()
+        answer: list[StepResult[Any]] | Failed
+        try:
+            answer = await self._in_thread(lambda: call(held))
+        except Exception as error:  # noqa: BLE001 - raised in the driver
+            answer = Failed(error)
+        return cast("bytes", cloudpickle.dumps(answer))
+
+
+def _packed(answers: Sequence[Played | Failed]) -> bytes:
+    """Return pickled answers. One that cannot be pickled is replaced by the reason."""
+    try:
+        return cast("bytes", cloudpickle.dumps(answers))
+    except (pickle.PicklingError, TypeError, AttributeError, ValueError) as error:
+        if len(answers) == 1:
+            number = answers[0].number if isinstance(answers[0], Failed) else answers[0].assignment.number
+            reason = f"an actor's answer cannot be sent to the driver ({error}); return plain data from the policy"
+            return cast("bytes", cloudpickle.dumps([Failed(PoolError(reason), number)]))
+        each = [pickle.loads(_packed([answer]))[0] for answer in answers]
+        return cast("bytes", cloudpickle.dumps(each))
+
+
+__all__ = ["BATCH_S", "Actor"]

@@ -1,0 +1,428 @@
+"""The backend that plays in Ray actors, on this machine or on a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import itertools
+import logging
+import math
+import pickle
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import ray
+from ray import cloudpickle
+from ray.exceptions import RayError, RayTaskError
+
+from mcpenv_client.types.records import StepResult
+
+from .actor import BATCH_S, Actor
+from .assignment import Assignment, Limits, Played
+from .backend import CLOSED, LOST, PoolError, all_of, in_shares, lost_result
+from .episode import TIMEOUT, Policy, is_async
+from .instances import Target
+from .worker import Begin, Failed
+
+logger = logging.getLogger("mcpenv")
+
+GRACE_S = 5.0
+"""Seconds that an actor has beyond the time limit of its episodes, to say so itself."""
+
+BATCH = 64
+"""The most episodes of one call."""
+
+IN_FLIGHT = 2
+"""The calls that an actor has at once, so that it never waits for the next."""
+
+ASK_AGAIN_S = 0.2
+"""Seconds between two questions to an actor that Ray restarts."""
+
+UNKNOWN_S = 0.02
+"""The assumed seconds of an episode before one was measured."""
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """An episode that waits for its answer.
+
+    Attributes:
+        assignment: what is played.
+        answer: set to its `Played`.
+        attempts: how often it was in a call that was lost.
+    """
+
+    assignment: Assignment
+    answer: asyncio.Future[Played]
+    attempts: int = 0
+
+
+class ActorBackend:
+    """Plays in actors that hold many environments each. A call has a batch of whole episodes, or one step of many.
+
+    Ray starts an actor again that died, and no call again: the episodes of a lost call are begun again one by one, so
+    that the one which ends its actor is lost alone. Episodes whose call had not begun go to another actor. An actor
+    that does not answer within the time limits of its episodes is killed.
+
+    Args:
+        target: the environment; it must be importable in the actors, or made by ``__main__``.
+        size: the environments in all.
+        workers: the actors; None: one for each processor of the cluster, at most ``size``.
+        settings: settings of the target.
+        address: the cluster's address, if this program has not called ``ray.init``; None: as ``ray.init()``.
+        actor_options: options of the actors, such as ``num_cpus``, ``resources`` or ``scheduling_strategy``.
+        start_timeout_s: seconds for an actor to be placed and to load the target.
+
+    Raises:
+        ValueError: an option decides what is retried.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        size: int,
+        *,
+        workers: int | None = None,
+        settings: Sequence[str] = (),
+        address: str | None = None,
+        actor_options: Mapping[str, Any] | None = None,
+        start_timeout_s: float = 120.0,
+    ) -> None:
+        for name in ("max_restarts", "max_task_retries", "retry_exceptions"):
+            if name in (actor_options or {}):
+                raise ValueError(f"actor_options has {name!r}, which the pool decides: a retried step is a step twice")
+        self.size = size
+        self.start_timeout_s = start_timeout_s
+        self.rollout: tuple[int, list[Any]] = (0, [])
+        self._target, self._settings, self._number, self._address = target, tuple(settings), workers, address
+        self._options = {
+            "num_cpus": 0,
+            "scheduling_strategy": "SPREAD",
+            "max_concurrency": size + BATCH,
+            **(actor_options or {}),
+            "max_restarts": -1,
+            "max_task_retries": 0,  # a retried step would be a step twice
+        }
+        self._started_ray = False
+        self._actors: list[_Actor] = []
+        self._rollouts = itertools.count(1)
+        self._limits = Limits()
+        self._is_async = False
+        self._waiting: deque[_Waiting] = deque()
+        self._planned = False
+        self._episode_s = UNKNOWN_S
+        self._calls: set[asyncio.Task[None]] = set()
+
+    @property
+    def at_once(self) -> int:
+        """The episodes that its actors can hold."""
+        return self.size if self._is_async else len(self._actors) * IN_FLIGHT * BATCH
+
+    async def start(self) -> None:
+        """Connect to Ray, or start it, and make the actors."""
+        target = _pickled(self._target, "the target")
+        await asyncio.to_thread(self._connect)
+        number = min(self.size, self._number or int(ray.cluster_resources().get("CPU", 1)) or 1)
+        actor_class = ray.remote(Actor).options(**self._options)
+        self._actors = [_Actor(self, actor_class.remote(target, self._settings)) for _ in range(number)]
+        await all_of(actor.revive() for actor in self._actors)
+
+    def _connect(self) -> None:
+        if ray.is_initialized():
+            return
+        local = {} if self._address else {"include_dashboard": False}
+        ray.init(address=self._address, logging_level=logging.WARNING, **local)
+        self._started_ray = True
+
+    async def close(self) -> None:
+        """Kill the actors; end Ray if this started it."""
+        actors, self._actors = self._actors, []
+        for waiting in [*self._waiting, *(each for actor in actors for batch in actor.calls for each in batch)]:
+            _fail(waiting, PoolError(CLOSED))
+        self._waiting.clear()
+        await self._stop_calls()
+        for actor in actors:
+            actor.kill()
+        if self._started_ray:
+            self._started_ray = False
+            await asyncio.to_thread(ray.shutdown)
+
+    async def begin(self, policy: Policy, limits: Limits) -> None:
+        """Put the policy where the actors fetch it once."""
+        begin = _pickled(Begin(policy, limits), "the policy")
+        await self._stop_calls()  # of a rollout that was cancelled
+        self._waiting.clear()
+        self._limits, self._is_async, self._episode_s = limits, is_async(policy), UNKNOWN_S
+        self.rollout = (next(self._rollouts), [await asyncio.to_thread(ray.put, begin)])
+        await all_of(actor.revive() for actor in self._actors if not actor.alive)
+
+    async def _stop_calls(self) -> None:
+        for call in self._calls:
+            call.cancel()
+        await asyncio.gather(*self._calls, return_exceptions=True)
+
+    async def play(self, assignment: Assignment) -> Played:
+        """Play one episode, in a call with others that came at the same time."""
+        if not self._actors:
+            raise PoolError(CLOSED)
+        waiting = _Waiting(assignment, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        self._plan()
+        return await waiting.answer
+
+    def _plan(self) -> None:
+        """Send what waits as soon as everything that asks now has asked."""
+        if not self._planned:
+            self._planned = True
+            asyncio.get_running_loop().call_soon(self._send)
+
+    def _send(self) -> None:
+        self._planned = False
+        while self._waiting and self._actors:
+            actor = min(self._actors, key=lambda each: (not each.alive, len(each.calls)))
+            most = -(-self.size // len(self._actors)) if self._is_async else IN_FLIGHT
+            if not actor.alive or len(actor.calls) >= most:
+                return
+            batch = self._batch()
+            if batch:
+                actor.calls.append(batch)
+                call = asyncio.ensure_future(self._play(actor, batch))
+                self._calls.add(call)
+                call.add_done_callback(self._calls.discard)
+                for waiting in batch:
+                    waiting.answer.add_done_callback(functools.partial(_stop_if_unwanted, call, batch))
+
+    def _batch(self) -> list[_Waiting]:
+        """Return the next episodes for one call: as many as take half the time of a batch, and a fair share."""
+        most = 1
+        if not self._is_async:
+            fair = math.ceil(len(self._waiting) / len(self._actors))
+            most = max(1, min(BATCH, fair, int(BATCH_S / 2 / self._episode_s)))
+        batch: list[_Waiting] = []
+        while self._waiting and len(batch) < most:
+            alone = self._waiting[0].attempts > 0
+            if alone and batch:
+                break
+            waiting = self._waiting.popleft()
+            if not waiting.answer.done():  # its caller may be cancelled
+                batch.append(waiting)
+            if alone and batch:
+                break
+        return batch
+
+    async def _play(self, actor: _Actor, batch: list[_Waiting]) -> None:
+        one_s = BATCH_S + self._limits.episode_timeout_s + GRACE_S
+        limit_s = one_s if self._is_async else one_s * len(actor.calls)
+        assignments = [waiting.assignment for waiting in batch]
+        try:
+            answers = await actor.ask("play", *self.rollout, assignments, limit_s=limit_s)
+            if answers is None:
+                self._lost(actor)
+                return
+        except PoolError as error:
+            for waiting in batch:
+                _fail(waiting, error)
+            return
+        finally:
+            if batch in actor.calls:
+                actor.calls.remove(batch)
+        for waiting, answer in zip(batch, answers, strict=False):
+            if isinstance(answer, Failed):
+                _fail(waiting, answer.error)
+            elif not waiting.answer.done():
+                self._episode_s += 0.1 * (max(answer.duration_s, 1e-4) - self._episode_s)
+                waiting.answer.set_result(dataclasses.replace(answer, attempts=waiting.attempts + 1))
+        self._waiting.extendleft(reversed(batch[len(answers) :]))
+        self._plan()
+
+    def _lost(self, actor: _Actor) -> None:
+        """Put the episodes of a lost actor in line again, or answer those that were alone in their call."""
+        calls, actor.calls = actor.calls, []
+        for place, batch in enumerate(calls):
+            begun = self._is_async or place == 0
+            for waiting in batch:
+                if waiting.answer.done():
+                    continue
+                if begun and len(batch) == 1:
+                    attempts = waiting.attempts + 1
+                    waiting.answer.set_result(
+                        Played(waiting.assignment, LOST, attempts=attempts, error=actor.died, where="actor")
+                    )
+                    continue
+                waiting.attempts += begun
+                self._waiting.append(waiting)
+        if calls:
+            revive = asyncio.ensure_future(self._revive(actor))
+            self._calls.add(revive)
+            revive.add_done_callback(self._calls.discard)
+            self._plan()
+
+    async def _revive(self, actor: _Actor) -> None:
+        try:
+            await actor.revive()
+        except PoolError as error:
+            if not any(each.alive for each in self._actors):
+                while self._waiting:
+                    _fail(self._waiting.popleft(), error)
+        else:
+            self._plan()
+
+    # -- single steps
+
+    async def reset(self, options: Sequence[Mapping[str, Any] | None]) -> list[StepResult[Any] | None]:
+        """Reset environments."""
+
+        async def ask(place: int, mine: Sequence[tuple[int, Any]]) -> Sequence[StepResult[Any]]:
+            actor = self._actors[place]
+            for _ in range(2):  # it may have died since the last call
+                if not actor.alive:
+                    await actor.revive()
+                answers = await actor.ask("reset", [(i, dict(given)) for i, given in mine], limit_s=300.0)
+                if answers is not None:
+                    actor.lost -= {i for i, _ in mine}
+                    return _checked(answers)
+            return actor.lose(mine)
+
+        return await in_shares(options, len(self._actors), ask)
+
+    async def step(self, actions: Sequence[Any], timeout_s: float | None) -> list[StepResult[Any] | None]:
+        """Take one step in each environment."""
+        limit_s = 300.0 if timeout_s is None else timeout_s * len(actions)
+
+        async def ask(place: int, mine: Sequence[tuple[int, Any]]) -> Sequence[StepResult[Any]]:
+            actor = self._actors[place]
+            kept = [pair for pair in mine if pair[0] not in actor.lost]
+            answers: Any = []
+            if kept:
+                try:
+                    answers = await actor.ask("step", kept, timeout_s, limit_s=limit_s + GRACE_S)
+                except asyncio.CancelledError:
+                    actor.lose(kept)  # their steps may have run
+                    raise
+            known = dict(zip([i for i, _ in kept], _checked(answers or []), strict=False))
+            if answers is None:
+                actor.lose(kept)
+            return [known[i] if i in known else lost_result(LOST, actor.died) for i, _ in mine]
+
+        return await in_shares(actions, len(self._actors), ask)
+
+
+class _Actor:
+    """One actor, as the driver sees it.
+
+    Attributes:
+        alive: True if it is loaded and no call to it was lost since.
+        calls: the batches that it has, the oldest first.
+        died: what became of the last call that was lost.
+        lost: the numbers of environments whose last step may have run without an answer.
+    """
+
+    def __init__(self, backend: ActorBackend, handle: Any) -> None:
+        self._backend = backend
+        self._handle = handle
+        self.alive = False
+        self.calls: list[list[_Waiting]] = []
+        self.died = ""
+        self.lost: set[int] = set()
+
+    async def revive(self) -> None:
+        """Wait until it is loaded; Ray starts it.
+
+        Raises:
+            PoolError: the target cannot be loaded, or Ray does not start it in time.
+        """
+        give_up = time.monotonic() + self._backend.start_timeout_s
+        while not self.alive:
+            left_s = give_up - time.monotonic()
+            if left_s <= 0:
+                raise PoolError(
+                    f"a Ray actor was not ready in {self._backend.start_timeout_s:g} s ({self.died or 'not placed'}); "
+                    "see if the cluster has what actor_options ask for"
+                )
+            try:
+                text = await asyncio.wait_for(_future(self._handle.load.remote()), left_s)
+            except asyncio.TimeoutError:
+                continue
+            except RayTaskError as error:
+                raise PoolError(f"a Ray actor failed while it loaded the target: {error}") from error
+            except RayError as error:
+                self.died = _first_line(error)
+                await asyncio.sleep(ASK_AGAIN_S)
+                continue
+            if text:
+                raise PoolError(text)
+            self.alive = True
+
+    async def ask(self, method: str, *arguments: Any, limit_s: float) -> Any:
+        """Call a method and return its answer; None if the actor was lost, or was killed at its deadline.
+
+        Raises:
+            PoolError: the method itself failed.
+        """
+        call = getattr(self._handle, method).remote(*arguments)
+        try:
+            return pickle.loads(await asyncio.wait_for(_future(call), limit_s))
+        except asyncio.CancelledError:
+            ray.cancel(call)
+            raise
+        except asyncio.TimeoutError:
+            self.died = f"its actor did not answer for {limit_s:g} s and was killed ({TIMEOUT})"
+            ray.kill(self._handle, no_restart=False)
+        except RayTaskError as error:
+            raise PoolError(f"a Ray actor cannot do what was asked: {error}") from error
+        except RayError as error:
+            self.died = f"its actor was lost: {_first_line(error)}"
+        if self.alive:
+            logger.warning("pool: %s", self.died)
+        self.alive = False
+        return None
+
+    def lose(self, mine: Sequence[tuple[int, Any]]) -> list[StepResult[Any]]:
+        """Note that environments are lost until their reset, and return their results."""
+        self.lost |= {i for i, _ in mine}
+        return [lost_result(LOST, self.died) for _ in mine]
+
+    def kill(self) -> None:
+        """End it for good."""
+        self.alive = False
+        ray.kill(self._handle)
+
+
+def _future(call: Any) -> asyncio.Future[Any]:
+    return asyncio.wrap_future(call.future())
+
+
+def _pickled(given: Any, name: str) -> bytes:
+    try:
+        return cast("bytes", cloudpickle.dumps(given))
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise PoolError(
+            f"{name} cannot be sent to a Ray actor ({error}). Make it of plain data and functions of modules"
+        ) from error
+
+
+def _checked(answers: Sequence[StepResult[Any]] | Failed) -> Sequence[StepResult[Any]]:
+    if isinstance(answers, Failed):
+        raise answers.error
+    return answers
+
+
+def _stop_if_unwanted(call: asyncio.Task[None], batch: Sequence[_Waiting], _: asyncio.Future[Played]) -> None:
+    if all(waiting.answer.cancelled() for waiting in batch):
+        call.cancel()
+
+
+def _fail(waiting: _Waiting, error: Exception) -> None:
+    if not waiting.answer.done():
+        waiting.answer.set_exception(error)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+__all__ = ["ActorBackend"]

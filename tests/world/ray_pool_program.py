@@ -1,0 +1,126 @@
+"""What a pool of Ray actors must show, for an interpreter that has Ray. Prints one JSON object.
+
+It is run where only the loopback interface exists, because Ray's agents bind the host's address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import ray
+from pool_worlds import Calls, Dice, Once, calls, five_rolls, five_rolls_async, wrong, wrong_at_three
+
+from mcpenv.trajectories.fingerprint import digest_of
+from mcpenv_client.pool import EnvPool, Limits, Played, PolicyFailed, PoolError, actors
+
+TASKS = [f"t{number}" for number in range(6)]
+
+
+def digests(played: list[Played]) -> list[str]:
+    return [digest_of(each.trajectory) for each in played if each.trajectory is not None]
+
+
+def again(played: list[Played]) -> list[int]:
+    return [each.assignment.number for each in played if each.attempts > 1]
+
+
+def texts(results: Any) -> list[str | None]:
+    return [each and each.text for each in results]
+
+
+async def episodes(pool: EnvPool, expected: list[str], directory: Path) -> dict[str, Any]:
+    """Play whole episodes: with both kinds of policies, a killed actor, a hang, and mistakes."""
+    found: dict[str, Any] = {}
+    played = await pool.rollout(five_rolls, TASKS, n=20, seed=5)
+    found["equal"] = digests(played) == expected
+    found["actors"] = len({each.where for each in played})
+    found["equal_async"] = digests(await pool.rollout(five_rolls_async, TASKS, n=20, seed=5)) == expected
+
+    killed = await pool.rollout(Once(directory / "killed", "die", {}, 70), TASKS, n=20, seed=5)
+    found["killed"] = [digests(killed) == expected, 70 in again(killed), (directory / "killed").exists()]
+    (lost,) = await pool.rollout(Calls("die"), ["t1"], retries=1)
+    found["lost"] = [lost.status.code.value, lost.attempts, lost.reward]
+    # An episode that always ends its actor is lost alone.
+    poison = await pool.rollout(Always("die", 70), TASKS, n=20, seed=5, retries=0)
+    found["poison"] = [each.assignment.number for each in poison if not each.status.usable]
+
+    began = time.monotonic()
+    limits = Limits(episode_timeout_s=2.0)
+    hung = await pool.rollout(
+        Once(directory / "hung", "hang", {"seconds": 3600}, 70), TASKS, n=20, seed=5, limits=limits
+    )
+    found["hung"] = [digests(hung) == expected, 70 in again(hung), time.monotonic() - began < 60]
+
+    try:
+        await pool.rollout(wrong, TASKS)
+    except PolicyFailed as error:
+        found["policy"] = "a mistake of the policy" in str(error)
+    recorded = await pool.rollout(wrong_at_three, TASKS, policy_errors="record")
+    found["recorded"] = [each.status.code.value for each in recorded]
+    try:
+        await pool.rollout(lambda episode: iter_of_nothing(), ["t1"])
+    except PoolError as error:
+        found["not plain"] = "return plain data from the policy" in str(error)
+    return found
+
+
+async def steps(pool: EnvPool) -> dict[str, Any]:
+    """Step environments, with an actor that dies in a step, and one that dies between steps."""
+    found: dict[str, Any] = {}
+    await pool.reset_all(seeds=[1, 2, 3, 4])
+    first = texts(await pool.step_all([calls("roll", times=3)] * 4))
+    async with EnvPool(Dice, 4) as local:
+        await local.reset_all(seeds=[1, 2, 3, 4])
+        found["equal steps"] = first == texts(await local.step_all([calls("roll", times=3)] * 4))
+    died = await pool.step_all([calls("die"), None, calls("roll"), calls("roll")])
+    found["died"] = [each and each.info.get("status", {}).get("code") for each in died]
+    later = await pool.step_all([None, calls("roll"), calls("roll"), None])
+    found["later"] = [each and each.done for each in later]
+    await pool.reset_all(seeds=[1, 2, 3, 4])
+    found["anew"] = first == texts(await pool.step_all([calls("roll", times=3)] * 4))
+    return found
+
+
+class Always:
+    """A policy that makes a call in one episode, whenever it is begun."""
+
+    def __init__(self, tool: str, number: int) -> None:
+        self.tool, self.number = tool, number
+
+    def __call__(self, episode: Any) -> int:
+        if episode.assignment.number == self.number:
+            episode.call_tool(self.tool)
+        return five_rolls(episode)
+
+
+def iter_of_nothing() -> Any:
+    return (None for _ in ())
+
+
+async def main(directory: Path) -> dict[str, Any]:
+    actors.GRACE_S = 1.0
+    async with EnvPool(Dice, 4) as pool:
+        expected = digests(await pool.rollout(five_rolls, TASKS, n=20, seed=5))
+    found: dict[str, Any] = {}
+    try:
+        async with EnvPool("nowhere_mcp", 1, backend="ray", workers=1):
+            pass
+    except PoolError as error:
+        found["nowhere"] = "nowhere" in str(error)
+    found["ended"] = not ray.is_initialized()
+
+    ray.init(include_dashboard=False)
+    async with EnvPool(Dice, 4, backend="ray", workers=2, actor_options={"num_cpus": 0.1}) as pool:
+        found |= await episodes(pool, expected, directory)
+        found |= await steps(pool)
+    found["kept"] = ray.is_initialized()
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(asyncio.wait_for(main(Path(sys.argv[1])), 400))))
