@@ -172,7 +172,7 @@ class Sessions(Given):
         resume_grace_s: Seconds that an orchestrator has to reconnect after its socket is lost.
         session_scope: One session for each agent with a token (principal), or for each of its connections (connection).
         require_handle: Serve agents only at an episode's own URL, info.mcp_url of a reset.
-        wires: Protocol of a trainer to speak too: nemo-gym. May be given several times. Needs one worker.
+        wires: Protocol of a trainer to speak too: nemo-gym or ors. May be given several times. Needs one worker.
     """
 
     max_sessions: int | None = None

@@ -32,6 +32,7 @@ from .control.metadata import Description
 from .control.metrics_route import MetricsRoute
 from .control.nemo_gym import NemoGymRoutes
 from .control.openenv import OpenEnvOrMCP, OpenEnvRoute
+from .control.ors import OrsRoutes
 from .control.public_url import base_url_of
 from .control.record_routes import RecordRoutes
 from .control.session_feed import SessionFeed
@@ -259,6 +260,7 @@ class EnvServer:
             ]
         if simulation:
             routes += [
+                *self._ors_routes(),  # before tasks, which it has too
                 self._traced("/reset", control.reset, "POST"),
                 self._traced("/step", control.step, "POST"),
                 self._traced("/end", control.end, "POST"),
@@ -270,23 +272,49 @@ class EnvServer:
                 self._controlled("/{name}/task", tasks.task, "POST"),
                 self._controlled("/{name}/task_range", tasks.task_range, "POST"),
                 Route("/mcp", self._guard(self._gate(self._openenv)), methods=["POST"]),
-                *self._wire_routes(),
+                *self._nemo_gym_routes(),  # last, because /{tool} takes every name
             ]
         return routes
 
-    def _wire_routes(self) -> list[BaseRoute]:
-        routes: list[BaseRoute] = []
-        if "nemo-gym" in self.config.wires:
-            nemo_gym = self._nemo_gym
+    def _ors_routes(self) -> list[BaseRoute]:
+        if "ors" not in self.config.wires:
+            return []
+        ors, tasks = OrsRoutes(self.pool, self.source, self._control), TaskRoutes(self._tasks(), self._control)
+        routes: list[BaseRoute] = [
+            self._keyed("/create_session", ors.create_session, "POST"),
+            self._keyed("/create", ors.create, "POST"),
+            self._keyed("/ping", ors.ping, "POST"),
+            self._keyed("/delete", ors.delete, "POST"),
+            self._keyed("/delete_session", ors.delete, "POST"),
+            self._keyed("/version", ors.version, "GET"),
+            self._keyed("/list_environments", tasks.environments, "GET"),
+        ]
+        for prefix in ("", "/{name}"):
             routes += [
-                self._controlled("/seed_session", nemo_gym.seed, "POST"),
-                self._controlled("/verify", nemo_gym.verify, "POST"),
-                self._controlled("/close_session", nemo_gym.close, "POST"),
-                self._controlled("/aggregate_metrics", nemo_gym.aggregate_metrics, "POST"),
-                self._controlled("/reverify_mode", nemo_gym.reverify_mode),
-                self._controlled("/{tool}", nemo_gym.tool, "POST"),  # the last one: it takes every path
+                self._keyed(f"{prefix}/tools", ors.tools, "GET"),
+                self._keyed(f"{prefix}/task_tools", ors.task_tools, "GET"),
+                self._keyed(f"{prefix}/prompt", ors.prompt, "GET"),
+                self._keyed(f"{prefix}/call", ors.call, "POST"),
+                self._keyed(f"{prefix}/splits", tasks.splits, "GET"),
+                self._keyed(f"{prefix}/tasks", tasks.tasks, "POST"),
+                self._keyed(f"{prefix}/num_tasks", tasks.num_tasks, "POST"),
+                self._keyed(f"{prefix}/task", tasks.task, "POST"),
+                self._keyed(f"{prefix}/task_range", tasks.task_range, "POST"),
             ]
         return routes
+
+    def _nemo_gym_routes(self) -> list[BaseRoute]:
+        if "nemo-gym" not in self.config.wires:
+            return []
+        nemo_gym = self._nemo_gym
+        return [
+            self._controlled("/seed_session", nemo_gym.seed, "POST"),
+            self._controlled("/verify", nemo_gym.verify, "POST"),
+            self._controlled("/close_session", nemo_gym.close, "POST"),
+            self._controlled("/aggregate_metrics", nemo_gym.aggregate_metrics, "POST"),
+            self._controlled("/reverify_mode", nemo_gym.reverify_mode),
+            self._controlled("/{tool}", nemo_gym.tool, "POST"),
+        ]
 
     def _console_routes(self) -> list[BaseRoute]:
         if not self._console:
@@ -442,6 +470,13 @@ class EnvServer:
     def _controlled(self, path: str, handler: Handler, *methods: str) -> Route:
         app = VersionCheck(request_response(handler))
         return Route(path, self._guard(self._gate(app)), methods=list(methods or ("GET",)))
+
+    def _keyed(self, path: str, handler: Handler, method: str) -> Route:
+        """Return a route of ORS, whose clients send the control token as an API key."""
+        gate = ControlGate(
+            request_response(handler), self.config.control_token, cookie=self._cookie, header=b"x-api-key"
+        )
+        return Route(path, self._guard(gate), methods=[method])
 
     def _traced(self, path: str, handler: Handler, method: str) -> Route:
         app = VersionCheck(Traced(request_response(handler), path.removeprefix("/")))

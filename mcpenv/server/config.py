@@ -20,7 +20,7 @@ MODE_VARIABLE = "MCPENV_MODE"
 CONSOLE_VARIABLE = "MCPENV_CONSOLE"
 """The environment variable that sets whether the console is served: 1 or 0."""
 
-Wire = Literal["nemo-gym"]
+Wire = Literal["nemo-gym", "ors"]
 """Protocols of trainers that a server speaks on request, beside its own and OpenEnv's."""
 
 MANY_SESSIONS = 1024

@@ -160,7 +160,7 @@ OPTIONS: dict[str, tuple[tuple[str, ...], Any]] = {
     "max_snapshot_bytes": (("--max-snapshot-bytes", "1000"), 1000),
     "drain_s": (("--drain-s", "600"), 600.0),
     "shutdown_timeout_s": (("--shutdown-timeout-s", "0"), 0.0),
-    "wires": (("--wire", "nemo-gym"), ("nemo-gym",)),
+    "wires": (("--wire", "nemo-gym", "--wire", "ors"), ("nemo-gym", "ors")),
 }
 
 

@@ -168,7 +168,7 @@ def test_a_tool_that_its_route_would_hide_is_refused_at_the_seed() -> None:
 
 
 def test_every_route_that_takes_a_post_is_a_name_that_tools_cannot_have() -> None:
-    routes = EnvServer(Doors, config=WIRES).routes()
+    routes = EnvServer(Doors, config=ServerConfig(wires=("nemo-gym", "ors"))).routes()
     posts = {getattr(route, "path", "") for route in routes if "POST" in (getattr(route, "methods", None) or ())}
     assert {path[1:] for path in posts if path.count("/") == 1 and "{" not in path} <= TAKEN
 

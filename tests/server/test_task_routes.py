@@ -83,7 +83,7 @@ def test_the_routes_answer_in_openenvs_shape(url: str) -> None:
     ]
     assert ask("/The%20Quiz/tasks", split="train") == {"tasks": whole[:2], "env_name": "the quiz"}
     assert ask("/the quiz/num_tasks", split="train") == {"num_tasks": 2}
-    assert ask("/the quiz/task", split="train", index=1) == {"task": whole[1]}
+    assert ask("/the quiz/task", split="train", index=1) == {"task": whole[1], "env_name": "the quiz"}
     for given, found in (
         ({}, whole[:2]),
         ({"start": 1}, whole[1:2]),
@@ -91,7 +91,7 @@ def test_the_routes_answer_in_openenvs_shape(url: str) -> None:
         ({"start": 1, "stop": 99}, whole[1:2]),
         ({"start": 9}, []),
     ):
-        assert ask("/the quiz/task_range", split="train", **given) == {"tasks": found}
+        assert ask("/the quiz/task_range", split="train", **given) == {"tasks": found, "env_name": "the quiz"}
 
 
 @pytest.mark.parametrize(

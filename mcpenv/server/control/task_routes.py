@@ -79,16 +79,16 @@ class TaskRoutes:
     async def task(self, request: Request) -> Response:
         """Answer one task."""
         status, task = await self._ask(request, "get_task", _Task)
-        return await _json({"task": task} if status == 200 else task, status)
+        return await _json({"task": task, "env_name": self._tasks.name} if status == 200 else task, status)
 
     async def task_range(self, request: Request) -> Response:
         """Answer a slice of a split's tasks."""
         status, tasks = await self._ask(request, "get_task_range", _Range)
-        return await _json({"tasks": tasks} if status == 200 else tasks, status)
+        return await _json({"tasks": tasks, "env_name": self._tasks.name} if status == 200 else tasks, status)
 
     async def _ask(self, request: Request, method: str, body: type[BaseModel] | None = None) -> tuple[int, Any]:
         """Return the status and the answer, or the status and the refusal."""
-        name = request.path_params["name"]
+        name = request.path_params.get("name", self._tasks.name)  # clients of ORS may leave it out
         if name.lower() != self._tasks.name.lower():
             return 404, {"detail": f"unknown environment {name!r}"}
         try:

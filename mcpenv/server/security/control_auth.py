@@ -30,10 +30,14 @@ class ControlGate:
     Args:
         tokens: the control token, and others that are as good here; None or no token at all passes all requests.
         cookie: the cookie of a signed-in browser, which is as good; None: none is.
+        header: a further header that may have the token, in lower case; None: there is none.
     """
 
-    def __init__(self, app: ASGIApp, *tokens: str | None, cookie: ConsoleCookie | None = None) -> None:
+    def __init__(
+        self, app: ASGIApp, *tokens: str | None, cookie: ConsoleCookie | None = None, header: bytes | None = None
+    ) -> None:
         self._app = app
+        self._header = header
         self._cookie = cookie
         self._digests = [
             _digest(check_token(token, "a token of the control plane")) for token in tokens if token is not None
@@ -59,6 +63,8 @@ class ControlGate:
     def passes(self, scope: Scope) -> bool:
         """Return True if a request presents a token, or the cookie of a signed-in browser."""
         token = _presented(scope)
+        if token is None and self._header is not None:
+            token = next((value.decode("latin-1") for name, value in scope["headers"] if name == self._header), None)
         if any(_matches(digest, token) for digest in self._digests):
             return True
         return self._cookie is not None and self._cookie.expiry_of(scope) is not None

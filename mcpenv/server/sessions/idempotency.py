@@ -159,6 +159,10 @@ class Replies:
         self._end(request_id, entry, answer)
         return answer
 
+    def known(self, request_id: str) -> bool:
+        """Return True if there was a request of this id."""
+        return request_id in self._entries
+
     def running(self, request_id: str) -> Run | None:
         """Return the run in flight for this id, or None."""
         entry = self._entries.get(request_id)
