@@ -1,0 +1,171 @@
+"""The episodes of one environment as Gymnasium counts them: observations, rewards, ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gymnasium import spaces
+
+from mcpenv_client.conversation import Conversation
+from mcpenv_client.formats.model_calls import TextCalls
+from mcpenv_client.pool.episode import Session
+from mcpenv_client.types.turns import Ending, Turn
+
+from .failures import EpisodeFailed
+from .text_spaces import AnyJSON, AnyText
+
+Call = tuple[str, Mapping[str, Any]]
+"""A tool and its arguments."""
+
+Step = tuple[Any, float, bool, bool, dict[str, Any]]
+"""Observation, reward, terminated, truncated, info."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What an environment of Gymnasium makes of episodes. The fields are arguments of `McpenvEnv`.
+
+    Raises:
+        ValueError: a field has another value than those allowed.
+    """
+
+    actions: Sequence[Call] | None = None
+    text_calls: TextCalls = "hermes"
+    observations: Literal["text", "structured"] = "text"
+    split: str | None = None
+    max_steps: int = 50
+    on_failure: Literal["nan", "raise"] = "nan"
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        if self.observations not in ("text", "structured") or self.on_failure not in ("nan", "raise"):
+            raise ValueError('observations is "text" or "structured"; on_failure is "nan" or "raise"')
+
+    @property
+    def action_space(self) -> spaces.Space[Any]:
+        """The space of one environment's actions."""
+        return AnyText() if self.actions is None else spaces.Discrete(len(self.actions) + 1)
+
+    @property
+    def observation_space(self) -> spaces.Space[Any]:
+        """The space of one environment's observations."""
+        return AnyText() if self.observations == "text" else AnyJSON()
+
+    def row(self, options: Mapping[str, Any] | None, random: Any, size: int | None) -> dict[str, Any]:
+        """Return the row of the next episode.
+
+        Args:
+            options: the options of the environment's reset, such as ``index`` or ``task``.
+            random: the generator of numpy that selects the task, or without tasks gives the seed.
+            size: the number of tasks in the split.
+        """
+        own = dict(options or {})
+        named: dict[str, Any] = {name: own.pop(name) for name in ("task", "index") if name in own}
+        if self.split is None:
+            return {**named, "seed": int(random.integers(2**31)), "options": own}
+        if not named:
+            named["index"] = int(random.integers(size))
+        return {**named, "split": self.split, "options": own}
+
+
+class GymnasiumEpisode:
+    """One session's episodes, one after the other.
+
+    Attributes:
+        session: the session, which `close` ends.
+        over: True if no episode runs.
+    """
+
+    def __init__(self, session: Session, rules: Rules) -> None:
+        self.session = session
+        self.over = True
+        self._rules = rules
+        self._conversation = Conversation(
+            session,
+            text_calls=rules.text_calls if rules.actions is None else None,
+            max_turns=rules.max_steps,
+            max_malformed=None,
+        )
+        self._given = 0.0
+
+    async def reset(self, row: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode; return its observation and info.
+
+        Raises:
+            ValueError: ``actions`` has a tool that the environment has not.
+            WireError, ConnectionFailed: the environment cannot begin an episode.
+        """
+        opening = await self._conversation.begin(row)
+        unknown = {name for name, _ in self._rules.actions or ()} - set(self._conversation.tools.names.values())
+        if unknown:
+            raise ValueError(f"the environment has no tool {', '.join(sorted(unknown))}; it is in actions")
+        self._given, self.over = 0.0, False
+        text = "\n".join(str(message["content"]) for message in opening.messages)
+        return self._observed(text, dict(opening.fields), []), {"tools": opening.tools}
+
+    async def step(self, action: Any) -> Step:
+        """Make the calls of an action. At the end of the episode the verifier is asked.
+
+        Raises:
+            EpisodeFailed: the episode ended by no fault of the agent, with ``on_failure="raise"``.
+        """
+        turn = await self._conversation.act(self._message(action))
+        results = [observation.result for observation in turn.observations]
+        data = results[-1].data if results and results[-1] is not None else None
+        images = [block for result in results if result for block in result.content if block.get("type") == "image"]
+        observed = self._observed(_text(turn), data, images)
+        reward = 0.0 if turn.reward is None else turn.reward
+        if not turn.done:
+            self._given += reward
+            return observed, reward, False, False, {}
+        self.over = True
+        ending = await self._conversation.end()
+        if not ending.status.usable and self._rules.on_failure == "raise":
+            raise EpisodeFailed(ending.status, ending.reason)
+        truncated = ending.truncated or not ending.status.usable
+        return observed, self._last_reward(ending), not truncated, truncated, _told(ending)
+
+    async def close(self) -> None:
+        """End the episode and the session."""
+        self.over = True
+        await self._conversation.end(truncated=True, reason="closed")
+        await self.session.close()
+
+    def _message(self, action: Any) -> Mapping[str, Any] | str:
+        """Return the model's message that an action stands for."""
+        actions = self._rules.actions
+        if actions is None:
+            return str(action)
+        if int(action) == len(actions):
+            return ""
+        name, arguments = actions[int(action)]
+        listed = next(each for each, own in self._conversation.tools.names.items() if own == name)
+        return {"tool_calls": [{"type": "function", "function": {"name": listed, "arguments": dict(arguments)}}]}
+
+    def _observed(self, text: str, data: Any, images: list[dict[str, Any]]) -> Any:
+        return text if self._rules.observations == "text" else {"text": text, "data": data, "images": images}
+
+    def _last_reward(self, ending: Ending) -> float:
+        """Return what is left of the return; NaN if the status says that rewards are not about the agent."""
+        return (ending.reward or 0.0) - self._given if ending.status.usable else math.nan
+
+
+def _text(turn: Turn) -> str:
+    return "\n".join(str(message["content"]) for message in turn.messages)
+
+
+def _told(ending: Ending) -> dict[str, Any]:
+    """Return what ``info`` says of an episode's end. Ids and addresses are left out: equal seeds give equal infos."""
+    return {
+        "status": ending.status.code.value,
+        "retryable": ending.status.retryable,
+        "reason": ending.reason,
+        "return": ending.reward,
+        "parts": dict(ending.parts),
+    }
+
+
+__all__ = ["Call", "GymnasiumEpisode", "Rules", "Step"]
