@@ -6,7 +6,6 @@ import math
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from served import served
-from trainer_worlds import COLOURS, Doors, Shop
+from trainer_worlds import COLOURS, TOGETHER, Doors, Shop, Together
 
-from mcpenv import MCPEnvironment
 from mcpenv.server.app import create_app
 
 pytestmark = [pytest.mark.world, pytest.mark.timeout(120)]
@@ -24,20 +22,7 @@ pytestmark = [pytest.mark.world, pytest.mark.timeout(120)]
 ID = "mcpenv_client.trainers.gymnasium:mcpenv/Env-v0"
 ACTIONS = [("look", {}), *(("open_door", {"colour": colour}) for colour in COLOURS)]
 LOOK, RED, LEAVE = 0, 1, len(ACTIONS)
-SIZE = 4
-
-
-class Together(MCPEnvironment):
-    """An environment whose tool returns once all environments call it."""
-
-    SUPPORTS_CONCURRENT_SESSIONS = True
-    barrier = threading.Barrier(SIZE, timeout=30)
-
-    def __init__(self) -> None:
-        @self.tool
-        def meet() -> str:
-            """Meet."""
-            return str(self.barrier.wait() >= 0)
+SIZE = TOGETHER
 
 
 @pytest.fixture(scope="module")

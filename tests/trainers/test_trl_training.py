@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from served import served
-from trainer_worlds import Doors, Shop
+from trainer_worlds import Doors, Shop, Together
 
 from mcpenv.server.app import create_app
 
@@ -20,8 +20,8 @@ def test_the_trainer_plays_learns_from_the_verifier_and_shows_schemas_whole() ->
     python = os.environ.get("MCPENV_TRL")
     assert python, "MCPENV_TRL names no Python that has trl and mcpenv-client; .ci/run makes one and sets it"
     program = Path(__file__).with_name("trl_program.py")
-    with served(create_app(Doors)) as doors, served(create_app(Shop)) as shop:
-        urls = [address.removesuffix("/mcp") for address in (doors, shop)]
+    with served(create_app(Doors)) as doors, served(create_app(Shop)) as shop, served(create_app(Together)) as together:
+        urls = [address.removesuffix("/mcp") for address in (doors, shop, together)]
         environ = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
         command = [python, str(program), *urls]
         ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=500, check=False)
@@ -33,3 +33,15 @@ def test_the_trainer_plays_learns_from_the_verifier_and_shows_schemas_whole() ->
     # Of three doors the model opens the red one, which is right for one task.
     assert 0.0 < sum(step["rewards/McpenvEpisode/mean"] for step in steps) < 2.0
     assert set(found["ended"]) == {"completed"}
+    side = found["side"]
+    steps = [entry for entry in side["logged"] if "reward" in entry]
+    assert len(steps) == 2 and 0.0 < sum(step["rewards/episode_return/mean"] for step in steps) < 2.0
+    example = side["example"]
+    assert example["episode_status"] == ["completed", "judge_error"] and example["episode_reward"] == [1.25, None]
+    call = '<tool_call>\n{{"name": "{}", "arguments": {}}}\n</tool_call><|im_end|>'
+    look, opened = call.format("look", "{}"), call.format("open_door", '{"colour": "red"}')
+    seen = '\n<|im_start|>user\n<tool_response>\n{"colour":"red"}\n</tool_response><|im_end|>\n<|im_start|>assistant\n'
+    assert example["texts"][0] == f"{look}{seen}{opened}"
+    assert example["trained"][0] == f"{look}{opened}"
+    assert example["trained"][1] == f"{look}{call.format('break_verifier', '{}')}Done.<|im_end|>"
+    assert len(side["met"]) == 4 and all("True" in text for text in side["met"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from typing import Annotated, Any, Literal
 
 from environments import PIXEL
@@ -12,6 +13,9 @@ from pydantic import BaseModel, Field
 from mcpenv import MCPEnvironment, TaskSet
 
 COLOURS = ("red", "green", "blue")
+
+TOGETHER = 4
+"""The environments of `Together` that wait for each other."""
 
 
 class Doors(MCPEnvironment):
@@ -127,3 +131,16 @@ class Screen(MCPEnvironment):
         def screenshot() -> Image:
             """Return what is on the screen."""
             return Image(data=PIXEL, format="png")
+
+
+class Together(MCPEnvironment):
+    """An environment whose tool returns once all environments call it."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    barrier = threading.Barrier(TOGETHER, timeout=30)
+
+    def __init__(self) -> None:
+        @self.tool
+        def meet() -> str:
+            """Meet."""
+            return str(self.barrier.wait() >= 0)

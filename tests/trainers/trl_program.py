@@ -18,6 +18,7 @@ from trl.chat_template_utils import qwen3_chat_template, qwen3_template
 
 from mcpenv_client import ToolNotExpressible
 from mcpenv_client.trainers.trl import McpenvSpec
+from mcpenv_client.trainers.trl_rollouts import McpenvRollouts
 
 MARKS = ["<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"]
 CALL = '<tool_call>\n{"name": "open_door", "arguments": {"colour": "red"}}\n</tool_call><|im_end|>'
@@ -54,7 +55,40 @@ def imitate(model: Any, tokenizer: Any, prompts: list[str]) -> None:
             optimizer.zero_grad()
 
 
-def main(url: str, shop_url: str) -> None:
+def scripted(url: str, trainer: Any, tokenizer: Any) -> dict[str, Any]:
+    """Return what rollouts give for a model that looks, then opens the red door or breaks the verifier."""
+    look = '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call><|im_end|>'
+    broken = '<tool_call>\n{"name": "break_verifier", "arguments": {}}\n</tool_call><|im_end|>'
+
+    def generate(trainer: Any, prompts: list[list[int]]) -> list[list[int]]:
+        texts = []
+        for at, text in enumerate(map(tokenizer.decode, prompts)):
+            texts.append([look, broken if at else CALL, "Done.<|im_end|>"][text.count("\n<tool_response>")])
+        return [tokenizer(text)["input_ids"] for text in texts]
+
+    rollouts = McpenvRollouts(url, generate=generate, max_turns=3)
+    given = rollouts([row["prompt"] for row in rollouts.train_dataset.select([0, 1])], trainer)
+    trained = [
+        tokenizer.decode([token for token, kept in zip(ids, mask, strict=True) if kept])
+        for ids, mask in zip(given["completion_ids"], given["env_mask"], strict=True)
+    ]
+    return {**given, "trained": trained, "texts": [tokenizer.decode(ids) for ids in given["completion_ids"]]}
+
+
+def met(url: str, trainer: Any, tokenizer: Any) -> list[str]:
+    """Return the texts of four rollouts whose tool returns once all of them call it."""
+    texts = ['<tool_call>\n{"name": "meet", "arguments": {}}\n</tool_call><|im_end|>', "Done.<|im_end|>"]
+
+    def generate(trainer: Any, prompts: list[list[int]]) -> list[list[int]]:
+        turns = [tokenizer.decode(prompt).count("\n<tool_response>") for prompt in prompts]
+        return [tokenizer(texts[turn])["input_ids"] for turn in turns]
+
+    rollouts = McpenvRollouts(url, split=None, num_tasks=4, generate=generate)
+    given = rollouts([row["prompt"] for row in rollouts.train_dataset], trainer)
+    return [tokenizer.decode(ids) for ids in given["completion_ids"]]
+
+
+def main(url: str, shop_url: str, together_url: str) -> None:
     """Train for two steps."""
     torch.set_num_threads(1)
     set_seed(1)
@@ -109,8 +143,24 @@ def main(url: str, shop_url: str) -> None:
         reward_funcs=spec.reward_funcs,
     )
     trainer.train()
+    rollouts = McpenvRollouts(url, max_turns=3)
+    beside = GRPOTrainer(
+        model=model,
+        args=arguments,
+        processing_class=tokenizer,
+        train_dataset=rollouts.train_dataset,
+        rollout_func=rollouts,
+        reward_funcs=rollouts.reward_funcs,
+    )
+    beside.train()
+    side = {"logged": beside.state.log_history, "example": scripted(url, beside, tokenizer)}
+    side["met"] = met(together_url, beside, tokenizer)
     ended = [environment.ending.status.code.value for environment in trainer.environments]
-    print(json.dumps({"logged": trainer.state.log_history, "ended": ended, "whole": whole, "refused": refused}))
+    print(
+        json.dumps(
+            {"logged": trainer.state.log_history, "ended": ended, "whole": whole, "refused": refused, "side": side}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -6,9 +6,8 @@ makes one.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from gymnasium.utils.seeding import np_random
@@ -21,6 +20,8 @@ from .gymnasium_episode import GymnasiumEpisode, Rules, Step
 from .sessions import Sessions
 
 Info = dict[str, Any]
+
+T = TypeVar("T")
 
 
 class McpenvVectorEnv(VectorEnv[Any, Any, Any]):
@@ -79,7 +80,7 @@ class McpenvVectorEnv(VectorEnv[Any, Any, Any]):
         own = dict(options or {})
         mask = own.pop("reset_mask", None)
         which = [at for at in range(self.num_envs) if mask is None or mask[at]]
-        seeds = [None if seed is None else seed + at for at in range(self.num_envs)] if _is_one(seed) else list(seed)
+        seeds = self._seeds(seed)
         if len(seeds) != self.num_envs:
             raise ValueError(f"there are {len(seeds)} seeds for {self.num_envs} environments")
         for at in which:
@@ -115,6 +116,11 @@ class McpenvVectorEnv(VectorEnv[Any, Any, Any]):
 
     # -- parts
 
+    def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
+        if seed is None or isinstance(seed, int):
+            return [None if seed is None else seed + at for at in range(self.num_envs)]
+        return list(seed)
+
     def _open(self) -> None:
         if not self._episodes:
             sessions = [self.sessions.open() for _ in range(self.num_envs)]
@@ -136,16 +142,9 @@ class McpenvVectorEnv(VectorEnv[Any, Any, Any]):
         info = await self._reset(at)
         return (*step[:4], {**info, "final_obs": step[0], "final_info": step[4]})
 
-    def _all(self, calls: Mapping[int, Awaitable[Any]]) -> dict[int, Any]:
-        """Run calls at the same time; return their results. If one raises, the others come to their end before."""
-
-        async def gathered() -> list[Any]:
-            return await asyncio.gather(*calls.values(), return_exceptions=True)
-
-        results = self.sessions.run(gathered)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
+    def _all(self, calls: Mapping[int, Coroutine[Any, Any, T]]) -> dict[int, T]:
+        """Run calls at the same time, and return their results."""
+        results = self.sessions.run_all(calls.values())
         return dict(zip(calls, results, strict=True))
 
     def _infos(self, infos: Mapping[int, Info]) -> Info:
@@ -156,10 +155,6 @@ class McpenvVectorEnv(VectorEnv[Any, Any, Any]):
                 made.setdefault(name, np.full(self.num_envs, None, dtype=object))[at] = value
                 made.setdefault(f"_{name}", np.zeros(self.num_envs, dtype=np.bool_))[at] = True
         return made
-
-
-def _is_one(seed: Any) -> bool:
-    return seed is None or isinstance(seed, int)
 
 
 __all__ = ["McpenvVectorEnv"]

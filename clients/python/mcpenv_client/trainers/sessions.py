@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from mcpenv_client.client import EnvClient
+from mcpenv_client.pool.backend import all_of
 from mcpenv_client.pool.episode import Session
 from mcpenv_client.pool.instances import Instances, Target, instances_of
 from mcpenv_client.portal import PORTAL, Portal
@@ -68,6 +69,10 @@ class Sessions:
     def run(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run ``await function()`` where the sessions live, and return its result."""
         return (PORTAL if self.remote else _HERE).call(function)
+
+    def run_all(self, calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+        """Run calls at the same time, and return their results. If one raises, wait for the others before."""
+        return self.run(lambda: all_of(calls))
 
     def close(self, session: Session) -> None:
         """End a session."""

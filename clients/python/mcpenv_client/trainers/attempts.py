@@ -1,0 +1,38 @@
+"""The beginning of an episode, tried again where the environment failed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from mcpenv_client.conversation import Conversation
+from mcpenv_client.errors import ConnectionFailed, WireError
+from mcpenv_client.rows import COLUMNS
+from mcpenv_client.types.turns import Opening
+
+logger = logging.getLogger(__name__)
+
+
+async def begun(conversation: Conversation, row: Mapping[str, Any], retries: int) -> Opening | None:
+    """Begin the episode of a row; return None if the environment or the connection failed each time.
+
+    Args:
+        row: columns of a trainer's dataset; those that name no episode are ignored.
+        retries: how often it is tried again.
+
+    Raises:
+        WireError: the environment refused the row.
+    """
+    named = {name: row[name] for name in COLUMNS if row.get(name) is not None}
+    for attempt in range(retries + 1):
+        try:
+            return await conversation.begin(named or None)
+        except (WireError, ConnectionFailed) as error:
+            if isinstance(error, WireError) and error.status is None:
+                raise
+            logger.warning("attempt %d to begin an episode of %s failed: %s", attempt + 1, named, error)
+    return None
+
+
+__all__ = ["begun"]

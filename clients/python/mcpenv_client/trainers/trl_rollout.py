@@ -1,0 +1,120 @@
+"""One episode as the tokens that TRL trains on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trl.chat_template_utils import parse_response
+
+from mcpenv_client.conversation import Conversation
+from mcpenv_client.types.turns import NOT_BEGUN, Ending, Message
+
+from .attempts import begun
+
+logger = logging.getLogger(__name__)
+
+FULL = "max_completion_length"
+"""The reason of an episode that had no room for another turn."""
+
+
+class Rollout:
+    """One episode as tokens.
+
+    Attributes:
+        prompt_ids: the tokens of the prompt, with the tools.
+        ids: the tokens of the model, and of the tools' answers after them.
+        mask: 1 for each token of the model.
+        done: True if the model has no more turns.
+        ending: the end of the episode, after `end`.
+    """
+
+    def __init__(self, conversation: Conversation, retries: int) -> None:
+        self._conversation = conversation
+        self._retries = retries
+        self.prompt_ids: list[int] = []
+        self.ids: list[int] = []
+        self.mask: list[int] = []
+        self.done = True
+        self.ending: Ending = NOT_BEGUN
+
+    async def begin(self, row: Mapping[str, Any], trainer: Any) -> None:
+        """Begin an episode. A failure that is not the row's is tried again, then masked.
+
+        Raises:
+            WireError: the environment refused the row.
+        """
+        self.ids, self.mask, self.ending = [], [], NOT_BEGUN
+        opening = await begun(self._conversation, row, self._retries)
+        messages, tools = (
+            ([{"role": "user", "content": ""}], None) if opening is None else (opening.messages, opening.tools)
+        )
+        self.done = opening is None or opening.done
+        self.prompt_ids = _tokens(trainer, messages, tools)
+        if self.done:  # there is nothing to learn from, but TRL needs a token
+            self._take([trainer.processing_class.eos_token_id], 0)
+
+    async def act(self, tokens: list[int], trainer: Any) -> None:
+        """Make the calls in the model's tokens, and append what the model sees next."""
+        room = trainer.max_completion_length - len(self.ids)
+        self._take(tokens[:room], 1)
+        if len(tokens) > room:
+            await self._stop()
+            return
+        tools = self._conversation.tools.listed
+        message = parse_response(trainer.processing_class, tokens, self.prompt_ids + self.ids[: -len(tokens)], tools)
+        turn = await self._conversation.act(message)
+        self.done = turn.done
+        if self.done:
+            return
+        answer = _answer_tokens(trainer, message, turn.messages, tools)
+        if len(self.ids) + len(answer) >= trainer.max_completion_length:
+            await self._stop()
+        else:
+            self._take(answer, 0)
+
+    async def end(self) -> None:
+        """End the episode, which asks the verifier."""
+        if self.ending is NOT_BEGUN:
+            self.ending = await self._conversation.end()
+        if not self.ending.status.usable:
+            logger.warning("masked an episode: %s, %s", self.ending.status.code.value, self.ending.reason)
+
+    async def _stop(self) -> None:
+        self.done = True
+        self.ending = await self._conversation.end(truncated=True, reason=FULL)
+
+    def _take(self, tokens: list[int], trained: int) -> None:
+        self.ids += tokens
+        self.mask += [trained] * len(tokens)
+
+
+def _tokens(trainer: Any, messages: Sequence[Any], tools: Any, prompt: bool = True) -> list[int]:
+    tokens: list[int] = trainer.processing_class.apply_chat_template(
+        [dict(message) for message in messages],
+        tools=tools,
+        add_generation_prompt=prompt,
+        tokenize=True,
+        return_dict=False,
+        **(trainer.args.chat_template_kwargs or {}),
+    )
+    return tokens
+
+
+def _answer_tokens(trainer: Any, message: Mapping[str, Any], answers: Sequence[Message], tools: Any) -> list[int]:
+    """Return the tokens that the template adds to the model's message for the answers of tools."""
+    asked = [{"role": "user", "content": ""}, {"content": "", **message}]
+    before, after = _tokens(trainer, asked, tools, prompt=False), _tokens(trainer, [*asked, *answers], tools)
+    end = trainer.processing_class.eos_token_id
+    # Some templates write the model's message otherwise once others follow, such as without its thoughts. It ends with
+    # as many end marks as before.
+    marks = before.count(end)
+    if marks:
+        return after[[at for at, token in enumerate(after) if token == end][marks - 1] + 1 :]
+    if after[: len(before)] != before:
+        raise ValueError("the chat template has no end marks, and writes the model's message anew; use McpenvSpec")
+    return after[len(before) :]
+
+
+__all__ = ["Rollout"]

@@ -1,0 +1,132 @@
+"""Rollouts for TRL whose episodes run side by side: a ``rollout_func`` of `GRPOTrainer`.
+
+Needs the package trl.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from datasets import Dataset
+from trl.models.utils import unwrap_model_for_generation
+
+from mcpenv_client.conversation import Conversation
+from mcpenv_client.pool.instances import Target
+
+from .sessions import Sessions
+from .trl_rollout import Rollout
+
+Generate = Callable[[Any, list[list[int]]], list[list[int]]]
+"""Returns the tokens that the trainer's model continues each prompt with."""
+
+
+def generate(trainer: Any, prompts: list[list[int]]) -> list[list[int]]:
+    """Generate by transformers, with the trainer's own settings: one batch for all prompts."""
+    pad, ends = trainer.processing_class.pad_token_id, set(_as_list(trainer.generation_config.eos_token_id))
+    length = max(map(len, prompts))
+    ids = torch.tensor([[pad] * (length - len(prompt)) + prompt for prompt in prompts], device=trainer.model.device)
+    mask = torch.tensor([[0] * (length - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=ids.device)
+    with torch.no_grad(), unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model:
+        made = model.generate(input_ids=ids, attention_mask=mask, generation_config=trainer.generation_config)
+    continued: list[list[int]] = []
+    for tokens in made[:, length:].tolist():
+        end = next((at + 1 for at, token in enumerate(tokens) if token in ends), len(tokens))
+        continued.append(tokens[:end])
+    return continued
+
+
+class McpenvRollouts:
+    """The ``rollout_func`` of an environment, with its `train_dataset` and `reward_funcs`.
+
+    The episodes of a batch take their turns together: their resets, the generation, their tool calls, their ends. With
+    a server, a turn takes one round trip, where `McpenvSpec` takes one for each call. Each episode has the tools that
+    its own task has. The model's tokens are trained on as they were generated; those of tools are masked.
+
+    Args:
+        target: the URL of a server or an environment in this process, as `Sessions` takes it.
+        split: the split whose tasks are the rows; None: rows have seeds instead of tasks.
+        num_tasks: the maximum of rows; the number of seeds without a split.
+        max_turns: the maximum of the model's messages in an episode.
+        retries: how often the reset of a failed environment is tried again.
+        generate: generates; `generate` of this module by default.
+        settings: settings of the target, in this process.
+        client: arguments of `EnvClient`, for a URL.
+
+    Raises:
+        ValueError: there are no rows.
+        WireError, ConnectionFailed, PoolError: the environment cannot list its tools or tasks.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        split: str | None = "train",
+        num_tasks: int | None = None,
+        max_turns: int = 20,
+        retries: int = 2,
+        generate: Generate = generate,
+        settings: Sequence[str] = (),
+        client: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.sessions = Sessions(target, settings, client)
+        self.retries = retries
+        self._max_turns = max_turns
+        self._generate = generate
+        self._rows, _ = self.sessions.listed(split, num_tasks)
+        self._slots: list[Rollout] = []
+
+    @property
+    def train_dataset(self) -> Dataset:
+        """One row for each task. Its ``prompt`` names the episode as JSON: a ``rollout_func`` gets nothing else."""
+        rows = [{name: value for name, value in row.items() if name != "prompt"} for row in self._rows]
+        named = [{name: row[name] for name in ("split", "index", "seed") if name in row} for row in rows]
+        return Dataset.from_list(
+            [
+                {**row, "prompt": [{"role": "user", "content": json.dumps(name)}]}
+                for row, name in zip(rows, named, strict=True)
+            ]
+        )
+
+    @property
+    def reward_funcs(self) -> list[Callable[..., list[float | None]]]:
+        """The returns of the episodes; None masks one: nothing was scored, or the agent is not to blame."""
+        return [episode_return]
+
+    def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
+        """Play one episode for each prompt, and return what TRL trains on."""
+        while len(self._slots) < len(prompts):
+            conversation = Conversation(self.sessions.open(), tool_format="hf", max_turns=self._max_turns)
+            self._slots.append(Rollout(conversation, self.retries))
+        rollouts = self._slots[: len(prompts)]
+        rows = [json.loads(prompt[-1]["content"]) for prompt in prompts]
+        self.sessions.run_all((rollout.begin(row, trainer) for rollout, row in zip(rollouts, rows, strict=True)))
+        while playing := [rollout for rollout in rollouts if not rollout.done]:
+            generated = self._generate(trainer, [rollout.prompt_ids + rollout.ids for rollout in playing])
+            self.sessions.run_all(
+                (rollout.act(tokens, trainer) for rollout, tokens in zip(playing, generated, strict=True))
+            )
+        self.sessions.run_all(rollout.end() for rollout in rollouts)
+        return {
+            "prompt_ids": [rollout.prompt_ids for rollout in rollouts],
+            "completion_ids": [rollout.ids for rollout in rollouts],
+            "logprobs": None,
+            "env_mask": [rollout.mask for rollout in rollouts],
+            "episode_reward": [rollout.ending.reward for rollout in rollouts],
+            "episode_status": [rollout.ending.status.code.value for rollout in rollouts],
+        }
+
+
+def episode_return(episode_reward: list[float | None], **columns: Any) -> list[float | None]:
+    """Return the returns of the episodes, which the rollouts brought along."""
+    return episode_reward
+
+
+def _as_list(value: Any) -> list[int]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+__all__ = ["McpenvRollouts", "generate"]
