@@ -27,6 +27,7 @@ from mcpenv.evaluation.program_agent import ProgramAgent
 from mcpenv.evaluation.results import Failure
 from mcpenv.evaluation.run_directory import AGENTS
 from mcpenv.evaluation.summary import Estimate, Summary
+from mcpenv.model_proxy.upstream import Upstream
 from mcpenv.packaging.target import is_url
 
 from .json_option import json_object
@@ -44,6 +45,7 @@ Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
 Paths = Annotated[list[Path] | None, Parameter(negative=())]
 
 _FOR_PROGRAMS = {"workspace", "isolation", "hide", "show"}
+_FOR_ENDPOINTS = {"base_url", "api_key_env", "request_fields"}
 
 
 @Parameter(name="*", group=_AGENT)
@@ -54,8 +56,11 @@ class AgentOptions:
     Attributes:
         model: Name of a model at an endpoint with OpenAI's chat completions API.
         base_url: URL of that endpoint; /chat/completions is added. Default: OPENAI_BASE_URL, or
-            https://api.openai.com/v1.
-        api_key_env: Environment variable with the endpoint's key. Default: OPENAI_API_KEY, if it is set.
+            https://api.openai.com/v1. With --agent: URL of the endpoint of the program's model, to record what it is
+            asked. The program finds the recording proxy by OPENAI_BASE_URL, ANTHROPIC_BASE_URL, MCPENV_MODEL_URL, or
+            {model_url} in its command.
+        api_key_env: Environment variable with the endpoint's key. Default: OPENAI_API_KEY, if it is set. With --agent
+            and --base-url: the program gets a placeholder instead. Default there: the program uses its own key.
         temperature: Sampling temperature. Default: the endpoint's.
         max_tokens: Maximum tokens of one answer. Default: the endpoint's.
         system: File with a system message.
@@ -102,13 +107,16 @@ class AgentOptions:
         given = {name for name, value in vars(self).items() if value is not None and value is not False}
         given -= {"agent", "model"}
         if self.agent is not None:
-            _refuse(given - _FOR_PROGRAMS, "only for --model; give an --agent its options in its command")
+            _refuse(
+                given - _FOR_PROGRAMS - _FOR_ENDPOINTS, "only for --model; give an --agent its options in its command"
+            )
             return ProgramAgent(
                 self.agent,
                 workspace=self.workspace,
                 isolation=self.isolation or "auto",
                 hide=self.hide or (),
                 show=self.show or (),
+                endpoint=self._endpoint(given),
             )
         assert self.model is not None
         _refuse(given & _FOR_PROGRAMS, "only for --agent")
@@ -128,6 +136,13 @@ class AgentOptions:
             tool_format=self.tool_format or "openai",
             images=self.images,
         )
+
+    def _endpoint(self, given: set[str]) -> Upstream | None:
+        """Return the endpoint of a program's model; None if it is not recorded."""
+        if self.base_url is None:
+            _refuse(given & _FOR_ENDPOINTS, "with --agent only beside --base-url, the endpoint of its model")
+            return None
+        return Upstream(self.base_url, self.api_key_env, json_object("--request-fields", self.request_fields))
 
 
 @Parameter(name="*", group=_EPISODES)
@@ -325,6 +340,8 @@ def _print(done: Evaluated) -> None:
 def _figures(summary: Summary) -> Iterator[tuple[str, str]]:
     for k, estimate in summary.pass_at.items():
         yield f"pass@{k}", _estimate(estimate)
+    for k, estimate in summary.pass_hat.items():
+        yield f"pass^{k}", _estimate(estimate)
     if summary.mean_return is not None:
         yield "mean return", _estimate(summary.mean_return)
     for name, mean in summary.components.items():
@@ -335,6 +352,8 @@ def _figures(summary: Summary) -> Iterator[tuple[str, str]]:
         yield "tokens", f"{summary.prompt_tokens:,} in, {summary.completion_tokens or 0:,} out"
     if summary.user_prompt_tokens is not None:
         yield "user's tokens", f"{summary.user_prompt_tokens:,} in, {summary.user_completion_tokens or 0:,} out"
+    if summary.cost is not None:
+        yield "cost", f"{summary.cost:,.4f}"
     yield "status", ", ".join(f"{count} {code.replace('_', ' ')}" for code, count in summary.statuses.items()) or "-"
     for kind, count in summary.failures.items():
         yield "failed", f"{count} {kind.replace('_', ' ')}"

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from mcpenv_client.client import EnvClient
 from mcpenv_client.errors import WireError
+from mcpenv_client.types.model_turns import ModelTurn
 from mcpenv_client.types.status import Status
 from mcpenv_client.types.tools import Tool
 
@@ -61,6 +62,8 @@ class Acted:
         messages: the conversation in the format of chat completions, if there was one.
         context: what the model dropped from its context (`ContextManager.to_plain`); None if it could drop nothing.
         prompt_tokens, completion_tokens: as counted by the endpoint.
+        cost: the price of the model's answers, as told by the endpoint; None if it told none.
+        model_turns: what the agent asked of a model; None if no proxy recorded it.
         status: the status of an error of the environment, with which it failed.
     """
 
@@ -72,6 +75,8 @@ class Acted:
     context: dict[str, Any] | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    cost: float | None = None
+    model_turns: list[ModelTurn] | None = None
     status: Status | None = None
 
     def fail(self, failure: Failure, detail: str | None = None) -> Acted:

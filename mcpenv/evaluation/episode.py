@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from mcpenv.errors import ConfigurationError
+from mcpenv.model_proxy.linking import link_calls
 from mcpenv.trajectories.summary import components_of, fault_of
 from mcpenv_client.advantages import score_of
 from mcpenv_client.client import EnvClient
 from mcpenv_client.errors import Unauthorized, WireError
 from mcpenv_client.formats.prompts import images_of, prompt_of
+from mcpenv_client.types.model_turns import ModelTurn
 from mcpenv_client.types.records import Trajectory
 from mcpenv_client.types.status import Status, StatusCode
 from mcpenv_client.types.tools import Tool
@@ -35,6 +37,7 @@ class Played:
         tools: the tools that the agent could call.
         messages: the conversation, if there was one.
         context: as `Acted.context`.
+        model_turns: what the agent asked of a model, linked to the steps; None if no proxy recorded it.
     """
 
     result: EpisodeResult
@@ -42,6 +45,7 @@ class Played:
     tools: Sequence[Tool] = ()
     messages: list[dict[str, Any]] | None = None
     context: dict[str, Any] | None = None
+    model_turns: list[ModelTurn] | None = None
 
 
 async def play(
@@ -83,7 +87,9 @@ async def play(
     if acted.failure is Failure.ENVIRONMENT_ERROR:
         # If the server is lost too, this raises: the episode has not failed, and is played again in the next run.
         await server.check()
-    played.messages, played.context = acted.messages, acted.context
+    played.messages, played.context, played.model_turns = acted.messages, acted.context, acted.model_turns
+    if played.model_turns and played.trajectory is not None:
+        link_calls(played.model_turns, played.trajectory)
     played.result = _result(result, acted, played.trajectory, time.monotonic() - began)
     return played
 
@@ -147,6 +153,7 @@ def _result(result: EpisodeResult, acted: Acted, trajectory: Trajectory | None, 
         duration_s=round(duration_s, 3),
         prompt_tokens=acted.prompt_tokens,
         completion_tokens=acted.completion_tokens,
+        cost=acted.cost,
     )
     if trajectory is None:
         if not result.unscored:

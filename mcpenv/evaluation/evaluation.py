@@ -274,6 +274,7 @@ class _Run:
                 self._agent.described(),
                 played.messages,
                 played.context,
+                played.model_turns,
             )
             self._tell(played.result, now=played.result)
 

@@ -22,11 +22,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from mcpenv.errors import ConfigurationError
+from mcpenv.model_proxy.upstream import Upstream
 from mcpenv.rewards.verifiers.sandbox.mounts import installation_of
 from mcpenv_client.types.records import StepResult
 
 from .agent import Acted, Play
 from .isolation import Choice, Isolation
+from .model_side import ModelAccess, ModelSide, model_of
 from .results import Failure
 
 logger = logging.getLogger("mcpenv")
@@ -48,7 +50,8 @@ KILL_AFTER_S = 5.0
 DRAIN_S = 1.0
 """Seconds for which the output of a program's children is read after the program has exited."""
 
-_PLACE = re.compile(r"\{(mcp_url|prompt)\}")
+_PLACE = re.compile(r"\{(mcp_url|model_url|prompt)\}")
+_MODEL_PLACE = "{model_url}"
 _LIKE_A_PLACE = re.compile(r"(?<!\$)\{[\w-]*(?:url|prompt|task)[\w-]*\}")
 _SCRIPT = re.compile(r"[^-{][^{]*\.(?:py|js|mjs|cjs|ts|sh|rb|pl)")
 _OURS = "MCPENV_"
@@ -65,6 +68,9 @@ class ProgramAgent:
     ``codex exec`` append stdin to the prompt in their arguments. The program's output is stored. The program leads a
     process group, which is ended as a whole.
 
+    With an ``endpoint``, requests to its model go through a proxy that records them. ``{model_url}`` in the command and
+    MCPENV_MODEL_URL have its base URL, and so have the variables of OpenAI's and Anthropic's clients.
+
     The program runs in an empty directory, or a copy of ``workspace``, which is new for each episode. Arguments that
     name a file of the present working directory (``my_agent.py``) are made absolute. Its environment variables name
     neither the task nor the environment's folder nor the results.
@@ -77,6 +83,7 @@ class ProgramAgent:
         hide: more files and folders that an isolated program must not see.
         show: files and folders that it may read although they are in hidden or temporary folders. The program, and the
             files that its arguments and environment variables name, are always among them.
+        endpoint: the endpoint of its model, to record what it is asked. Default: nothing is recorded.
 
     Raises:
         ConfigurationError: the command cannot be split, its program or the workspace is not found, or the isolation is
@@ -89,6 +96,7 @@ class ProgramAgent:
     isolation: Choice = "auto"
     hide: Sequence[Path] = ()
     show: Sequence[Path] = ()
+    endpoint: Upstream | None = None
     isolated: Isolation = field(init=False)
 
     def __post_init__(self) -> None:
@@ -100,8 +108,13 @@ class ProgramAgent:
             raise ConfigurationError("agent: the command is empty")
         for found in _LIKE_A_PLACE.findall(self.command):
             if _PLACE.fullmatch(found) is None:
-                known = "{mcp_url} and {prompt} are"
+                known = "{mcp_url}, {model_url} and {prompt} are"
                 warnings.warn(f"agent {self.command!r}: {found} is not a placeholder; {known}", stacklevel=3)
+        if _MODEL_PLACE in self.command and self.endpoint is None:
+            raise ConfigurationError(
+                f"agent {self.command!r}: {_MODEL_PLACE} needs the endpoint of its model (--base-url)"
+            )
+        self._side = None if self.endpoint is None else ModelSide(self.endpoint)
         program = shutil.which(self._words[0])
         if "{" not in self._words[0] and program is None:
             raise ConfigurationError(f"agent {self.command!r}: there is no program {self._words[0]!r}")
@@ -134,12 +147,16 @@ class ProgramAgent:
             "command": self.command,
             "workspace": workspace,
             "isolation": str(self.isolated),
+            **({} if self.endpoint is None else {"endpoint": self.endpoint.described()}),
         }
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Do nothing: episodes share no resources."""
-        yield
+        """Serve the proxy in front of the model's endpoint, if it is recorded."""
+        async with contextlib.AsyncExitStack() as stack:
+            if self._side is not None:
+                await stack.enter_async_context(self._side.running())
+            yield
 
     async def act(self, play: Play) -> Acted:
         """Play one episode until the program exits, ``grace_s`` after the episode's end, or until the deadline.
@@ -150,11 +167,16 @@ class ProgramAgent:
             WireError: the environment failed.
             ConfigurationError: the program's directory or isolation cannot be made.
         """
+        async with model_of(self._side) as model:
+            acted = await self._act(play, model)
+        return acted if model is None else model.counted(acted)
+
+    async def _act(self, play: Play, model: ModelAccess | None) -> Acted:
         hidden = [*play.hidden, *(path.absolute() for path in self.hide)]
         with _scratch() as scratch, _Output(play.output) as output:
             await asyncio.to_thread(self._fill, scratch, hidden)
             try:
-                process = await self._started(play, scratch, hidden, output)
+                process = await self._started(play, model, scratch, hidden, output)
             except (OSError, ValueError) as error:
                 return Acted().fail(Failure.AGENT_CRASHED, f"it could not be started: {error}")
             over = asyncio.ensure_future(play.env.wait())
@@ -183,10 +205,12 @@ class ProgramAgent:
             raise ConfigurationError(f"--workspace {self.workspace} cannot be copied: {error}") from error
 
     async def _started(
-        self, play: Play, scratch: Path, hidden: Sequence[Path], output: _Output
+        self, play: Play, model: ModelAccess | None, scratch: Path, hidden: Sequence[Path], output: _Output
     ) -> asyncio.subprocess.Process:
-        words = [_filled(word, play) for word in self._words]
+        words = [_filled(word, play, model) for word in self._words]
         environment = _environment(play, scratch, hidden)
+        if self._side is not None and model is not None:
+            environment = self._side.without_keys(environment) | model.variables()
         shown = [*self._shown, *_files_of(environment)]
         with (
             _stdin(play.prompt if "{prompt}" not in self.command else "") as stdin,
@@ -280,9 +304,9 @@ class _Output:
                     lost = True
 
 
-def _filled(word: str, play: Play) -> str:
+def _filled(word: str, play: Play, model: ModelAccess | None) -> str:
     """Return an argument with its placeholders replaced, in one pass, so that values are not searched for more."""
-    values = {"mcp_url": play.mcp_url, "prompt": play.prompt}
+    values = {"mcp_url": play.mcp_url, "prompt": play.prompt, "model_url": "" if model is None else model.url}
     return _PLACE.sub(lambda found: values[found.group(1)], word)
 
 

@@ -89,14 +89,15 @@ class EpisodeResult:
         digest: the hash of the task's definition when it was played.
         components: sums of the named components of its rewards.
         steps: number of steps, including calls that the environment refused.
-        turns: number of answers of the model; None for a program.
+        turns: number of answers of the model; None for a program whose model is not recorded.
         malformed_calls: number of calls that could not be parsed. They are answered with an error and are not steps.
         detail: the failure's details, in one line.
         status: what became of the episode: the environment's answer, unless the agent failed. If it is not given, as in
             results of older versions, it is derived from the failure.
         started_at: seconds since the epoch, UTC.
         duration_s: seconds from the reset to the end.
-        prompt_tokens, completion_tokens: as counted by the endpoint; None for a program.
+        prompt_tokens, completion_tokens: as counted by the endpoint; None for a program whose model is not recorded.
+        cost: the price of the model's answers in the endpoint's own unit; None if it told none.
         user_prompt_tokens, user_completion_tokens: of the model that played the environment's user; None without one.
     """
 
@@ -122,6 +123,7 @@ class EpisodeResult:
     duration_s: float = 0.0
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    cost: float | None = None
     user_prompt_tokens: int | None = None
     user_completion_tokens: int | None = None
     status: Status = None  # type: ignore[assignment]  # `__post_init__` derives it

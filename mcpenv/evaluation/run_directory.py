@@ -17,6 +17,7 @@ from typing import Any
 from mcpenv.errors import ConfigurationError
 from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode, Recorder, read_episodes
 from mcpenv.trajectories.episode import CONTEXT, EVALUATED
+from mcpenv_client.types.model_turns import ModelTurn
 from mcpenv_client.types.records import Trajectory
 from mcpenv_client.types.tools import Tool
 
@@ -103,12 +104,14 @@ class RunFolder:
         agent: dict[str, Any],
         messages: list[dict[str, Any]] | None,
         context: dict[str, Any] | None,
+        model_turns: list[ModelTurn] | None = None,
     ) -> None:
         """Store a finished episode. Blocks until it is on disk.
 
         Args:
             trajectory: None if the environment could not return it.
             context: what the model dropped from its context, if it could.
+            model_turns: what the agent asked of a model, if a proxy recorded it.
 
         Raises:
             ConfigurationError: the episode cannot be written.
@@ -122,6 +125,7 @@ class RunFolder:
                         tools=self._recorder.tools.keep(tools),
                         messages=messages,
                         agent=agent,
+                        model_turns=model_turns,
                         extra={EVALUATED: result.to_plain(), **({} if context is None else {CONTEXT: context})},
                     )
                 )

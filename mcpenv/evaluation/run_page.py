@@ -65,6 +65,7 @@ def _sections(run: StoredRun, summary: Summary, links: dict[str, Placed]) -> Ite
 def _figures(summary: Summary) -> list[tuple[str, Child]]:
     found: list[tuple[str, Child]] = [("Episodes", f"{summary.finished} of {summary.planned}")]
     found += [(f"pass@{k}", _estimate(estimate)) for k, estimate in summary.pass_at.items()]
+    found += [(f"pass^{k}", _estimate(estimate)) for k, estimate in summary.pass_hat.items()]
     if summary.mean_return is not None:
         found.append(("Mean return", _estimate(summary.mean_return)))
     found += [(f"Mean of {name}", number_text(mean)) for name, mean in summary.components.items()]
@@ -77,6 +78,8 @@ def _figures(summary: Summary) -> list[tuple[str, Child]]:
     ]
     if summary.prompt_tokens is not None:
         found.append(("Tokens", f"{summary.prompt_tokens:,} in, {summary.completion_tokens or 0:,} out"))
+    if summary.cost is not None:
+        found.append(("Cost", f"{summary.cost:.4f}"))
     return found
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import fmean, median
-from typing import Any
+from typing import Any, TypeVar
 
 from .results import EpisodeResult, Failure
-from .statistics import Interval, bootstrap, ks_shown, pass_at_k, wilson
+from .statistics import Interval, bootstrap, ks_shown, pass_at_k, pass_hat_k, wilson
+
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Summary:
         mean_return: the mean return, with a bootstrap interval over tasks.
         pass_at: pass@k by k, over tasks with at least k scored samples. pass@1 has Wilson's interval with as many
             trials as there are tasks, the others a bootstrap interval over tasks.
+        pass_hat: pass^k by k from 2 on, over the same tasks, with a bootstrap interval over tasks. pass^1 is pass@1.
         components: means of the named components over the scored episodes that have them.
         mean_steps, median_steps, max_steps, mean_duration_s: over all finished episodes.
         mean_turns: mean number of answers of a model; None for other agents.
@@ -71,6 +74,7 @@ class Summary:
             (`Status.usable`) have no score.
         not_passed: number of episodes that did not pass but have no failure.
         prompt_tokens, completion_tokens: totals of all finished episodes; None if not counted.
+        cost: the total price of the model's answers in the endpoint's own unit; None if it told none.
         user_prompt_tokens, user_completion_tokens: the same of models that played the environment's user.
         tasks: in the order of the plan.
         pass_threshold: the given threshold; None for each task's full reward.
@@ -97,6 +101,8 @@ class Summary:
     user_prompt_tokens: int | None = None
     user_completion_tokens: int | None = None
     statuses: dict[str, int] = field(default_factory=dict)
+    pass_hat: dict[int, Estimate] = field(default_factory=dict)
+    cost: float | None = None
     tasks: list[TaskSummary] = field(default_factory=list)
 
     @property
@@ -112,7 +118,8 @@ class Summary:
     def to_plain(self) -> dict[str, Any]:
         """Return the figures as plain JSON data."""
         plain = asdict(self)
-        plain["pass_at"] = {str(k): _plain(estimate) for k, estimate in self.pass_at.items()}
+        for name, estimates in (("pass_at", self.pass_at), ("pass_hat", self.pass_hat)):
+            plain[name] = {str(k): _plain(estimate) for k, estimate in estimates.items()}
         plain["mean_return"] = None if self.mean_return is None else _plain(self.mean_return)
         return plain
 
@@ -146,7 +153,8 @@ def summarize(results: Iterable[EpisodeResult], planned: int, pass_threshold: fl
         scored=sum(map(len, returns)),
         passed=sum(every_pass) if every_pass else None,
         mean_return=_mean_return(returns),
-        pass_at=_pass_at(passes),
+        pass_at=_pass_rates(passes, pass_at_k),
+        pass_hat={k: estimate for k, estimate in _pass_rates(passes, pass_hat_k).items() if k > 1},
         components=_components(results),
         mean_steps=fmean(steps) if steps else None,
         median_steps=median(steps) if steps else None,
@@ -158,6 +166,7 @@ def summarize(results: Iterable[EpisodeResult], planned: int, pass_threshold: fl
         not_passed=sum(result.failure is None and result.passed(pass_threshold) is False for result in results),
         prompt_tokens=_sum(result.prompt_tokens for result in results),
         completion_tokens=_sum(result.completion_tokens for result in results),
+        cost=_sum(result.cost for result in results),
         user_prompt_tokens=_sum(result.user_prompt_tokens for result in results),
         user_completion_tokens=_sum(result.user_completion_tokens for result in results),
         pass_threshold=pass_threshold,
@@ -179,10 +188,16 @@ def _mean_return(returns: Sequence[Sequence[float]]) -> Estimate | None:
     return Estimate(fmean(means), bootstrap(means), len(means)) if means else None
 
 
-def _pass_at(passes: Sequence[Sequence[bool]]) -> dict[int, Estimate]:
+def _pass_rates(passes: Sequence[Sequence[bool]], estimate: Callable[[int, int, int], float]) -> dict[int, Estimate]:
+    """Return pass@k or pass^k by k.
+
+    Args:
+        passes: for each task, which of its samples passed.
+        estimate: the estimate of one task, for its number of samples, how many passed, and k.
+    """
     found = {}
     for k in ks_shown(max(map(len, passes), default=0)):
-        rates = [pass_at_k(len(unit), sum(unit), k) for unit in passes if len(unit) >= k]
+        rates = [estimate(len(unit), sum(unit), k) for unit in passes if len(unit) >= k]
         # Rounding errors could put the mean of many rates above 1.
         rate = min(fmean(rates), 1.0)
         # The trials are the tasks, because samples of one task are not independent of each other.
@@ -200,7 +215,7 @@ def _components(results: Sequence[EpisodeResult]) -> dict[str, float]:
     return {name: fmean(values) for name, values in sorted(parts.items())}
 
 
-def _sum(counts: Iterable[int | None]) -> int | None:
+def _sum(counts: Iterable[Number | None]) -> Number | None:
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
 

@@ -15,11 +15,14 @@ from pathlib import Path
 import httpx
 import pytest
 from evaluate_world import Counting
-from scripted_model import DONE, ScriptedModel, scripted_model
+from scripted_model import DONE, JSON, ScriptedModel, scripted_model
 
 from mcpenv import Mode
+from mcpenv.model_proxy.apis import api_of
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
+from mcpenv.trajectories import read_episodes
+from mcpenv_client.types.model_turns import request_of
 
 COUNTING = f"{Path(__file__).parents[1] / 'evaluate_world.py'}:Counting"
 TIMEOUT_S = 150
@@ -157,8 +160,21 @@ SESSIONS = {
 }
 """The kind of session that each opens on production: stateless clients share one, a handshake has its own."""
 
+RECORDED = {
+    "Claude Code": "",
+    "Claude Code (handshake)": "",
+    "Codex": (
+        "-c model_provider=env -c model_providers.env.name=env -c model_providers.env.wire_api=responses "
+        "-c model_providers.env.base_url={model_url}/v1 -c model_providers.env.env_key=OPENAI_API_KEY "
+    ),
+    "Goose": "",
+}
+"""The programs whose model is recorded, and what docs/how-to/record-models.md adds to their commands."""
+
+KEY = "sk-of-the-endpoint-0123456789"
+
 TABLE: dict[str, dict[str, str]] = {name: {} for name in PROGRAMS}
-COLUMNS = ("eval", "eval, bubblewrap", "production, HTTP", "production, stdio")
+COLUMNS = ("eval", "eval, bubblewrap", "eval, recorded", "production, HTTP", "production, stdio")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -234,6 +250,54 @@ def test_a_program_solves_an_episode_by_the_documented_command(
     (result,) = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()]
     assert (result["return"], result["steps"], result["status"]["code"]) == (1.0, 2, "completed")
     TABLE[name]["eval" if isolation == "none" else "eval, bubblewrap"] = "2 calls, return 1.0"
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_what_a_recorded_command_adds_is_documented(name: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "record-models.md").read_text(encoding="utf-8")
+    assert RECORDED[name].strip() in " ".join(page.replace("\\\n", " ").split())
+
+
+@pytest.mark.world
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_program_and_its_model_are_in_one_record_that_replays(
+    name: str, model: ScriptedModel, tmp_path: Path
+) -> None:
+    program = PROGRAMS[name]
+    env = {**variables(program, model, tmp_path), "THE_KEY": KEY}
+    for variable in ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "OPENAI_HOST", "OPENAI_API_KEY", "SCRIPTED_KEY"):
+        env.pop(variable, None)
+    if (config := tmp_path / "home" / ".codex" / "config.toml").exists():
+        config.write_text('model = "gpt-5"\n')
+    command = program.command.replace(CODEX, CODEX + RECORDED[name])
+    options = ["--split", "odd", "--out", str(tmp_path / "out"), "--isolation", "none", "--json"]
+    options += ["--base-url", f"{model.url}/v1", "--api-key-env", "THE_KEY", "--timeout-s", str(TIMEOUT_S - 30)]
+    if program.files:
+        options += ["--workspace", str(workspace(program.files, tmp_path))]
+    done = mcpenv("eval", COUNTING, "--agent", command, *options, env=env)
+    said = "".join(log.read_text() for log in (tmp_path / "out" / "agents").glob("*.log"))
+    assert done.returncode == 0, f"{done.stderr}\n{said[-3000:]}"
+    (episode,) = read_episodes(tmp_path / "out" / "record")
+    turns = episode.model_turns or []
+    made = [call.step for turn in turns for call in turn.calls if call.name.endswith("add")]
+    assert made == [1, 2] == [step.call.step for step in episode.trajectory.steps]
+    asked = [body for path, body in model.asked if api_of("POST", path.partition("?")[0]) is not None]
+    assert in_order(asked) == in_order([request_of(turns, index) for index in range(len(turns))])
+    assert KEY not in str(turns)
+    figures = json.loads(done.stdout)
+    assert figures["prompt_tokens"] == 10 * sum(turn.usage is not None for turn in turns) > 0
+    replayed = mcpenv("replay", str(tmp_path / "out" / "record"), "--target", COUNTING, env=env)
+    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
+    TABLE[name]["eval, recorded"] = f"{len(turns)} turns, steps {made}, replayed"
+
+
+def in_order(bodies: list[JSON]) -> list[str]:
+    return sorted(json.dumps(body, sort_keys=True) for body in bodies)
+
+
+def mcpenv(*arguments: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mcpenv", *arguments]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
 
 
 @pytest.mark.world

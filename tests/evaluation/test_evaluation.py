@@ -8,7 +8,7 @@ import json
 import sys
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -350,19 +350,25 @@ def test_the_figures_are_those_of_the_recorded_episodes(endpoint: Endpoint, tmp_
         steps.append(len(trajectory.steps))
     assert len(returns) == 12 and {len(samples) for samples in returns.values()} == {3}
 
-    def pass_at(k: int) -> float:
-        """The share of all choices of k samples among which one passed, of each task; their mean."""
+    def pass_rate(k: int, passed: Callable[[Iterable[bool]], bool]) -> float:
+        """The share of all choices of k samples among which one passed, or all did, of each task; their mean."""
         shares = []
         for samples in returns.values():
             choices = list(itertools.combinations([value >= 1.0 for value in samples], k))
-            shares.append(sum(map(any, choices)) / len(choices))
+            shares.append(sum(map(passed, choices)) / len(choices))
         return fmean(shares)
+
+    def pass_at(k: int) -> float:
+        return pass_rate(k, any)
 
     written = json.loads((tmp_path / "summary.json").read_text())
     assert written == json.loads(json.dumps(done.to_plain()))
     assert (written["planned"], written["finished"], written["scored"]) == (36, 36, 36)
     assert {k: found["value"] for k, found in written["pass_at"].items()} == pytest.approx(
         {str(k): pass_at(k) for k in (1, 2, 3)}
+    )
+    assert {k: found["value"] for k, found in written["pass_hat"].items()} == pytest.approx(
+        {str(k): pass_rate(k, all) for k in (2, 3)}
     )
     # solve always, miss never, sometimes every second conversation of a task.
     assert pass_at(1) == pytest.approx((1 + 0 + 1 / 3) / 3) and pass_at(3) == pytest.approx(2 / 3)
@@ -373,7 +379,7 @@ def test_the_figures_are_those_of_the_recorded_episodes(endpoint: Endpoint, tmp_
         "verified/there": pytest.approx(written["passed"] / 36),
         "verified": pytest.approx(written["passed"] / 36),
     }
-    for found in [*written["pass_at"].values(), written["mean_return"]]:
+    for found in [*written["pass_at"].values(), *written["pass_hat"].values(), written["mean_return"]]:
         assert found["tasks"] == 12 and 0 <= found["interval"][0] < found["value"] < found["interval"][1] <= 1
     assert {task["name"]: (task["passed"], task["mean_return"]) for task in written["tasks"]} == {
         name: (sum(value >= 1.0 for value in samples), pytest.approx(fmean(samples)))
