@@ -92,8 +92,8 @@ _of_records.command(
     help="Write chats, Parquet, ATIF, or a page to share.",
     sort_key=4,
 )
-_of_records.command("mcpenv.cli.check:check_command", name="check", help="Find unsound episodes.", sort_key=5)
-_of_records.command("mcpenv.cli.join:join_command", name="join", help="Add the turns of models.", sort_key=6)
+_of_records.command("mcpenv.cli.check_record:check_command", name="check", help="Find unsound episodes.", sort_key=5)
+_of_records.command("mcpenv.cli.join_turns:join_command", name="join", help="Add the turns of models.", sort_key=6)
 app.command(_of_records)
 app.command(
     "mcpenv.cli.console:console",

@@ -9,7 +9,7 @@ from .evaluate import evaluate_command
 evaluations = App(name="eval")
 evaluations.default(evaluate_command)
 evaluations.command(
-    "mcpenv.cli.compare:compare_command", name="compare", help="Compare two evaluations.", help_epilogue=""
+    "mcpenv.cli.compare_evaluations:compare_command", name="compare", help="Compare two evaluations.", help_epilogue=""
 )
 
 __all__ = ["evaluations"]

@@ -23,6 +23,7 @@ from mcpenv.trajectories.summary import fault_of, return_of, summary_of
 from mcpenv_client.types.records import Reward, StepRecord
 from mcpenv_client.types.status import Status, StatusCode
 
+from .model_turns import show_turn, turns_and_steps
 from .output import Page, note, note_torn, number_of, print_json, print_table, printable
 
 _WHICH = Group("Selection", sort_key=10)
@@ -103,7 +104,7 @@ def show(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> int:
-    """Show one episode: its prompt, each call with its result and reward, and its end.
+    """Show one episode: its prompt, each call with its result and reward, its end, and what its model was asked.
 
     Args:
         record: Folder that was given as --record, or one of its files.
@@ -222,10 +223,13 @@ def _show(page: Page, episode: RecordedEpisode, files: Mapping[int, Sequence[str
     _show_images(page, files.get(0, ()), indent=0)
     if trajectory.dropped:
         page.line((f"({number_of(trajectory.dropped, 'step')} before these not in the record)", "dim"))
-    for step in trajectory.steps:
+    for each in turns_and_steps(episode):
         page.line()
-        _show_step(page, episode, step)
-        _show_images(page, files.get(step.call.step, ()), indent=3)
+        if isinstance(each, StepRecord):
+            _show_step(page, episode, each)
+            _show_images(page, files.get(each.call.step, ()), indent=3)
+        else:
+            show_turn(page, *each)
     page.line()
     if trajectory.end_reward is not None:
         page.line("at the end: ", _rewarded(trajectory.end_reward))

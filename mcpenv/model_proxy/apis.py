@@ -23,16 +23,18 @@ class Reader:
     Attributes:
         assembled: puts the events of a stream together to an answer.
         read: returns what an answer says, and removes its tokens from it.
+        text: returns the text in an answer.
     """
 
     assembled: Callable[[Iterable[JSON]], JSON]
     read: Callable[[JSON], Reading]
+    text: Callable[[JSON], str]
 
 
 READERS: dict[Api, Reader] = {
-    "chat_completions": Reader(chat_completions.assembled, chat_completions.read),
-    "responses": Reader(responses.assembled, responses.read),
-    "messages": Reader(messages.assembled, messages.read),
+    "chat_completions": Reader(chat_completions.assembled, chat_completions.read, chat_completions.text),
+    "responses": Reader(responses.assembled, responses.read, responses.text),
+    "messages": Reader(messages.assembled, messages.read, messages.text),
 }
 
 _ENDS: dict[str, Api] = {"/chat/completions": "chat_completions", "/responses": "responses", "/messages": "messages"}

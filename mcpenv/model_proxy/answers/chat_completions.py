@@ -104,4 +104,12 @@ def read(answer: JSON) -> Reading:
     return reading
 
 
-__all__ = ["assembled", "read"]
+def text(answer: JSON) -> str:
+    """Return what the model says in its first choice; empty if it says nothing."""
+    for choice in objects(answer.get("choices")):
+        message = choice.get("message")
+        return (text_or_none(message.get("content")) or "") if isinstance(message, dict) else ""
+    return ""
+
+
+__all__ = ["assembled", "read", "text"]

@@ -82,4 +82,9 @@ def _usage(usage: Any) -> TurnUsage | None:
     return found
 
 
-__all__ = ["assembled", "read"]
+def text(answer: JSON) -> str:
+    """Return what the model says; empty if it says nothing."""
+    return "".join(text_or_none(block.get("text")) or "" for block in objects(answer.get("content")))
+
+
+__all__ = ["assembled", "read", "text"]

@@ -72,4 +72,10 @@ def read(answer: JSON) -> Reading:
     return reading
 
 
-__all__ = ["assembled", "read"]
+def text(answer: JSON) -> str:
+    """Return what the model says; empty if it says nothing."""
+    parts = [part for item in objects(answer.get("output")) for part in objects(item.get("content"))]
+    return "".join(text_or_none(part.get("text")) or "" for part in parts)
+
+
+__all__ = ["assembled", "read", "text"]

@@ -271,6 +271,30 @@ interface Episode {
   environment: { name: string; version: string | null };
   agent: Record<string, unknown> | null;
   extra: Record<string, any>;
+  /** Missing in records of older versions. */
+  model_turns?: ModelTurn[] | null;
+}
+
+interface TurnTokens {
+  ids: number[] | null;
+  logprobs: (number | null)[] | null;
+  texts: string[] | null;
+}
+
+/** A request to a model, and its answer. */
+interface ModelTurn {
+  request: Record<string, unknown>;
+  repeated: { turn: number; messages: number; fields: string[] } | null;
+  duration_s: number;
+  status: number | null;
+  answer: unknown;
+  error: string | null;
+  cut: string | null;
+  model: string | null;
+  calls: { name: string; step: number | null }[];
+  usage: { input_tokens: number | null; output_tokens: number | null; cached_tokens: number | null } | null;
+  prompt_ids: number[] | null;
+  tokens: TurnTokens[];
 }
 
 /** Equal hashes mean equal facts. */

@@ -7,6 +7,7 @@ import { countText, durationText, momentText, numberText, partsText, taskText } 
 import { onKeys } from "./frame.js";
 import { serverSource } from "./record_source.js";
 import { StepList, statusText } from "./step.js";
+import { turnsOf } from "./turns.js";
 
 /** Show an episode. @param {RecordSource} source @param {string} id @param {PageContext} context @param {AbortSignal} signal */
 export async function showEpisode(source, id, { root, query, session }, signal) {
@@ -33,7 +34,7 @@ export async function showEpisode(source, id, { root, query, session }, signal) 
 		finder(list, signal), el("h2", {}, countText(trajectory.dropped + steps.length, "step")),
 		trajectory.dropped > 0 && muted(`The first ${countText(trajectory.dropped, "step")} are not in the record.`),
 		trajectory.observation && el("details", { class: "card" }, el("summary", {}, "Reset"), jsonOf(trajectory.observation)),
-		list.element);
+		list.element, turnsOf(episode.model_turns, (step) => list.select(step - trajectory.dropped - 1)));
 	charts.draw(steps, trajectory);
 	const wanted = Number(query.get("step") ?? 0) - trajectory.dropped - 1;
 	if (wanted >= 0) list.select(wanted);

@@ -1,0 +1,56 @@
+"""The model's side of an episode in the console, in Debian's Chromium."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.serve import serving
+from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode, Recorder
+from mcpenv_client.types.model_turns import ModelTurn, TurnCall, TurnTokens, TurnUsage
+from mcpenv_client.types.records import StepRecord, ToolCall, ToolOutcome, Trajectory
+
+pytest.importorskip("selenium", reason="a browser is driven by it")
+
+from console_world import ConsoleWorld
+from visitor import Visitor, visiting
+
+pytestmark = [pytest.mark.world, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Visitor]:
+    with visiting() as visitor:
+        yield visitor
+
+
+def recorded(folder: Path) -> None:
+    call = TurnCall("a", "mcp__env__add", {"by": 1}, 1)
+    answer = {"content": [{"type": "text", "text": "<img src=x onerror=attack()> I add"}]}
+    turn = ModelTurn("messages", "/v1/messages", {"model": "m"}, status=200, answer=answer, calls=[call], model="m-1")
+    turn.usage, turn.tokens = TurnUsage(1234, 5), [TurnTokens([17, 18], [-0.5, -1.5], ["I", " add"])]
+    step = StepRecord(ToolCall("add", {"by": 1}, 1), ToolOutcome.returned("1", 0.1), started_at=1.0)
+    with Recorder(folder) as recorder:
+        trajectory = Trajectory("e1", steps=[step], started_at=1.0, ended_at=2.0, terminated=True)
+        recorder.write(RecordedEpisode(trajectory, RecordedEnvironment("count"), model_turns=[turn]))
+
+
+def test_the_page_of_a_record_shows_turns_with_their_tokens_and_steps(browser: Visitor, tmp_path: Path) -> None:
+    recorded(tmp_path)
+    with serving(ConsoleWorld, ServerConfig(record=tmp_path)) as url:
+        browser.width(1280)
+        browser.open(url, "records/e1")
+        browser.read("1 model turn")
+        browser.read("1234 tokens in, 5 out")
+        browser.find("//section[@aria-label='Model']//summary").click()
+        browser.read("onerror=attack()")
+        browser.find("//summary[.='Tokens (2)']").click()
+        cells = browser.find("//table[.//th='Log-probability']").text.split()
+        assert cells[-9:] == ["0", '"I"', "17", "-0.5", "1", '"', 'add"', "18", "-1.5"]
+        assert browser.serious_findings() == []
+        browser.find("//a[.='Show step 1']").click()
+        assert "step=1" in browser.browser.current_url
+    assert not browser.attacked()
