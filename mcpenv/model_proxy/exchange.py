@@ -23,7 +23,7 @@ class Exchange:
 
     Attributes:
         api, path: as in `ModelTurn`.
-        request: the body as the endpoint gets it.
+        request: the body as the endpoint gets it; empty if it cannot be read.
         status, content_type: those of the answer; the first is None without one.
         received: the answer's body as far as it came.
         complete: True once the whole answer has been received.
@@ -32,7 +32,7 @@ class Exchange:
 
     api: Api
     path: str
-    request: JSON
+    request: JSON = field(default_factory=dict)
     status: int | None = None
     content_type: str = ""
     received: bytearray = field(default_factory=bytearray)

@@ -54,14 +54,20 @@ class Relay:
             return
         body = await request.body()
         api = api_of(request.method, path)
-        asked = None if api is None else _object(body)
-        if api is None or asked is None:
+        if api is None:
             await self._until_disconnect(self._pass(request, path, body, None, send), receive, None)
             return
         self._store.begin(episode_id)
-        exchange = Exchange(api, f"/{path}", asked | self._upstream.request_fields)
-        if self._upstream.request_fields:
-            body = encode(exchange.request)
+        exchange, asked = Exchange(api, f"/{path}"), _object(body)
+        if asked is None:
+            exchange.error = "the request was passed on, but is not recorded: its body is no JSON object"
+            if encoding := request.headers.get("content-encoding"):
+                exchange.error += f", but compressed ({encoding})"
+            logger.warning("%s", exchange.error)
+        else:
+            exchange.request = asked | self._upstream.request_fields
+            if self._upstream.request_fields:
+                body = encode(exchange.request)
         try:
             await self._until_disconnect(self._pass(request, path, body, exchange, send), receive, exchange)
         finally:
@@ -138,7 +144,7 @@ def _object(body: bytes) -> dict[str, Any] | None:
     try:
         found = json.loads(body)
     except ValueError:
-        return None  # the endpoint says what is wrong with it
+        return None
     return found if isinstance(found, dict) else None
 
 

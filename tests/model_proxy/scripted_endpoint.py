@@ -37,7 +37,7 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         headers = {name.lower(): value for name, value in self.headers.items()}
         self.endpoint.asked.append(Asked(self.command, self.path, headers, body))
-        type(self).answering(self, json.loads(body or b"{}"))
+        type(self).answering(self, json.loads(body) if body.startswith(b"{") else {})
 
     do_GET = do_POST
 

@@ -266,6 +266,18 @@ def test_further_fields_are_added_to_requests_and_kept() -> None:
     assert json.loads(asked.body) == turn.request == {"model": "m", **fields}
 
 
+def test_a_request_that_cannot_be_read_is_passed_on_and_kept_with_its_answer() -> None:
+    body = b"\x28\xb5\x2f\xfd compressed"
+
+    async def using(http: httpx2.AsyncClient) -> None:
+        await http.post("/v1/chat/completions", content=body, headers={"content-encoding": "zstd"})
+
+    (turn,), (asked,) = run(chat, using)
+    assert (asked.body, asked.headers["content-encoding"]) == (body, "zstd")
+    assert (turn.request, turn.status, turn.prompt_ids) == ({}, 200, [7, 8, 9])
+    assert str(turn.error).endswith("its body is no JSON object, but compressed (zstd)")
+
+
 def test_keys_are_in_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UPSTREAM", KEY)
     own = "sk-of-the-agent-0123456789"
