@@ -10,7 +10,7 @@ import httpx2
 
 from mcpenv_client.types.model_turns import Api
 
-from .answers import chat_completions, messages, responses
+from .answers import chat_completions, generate_content, messages, responses
 from .answers.reading import JSON, Reading
 
 EVENT_STREAM = "text/event-stream"
@@ -35,9 +35,16 @@ READERS: dict[Api, Reader] = {
     "chat_completions": Reader(chat_completions.assembled, chat_completions.read, chat_completions.text),
     "responses": Reader(responses.assembled, responses.read, responses.text),
     "messages": Reader(messages.assembled, messages.read, messages.text),
+    "generate_content": Reader(generate_content.assembled, generate_content.read, generate_content.text),
 }
 
-_ENDS: dict[str, Api] = {"/chat/completions": "chat_completions", "/responses": "responses", "/messages": "messages"}
+_ENDS: dict[str, Api] = {
+    "/chat/completions": "chat_completions",
+    "/responses": "responses",
+    "/messages": "messages",
+    ":generateContent": "generate_content",
+    ":streamGenerateContent": "generate_content",
+}
 
 
 def api_of(method: str, path: str) -> Api | None:

@@ -65,7 +65,7 @@ class Exchange:
             answer=answer,
             error=_clean(self.error),
             cut=self.cut,
-            model=text_or_none(request.get("model")),
+            model=text_or_none(request.get("model")) or _model_in(self.path),
         )
         if isinstance(answer, dict):
             reading = reader.read(answer)
@@ -76,6 +76,11 @@ class Exchange:
 
     def _elapsed_s(self) -> float:
         return round(time.monotonic() - self._began, 6)
+
+
+def _model_in(path: str) -> str | None:
+    """Return the model that a path of Gemini's API names."""
+    return path.rpartition("/models/")[2].partition(":")[0] if ":" in path else None
 
 
 def _clean(value: Any) -> Any:

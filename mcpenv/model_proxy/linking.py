@@ -84,6 +84,7 @@ def _same_tool(asked: str, tool: str) -> bool:
 def _results(turn: ModelTurn) -> Iterator[str]:
     """Yield the ids of the calls whose results a request has."""
     messages = turn.request.get(CONVERSATION[turn.api])
+    # Results of Gemini's API have no ids as a rule, and no upper bound then.
     for message in messages if isinstance(messages, list) else ():
         if not isinstance(message, dict):
             continue

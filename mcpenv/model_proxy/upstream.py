@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.redaction import hide
@@ -14,7 +15,9 @@ from mcpenv_client.connection.addresses import http_base, without_password
 PLACEHOLDER = "mcpenv-placeholder-key"
 """The key of agents that have none of their own. It is no secret."""
 
-_OPENAI = ("chat/completions", "responses", "completions", "embeddings", "models")
+_OPENAI = ("chat/completions", "responses", "completions", "embeddings")
+"""The paths of OpenAI's APIs, whose clients expect the version in the base URL."""
+
 _VERSION = "v1"
 
 _KEYS = {b"authorization": "Bearer {}", b"x-api-key": "{}", b"x-goog-api-key": "{}"}
@@ -39,8 +42,8 @@ class Upstream:
     """The endpoint behind the proxy.
 
     Attributes:
-        base_url: the URL to which ``/chat/completions``, ``/responses`` or ``/v1/messages`` is added, as clients of the
-            API do. A ``/v1`` at its end is not doubled.
+        base_url: the URL to which ``/chat/completions``, ``/responses``, ``/v1/messages`` or Gemini's ``/v1beta/...``
+            is added, as clients of the API do. A ``/v1`` at its end is not doubled.
         api_key_env: the environment variable with the endpoint's key, which replaces the keys of agents. None: the
             agents' own keys are passed on.
         request_fields: further fields of each request that is recorded, such as ``{"logprobs": true}``.
@@ -92,9 +95,11 @@ class Upstream:
         """
         base = http_base(self.base_url, f"/{_VERSION}")
         rest = path.removeprefix(f"{_VERSION}/")
-        if rest.startswith(_OPENAI):
-            base = http_base(self.base_url, "")  # OpenAI's clients expect the version in the base URL
-            path = rest
+        # Lists of models have one path in all APIs; a base URL with a path has its version there.
+        if rest.startswith(_OPENAI) or (rest.startswith("models") and urlsplit(base).path):
+            base, path = http_base(self.base_url, ""), rest
+        if self.api_key_env is not None:
+            query = "&".join(part for part in query.split("&") if not part.startswith("key="))  # Gemini's API
         return f"{base}/{path}" + (f"?{query}" if query else "")
 
     def headers(self, given: Iterable[tuple[bytes, bytes]], path: str) -> Headers:
@@ -125,6 +130,8 @@ class Upstream:
 
 def _usual(path: str) -> bytes:
     """Return the header in which the API of a path expects its key."""
+    if "generateContent" in path or "streamGenerateContent" in path:
+        return b"x-goog-api-key"
     return b"x-api-key" if "messages" in path.split("/") else b"authorization"
 
 

@@ -167,6 +167,7 @@ RECORDED = {
         "-c model_provider=env -c model_providers.env.name=env -c model_providers.env.wire_api=responses "
         "-c model_providers.env.base_url={model_url}/v1 -c model_providers.env.env_key=OPENAI_API_KEY "
     ),
+    "gemini-cli": "",
     "Goose": "",
 }
 """The programs whose model is recorded, and what docs/how-to/record-models.md adds to their commands."""
@@ -265,7 +266,9 @@ def test_a_program_and_its_model_are_in_one_record_that_replays(
 ) -> None:
     program = PROGRAMS[name]
     env = {**variables(program, model, tmp_path), "THE_KEY": KEY}
-    for variable in ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "OPENAI_HOST", "OPENAI_API_KEY", "SCRIPTED_KEY"):
+    for variable in ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "OPENAI_HOST", "OPENAI_API_KEY", "SCRIPTED_KEY",
+        "GOOGLE_GEMINI_BASE_URL", "GEMINI_API_KEY",
+    ):  # fmt: skip
         env.pop(variable, None)
     if (config := tmp_path / "home" / ".codex" / "config.toml").exists():
         config.write_text('model = "gpt-5"\n')

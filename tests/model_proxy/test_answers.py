@@ -14,6 +14,13 @@ from mcpenv.model_proxy.apis import READERS, events_of
 from mcpenv_client.types.model_turns import Api, TurnTokens
 
 NAMES = [
+    "candidates",
+    "parts",
+    "functionCall",
+    "args",
+    "logprobsResult",
+    "chosenCandidates",
+    "usageMetadata",
     "choices",
     "delta",
     "message",

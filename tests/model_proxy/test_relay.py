@@ -183,11 +183,46 @@ def test_a_stream_of_messages_is_read_with_thoughts_calls_and_cached_tokens(monk
     assert turn.usage == TurnUsage(93, 8, 90)
 
 
+def test_a_stream_of_gemini_is_read_with_calls_and_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UPSTREAM", KEY)
+    chosen = [
+        {"token": "o", "tokenId": 5, "logProbability": -0.5},
+        {"token": "k", "tokenId": 6, "logProbability": -1.5},
+    ]
+    parts: list[list[JSON]] = [
+        [{"text": "hm", "thought": True}, {"text": "o"}],
+        [{"text": "k"}, {"functionCall": {"name": "add", "args": {"by": 1}}}],
+    ]
+    usage = {"promptTokenCount": 9, "candidatesTokenCount": 2, "thoughtsTokenCount": 3, "cachedContentTokenCount": 4}
+
+    def answering(handler: Handler, body: JSON) -> None:
+        handler.stream()
+        for index, each in enumerate(parts):
+            candidate = {
+                "content": {"role": "model", "parts": each},
+                "logprobsResult": {"chosenCandidates": [chosen[index]]},
+            }
+            handler.event({"candidates": [candidate], "modelVersion": "g-1", "usageMetadata": usage})
+        handler.event({"candidates": [{"finishReason": "STOP"}]})
+        handler.end()
+
+    path = "/v1beta/models/g:streamGenerateContent?alt=sse&key=of-the-agent"
+    (turn,), (asked,) = run(answering, _post(path, {"contents": []}), api_key_env="UPSTREAM")
+    assert asked.path == "/v1beta/models/g:streamGenerateContent?alt=sse"
+    assert (asked.headers["x-goog-api-key"], turn.path) == (KEY, "/v1beta/models/g:streamGenerateContent")
+    assert isinstance(turn.answer, dict)
+    (candidate,) = turn.answer["candidates"]
+    assert [part.get("text") for part in candidate["content"]["parts"]] == ["hm", "ok", None]
+    assert (turn.model, turn.finish_reason, turn.usage) == ("g-1", "STOP", TurnUsage(9, 5, 4))
+    assert turn.calls == [TurnCall(None, "add", {"by": 1})]
+    assert turn.tokens == [TurnTokens([5, 6], [-0.5, -1.5], ["o", "k"])]
+
+
 def test_counts_of_tokens_and_lists_of_models_pass_without_a_turn() -> None:
     async def using(http: httpx2.AsyncClient) -> None:
         counted = await http.post("/v1/messages/count_tokens", json={"messages": []})
         assert counted.json() == {"asked": "/v1/messages/count_tokens"}
-        assert (await http.get("/v1/models")).json() == {"asked": "/models"}
+        assert (await http.get("/v1/models")).json() == {"asked": "/v1/models"}
 
     turns, _ = run(lambda handler, body: handler.whole(200, {"asked": handler.path}), using)
     assert turns == []
@@ -306,6 +341,13 @@ def test_keys_are_in_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
         ("http://127.0.0.1:8000/v1", "v1/messages", "http://127.0.0.1:8000/v1/messages"),
         ("https://api.anthropic.com", "v1/messages", "https://api.anthropic.com/v1/messages"),
         ("https://api.anthropic.com/v1", "v1/models", "https://api.anthropic.com/v1/models"),
+        ("https://api.anthropic.com", "v1/models", "https://api.anthropic.com/v1/models"),
+        ("https://router.example/api/v2", "v1/models", "https://router.example/api/v2/models"),
+        (
+            "https://gemini.example",
+            "v1beta/models/g:generateContent",
+            "https://gemini.example/v1beta/models/g:generateContent",
+        ),
     ],
 )
 def test_the_version_in_a_base_url_is_not_doubled(base_url: str, path: str, url: str) -> None:

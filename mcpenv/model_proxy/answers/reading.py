@@ -54,12 +54,11 @@ def usage_of(usage: Any, given: str, sampled: str, details: str) -> TurnUsage | 
         return None
     more = usage.get(details)
     cached = more.get("cached_tokens") if isinstance(more, Mapping) else None
-    cost = usage.get("cost")
     return TurnUsage(
         whole(usage.get(given)),
         whole(usage.get(sampled)),
         whole(cached),
-        float(cost) if isinstance(cost, int | float) and math.isfinite(cost) else None,
+        number_of(usage.get("cost")),
     )
 
 
@@ -79,7 +78,7 @@ def tokens_of(ids: Any, entries: Any) -> TurnTokens | None:
         return None
     if not listed:
         return TurnTokens(known)
-    numbers = [_logprob(entry.get("logprob")) for entry in listed]
+    numbers = [number_of(entry.get("logprob")) for entry in listed]
     return TurnTokens(known, numbers, [str(entry.get("token", "")) for entry in listed])
 
 
@@ -131,7 +130,8 @@ def _id_of(entry: Mapping[str, Any]) -> int | None:
     return named
 
 
-def _logprob(value: Any) -> float | None:
+def number_of(value: Any) -> float | None:
+    """Return a finite number; None if it is none."""
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
@@ -141,6 +141,7 @@ __all__ = [
     "call_of",
     "error_of",
     "ids_of",
+    "number_of",
     "objects",
     "text_or_none",
     "tokens_of",

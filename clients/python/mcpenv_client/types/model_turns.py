@@ -6,10 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Api = Literal["chat_completions", "responses", "messages"]
-"""The APIs that are recorded: OpenAI's chat completions and responses, and Anthropic's messages."""
+Api = Literal["chat_completions", "responses", "messages", "generate_content"]
+"""The APIs that are recorded: OpenAI's chat completions and responses, Anthropic's messages, and Gemini's."""
 
-CONVERSATION: dict[Api, str] = {"chat_completions": "messages", "responses": "input", "messages": "messages"}
+CONVERSATION: dict[Api, str] = {
+    "chat_completions": "messages",
+    "responses": "input",
+    "messages": "messages",
+    "generate_content": "contents",
+}
 """The field of a request that has the conversation, by API."""
 
 
