@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from agents.scripted_model import ScriptedModel, scripted_model
+from scripted_model import ScriptedModel, scripted_model
 
 from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode, Recorder, read_episodes
 from mcpenv_client.types.records import StepRecord, ToolCall, ToolOutcome, Trajectory
@@ -55,7 +55,7 @@ def test_turns_of_a_proxy_are_joined_with_the_record_of_a_server(tmp_path: Path)
     with Recorder(tmp_path / "record") as recorder:
         recorder.write(RecordedEpisode(Trajectory("e1", steps=[step]), RecordedEnvironment("count")))
         recorder.write(RecordedEpisode(Trajectory("e2"), RecordedEnvironment("count")))
-    options = ["--turns", tmp_path / "turns", "--out", tmp_path / "joined", "--json"]
+    options = ["--turns", str(tmp_path / "turns"), "--out", str(tmp_path / "joined"), "--json"]
     done = mcpenv("trajectories", "join", tmp_path / "record", *options)
     assert (done.returncode, done.stderr) == (0, "")
     counts = {"episodes": 2, "joined": 1, "turns": 1, "calls": 1, "linked": 1, "unknown": []}

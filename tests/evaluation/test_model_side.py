@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agents.scripted_model import scripted_model
 from evaluate_world import Counting
+from scripted_model import scripted_model
 
 from mcpenv.cli import execute
 from mcpenv.errors import ConfigurationError
