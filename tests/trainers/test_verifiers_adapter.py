@@ -13,24 +13,13 @@ from typing import Any
 import pytest
 from door_player import DoorPlayer
 from served import served
-from trainer_worlds import Doors, Shop
+from trainer_worlds import Doors, Odd, Shop
 
-from mcpenv import MCPEnvironment
 from mcpenv.server.app import create_app
 
 pytestmark = [pytest.mark.world, pytest.mark.timeout(600)]
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "train-verifiers.md"
-
-
-class Odd(MCPEnvironment):
-    """An environment with a tool whose name models' APIs refuse."""
-
-    def __init__(self) -> None:
-        @self.tool(name="look.around")
-        def look() -> str:
-            """Look."""
-            return "seen"
 
 
 def python() -> Path:

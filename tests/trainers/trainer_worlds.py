@@ -144,3 +144,13 @@ class Together(MCPEnvironment):
         def meet() -> str:
             """Meet."""
             return str(self.barrier.wait() >= 0)
+
+
+class Odd(MCPEnvironment):
+    """An environment with a tool whose name models' APIs refuse."""
+
+    def __init__(self) -> None:
+        @self.tool(name="look.around")
+        def look() -> str:
+            """Look."""
+            return "seen"

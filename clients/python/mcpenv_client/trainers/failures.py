@@ -1,9 +1,13 @@
-"""The error that an adapter raises where its library counts a failed episode by an exception."""
+"""The failures that adapters raise: of an episode, and of tools that a trainer cannot take."""
 
 from __future__ import annotations
 
-from mcpenv_client.errors import McpenvError
+from collections.abc import Iterable
+
+from mcpenv_client.errors import McpenvError, ToolNotExpressible
+from mcpenv_client.formats.names import WORDS
 from mcpenv_client.types.status import Status
+from mcpenv_client.types.tools import Tool
 from mcpenv_client.types.turns import Ending
 
 
@@ -34,4 +38,15 @@ def reward_of(ending: Ending) -> float:
     return ending.reward or 0.0
 
 
-__all__ = ["EpisodeFailed", "reward_of"]
+def refuse_names(library: str, tools: Iterable[Tool]) -> None:
+    """Raise if models' APIs refuse the name of a tool, for libraries that pass names on.
+
+    Raises:
+        ToolNotExpressible: they do.
+    """
+    names = [tool.name for tool in tools if not WORDS.admits(tool.name)]
+    if names:
+        raise ToolNotExpressible(library, dict.fromkeys(names, "models' APIs refuse this name; rename it"))
+
+
+__all__ = ["EpisodeFailed", "refuse_names", "reward_of"]

@@ -13,10 +13,7 @@ from typing import Any
 import verifiers.v1 as vf
 from pydantic import Field
 
-from mcpenv_client.errors import ToolNotExpressible
-from mcpenv_client.formats.names import WORDS
-
-from .failures import reward_of
+from .failures import refuse_names, reward_of
 from .hosted import HostedEpisode
 from .sessions import Sessions
 
@@ -137,9 +134,7 @@ class McpenvTaskset(vf.Taskset[McpenvTask, McpenvConfig]):
         """
         config = self.config
         rows, tools = Sessions(config.url, client=config.client).listed(config.split, config.num_tasks)
-        names = [tool.name for tool in tools if not WORDS.admits(tool.name)]
-        if names:
-            raise ToolNotExpressible("verifiers", dict.fromkeys(names, "models' APIs refuse this name; rename it"))
+        refuse_names("verifiers", tools)
         for row in rows:
             named = {name: row[name] for name in ("split", "index", "seed") if name in row}
             prompt, task_id = _text_of(row.get("prompt")), row.get("task_id")

@@ -1,0 +1,212 @@
+"""The adapter for Inspect AI: the tasks of an environment on a server as a task with setup, tools, solver and scorer.
+
+Needs the packages inspect-ai and mcp. ``inspect eval mcpenv_client/mcpenv -T url=...`` finds the task.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any
+
+from inspect_ai import Task, task
+from inspect_ai.dataset import MemoryDataset, Sample
+from inspect_ai.model import ChatMessageAssistant
+from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
+from inspect_ai.solver import Generate, Solver, TaskState, solver
+from inspect_ai.tool import MCPServer, Tool, ToolDef, ToolParams, mcp_connection, mcp_server_http
+from inspect_ai.util import store
+from pydantic import PrivateAttr, model_serializer
+
+from .failures import refuse_names, reward_of
+from .hosted import HostedEpisode
+from .sessions import Sessions
+
+logger = logging.getLogger(__name__)
+
+LEFT_OUT = ("pattern", "minLength", "maxLength", "minimum", "maximum", "examples")
+"""Keywords that Inspect's providers for OpenAI's chat completions leave out of what they send."""
+
+KEY = "mcpenv"
+"""The entry of a sample's store that names its episode."""
+
+
+class WholeParams(ToolParams):
+    """The schema of a tool's arguments as the environment has it. Inspect's own class keeps some keywords only."""
+
+    _whole: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def of(cls, schema: Mapping[str, Any]) -> WholeParams:
+        """Return the parameters for a schema."""
+        # Inspect wants a description of each; these stand in its log, the whole schema goes to the model.
+        named = {
+            name: {"description": inner.get("description") or name}
+            for name, inner in schema.get("properties", {}).items()
+        }
+        made: WholeParams = cls.model_validate({"properties": named, "required": schema.get("required", [])})
+        made._whole = dict(schema)
+        return made
+
+    @model_serializer(mode="plain")
+    def _serialized(self) -> dict[str, Any]:
+        return self._whole
+
+
+class SampleEpisode:
+    """The episode of a sample, its schemas, and Inspect's own client for its tools."""
+
+    by_sample: dict[str, SampleEpisode] = {}
+
+    def __init__(self, url: str, client: Mapping[str, Any]) -> None:
+        self.hosted = HostedEpisode(url, client)
+        self.schemas: dict[str, Mapping[str, Any]] = {}
+        self.server: MCPServer | None = None
+
+    async def begin(self, row: Mapping[str, Any]) -> str:
+        """Begin the episode, and return its prompt."""
+        opening = await self.hosted.begin(row)
+        self.schemas = {listed["function"]["name"]: listed["function"]["parameters"] for listed in opening.tools}
+        self.server = mcp_server_http(url=self.hosted.mcp_url)
+        return str(opening.messages[-1]["content"])
+
+
+class EpisodeTools(MCPServer):
+    """The tools of the sample's episode, for ``tools=`` of any agent. They have the environment's whole schemas."""
+
+    async def tools(self) -> list[Tool]:
+        """Return the tools."""
+        episode = _current()
+        assert episode.server is not None
+        listed = [ToolDef(tool) for tool in await episode.server.tools()]
+        return [ToolDef(each.tool, parameters=WholeParams.of(episode.schemas[each.name])).as_tool() for each in listed]
+
+    async def __aenter__(self) -> EpisodeTools:
+        server = _current().server
+        assert server is not None
+        await server.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        server = _current().server
+        assert server is not None
+        await server.__aexit__(kind, error, trace)
+
+
+@solver
+def begin(url: str, client: dict[str, Any] | None = None) -> Solver:
+    """Begin the sample's episode, whose prompt takes the place of the sample's input."""
+
+    async def solve(state: TaskState, generate: Generate) -> TaskState:
+        episode = SampleEpisode(url, client or {})
+        SampleEpisode.by_sample[state.uuid] = episode
+        store().set(KEY, state.uuid)
+        state.user_prompt.text = await episode.begin(state.metadata)
+        return state
+
+    return solve
+
+
+@solver
+def play() -> Solver:
+    """Let the model call tools until the episode is over or it calls none."""
+
+    async def solve(state: TaskState, generate: Generate) -> TaskState:
+        source = EpisodeTools()
+        async with mcp_connection(source):
+            state.tools = await source.tools()
+            while True:
+                state = await generate(state, tool_calls="single")
+                if state.completed or not state.output.message.tool_calls or await _current().hosted.over():
+                    return state
+
+    return solve
+
+
+@scorer(metrics=[mean(), stderr()])
+def episode_return() -> Scorer:
+    """End the episode, and score the sample with its return.
+
+    A failure of the environment, a judge or the connection raises `EpisodeFailed`, which is the sample's error.
+    """
+
+    async def score(state: TaskState, target: Target) -> Score:
+        hosted = SampleEpisode.by_sample[state.uuid].hosted
+        last = state.messages[-1]
+        stopped = isinstance(last, ChatMessageAssistant) and not last.tool_calls
+        truncated = not stopped and not await hosted.over()
+        ending = await hosted.end(truncated=truncated, reason="limit" if truncated else None)
+        about = {"status": ending.status.to_plain(), "reason": ending.reason, "parts": dict(ending.parts)}
+        return Score(value=reward_of(ending), explanation=ending.status.code.value, metadata=about)
+
+    return score
+
+
+async def close(state: TaskState) -> None:
+    """End the session of the sample's episode."""
+    episode = SampleEpisode.by_sample.pop(state.uuid, None)
+    if episode is not None:
+        await episode.hosted.close()
+
+
+@task
+def mcpenv(
+    url: str,
+    split: str | None = "test",
+    num_tasks: int | None = None,
+    solver: Solver | None = None,
+    client: dict[str, Any] | None = None,
+) -> Task:
+    """Return a task with one sample for each task of an environment.
+
+    Args:
+        url: the server.
+        split: the split whose tasks are the samples; None: samples are seeds.
+        num_tasks: the maximum of samples; the number of seeds without a split.
+        solver: the solver or agent, with ``tools=[EpisodeTools()]``; None: `play`.
+        client: arguments of `EnvClient`.
+
+    Raises:
+        ToolNotExpressible: a model's API refuses the name of a tool.
+        ValueError: there are no tasks.
+        WireError, ConnectionFailed: the server cannot list tools or tasks.
+    """
+    rows, tools = Sessions(url, client=client).listed(split, num_tasks)
+    refuse_names("inspect-ai", tools)
+    missing = [path for tool in tools for path in _left_out(tool.input_schema, tool.name)]
+    if missing:
+        logger.warning("Inspect's providers for OpenAI's chat completions leave out: %s", ", ".join(missing))
+    samples = []
+    for row in rows:
+        named = {name: row[name] for name in ("split", "index", "seed") if name in row}
+        text = row["prompt"][0]["content"] if row.get("prompt") else "The prompt comes with the episode."
+        samples.append(Sample(input=text, id=row.get("task_id", row.get("seed")), metadata=named))
+    return Task(
+        dataset=MemoryDataset(samples, name=url),
+        setup=begin(url, client),
+        solver=solver or play(),
+        scorer=episode_return(),
+        cleanup=close,
+        fail_on_error=False,  # a failed environment costs its sample, not the others
+    )
+
+
+def _left_out(schema: Mapping[str, Any], path: str) -> Iterator[str]:
+    """Yield the paths of keywords that are left out. Definitions are sent whole."""
+    yield from (f"{path}.{name}" for name in LEFT_OUT if name in schema)
+    inner = {**schema.get("properties", {}), "[]": schema.get("items"), "*": schema.get("additionalProperties")}
+    inner.update((f"anyOf[{at}]", each) for at, each in enumerate(schema.get("anyOf", ())))
+    for name, each in inner.items():
+        if isinstance(each, Mapping):
+            yield from _left_out(each, f"{path}.{name}")
+
+
+def _current() -> SampleEpisode:
+    """Return the episode of the sample that runs."""
+    return SampleEpisode.by_sample[store().get(KEY)]
+
+
+__all__ = ["EpisodeTools", "begin", "close", "episode_return", "mcpenv", "play"]
