@@ -1,33 +1,15 @@
-"""The scripted model that plays `Doors` and `Shop`, behind an endpoint of OpenAI's chat completions that also streams.
-
-It looks, opens the door that it saw, and stops. In task 2 it breaks the verifier first.
-"""
+"""The endpoint of OpenAI's chat completions, which also streams, whose model plays by `door_script`."""
 
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
+from door_script import call_of
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-
-BREAKS = "Number 2."
-BOUGHT = {"to": {"name": "Main", "number": 7}, "payment": {"kind": "card", "digits": "1234"}}
-
-
-def call_of(prompt: str, answers: list[str]) -> tuple[str, dict[str, Any]] | None:
-    """Return the next call for a prompt and the answers so far; None: the model stops."""
-    if "Buy." in prompt:
-        return None if answers else ("buy", BOUGHT)
-    if BREAKS in prompt:
-        return (("break_verifier", {}), None)[min(len(answers), 1)]
-    if not answers:
-        return "look", {}
-    seen = re.search("red|green|blue", answers[0])
-    return ("open_door", {"colour": seen[0]}) if seen and len(answers) == 1 else None
 
 
 class DoorPlayer:

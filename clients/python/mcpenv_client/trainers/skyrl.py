@@ -1,0 +1,182 @@
+"""The adapter for SkyRL: an environment of mcpenv as a text environment of skyrl-gym, and the rows of its dataset.
+
+Needs the package skyrl-gym. `skyrl_generator` has the generator that plays failed episodes again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import skyrl_gym
+from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
+
+from mcpenv_client.conversation import Conversation
+from mcpenv_client.errors import McpenvError
+from mcpenv_client.formats.model_calls import TextCalls
+from mcpenv_client.pool.episode import Session
+from mcpenv_client.pool.instances import Target
+from mcpenv_client.types.turns import NOT_BEGUN, Ending
+
+from .failures import reward_of
+from .sessions import Sessions
+
+HERMES = """# Tools
+
+You may call functions. Their signatures are within <tools></tools>, one a line:
+<tools>
+{tools}
+</tools>
+
+To call a function, write a JSON object with its name and its arguments within <tool_call></tool_call>:
+<tool_call>
+{{"name": <name>, "arguments": <object>}}
+</tool_call>"""
+"""The system message that offers tools, because SkyRL's generator gives chat templates none."""
+
+COLUMNS = ("task", "split", "index", "seed", "options")
+
+
+class McpenvTextEnv(BaseTextEnv):
+    """An episode for SkyRL's generator. `register` gives it an id.
+
+    The first message of the prompt has the tools with whole schemas, the last one the episode's prompt. The last step's
+    reward has that of the end. If the environment, a judge or the connection failed, `init` and `step` raise
+    `EpisodeFailed` or an error of the client: SkyRL has no reward that means nothing.
+
+    Args:
+        target: a URL or an environment in this process, as `Sessions` takes it.
+        extras: the columns of the row, and the generator's ``max_turns``.
+        env_config: unused.
+        text_calls: how the model writes calls; ``tools_prompt`` must say so.
+        tools_prompt: the system message, with ``{tools}`` for the schemas.
+        settings, client: as `Sessions` takes them.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        extras: Mapping[str, Any] | None = None,
+        env_config: Any = None,
+        *,
+        text_calls: TextCalls = "hermes",
+        tools_prompt: str = HERMES,
+        settings: Sequence[str] = (),
+        client: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        columns = dict(extras or {})
+        self.max_turns = columns.get("max_turns", 50)
+        self._row = {name: columns[name] for name in COLUMNS if columns.get(name) is not None}
+        self._tools_prompt = tools_prompt
+        self._text_calls: TextCalls = text_calls
+        self._sessions = Sessions(target, settings, client)
+        self._session: Session | None = None
+        self._conversation: Conversation | None = None
+        self._earned = 0.0
+        self._ending: Ending = NOT_BEGUN
+
+    def init(self, prompt: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Begin the episode. Return its tools, the system messages of the row, the prompt; and what is known of it.
+
+        Raises:
+            WireError, ConnectionFailed: it cannot begin.
+        """
+        self._session = self._sessions.open()
+        conversation = Conversation(
+            self._session, tool_format="hf", text_calls=self._text_calls, max_turns=self.max_turns
+        )
+        try:
+            opening = self._sessions.run(lambda: conversation.begin(self._row or None))
+        except McpenvError:
+            self.close()
+            raise
+        self._conversation = conversation
+        tools = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in opening.tools)
+        texts = [message["content"] for message in prompt if message["role"] == "system"]
+        system = "\n\n".join([*texts, self._tools_prompt.format(tools=tools)])
+        return [{"role": "system", "content": system}, *opening.messages], dict(opening.info)
+
+    def step(self, action: str) -> BaseTextEnvStepOutput:
+        """Make the calls in a text.
+
+        Raises:
+            EpisodeFailed: the episode has no reward.
+        """
+        conversation = self._conversation
+        assert conversation is not None, "step before init"
+        self.turns += 1
+        turn = self._sessions.run(lambda: conversation.act(action))
+        reward = turn.reward or 0.0
+        if turn.done:
+            ending = self._end()
+            self.close()
+            reward = reward_of(ending) - self._earned
+        self._earned += reward
+        answers = [_user(message) for message in turn.messages]
+        metadata = {} if not turn.done else {"status": self._ending.status.code.value, "reason": self._ending.reason}
+        return BaseTextEnvStepOutput(
+            observations=[] if turn.done else answers, reward=reward, done=turn.done, metadata=metadata
+        )
+
+    def get_metrics(self) -> dict[str, Any]:
+        """Return the return and the parts of the rewards. The episode ends, if the generator stopped before its end."""
+        ending = self._end()
+        return {"return": ending.reward or 0.0, "truncated": float(ending.truncated), **ending.parts}
+
+    def close(self) -> None:
+        """End the session, and an episode that is not over."""
+        session, self._session = self._session, None
+        if session is not None:
+            self._end()
+            self._sessions.close(session)
+
+    def _end(self) -> Ending:
+        conversation = self._conversation
+        if conversation is not None:
+            # Of an episode that is over, the same ending is returned again.
+            cut = None if conversation.done else True
+            reason = None if conversation.done else "length"
+            self._ending = self._sessions.run(lambda: conversation.end(truncated=cut, reason=reason))
+        return self._ending
+
+
+def register(id: str, target: Target, **options: Any) -> None:
+    """Register an environment, in each process that generates.
+
+    Args:
+        id: the ``env_class`` of rows.
+        target, options: as `McpenvTextEnv` takes them.
+    """
+    skyrl_gym.register(id=id, entry_point=McpenvTextEnv, kwargs={"target": target, **options})
+
+
+def rows(
+    id: str, target: Target, split: str | None = "train", num_tasks: int | None = None, **options: Any
+) -> list[dict[str, Any]]:
+    """Return the rows of a dataset, one for each task or seed. SkyRL plays a row several times as one group.
+
+    Args:
+        id: the id that `register` gave.
+        target, options: as `Sessions` takes them.
+        split: the split; None: rows have seeds.
+        num_tasks: the maximum of rows; the number of seeds without a split.
+
+    Raises:
+        ValueError: there are no tasks.
+        WireError, ConnectionFailed, PoolError: the environment cannot list its tools or tasks.
+    """
+    found, _ = Sessions(target, **options).listed(split, num_tasks)
+    empty = [{"role": "user", "content": ""}]
+    return [{**row, "prompt": row.get("prompt") or empty, "env_class": id} for row in found]
+
+
+def _user(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an answer as the message of a user, which templates without tools know."""
+    if message["role"] != "tool":
+        return dict(message)
+    return {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
+
+
+__all__ = ["McpenvTextEnv", "register", "rows"]

@@ -1,0 +1,45 @@
+"""The generator for SkyRL that plays episodes again whose environment failed.
+
+Needs the package skyrl, which wants Python 3.12, and torch.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from skyrl.train.generators.skyrl_gym_generator import SkyRLGymGenerator
+
+from mcpenv_client.errors import ConnectionFailed, WireError
+
+from .failures import EpisodeFailed
+
+logger = logging.getLogger(__name__)
+
+
+class RetryingGenerator(SkyRLGymGenerator):
+    """`SkyRLGymGenerator` in which a failed environment costs its rollout a new attempt, and not the batch.
+
+    Attributes:
+        retries: new attempts of a rollout; after the last the error is raised.
+    """
+
+    retries = 2
+
+    async def agent_loop(
+        self, prompt: Any, env_class: str, env_extras: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        """Play one rollout.
+
+        Raises:
+            EpisodeFailed, WireError, ConnectionFailed: the last attempt failed.
+        """
+        for attempt in range(self.retries):
+            try:
+                return await super().agent_loop(prompt, env_class, dict(env_extras), *args, **kwargs)
+            except (EpisodeFailed, WireError, ConnectionFailed) as error:
+                logger.warning("attempt %d of a rollout of %s failed: %s", attempt + 1, env_class, error)
+        return await super().agent_loop(prompt, env_class, dict(env_extras), *args, **kwargs)
+
+
+__all__ = ["RetryingGenerator"]

@@ -1,0 +1,30 @@
+"""The script of a model that plays `Doors` and `Shop`: it looks, opens the door that it saw, and stops.
+
+In task 2 it breaks the verifier instead. Needs nothing, so that programs in other virtual environments can import it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+BREAKS = "Number 2."
+BOUGHT = {"to": {"name": "Main", "number": 7}, "payment": {"kind": "card", "digits": "1234"}}
+
+
+def call_of(prompt: str, answers: list[str]) -> tuple[str, dict[str, Any]] | None:
+    """Return the next call for a prompt and the answers so far; None: the model stops."""
+    if "Buy." in prompt:
+        return None if answers else ("buy", BOUGHT)
+    if BREAKS in prompt:
+        return (("break_verifier", {}), None)[min(len(answers), 1)]
+    if not answers:
+        return "look", {}
+    seen = re.search("red|green|blue", answers[0])
+    return ("open_door", {"colour": seen[0]}) if seen and len(answers) == 1 else None
+
+
+def written(name: str, arguments: dict[str, Any]) -> str:
+    """Return a call as Qwen's models write it."""
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
