@@ -28,7 +28,10 @@ HELPERS = {"serving"}
 NEEDS_A_MODEL = {"llm_rollout"}
 NEEDS_TORCH = {"train_ppo", "train_grpo"}  # tests/world/test_train_ppo.py, test_train_grpo.py
 NEEDS_FILES = {"plot_curves"}
-ALONE = sorted({path.stem for path in EXAMPLES.glob("*.py")} - HELPERS - NEEDS_A_MODEL - NEEDS_TORCH - NEEDS_FILES)
+NEEDS_AGENTS = {"rollouts_openai_agents", "rollouts_langgraph", "rollouts_pydantic_ai"}  # tests/trainers
+ALONE = sorted(
+    {path.stem for path in EXAMPLES.glob("*.py")} - HELPERS - NEEDS_A_MODEL - NEEDS_TORCH - NEEDS_FILES - NEEDS_AGENTS
+)
 
 TIMEOUT_S = 100
 

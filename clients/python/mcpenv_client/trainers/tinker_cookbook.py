@@ -131,7 +131,7 @@ class McpenvDatasetBuilder(RLDatasetBuilder):
         url: the server.
         model_name_for_tokenizer, renderer_name: as in the cookbook's own builders.
         batch_size, group_size: the groups of a batch, the episodes of a group.
-        split, test_split: the splits to train on and to test on; None as ``test_split``: no test.
+        split, eval_split: the splits to train and to evaluate on; None as ``eval_split``: none.
     """
 
     url: str
@@ -140,7 +140,7 @@ class McpenvDatasetBuilder(RLDatasetBuilder):
     batch_size: int
     group_size: int
     split: str = "train"
-    test_split: str | None = None
+    eval_split: str | None = None
 
     async def __call__(self) -> tuple[RLDataset, RLDataset | None]:
         """Return the datasets."""
@@ -148,9 +148,9 @@ class McpenvDatasetBuilder(RLDatasetBuilder):
         renderer = get_renderer(self.renderer_name, get_tokenizer(model), model_name=model)
         size = self.batch_size
         train = McpenvDataset(self.url, renderer, split=self.split, batch_size=size, group_size=self.group_size)
-        if self.test_split is None:
+        if self.eval_split is None:
             return train, None
-        return train, McpenvDataset(self.url, renderer, split=self.test_split, batch_size=size, group_size=1)
+        return train, McpenvDataset(self.url, renderer, split=self.eval_split, batch_size=size, group_size=1)
 
 
 class _Written:

@@ -1,0 +1,113 @@
+"""The agent for trainers that record a model's calls behind a base URL, such as AReaL, rLLM and slime.
+
+Needs no library: these trainers give an agent the URL of an endpoint of chat completions, and take a reward back.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from typing import Any
+
+import httpx
+
+from mcpenv_client.client import EnvClient
+from mcpenv_client.conversation import Conversation
+from mcpenv_client.types.turns import Ending
+
+from .failures import reward_of
+from .hosted import WAIT_FOR_SLOT_S
+
+COLUMNS = ("task", "split", "index", "seed", "options")
+
+
+class EpisodeAgent:
+    """An agent that plays episodes of a server with the model at a base URL. It can be pickled.
+
+    Args:
+        url: the server.
+        model: the model's name in requests.
+        request: other fields of requests, such as ``temperature``.
+        system: a system message before the prompt.
+        max_turns: the maximum of the model's messages.
+        timeout_s: the deadline of a request, in seconds.
+        client: arguments of `EnvClient`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        model: str = "default",
+        request: Mapping[str, Any] | None = None,
+        system: str | None = None,
+        max_turns: int = 50,
+        timeout_s: float = 600.0,
+        client: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.url = url
+        self.model = model
+        self.request = dict(request or {})
+        self.system = system
+        self.max_turns = max_turns
+        self.timeout_s = timeout_s
+        self.client = {"capacity_timeout_s": WAIT_FOR_SLOT_S, **(client or {})}
+
+    async def play(
+        self,
+        row: Mapping[str, Any],
+        base_url: str,
+        *,
+        api_key: str = "none",
+        http_client: httpx.AsyncClient | None = None,
+    ) -> Ending:
+        """Play one episode, and return its end. Its status says if the reward is about the agent.
+
+        Args:
+            row: ``task``, or ``split`` and ``index``; ``seed``. Other columns are ignored. Equal rows are one group.
+            base_url: the endpoint; ``/chat/completions`` is added.
+            api_key: its key.
+            http_client: what requests are made with; None: a client of its own.
+
+        Raises:
+            WireError, ConnectionFailed: the episode cannot begin.
+            httpx.HTTPError: the endpoint failed. The episode is ended as abandoned.
+        """
+        named = {name: row[name] for name in COLUMNS if row.get(name) is not None}
+        address, headers = f"{base_url.rstrip('/')}/chat/completions", {"Authorization": f"Bearer {api_key}"}
+        async with AsyncExitStack() as stack:
+            http = await stack.enter_async_context(httpx.AsyncClient()) if http_client is None else http_client
+            session = await stack.enter_async_context(EnvClient(self.url, **self.client))
+            conversation = Conversation(session, system=self.system, max_turns=self.max_turns)
+            await stack.enter_async_context(conversation)
+            opening = await conversation.begin(named or None)
+            done = opening.done
+            while not done:
+                body = {"model": self.model, "messages": conversation.visible, "tools": opening.tools, **self.request}
+                answer = await http.post(address, json=body, headers=headers, timeout=self.timeout_s)
+                answer.raise_for_status()
+                done = (await conversation.act(answer.json()["choices"][0]["message"])).done
+            return await conversation.end()
+
+    async def run(self, data: Mapping[str, Any], **given: Any) -> float:
+        """Play one episode, and return its return, as AReaL calls an agent.
+
+        Args:
+            data: the row.
+            given: ``base_url``, ``api_key`` and ``http_client``; without the first two, ``OPENAI_BASE_URL`` and
+                ``OPENAI_API_KEY`` of the process.
+
+        Raises:
+            EpisodeFailed: the episode has no reward. AReaL rejects the trajectory.
+            ValueError: there is no base URL.
+        """
+        base_url = given.get("base_url") or os.environ.get("OPENAI_BASE_URL")
+        if not base_url:
+            raise ValueError("there is no base_url: the trainer gives it, or OPENAI_BASE_URL has it")
+        api_key = given.get("api_key") or os.environ.get("OPENAI_API_KEY") or "none"
+        ending = await self.play(data, base_url, api_key=api_key, http_client=given.get("http_client"))
+        return reward_of(ending)
+
+
+__all__ = ["EpisodeAgent"]

@@ -1,0 +1,64 @@
+"""Let agents of the OpenAI Agents SDK play tasks of an environment, all at once, each at its own MCP address.
+
+The orchestrator (`mcpenv_client`) begins and ends episodes over ``/ws`` and gets rewards; the agent sees tools alone.
+Needs ``pip install mcpenv-client openai-agents``, a server,
+and any OpenAI-compatible endpoint::
+
+    mcpenv run envs/ledger_mcp --max-sessions 16
+    python examples/rollouts_openai_agents.py http://127.0.0.1:8000 --base-url http://127.0.0.1:11434/v1 --model qwen3
+
+Prints one line for each episode. Its status says if the reward is about the agent: others are left out of the mean.
+"""
+
+import argparse
+import asyncio
+import os
+from typing import Any
+
+from agents import (  # type: ignore[attr-defined]  # mypy finds tests/agents
+    Agent,
+    MaxTurnsExceeded,
+    OpenAIChatCompletionsModel,
+    Runner,
+    set_tracing_disabled,
+)
+from agents.mcp import MCPServerStreamableHttp
+from openai import AsyncOpenAI
+
+from mcpenv_client import Conversation, Ending, EnvClient
+
+
+async def rollout(url: str, row: dict[str, Any], model: OpenAIChatCompletionsModel) -> Ending:
+    """Let the agent play one episode, and return its ending."""
+    async with EnvClient(url, capacity_timeout_s=60) as env, Conversation(env) as episode:
+        prompt = (await episode.begin(row)).messages[-1]["content"]
+        cut = False
+        async with MCPServerStreamableHttp({"url": str(env.mcp_url)}) as tools:
+            agent = Agent(name="player", model=model, mcp_servers=[tools])
+            try:
+                await Runner.run(agent, prompt, max_turns=20)
+            except MaxTurnsExceeded:
+                cut = True
+        return await episode.end(truncated=cut, reason="max_turns" if cut else None)
+
+
+async def main(given: argparse.Namespace) -> None:
+    """Play every task of a split."""
+    set_tracing_disabled(True)
+    client = AsyncOpenAI(base_url=given.base_url, api_key=os.environ.get("OPENAI_API_KEY", "none"))
+    model = OpenAIChatCompletionsModel(given.model, client)
+    async with EnvClient(given.url) as env:
+        rows = await env.rows(given.split)
+    endings = await asyncio.gather(*(rollout(given.url, row, model) for row in rows))
+    for row, ending in zip(rows, endings, strict=True):
+        print(f"{row['task_id']}: {ending.status.code.value}, {ending.reward}")
+    scored = [ending.reward or 0.0 for ending in endings if ending.status.usable]
+    print(f"mean of {len(scored)}: {sum(scored) / len(scored) if scored else None}")
+
+
+arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+arguments.add_argument("url", help="the server")
+arguments.add_argument("--base-url", required=True, help="the endpoint of the model")
+arguments.add_argument("--model", required=True)
+arguments.add_argument("--split", default="train")
+asyncio.run(main(arguments.parse_args()))

@@ -1,0 +1,57 @@
+"""Let agents of Pydantic AI play tasks of an environment, all at once, each at its own MCP address.
+
+The orchestrator (`mcpenv_client`) begins and ends episodes over ``/ws`` and gets rewards; the agent sees tools alone.
+Needs ``pip install mcpenv-client "pydantic-ai-slim[mcp,openai]"``, a server,
+and any OpenAI-compatible endpoint::
+
+    mcpenv run envs/ledger_mcp --max-sessions 16
+    python examples/rollouts_pydantic_ai.py http://127.0.0.1:8000 --base-url http://127.0.0.1:11434/v1 --model qwen3
+
+Prints one line for each episode. Its status says if the reward is about the agent: others are left out of the mean.
+"""
+
+import argparse
+import asyncio
+import os
+from typing import Any
+
+from pydantic_ai import Agent, UsageLimitExceeded, UsageLimits
+from pydantic_ai.mcp import MCPToolset
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+from mcpenv_client import Conversation, Ending, EnvClient
+
+
+async def rollout(url: str, row: dict[str, Any], model: OpenAIChatModel) -> Ending:
+    """Let the agent play one episode, and return its ending."""
+    async with EnvClient(url, capacity_timeout_s=60) as env, Conversation(env) as episode:
+        prompt = (await episode.begin(row)).messages[-1]["content"]
+        cut = False
+        agent = Agent(model, toolsets=[MCPToolset(str(env.mcp_url))])
+        try:
+            await agent.run(prompt, usage_limits=UsageLimits(request_limit=20))
+        except UsageLimitExceeded:
+            cut = True
+        return await episode.end(truncated=cut, reason="max_turns" if cut else None)
+
+
+async def main(given: argparse.Namespace) -> None:
+    """Play every task of a split."""
+    provider = OpenAIProvider(base_url=given.base_url, api_key=os.environ.get("OPENAI_API_KEY", "none"))
+    model = OpenAIChatModel(given.model, provider=provider)
+    async with EnvClient(given.url) as env:
+        rows = await env.rows(given.split)
+    endings = await asyncio.gather(*(rollout(given.url, row, model) for row in rows))
+    for row, ending in zip(rows, endings, strict=True):
+        print(f"{row['task_id']}: {ending.status.code.value}, {ending.reward}")
+    scored = [ending.reward or 0.0 for ending in endings if ending.status.usable]
+    print(f"mean of {len(scored)}: {sum(scored) / len(scored) if scored else None}")
+
+
+arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+arguments.add_argument("url", help="the server")
+arguments.add_argument("--base-url", required=True, help="the endpoint of the model")
+arguments.add_argument("--model", required=True)
+arguments.add_argument("--split", default="train")
+asyncio.run(main(arguments.parse_args()))

@@ -1,0 +1,97 @@
+"""The agent for trainers that give a base URL, called as they call it."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from door_player import DoorPlayer
+from served import served
+from trainer_worlds import Doors, Shop
+
+from mcpenv.server.app import create_app
+from mcpenv_client import EnvClient
+from mcpenv_client.trainers.agent_function import EpisodeAgent
+from mcpenv_client.trainers.failures import EpisodeFailed
+
+ROW = {"split": "train", "index": 0, "messages": []}
+
+
+@pytest.fixture(scope="module")
+def doors() -> Iterator[str]:
+    with served(create_app(Doors)) as address:
+        yield address.removesuffix("/mcp")
+
+
+@pytest.fixture
+def player() -> Iterator[tuple[DoorPlayer, str]]:
+    made = DoorPlayer()
+    with served(made.app) as address:
+        yield made, f"{address.removesuffix('/mcp')}/v1"
+
+
+def test_the_return_is_the_reward_as_areal_calls_an_agent(doors: str, player: tuple[DoorPlayer, str]) -> None:
+    async def rewards() -> list[float]:
+        agent: EpisodeAgent = pickle.loads(pickle.dumps(EpisodeAgent(doors, request={"temperature": 1.0})))
+        async with httpx.AsyncClient() as http:
+            given = {"base_url": player[1], "api_key": "session", "http_client": http}
+            return await asyncio.gather(*(agent.run(ROW, **given) for _ in range(4)))
+
+    assert asyncio.run(rewards()) == [1.25] * 4
+    assert {(body["model"], body["temperature"]) for body in player[0].asked} == {("default", 1.0)}
+
+
+def test_the_base_url_may_be_in_the_environment(
+    doors: str, player: tuple[DoorPlayer, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = EpisodeAgent(doors)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    with pytest.raises(ValueError, match="no base_url"):
+        asyncio.run(agent.run(ROW))
+    monkeypatch.setenv("OPENAI_BASE_URL", player[1])
+    assert asyncio.run(agent.run({"split": "train", "index": 1})) == 1.25
+
+
+def test_a_failed_environment_raises_and_has_its_status(doors: str, player: tuple[DoorPlayer, str]) -> None:
+    agent, broken = EpisodeAgent(doors), {"split": "train", "index": 2}
+    with pytest.raises(EpisodeFailed, match="judge_error"):
+        asyncio.run(agent.run(broken, base_url=player[1]))
+    ending = asyncio.run(agent.play(broken, player[1]))
+    assert (ending.reward, ending.status.code.value) == (None, "judge_error")
+
+
+def test_a_limit_of_turns_asks_the_verifier(doors: str, player: tuple[DoorPlayer, str]) -> None:
+    ending = asyncio.run(EpisodeAgent(doors, max_turns=1).play(ROW, player[1]))
+    assert (ending.reward, ending.truncated, ending.reason) == (0.25, True, "max_turns")
+    assert ending.parts["verified"] == 0.0
+
+
+def test_an_endpoint_that_fails_ends_the_episode(doors: str) -> None:
+    with served(create_app(Doors)) as other, pytest.raises(httpx.HTTPStatusError):
+        asyncio.run(EpisodeAgent(doors).play(ROW, other.removesuffix("/mcp")))
+    with EnvClient(doors).sync() as client:
+        assert client.capacity().active_sessions == 1
+
+
+def test_a_schema_reaches_the_model_whole_and_nested_arguments_the_tool(player: tuple[DoorPlayer, str]) -> None:
+    with served(create_app(Shop)) as shop:
+        ending = asyncio.run(EpisodeAgent(shop.removesuffix("/mcp")).play(ROW, player[1]))
+    with Shop() as world:
+        (tool,) = world.list_tools()
+    assert player[0].tools == [tool.to_openai()] and ending.reward == 1.0
+
+
+def test_the_lines_of_the_page_name_what_the_agent_has() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "train-agent-function.md").read_text(encoding="utf-8")
+    (lines, *others) = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    for block in (lines, *others):
+        assert len(list(filter(None, block.splitlines()))) <= 10
+    scope: dict[str, Any] = {}
+    exec(lines, scope)
+    assert isinstance(scope["agent"], EpisodeAgent)
