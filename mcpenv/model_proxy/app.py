@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from mcpenv.server.config import ServerConfig
+from mcpenv.server.security.host_check import Guard
 from mcpenv.server.uvicorn_server import HTTPServer, listen, settings_of
 from mcpenv_client.connection.addresses import is_loopback
 
@@ -37,7 +38,8 @@ def application(upstream: Upstream, http: httpx2.AsyncClient, store: TurnStore) 
         http: the client of the endpoint.
         store: where turns are put.
     """
-    relay = Relay(upstream, http, store)
+    # A web page in a browser of this machine must not use the endpoint's key.
+    relay = Guard(Relay(upstream, http, store))
     return Starlette(
         routes=[
             Route("/health", _health, methods=["GET"]),

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mcpenv.model_proxy.answers import chat_completions
@@ -69,20 +69,27 @@ KINDS = [
     "thinking_delta",
 ]
 
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""For machines that do other things meanwhile."""
+
 leaves = st.none() | st.booleans() | st.integers(-2, 3) | st.floats() | st.sampled_from(["", "x", "{", *KINDS])
 values: st.SearchStrategy[Any] = st.recursive(
-    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4)
+    leaves,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
+    max_leaves=8,
 )
 events = st.lists(st.dictionaries(st.sampled_from(NAMES), values, max_size=5), max_size=5)
 
 
 @pytest.mark.parametrize("api", READERS)
+@UNHURRIED
 @given(events=events)
 def test_no_stream_fails_its_reader(api: Api, events: list[dict[str, Any]]) -> None:
     READERS[api].read(READERS[api].assembled(copy.deepcopy(events)))
 
 
 @pytest.mark.parametrize("api", READERS)
+@UNHURRIED
 @given(answer=st.dictionaries(st.sampled_from(NAMES), values))
 def test_no_answer_fails_its_reader(api: Api, answer: dict[str, Any]) -> None:
     READERS[api].read(copy.deepcopy(answer))

@@ -295,6 +295,17 @@ def test_an_endpoint_that_cannot_be_reached_is_an_error_that_names_it() -> None:
     asyncio.run(main())
 
 
+def test_a_page_of_another_site_cannot_use_the_endpoint() -> None:
+    answers: list[int] = []
+
+    async def using(http: httpx2.AsyncClient) -> None:
+        for headers in ({"origin": "https://evil.example"}, {"host": "evil.example"}):
+            answers.append((await http.post("/v1/chat/completions", json={}, headers=headers)).status_code)
+
+    turns, asked = run(chat, using)
+    assert (answers, turns, asked) == ([403, 421], [], [])
+
+
 def test_further_fields_are_added_to_requests_and_kept() -> None:
     fields = {"logprobs": True, "return_token_ids": True}
     (turn,), (asked,) = run(chat, _post("/v1/chat/completions", {"model": "m"}), request_fields=fields)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mcpenv.errors import ConfigurationError, DamagedRecord
@@ -31,6 +31,7 @@ requests = st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(requests, st.sampled_from(["chat_completions", "messages"])), max_size=12))
 def test_whole_requests_come_back_from_what_is_stored(asked: list[tuple[JSON, Api]]) -> None:
     kept = EpisodeTurns()
