@@ -11,21 +11,20 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.evaluation.comparison import Comparison, Figure, LeftOut, compare
+from mcpenv.evaluation.comparison import Comparison, LeftOut, compare
+from mcpenv.evaluation.comparison_tables import FIGURES, figure_row, left_out_by_reason, p_text
 from mcpenv.evaluation.flip import Flip
-from mcpenv.evaluation.paired import ENOUGH_TASKS
-from mcpenv.evaluation.settings import Difference, shown
+from mcpenv.evaluation.settings import shown
 from mcpenv.evaluation.stored_run import StoredRun
+from mcpenv.evaluation.verdict import notes_on, verdict_of
 
-from .output import Page, note, number_of, print_json, print_table, printable
+from .output import Page, note, print_json, print_table, printable
 
 CHANGED = 1
 
 _LISTED = 20
 _NAMED = 3
-_FIGURES = ("", "baseline", "candidate", "change", "95 % interval", "p", "tasks")
 _FLIPS = ("task", "baseline", "candidate", "change", "p")
-_DIGITS = {"steps": 1, "seconds": 2, "tokens": 0}
 
 
 def compare_command(
@@ -61,8 +60,8 @@ def compare_command(
         print_json(found.to_plain())
     else:
         _show(Page(sys.stdout), found)
-    for text in _notes(found):
-        note(text)
+    for text in notes_on(found):
+        note(printable(text))
     primary = found.primary.difference
     counts = primary.significant and (fail_on == "change" or primary.value < 0.0)
     return CHANGED if counts else 0
@@ -83,12 +82,12 @@ def _show(page: Page, found: Comparison) -> None:
     for line in _left_out(found.left_out):
         page.line(line, indent=2)
     page.line()
-    print_table(page, _FIGURES, [_figure(each) for each in found.figures.values()], right=_FIGURES[1:])
+    print_table(page, FIGURES, [figure_row(each) for each in found.figures.values()], right=FIGURES[1:])
     if "pass@1" in found.figures:
         page.line()
         _show_flips(page, found)
     page.line()
-    page.line((_verdict(found.primary), "bold"))
+    page.line((verdict_of(found), "bold"))
 
 
 def _episodes(run: StoredRun, unscored: int) -> str:
@@ -97,32 +96,9 @@ def _episodes(run: StoredRun, unscored: int) -> str:
 
 
 def _left_out(left_out: LeftOut) -> Iterator[str]:
-    for why, names in (
-        ("changed between the two", left_out.changed),
-        ("only in the baseline", left_out.baseline_only),
-        ("only in the candidate", left_out.candidate_only),
-        ("without a score in one of them", left_out.unscored),
-    ):
-        if names:
-            more = f", and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            yield f"{len(names)} {why}: {', '.join(map(printable, names[:_NAMED]))}{more}"
-
-
-def _figure(figure: Figure) -> tuple[str, ...]:
-    difference = figure.difference
-    digits = _DIGITS.get(figure.name, 3)
-    interval = "-"
-    if difference.interval is not None:
-        interval = f"[{difference.interval.low:+.{digits}f}, {difference.interval.high:+.{digits}f}]"
-    return (
-        figure.name,
-        f"{figure.baseline:.{digits}f}",
-        f"{figure.candidate:.{digits}f}",
-        f"{difference.value:+.{digits}f}",
-        interval,
-        _p(difference.p),
-        str(difference.tasks),
-    )
+    for why, names in left_out_by_reason(left_out):
+        more = f", and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        yield f"{len(names)} {why}: {', '.join(map(printable, names[:_NAMED]))}{more}"
 
 
 def _show_flips(page: Page, found: Comparison) -> None:
@@ -143,36 +119,8 @@ def _flip(flip: Flip) -> tuple[str, ...]:
         f"{flip.baseline_passed}/{flip.baseline_samples}",
         f"{flip.candidate_passed}/{flip.candidate_samples}",
         f"{flip.change:+.3f}",
-        _p(flip.p),
+        p_text(flip.p),
     )
-
-
-def _p(value: float) -> str:
-    return "<0.001" if value < 0.001 else f"{value:.3f}"
-
-
-def _verdict(primary: Figure) -> str:
-    if not primary.difference.significant:
-        return f"no significant change of {primary.name}"
-    better = primary.difference.value > 0.0
-    return f"the candidate is {'better' if better else 'worse'}: {primary.name} {primary.difference.value:+.3f}"
-
-
-def _notes(found: Comparison) -> Iterator[str]:
-    """Yield what a reader should know before believing the figures."""
-    world = [printable(difference.name) for difference in found.settings if _of_world(difference)]
-    if world:
-        yield f"The evaluations differ in {', '.join(world)}: the change may come from that, and not from the agent."
-    for run in (found.baseline, found.candidate):
-        if run.planned is None or run.planned > len(run.results):
-            yield f"{run.directory} has not come to its end: its finished episodes are compared."
-    if found.primary.difference.interval is None:
-        tasks = number_of(found.primary.difference.tasks, "task")
-        yield f"{tasks}: too few for an interval and for a significant change; {ENOUGH_TASKS} are enough."
-
-
-def _of_world(difference: Difference) -> bool:
-    return difference.name.startswith("environment.") or difference.name in ("set", "timeout_s")
 
 
 __all__ = ["compare_command"]

@@ -12,7 +12,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.server.console.viewer import HOST, record_in, serve_viewer, viewer
+from mcpenv.evaluation.run_listing import RunListing
+from mcpenv.server.console.viewer import HOST, has_record, record_in, serve_viewer, viewer
 from mcpenv.server.logs import configure_logging
 
 from .output import Page
@@ -29,15 +30,16 @@ def console(
     as_json: Annotated[bool, Parameter(name="--json", negative=(), show_default=False)] = False,
     debug: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
 ) -> int:
-    """Show the episodes of a record in the console, on this machine only.
+    """Show recorded episodes, or evaluations to compare, in the console, on this machine only.
 
     The record may grow meanwhile. A running server that records shows its own at /console.
 
     Args:
-        directory: Folder that was given as --record, or as --out to mcpenv eval.
+        directory: Folder that was given as --record, or as --out to mcpenv eval, or a folder of several of those.
         port: Port to listen on; 0 for any free one.
         open_page: Open the console in a browser.
-        ready_file: File to write once the console answers: a JSON object with url, console and record.
+        ready_file: File to write once the console answers: a JSON object with url, console, and record or
+            evaluations.
         as_json: Print that object on one line, and nothing else on stdout.
         debug: Show the traceback when something fails.
     """
@@ -45,26 +47,32 @@ def console(
         raise ConfigurationError(f"--port is {port}; it must be from 0 to 65535")
     if ready_file is not None:
         prepare_ready_file(ready_file)
-    record = record_in(directory)
+    runs = RunListing(directory)
+    evaluations = runs if runs.names() else None
+    record = None if evaluations is not None and not has_record(directory) else record_in(directory)
     configure_logging("warning")
 
     def started(port: int) -> None:
         url = f"http://{HOST}:{port}"
-        ready = {"url": url, "console": f"{url}/console", "record": str(record)}
+        ready = {"url": url, "console": f"{url}/console"}
+        if record is not None:
+            ready["record"] = str(record)
+        if evaluations is not None:
+            ready["evaluations"] = str(directory)
         if ready_file is not None:
             write_ready_file(ready_file, **ready)
         if as_json:
             print(json.dumps(ready), flush=True)
         else:
             page = Page(sys.stdout)
-            page.line("console  ", (ready["console"], "cyan"))
-            page.line("record   ", (str(record), "cyan"))
+            for name in [each for each in ready if each != "url"]:
+                page.line(f"{name:13}", (ready[name], "cyan"))
             page.line(("Ctrl-C ends it.", "dim"))
             sys.stdout.flush()
         if open_page:
             threading.Thread(target=webbrowser.open, args=(ready["console"],), daemon=True).start()
 
-    serve_viewer(viewer(record, directory.resolve().name), port, started)
+    serve_viewer(viewer(record, directory.resolve().name, evaluations), port, started)
     return 0
 
 

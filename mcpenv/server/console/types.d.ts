@@ -16,6 +16,7 @@ interface ConsoleSession {
   needs_token: boolean;
   mode: string;
   records: boolean;
+  evaluations?: boolean;
   name: string;
   expires_at: number | null;
 }
@@ -54,7 +55,7 @@ interface CodeEvent {
 interface Entry {
   name: string;
   title: string;
-  load: () => Promise<Page>;
+  load: () => Promise<{ page: Page }>;
   shown: (session: ConsoleSession) => boolean;
 }
 
@@ -111,9 +112,6 @@ interface Block {
   description?: string;
   resource?: { uri?: string; mimeType?: string; text?: string; blob?: string };
 }
-
-/** The address of a block whose data is elsewhere. */
-type AddressOf = (block: Block) => string;
 
 /** The `data` of an observation frame. */
 interface Observed {
@@ -305,17 +303,25 @@ interface Hashes {
 }
 
 /** Where the pages of records read from: a server, or a file that has all of it. */
-interface RecordSource {
-  rows: (
-    conditions: Record<string, string>,
-    offset: number,
-    limit: number,
-    signal: AbortSignal,
-  ) => Promise<{ total: number; rows: RecordRow[]; left_out?: LeftOut[] }>;
-  episode: (id: string, signal: AbortSignal) => Promise<{ episode: Episode; hashes: Hashes }>;
-  addressOf: (id: string) => AddressOf;
-  /** The address of an episode as one HTML file. */
-  pageOf: (id: string) => string;
+/** An evaluation, as `/evaluations` lists it. */
+interface Run {
+  name: string;
+  environment: string;
+  agent: string | null;
+  split: string | null;
+  finished: number;
+  planned: number | null;
+  pass_at_1: number | null;
+  mean_return: number | null;
+  started_at: number;
+}
+
+/** Two evaluations, as `/evaluations/compare` answers. */
+interface RunComparison {
+  verdict: string;
+  significant: boolean;
+  notes: string[];
+  tables: { title: string; heads: string[]; rows: string[][]; style?: string }[];
 }
 
 /** The facts of an episode that its charts need. */

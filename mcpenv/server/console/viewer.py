@@ -12,20 +12,26 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route, request_response
+from starlette.routing import BaseRoute, Route, request_response
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.server.app import application
 from mcpenv.server.config import ServerConfig
+from mcpenv.server.control.evaluation_routes import EvaluationRoutes, Evaluations
 from mcpenv.server.control.http import Handler, plain_json
 from mcpenv.server.control.record_routes import RecordRoutes
 from mcpenv.server.security.host_check import Guard
 from mcpenv.server.uvicorn_server import HTTPServer, listen, loop_factory, settings_of
-from mcpenv.trajectories.reader import segments_of
+from mcpenv.trajectories.reader import PATTERNS, segments_of
 
 from .files import ConsoleFiles
 
 HOST = "127.0.0.1"
+
+
+def has_record(directory: Path) -> bool:
+    """Return True if the directory is a record, or has one in it as an evaluation does."""
+    return (directory / "record").is_dir() or any(any(directory.glob(pattern)) for pattern in PATTERNS)
 
 
 def record_in(directory: Path) -> Path:
@@ -43,18 +49,20 @@ def record_in(directory: Path) -> Path:
     return directory
 
 
-def viewer(record: Path, name: str) -> Starlette:
+def viewer(record: Path | None, name: str, evaluations: Evaluations | None = None) -> Starlette:
     """Return the application.
 
     Args:
-        record: the folder of the record.
+        record: the folder of the record; None without one.
         name: the title of the pages.
+        evaluations: those that can be compared; None without any.
     """
-    files, records = ConsoleFiles(), RecordRoutes(record)
+    files = ConsoleFiles()
 
     async def session(request: Request) -> Response:
+        shown = {"records": record is not None, "evaluations": evaluations is not None}
         told = {"signed_in": True, "needs_token": False, "expires_at": None}
-        return plain_json({**told, "mode": "records", "name": name, "records": True})
+        return plain_json({**told, "mode": "records", "name": name, **shown})
 
     async def health(request: Request) -> Response:
         return plain_json({"status": "healthy"})
@@ -62,19 +70,25 @@ def viewer(record: Path, name: str) -> Starlette:
     def route(path: str, handler: Handler) -> Route:
         return Route(path, Guard(request_response(handler)), methods=["GET"])
 
-    return application(
-        [
-            route("/health", health),
-            route("/console", files.folder),
-            route("/console/frame.html", files.frame),
-            route("/console/api/session", session),
-            route("/console/{path:path}", files.file),
+    routes: list[BaseRoute] = [
+        route("/health", health),
+        route("/console", files.folder),
+        route("/console/frame.html", files.frame),
+        route("/console/api/session", session),
+        route("/console/{path:path}", files.file),
+    ]
+    if record is not None:
+        records = RecordRoutes(record)
+        routes += [
             route("/records", records.rows),
             route("/records/{episode_id:path}/blobs/{name}", records.blob),
             route("/records/{episode_id:path}/page.html", records.page),
             route("/records/{episode_id:path}", records.episode),
         ]
-    )
+    if evaluations is not None:
+        of_runs = EvaluationRoutes(evaluations)
+        routes += [route("/evaluations", of_runs.rows), route("/evaluations/compare", of_runs.comparison)]
+    return application(routes)
 
 
 def serve_viewer(app: Starlette, port: int, on_started: Callable[[int], None]) -> None:
@@ -104,4 +118,4 @@ async def _serve(app: Starlette, door: socket.socket, on_started: Callable[[int]
     await server.serve_at(door, lambda: on_started(port))
 
 
-__all__ = ["record_in", "serve_viewer", "viewer"]
+__all__ = ["has_record", "record_in", "serve_viewer", "viewer"]

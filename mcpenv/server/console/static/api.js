@@ -45,6 +45,12 @@ export async function ask(path, options = {}) {
 	}
 }
 
+/** Return the path of a recorded episode. @param {string} id */
+export const recordPath = (id) => `records/${encodeURIComponent(id)}`;
+
+/** Return a recorded episode. @param {string} id @param {AbortSignal} signal @returns {Promise<{episode: Episode, hashes: Hashes}>} */
+export const recorded = (id, signal) => ask(recordPath(id), { signal });
+
 /**
  * Read an event stream until it ends or `signal` aborts.
  * @param {string} path
@@ -80,10 +86,7 @@ export function parseEvent(block) {
 	/** @type {string[]} */
 	const data = [];
 	for (const line of block.split(/\r?\n/)) {
-		const colon = line.indexOf(":");
-		if (colon === 0) continue;
-		const field = colon < 0 ? line : line.slice(0, colon);
-		const value = colon < 0 ? "" : line.slice(colon + 1).replace(/^ /, "");
+		const [, field, value = ""] = /^([^:]+):? ?(.*)$/.exec(line) ?? [];
 		if (field === "id") id = value;
 		else if (field === "event") event = value;
 		else if (field === "data") data.push(value);

@@ -19,7 +19,7 @@ export class Charts {
 	/** @param {boolean} open */
 	constructor(open) {
 		this.body = el("div", { class: "charts" });
-		this.element = el("details", { class: "card", open, ontoggle: () => this.#draw() }, el("summary", {}, "Charts"), this.body);
+		this.element = el("details", { class: "card", open, ontoggle: () => this.#draw() }, el("summary", "Charts"), this.body);
 	}
 
 	/** Draw an episode. Call it once a frame. @param {Step[]} steps @param {Frame} frame */
@@ -106,7 +106,7 @@ function partsChart(points) {
 	const words = all.length > names.length ? `The ${COLOURS} largest of ${all.length} parts; the table has all.` : `Parts: ${names.join(", ")}.`;
 	return figure("Reward per step, by its parts", words, range, [zero(y), ...paths.map((d, index) => shape("path", { d, class: `part-${index}` })),
 		shape("path", { d: ticks, class: "tick" })], HEIGHT, [...names.map((name, index) => [`part-${index}`, name]), ["tick", "reward of the step"]],
-	() => el("div", {}, points.length > ROWS && muted(`The first ${ROWS} of ${points.length} rows.`),
+	() => el("div", points.length > ROWS && muted(`The first ${ROWS} of ${points.length} rows.`),
 		tableOf("Values", ["Step", "Reward", "Return", ...all], points.slice(0, ROWS).map((point) =>
 			[point.label, ...[point.value, point.sum, ...all.map((name) => of(point, name))].map((value) => numberText(value))]), "number")));
 }
@@ -148,12 +148,12 @@ function figure(title, description, range, shapes, height, legend = [], tableOf)
 	const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${height}`, preserveAspectRatio: "none", role: "img",
 		"aria-label": `${title}. ${description}`, class: height === HEIGHT ? "chart" : "chart low" });
 	add(svg, ...shapes);
-	const values = tableOf && el("details", {}, el("summary", {}, "As a table"));
+	const values = tableOf && el("details", el("summary", "As a table"));
 	values?.addEventListener("toggle", () => {
 		if (values.open && values.childElementCount === 1) add(values, tableOf?.());
 	});
-	return el("figure", {}, el("figcaption", {}, el("strong", {}, title), el("span", { class: "muted" }, ` ${range}`)), svg,
-		legend.length > 0 && el("ul", { class: "legend" }, ...legend.map(([style, text]) => el("li", {}, el("span", { class: `swatch ${style}` }), text))),
+	return el("figure", el("figcaption", el("strong", title), el("span", { class: "muted" }, ` ${range}`)), svg,
+		legend.length > 0 && el("ul", { class: "legend" }, ...legend.map(([style, text]) => el("li", el("span", { class: `swatch ${style}` }), text))),
 		muted(description), values);
 }
 

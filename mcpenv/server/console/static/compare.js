@@ -1,5 +1,6 @@
 /** Two episodes side by side, and their first difference. */
 
+import { recordPath, recorded } from "./api.js";
 import { changes } from "./changes.js";
 import { add, button, el, fill, link, muted } from "./dom.js";
 import { countText, numberText } from "./format.js";
@@ -10,18 +11,17 @@ import { LazyRows } from "./rows.js";
 
 /**
  * Show two episodes.
- * @param {RecordSource} source
  * @param {string} id
  * @param {string} other
  * @param {{root: HTMLElement}} context
  * @param {AbortSignal} signal
  */
-export async function showComparison(source, id, other, { root }, signal) {
-	const [left, right] = await Promise.all([source.episode(id, signal), source.episode(other, signal)]);
+export async function showComparison(id, other, { root }, signal) {
+	const [left, right] = await Promise.all([recorded(id, signal), recorded(other, signal)]);
 	if (signal.aborted) return;
 	const names = /** @type {[string, string]} */ ([id, other]);
-	const one = { steps: stepsOf(left.episode), hashes: left.hashes };
-	const two = { steps: stepsOf(right.episode), hashes: right.hashes };
+	const one = { name: id, steps: stepsOf(left.episode), hashes: left.hashes };
+	const two = { name: other, steps: stepsOf(right.episode), hashes: right.hashes };
 	const count = Math.max(one.steps.length, two.steps.length);
 	const resetDiffers = left.hashes.reset !== right.hashes.reset;
 	const endDiffers = left.hashes.end !== right.hashes.end;
@@ -33,21 +33,19 @@ export async function showComparison(source, id, other, { root }, signal) {
 			const row = el("li", { class: verdict ? "card step differs" : "card step", tabindex: "-1", "data-step": index + 1 });
 			add(row, el("p", { class: verdict ? "verdict error" : "verdict muted" },
 				`Step ${index + 1}: ${verdict ?? "equal"}${index === first && !resetDiffers ? ". This is the first difference." : ""}`));
-			for (const [place, side] of [one, two].entries()) {
-				const step = side.steps[index];
-				add(row, el("div", { "aria-label": names[place], role: "group" }, step ? stepHead(step, index + 1) : muted("No such step.")));
-			}
+			add(row, ...[one, two].map(({ name, steps: { [index]: step } }) =>
+				el("div", { "aria-label": name, role: "group" }, step ? stepHead(step, index + 1) : muted("No such step."))));
 			return row;
 		},
 		(row, index) => {
+			/** @type {NodeListOf<HTMLElement>} */
 			const groups = row.querySelectorAll(":scope > div");
-			for (const [place, side] of [one, two].entries()) {
-				const step = side.steps[index];
-				const group = groups[place];
-				if (step && group instanceof HTMLElement) addStepBody(group, step, source.addressOf(names[place] ?? ""), null);
-			}
+			groups.forEach((group, place) => {
+				const { name, steps } = place ? two : one;
+				if (steps[index]) addStepBody(group, steps[index], `${recordPath(name)}/blobs/`, null);
+			});
 			const found = verdicts[index] ? changes(factsOf(one.steps[index]), factsOf(two.steps[index])) : [];
-			if (found.length) add(row, el("details", { class: "verdict", open: index === first }, el("summary", {}, "What differs"), changeTable(found, names)));
+			if (found.length) add(row, el("details", { class: "verdict", open: index === first }, el("summary", "What differs"), changeTable(found, names)));
 		}, signal);
 	rows.element.classList.add("pairs");
 	rows.grow(count);
@@ -68,24 +66,25 @@ export async function showComparison(source, id, other, { root }, signal) {
 		}
 	};
 	onKeys({ j: () => select(at + 1), k: () => select(at - 1), n: () => next(1), N: () => next(-1) }, signal);
+	const differing = (/** @type {string} */ what, /** @type {(trajectory: Trajectory) => unknown} */ of) =>
+		el("section", { class: "card differs", "aria-label": what }, el("h2", `The ${what} differ`),
+			changeTable(changes(of(left.episode.trajectory), of(right.episode.trajectory)), names));
 	const summary = resetDiffers ? "The episodes differ from the reset on."
 		: first >= 0 ? `The first difference is at step ${first + 1}.`
 			: endDiffers ? "All steps are equal. The ends differ." : "The episodes are equal: reset, all steps, and end.";
-	fill(root, el("h1", {}, "Two episodes"),
+	fill(root, el("h1", "Two episodes"),
 		el("p", { class: "row" }, link("#/records", "All records"), ...names.map((name) =>
-			link(`#/records/${encodeURIComponent(name)}`, name))),
+			link(`#/${recordPath(name)}`, name))),
 		el("section", { class: "card", "aria-label": "Comparison" },
-			el("p", { id: "first-difference" }, el("strong", {}, summary)),
+			el("p", { id: "first-difference" }, el("strong", summary)),
 			muted("Outcomes are compared by hash, calls by name and arguments. Times, logs and ids do not count."),
-			el("p", {}, `${countText(one.steps.length, "step")}, return ${numberText(left.episode.trajectory.total_reward)}`,
+			el("p", `${countText(one.steps.length, "step")}, return ${numberText(left.episode.trajectory.total_reward)}`,
 				` and ${countText(two.steps.length, "step")}, return ${numberText(right.episode.trajectory.total_reward)}. `,
 				countText(verdicts.filter(Boolean).length, "step"), " differ."),
 			first >= 0 && button("First difference", () => select(first), { class: "primary" })),
-		resetDiffers && el("section", { class: "card differs", "aria-label": "Resets" }, el("h2", {}, "The resets differ"),
-			changeTable(changes(left.episode.trajectory.observation, right.episode.trajectory.observation), names)),
+		resetDiffers && differing("resets", ({ observation }) => observation),
 		rows.element,
-		endDiffers && el("section", { class: "card differs", "aria-label": "Ends" }, el("h2", {}, "The ends differ"),
-			changeTable(changes(endOf(left.episode.trajectory), endOf(right.episode.trajectory)), names)));
+		endDiffers && differing("ends", endOf));
 }
 
 /** Return the difference of two steps in words; null if they are equal. @param {Side} one @param {Side} two @param {number} index */

@@ -1,5 +1,6 @@
 /** What a tool returned, as elements: text as text, images and sounds by their declared type, never HTML. */
 
+import { address } from "./api.js";
 import { copyButton, el, muted } from "./dom.js";
 
 const IMAGE = /^image\/(png|jpeg|gif|webp|avif|bmp|svg\+xml)$/;
@@ -8,16 +9,17 @@ const SOUND = /^audio\/(mpeg|mp[34]|(x-)?wave?|ogg|webm|aac|flac)$/;
 const LINE = 60;
 const BASE64 = /^[A-Za-z0-9+/=\s]*$/;
 
-/** Return a content block. @param {Block} block @param {(ref: string) => string} [urlOf] the address of a `ref` @returns {HTMLElement} */
-export function contentOf(block, urlOf) {
+/** Return a content block. @param {Block} block @param {string} [blobs] the path of the record's blobs @returns {HTMLElement} */
+export function contentOf(block, blobs = "") {
 	const type = (block.mimeType ?? "").toLowerCase().split(";")[0]?.trim() ?? "";
 	if (block.type === "text") return textOf(block.text ?? "");
 	if (block.type === "image" || block.type === "audio") {
-		return mediaOf(type, block.ref !== undefined && urlOf ? urlOf(block.ref) : dataUrl(type, block.data ?? ""), block);
+		const elsewhere = block.ref ?? (block.blob === undefined ? undefined : blobs + encodeURIComponent(block.blob));
+		return mediaOf(type, elsewhere === undefined ? dataUrl(type, block.data ?? "") : address(elsewhere).href, block);
 	}
 	if (block.type === "resource" && block.resource) return resourceOf(block.resource);
 	if (block.type === "resource_link") {
-		return el("p", {}, "Resource ", el("code", {}, block.uri ?? ""), ` ${block.title ?? block.name ?? ""} ${block.description ?? ""}`);
+		return el("p", "Resource ", el("code", block.uri ?? ""), ` ${block.title ?? block.name ?? ""} ${block.description ?? ""}`);
 	}
 	return jsonOf(block);
 }
@@ -59,7 +61,7 @@ function resourceOf(resource) {
 	const body = resource.text !== undefined ? textOf(resource.text)
 		: IMAGE.test(type) || SOUND.test(type) ? mediaOf(type, dataUrl(type, resource.blob ?? ""), resource)
 			: muted(`${type || "bytes"}, ${(resource.blob ?? "").length} base64 characters`);
-	return el("figure", {}, el("figcaption", {}, "Resource ", el("code", {}, resource.uri ?? "")), body);
+	return el("figure", el("figcaption", "Resource ", el("code", resource.uri ?? "")), body);
 }
 
 /** @param {string} type @param {string | null} url @param {unknown} otherwise what is shown as JSON if the type is not a known one */

@@ -1,6 +1,7 @@
 /** What `mcpenv dev` tells of the code that a server runs: reloads, and why new code does not load. */
 
 import { ApiError, stream } from "./api.js";
+import { codeOf } from "./content.js";
 import { el, fill, muted, notify } from "./dom.js";
 import { after } from "./frame.js";
 
@@ -44,8 +45,8 @@ export async function followCode(place, onReload, signal) {
 /** @param {CodeEvent} code */
 function faultOf({ file, line, message, source, traceback }) {
 	return el("section", { class: "card differs", role: "alert", "aria-label": "Fault of the code" },
-		el("p", { class: "error" }, el("strong", {}, message)),
-		file && el("p", {}, el("code", {}, line ? `${file}, line ${line}` : file)), source && el("pre", {}, source),
-		el("details", {}, el("summary", {}, "Traceback"), el("pre", { tabindex: "0", role: "region", "aria-label": "Traceback" }, traceback)),
+		el("p", { class: "error" }, el("strong", message)),
+		file && el("p", el("code", line ? `${file}, line ${line}` : file)), source && el("pre", source),
+		el("details", el("summary", "Traceback"), codeOf(traceback, "Traceback")),
 		muted("The code from before goes on serving. Mend the file: it is loaded when you save it."));
 }

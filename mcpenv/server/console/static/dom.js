@@ -2,14 +2,16 @@
 
 /**
  * Return an element. A property `on...` is a listener, `class` the class name, true an empty attribute;
- * null, undefined and false leave the attribute out.
+ * null, undefined and false leave the attribute out. An element without any needs no properties.
  * @template {keyof HTMLElementTagNameMap} K
  * @param {K} tag
- * @param {Properties} [properties]
+ * @param {Properties | Child} [first] the properties, or the first child
  * @param {...Child} children
  * @returns {HTMLElementTagNameMap[K]}
  */
-export function el(tag, properties = {}, ...children) {
+export function el(tag, first, ...children) {
+	const bare = typeof first !== "object" || first === null || first instanceof Node;
+	const properties = bare ? {} : first;
 	const element = document.createElement(tag);
 	for (const [name, value] of Object.entries(properties)) {
 		if (name.startsWith("on") && typeof value === "function") {
@@ -18,7 +20,7 @@ export function el(tag, properties = {}, ...children) {
 			element.setAttribute(name, value === true ? "" : String(value));
 		}
 	}
-	add(element, ...children);
+	add(element, bare && first, ...children);
 	return element;
 }
 
@@ -55,8 +57,8 @@ export function region(name, style, ...children) {
  */
 export function tableOf(name, heads, rows, style) {
 	return region(name, "scroll", el("table", {},
-		el("thead", {}, el("tr", {}, ...heads.map((head) => el("th", { scope: "col" }, head)))),
-		el("tbody", {}, ...rows.map(([head, ...cells]) => el("tr", {}, el("th", { scope: "row" }, head),
+		el("thead", el("tr", ...heads.map((head) => el("th", { scope: "col" }, head)))),
+		el("tbody", ...rows.map(([head, ...cells]) => el("tr", el("th", { scope: "row" }, head),
 			...cells.map((cell) => el("td", { class: style }, cell)))))));
 }
 

@@ -89,7 +89,7 @@ function optionalField(child, name, root) {
 	};
 	given.addEventListener("change", show);
 	return {
-		element: el("div", { class: "field" }, el("label", {}, given, ` ${name}`), note, place),
+		element: el("div", { class: "field" }, el("label", given, ` ${name}`), note, place),
 		read: () => field?.read(),
 		write(value) {
 			given.checked = value !== undefined;
@@ -213,7 +213,7 @@ function rowsField(values, root) {
 		return { key, field };
 	};
 	return {
-		element: el("div", {}, list, button("Add a name", grow)),
+		element: el("div", list, button("Add a name", grow)),
 		read() {
 			/** @type {Plain} */
 			const value = {};
@@ -240,7 +240,7 @@ function rowsField(values, root) {
 /** @param {string} name @param {Schema} schema @param {...(HTMLElement | undefined)} children */
 function groupOf(name, schema, ...children) {
 	const problem = alertOf();
-	const group = el("fieldset", {}, el("legend", {}, name),
+	const group = el("fieldset", el("legend", name),
 		typeof schema.description === "string" && muted(schema.description), ...children, problem);
 	/** Show why the value is refused, or nothing. @param {string} [message] */
 	const refuse = (message) => {

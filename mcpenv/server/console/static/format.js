@@ -30,7 +30,7 @@ export function countText(count, noun) {
 	return `${numberText(count)} ${noun}${count === 1 ? "" : "s"}`;
 }
 
-/** Return the parts of a reward on one line. @param {Record<string, number>} components */
+/** Return the parts of a reward on one line. @param {Reward["components"]} components */
 export function partsText(components) {
 	return Object.entries(components).map(([name, value]) => `${name} ${numberText(value)}`).join(", ");
 }

@@ -38,7 +38,7 @@ function constantField(value) {
 
 /** @param {Schema} schema @param {string} name @param {unknown[]} choices @returns {Field} */
 function choiceField(schema, name, choices) {
-	const input = el("select", {}, ...choices.map((each, index) =>
+	const input = el("select", ...choices.map((each, index) =>
 		el("option", { value: index }, typeof each === "string" ? each : JSON.stringify(each))));
 	return labelled(schema, name, input, () => choices[Number(input.value)], (value) => {
 		const index = choices.findIndex((each) => same(each, value));
@@ -99,15 +99,11 @@ function fileField(schema, name) {
 		if (!file) return;
 		reading = file.name;
 		const reader = new FileReader();
-		reader.addEventListener("load", () => {
-			const text = String(reader.result).split(",", 2)[1] ?? "";
+		reader.addEventListener("loadend", () => {
+			const text = String(reader.result ?? "").split(",", 2)[1] ?? "";
 			data = safe ? text.replaceAll("+", "-").replaceAll("/", "_") : text;
 			reading = null;
-			fill(held, `${file.name}, ${file.size} bytes`);
-		});
-		reader.addEventListener("error", () => {
-			reading = null;
-			fill(held, `${file.name} could not be read: ${reader.error?.message ?? "no reason given"}`);
+			fill(held, file.name, reader.error ? ` could not be read: ${reader.error.message}` : `, ${file.size} bytes`);
 		});
 		reader.readAsDataURL(file);
 	});
@@ -130,6 +126,24 @@ function jsonField(schema, name) {
 	return labelled(schema, `${name} (JSON)`, input, () => parsed(input.value), (value) => {
 		input.value = JSON.stringify(value ?? (schema.type === "object" ? {} : null), null, 2);
 	});
+}
+
+/**
+ * Do something with the values of a form. If one of them is none, say so and return false.
+ * @param {HTMLElement} problem
+ * @param {string} refusal
+ * @param {() => unknown} act
+ */
+export function attempt(problem, refusal, act) {
+	fill(problem);
+	try {
+		act();
+		return true;
+	} catch (error) {
+		if (!(error instanceof Problem)) throw error;
+		fill(problem, `${refusal} ${error.message}`);
+		return false;
+	}
 }
 
 /** Return the value of a JSON text. @param {string} text @throws {Problem} if it is not JSON */

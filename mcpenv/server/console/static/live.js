@@ -21,9 +21,9 @@ async function list(root, signal) {
 	const status = el("p", { role: "status" });
 	const problem = alertOf();
 	const body = el("tbody", {});
-	fill(root, el("h1", {}, "Live"), status, problem, region("Sessions", "scroll card", 
-		el("table", {}, el("thead", {}, el("tr", {}, ...["Session", "Task", "Step", "Return", "State"].map((head) => el("th", { scope: "col" }, head)),
-			...["Opened by", "Age"].map((head) => el("th", { scope: "col", class: "wide" }, head)))), body)));
+	fill(root, el("h1", "Live"), status, problem, region("Sessions", "scroll card", 
+		el("table", el("thead", el("tr", ...["Session", "Task", "Step", "Return", "State", "Opened by", "Age"].map((head, place) =>
+			el("th", { scope: "col", class: place > 4 && "wide" }, head)))), body)));
 	const step = (/** @type {number} */ by) => {
 		const links = [...body.querySelectorAll("a")];
 		const at = links.findIndex((link) => link === document.activeElement);
@@ -40,7 +40,7 @@ async function list(root, signal) {
 			if (said !== shown) fill(status, shown = said);
 			const focused = document.activeElement?.id;
 			fill(body, ...[...sessions].sort((one, other) => other.created_at - one.created_at).map(rowOf));
-			if (!sessions.length) fill(body, el("tr", {}, el("td", { colspan: 7, class: "empty" }, "No session is open.")));
+			if (!sessions.length) fill(body, el("tr", el("td", { colspan: 7, class: "empty" }, "No session is open.")));
 			if (focused?.startsWith("session-")) document.getElementById(focused)?.focus({ preventScroll: true });
 		} catch (error) {
 			if (signal.aborted) return;
@@ -59,7 +59,7 @@ function rowOf(session) {
 	return el("tr", {},
 		el("th", { scope: "row" }, watched ? el("a", { id: `session-${session.session_id}`, href: `#/live/${encodeURIComponent(session.session_id)}`,
 			title: session.session_id, "aria-label": `Watch session ${name}` }, name) : el("span", { title: "An agent opened it: it has no episodes" }, name)),
-		el("td", {}, taskText(session.task) || "–"), el("td", { class: "number" }, String(session.step_count)), el("td", { class: "number" }, numberText(session.return)),
-		el("td", {}, session.busy ? `${session.state}, busy` : session.state),
+		el("td", taskText(session.task) || "–"), el("td", { class: "number" }, String(session.step_count)), el("td", { class: "number" }, numberText(session.return)),
+		el("td", session.busy ? `${session.state}, busy` : session.state),
 		el("td", { class: "wide" }, `${session.origin}, ${session.planes.join(" and ")}`), el("td", { class: "number wide" }, age));
 }

@@ -3,26 +3,33 @@
 import { ApiError, consoleSession, signIn, signOut } from "./api.js";
 import { followCode } from "./dev.js";
 import { add, alertOf, button, el, fill, messageOf, muted, notify } from "./dom.js";
+import { onKeys } from "./frame.js";
 
 /** @type {Entry[]} In the order of the navigation; the digits 1, 2, ... lead to them. */
 const PAGES = [
 	{
 		name: "play",
 		title: "Play",
-		load: async () => (await import("./play.js")).page,
+		load: () => import("./play.js"),
 		shown: (session) => session.mode === "simulation",
 	},
 	{
 		name: "live",
 		title: "Live",
-		load: async () => (await import("./live.js")).page,
+		load: () => import("./live.js"),
 		shown: (session) => session.mode !== "records",
 	},
 	{
 		name: "records",
 		title: "Records",
-		load: async () => (await import("./records.js")).page,
+		load: () => import("./records.js"),
 		shown: (session) => session.records,
+	},
+	{
+		name: "evaluations",
+		title: "Evaluations",
+		load: () => import("./evaluations.js"),
+		shown: (session) => session.evaluations === true,
 	},
 ];
 
@@ -71,13 +78,13 @@ async function route() {
 	fill(at("pages"), ...shown.map((each) =>
 		el("a", { href: `#/${each.name}`, "aria-current": each === entry ? "page" : null }, each.title)));
 	if (!entry) {
-		fill(root, el("h1", {}, "No such page"), el("p", {}, `The console has no page "${name}" on this server.`));
+		fill(root, el("h1", "No such page"), el("p", `The console has no page "${name}" on this server.`));
 		return;
 	}
 	document.title = `${entry.title} - ${session.name} - mcpenv console`;
 	fill(root, muted("Loading"));
 	try {
-		const page = await entry.load();
+		const { page } = await entry.load();
 		if (signal.aborted) return;
 		fill(root);
 		await page({ root, parts, query: new URLSearchParams(query), session }, signal);
@@ -99,7 +106,7 @@ function decoded(part) {
 function showFailure(error) {
 	if (!(error instanceof ApiError)) console.error(error);
 	fill(at("page"),
-		el("h1", {}, "The page could not be shown"),
+		el("h1", "The page could not be shown"),
 		el("p", { role: "alert" }, messageOf(error)),
 		button("Try again", () => start()));
 }
@@ -133,7 +140,7 @@ function showSignIn(root) {
 			token.focus();
 		}
 	} },
-	el("h1", {}, "Sign in"),
+	el("h1", "Sign in"),
 	el("label", { for: "token" }, "Control token"), token, problem,
 	el("button", { class: "primary" }, "Sign in"));
 	fill(root, form);
@@ -154,27 +161,13 @@ addEventListener("pageshow", (event) => {
 	if (event.persisted) void route();
 });
 addEventListener("signed-out", () => start(true));
-addEventListener("keydown", (event) => {
-	if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
-	const links = at("pages").querySelectorAll("a");
-	const link = links[Number(event.key) - 1];
-	if (link) link.click();
-	else if (event.key === "/") {
-		const search = at("page").querySelector("input[type=search]");
-		if (search instanceof HTMLElement) {
-			event.preventDefault();
-			search.focus();
-		}
-	}
-});
+onKeys({
+	"/": () => /** @type {HTMLElement | null} */ (at("page").querySelector("input[type=search]"))?.focus(),
+	...Object.fromEntries(PAGES.map((_, index) => [index + 1, () => at("pages").querySelectorAll("a")[index]?.click()])),
+}, new AbortController().signal);
 at("skip").addEventListener("click", (event) => {
 	event.preventDefault(); // The hash is the address of the page.
 	at("page").focus();
 });
-
-/** @param {EventTarget | null} target */
-function isTyping(target) {
-	return target instanceof HTMLElement && target.closest("input, textarea, select, [contenteditable]") !== null;
-}
 
 start();

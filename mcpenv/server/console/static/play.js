@@ -77,12 +77,12 @@ class Play {
 		this.past = el("ol", { class: "list" });
 		this.hint = el("p", { class: "empty" }, "Start an episode to see the tools and call them.");
 		this.board = el("div", { class: "columns", hidden: true },
-			el("section", { class: "card", "aria-label": "Tools" }, el("h2", {}, "Tools"), this.search, this.list), this.form,
-			el("div", {}, this.own, this.result, el("section", { class: "card", "aria-label": "History" }, el("h2", {}, "History"), this.past)));
+			el("section", { class: "card", "aria-label": "Tools" }, el("h2", "Tools"), this.search, this.list), this.form,
+			el("div", this.own, this.result, el("section", { class: "card", "aria-label": "History" }, el("h2", "History"), this.past)));
 		this.search.addEventListener("input", () => this.showTools());
 		const [lead = "", ...more] = String(metadata.description ?? "").split("\n\n");
-		fill(root, el("h1", {}, "Play ", el("code", {}, metadata.name)), muted(lead),
-			more.length > 0 && el("details", { class: "card" }, el("summary", {}, "About this environment"),
+		fill(root, el("h1", "Play ", el("code", metadata.name)), muted(lead),
+			more.length > 0 && el("details", { class: "card" }, el("summary", "About this environment"),
 				el("pre", { class: "prose", tabindex: "0", role: "region", "aria-label": "About this environment" }, more.join("\n\n"))),
 			this.lost, this.setup.element, this.status, this.agent, this.hint, this.board);
 		signal.addEventListener("abort", () => this.session?.close());
@@ -147,8 +147,8 @@ class Play {
 			this.showStatus(answer);
 			const { metadata = {}, ...observation } = answer.observation;
 			const prompt = metadata.prompt ?? answer.metadata?.prompt;
-			this.show("Start", typeof prompt === "string" && el("p", {}, prompt),
-				Object.keys(observation).length > 0 && jsonOf(observation), el("h3", {}, "State"), jsonOf(this.state));
+			this.show("Start", typeof prompt === "string" && el("p", prompt),
+				Object.keys(observation).length > 0 && jsonOf(observation), el("h3", "State"), jsonOf(this.state));
 			this.showHistory();
 			const uri = this.tools.map((tool) => tool.meta?.ui?.resourceUri).find((each) => typeof each === "string");
 			const html = uri && this.mcpUrl ? await readView(this.mcpUrl, uri) : null;
@@ -198,7 +198,7 @@ class Play {
 
 	/** Show a card as the result. @param {string} title @param {...Child} children */
 	show(title, ...children) {
-		fill(this.result, el("div", { class: "card" }, el("h2", {}, title), ...children));
+		fill(this.result, el("div", { class: "card" }, el("h2", title), ...children));
 	}
 
 	undo() {
@@ -214,7 +214,7 @@ class Play {
 			this.state = await session.ask("state");
 			this.showStatus(answer);
 			this.showHistory();
-			this.show(`Undone: ${undone?.call.name}`, el("h3", {}, "State"), jsonOf(this.state));
+			this.show(`Undone: ${undone?.call.name}`, el("h3", "State"), jsonOf(this.state));
 		}, (error) => notify(`Not undone: ${error.message}`));
 	}
 
@@ -258,7 +258,7 @@ class Play {
 		const wanted = this.search.value.toLowerCase();
 		const shown = this.tools.filter((tool) =>
 			`${tool.name} ${tool.title ?? ""} ${tool.description ?? ""}`.toLowerCase().includes(wanted));
-		refill(this.list, ...shown.map((tool) => el("li", {}, button(tool.own ? `${tool.name} (action)` : tool.name, () => this.select(tool.name),
+		refill(this.list, ...shown.map((tool) => el("li", button(tool.own ? `${tool.name} (action)` : tool.name, () => this.select(tool.name),
 			{ "aria-pressed": String(this.open?.name === tool.name), title: tool.description }))));
 		if (!shown.length) fill(this.list, el("li", { class: "muted" }, this.tools.length ? "No tool has this text." : "No tools."));
 	}
@@ -289,10 +289,10 @@ class Play {
 		this.status.hidden = false;
 		refill(this.status,
 			el("div", { class: "bar", role: "status" }, el("span", { class: `chip ${answer.done ? "warn" : "good"}` }, end),
-				el("span", {}, "Return ", el("strong", {}, numberText(info.return))),
-				el("span", {}, "Step ", el("strong", {}, this.history.length)),
-				status && status !== "completed" && el("span", { class: "warn" }, status), info.reason && el("span", {}, info.reason),
-				el("span", { class: "muted wide" }, "Episode ", el("code", {}, info.episode_id))),
+				el("span", "Return ", el("strong", numberText(info.return))),
+				el("span", "Step ", el("strong", this.history.length)),
+				status && status !== "completed" && el("span", { class: "warn" }, status), info.reason && el("span", info.reason),
+				el("span", { class: "muted wide" }, "Episode ", el("code", info.episode_id))),
 			el("div", { class: "bar end" }, button("Undo", () => this.undo(), { disabled: !this.snapshots.at(-1), title: this.why }),
 				button("End", () => this.end(), { disabled: this.over })),
 			this.why !== null && muted(`No undo: ${this.why}`));
@@ -300,8 +300,8 @@ class Play {
 		if (!url || url === this.mcpUrl) return;
 		this.mcpUrl = url;
 		this.agent.hidden = false;
-		fill(this.agent, el("summary", {}, "Let an MCP agent play this episode"),
-			el("p", {}, el("code", {}, url), " ", copyButton(() => url, "the MCP address")), jsonOf(JSON.parse(asMcpConfig(this.name, url))));
+		fill(this.agent, el("summary", "Let an MCP agent play this episode"),
+			el("p", el("code", url), " ", copyButton(() => url, "the MCP address")), jsonOf(JSON.parse(asMcpConfig(this.name, url))));
 	}
 
 	/** Show the environment's own view of the calls so far. @param {string | null} html */

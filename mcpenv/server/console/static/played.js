@@ -1,6 +1,6 @@
 /** What a call of the visitor's did: its outcome, the changes of the state, and the same call as code. */
 
-import { BASE, address } from "./api.js";
+import { BASE } from "./api.js";
 import { asCurl, asOracle, asPython } from "./calls.js";
 import { changes } from "./changes.js";
 import { codeOf, jsonOf } from "./content.js";
@@ -27,15 +27,15 @@ export function playedCard(history, index, reset) {
 	const step = stepOf(played, index + 1);
 	const changed = changes(played.before, played.after);
 	const calls = history.slice(0, index + 1).map(({ call }) => call);
-	const card = el("div", { class: "card" }, el("h2", {}, stepHead(step, index + 1)));
-	addStepBody(card, step, (block) => address(block.ref ?? "").href, null);
+	const card = el("div", { class: "card" }, el("h2", stepHead(step, index + 1)));
+	addStepBody(card, step, "", null);
 	card.append(
-		el("h3", {}, changed.length ? `What changed in the state (${changed.length})` : "The state is unchanged"),
+		el("h3", changed.length ? `What changed in the state (${changed.length})` : "The state is unchanged"),
 		...changed.length ? [changeTable(changed, ["Before", "After"])] : [],
-		el("details", {}, el("summary", {}, "Whole state"), jsonOf(played.after)),
-		el("details", {}, el("summary", {}, "The same as code"),
-			el("h3", {}, "Python"), codeOf(asPython(BASE.href, reset, calls), "Python"),
-			el("h3", {}, "curl"), codeOf(asCurl(BASE.href, reset, calls), "curl"),
-			...played.call.own ? [] : [el("h3", {}, "Oracle"), codeOf(asOracle(played.call), "Oracle")]));
+		el("details", el("summary", "Whole state"), jsonOf(played.after)),
+		el("details", el("summary", "The same as code"),
+			el("h3", "Python"), codeOf(asPython(BASE.href, reset, calls), "Python"),
+			el("h3", "curl"), codeOf(asCurl(BASE.href, reset, calls), "curl"),
+			...played.call.own ? [] : [el("h3", "Oracle"), codeOf(asOracle(played.call), "Oracle")]));
 	return card;
 }

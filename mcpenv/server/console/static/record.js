@@ -1,25 +1,25 @@
 /** One recorded episode, step by step. */
 
+import { address, recordPath, recorded } from "./api.js";
 import { Charts } from "./chart.js";
 import { jsonOf } from "./content.js";
 import { add, button, el, fill, labelled, link, muted } from "./dom.js";
 import { countText, durationText, momentText, numberText, partsText, taskText } from "./format.js";
 import { onKeys } from "./frame.js";
-import { serverSource } from "./record_source.js";
 import { StepList, statusText } from "./step.js";
 import { turnsOf } from "./turns.js";
 
-/** Show an episode. @param {RecordSource} source @param {string} id @param {PageContext} context @param {AbortSignal} signal */
-export async function showEpisode(source, id, { root, query, session }, signal) {
-	const { episode } = await source.episode(id, signal);
+/** Show an episode. @param {string} id @param {PageContext} context @param {AbortSignal} signal */
+export async function showEpisode(id, { root, query, session }, signal) {
+	const { episode } = await recorded(id, signal);
 	if (signal.aborted) return;
 	const { trajectory } = episode;
 	const steps = stepsOf(episode);
 	const playable = session.mode === "simulation" && trajectory.dropped === 0;
-	const list = new StepList(source.addressOf(id), signal, (number) => {
+	const list = new StepList(`${recordPath(id)}/blobs/`, signal, (number) => {
 		query.set("step", String(number));
-		history.replaceState(null, "", `#/records/${encodeURIComponent(id)}?${query}`);
-	}, (number) => playable && el("p", {}, link(`#/play?record=${encodeURIComponent(id)}&steps=${number}`, "Play on from here")));
+		history.replaceState(null, "", `#/${recordPath(id)}?${query}`);
+	}, (number) => playable && el("p", link(`#/play?record=${encodeURIComponent(id)}&steps=${number}`, "Play on from here")));
 	list.begin(trajectory);
 	list.append(steps);
 	const charts = new Charts(true);
@@ -27,13 +27,13 @@ export async function showEpisode(source, id, { root, query, session }, signal) 
 	back.delete("step");
 	const again = new URLSearchParams(back);
 	again.append("pick", id);
-	fill(root, el("h1", {}, "Episode ", el("code", {}, trajectory.episode_id)),
+	fill(root, el("h1", "Episode ", el("code", trajectory.episode_id)),
 		el("p", { class: "row" }, link(`#/records?${back}`, "All records"), link(`#/records?${again}`, "Compare with another"),
-			playable && link(`#/play?record=${encodeURIComponent(id)}`, "Play it again"), link(source.pageOf(id), "Save as one HTML file")),
+			playable && link(`#/play?record=${encodeURIComponent(id)}`, "Play it again"), link(address(`${recordPath(id)}/page.html`).href, "Save as one HTML file")),
 		el("section", { class: "card", "aria-label": "Summary" }, factsOf(episode)), charts.element,
-		finder(list, signal), el("h2", {}, countText(trajectory.dropped + steps.length, "step")),
+		finder(list, signal), el("h2", countText(trajectory.dropped + steps.length, "step")),
 		trajectory.dropped > 0 && muted(`The first ${countText(trajectory.dropped, "step")} are not in the record.`),
-		trajectory.observation && el("details", { class: "card" }, el("summary", {}, "Reset"), jsonOf(trajectory.observation)),
+		trajectory.observation && el("details", { class: "card" }, el("summary", "Reset"), jsonOf(trajectory.observation)),
 		list.element, turnsOf(episode.model_turns, (step) => list.select(step - trajectory.dropped - 1)));
 	charts.draw(steps, trajectory);
 	const wanted = Number(query.get("step") ?? 0) - trajectory.dropped - 1;
@@ -54,7 +54,7 @@ export function stepsOf(episode) {
  * @returns {Promise<{reset: Plain, calls: (Call & {expected?: unknown})[]}>}
  */
 export async function recordedCalls(id, count, signal) {
-	const { episode } = await serverSource().episode(id, signal);
+	const { episode } = await recorded(id, signal);
 	const { seed, options, task, dropped } = episode.trajectory;
 	if (dropped) throw new Error(`The first ${countText(dropped, "step")} of the episode are not in the record: it cannot be played again.`);
 	return {
@@ -85,13 +85,14 @@ export function finder(list, signal) {
 		event.preventDefault();
 		go(1);
 	} }, labelled("Find in the steps", input),
-	button("Previous", () => go(-1)), el("button", {}, "Next"), found);
+	button("Previous", () => go(-1)), el("button", "Next"), found);
 }
 
 /** @param {Episode} episode */
 function factsOf({ trajectory, environment, agent }) {
 	const { task, forked_from: fork, status } = trajectory;
 	const ending = trajectory.terminated ? "terminated" : trajectory.truncated ? "truncated" : trajectory.reason ?? "unfinished";
+	const rewarded = (/** @type {Reward | null} */ reward) => reward && `${numberText(reward.value)} ${partsText(reward.components)}`;
 	/** @type {[string, string | HTMLElement | null][]} */
 	const facts = [
 		["Environment", [environment.name, environment.version].filter(Boolean).join(" ")],
@@ -102,14 +103,14 @@ function factsOf({ trajectory, environment, agent }) {
 		["Status", status ? statusText(status) : ""],
 		["Ending", trajectory.reason && trajectory.reason !== ending ? `${ending}: ${trajectory.reason}` : ending],
 		["Sum of rewards", numberText(trajectory.total_reward)],
-		["Verified", trajectory.verified ? `${numberText(trajectory.verified.value)} ${partsText(trajectory.verified.components)}` : ""],
-		["Reward of the end", trajectory.end_reward ? `${numberText(trajectory.end_reward.value)} ${partsText(trajectory.end_reward.components)}` : ""],
+		["Verified", rewarded(trajectory.verified)],
+		["Reward of the end", rewarded(trajectory.end_reward)],
 		["Scoring failed", trajectory.fault],
 		["Started", momentText(trajectory.started_at)],
 		["Took", trajectory.ended_at && trajectory.started_at ? durationText(trajectory.ended_at - trajectory.started_at) : ""],
-		["Continues", fork && link(`#/records/${encodeURIComponent(fork.episode_id)}?step=${fork.step}`, `${fork.episode_id} after step ${fork.step}`)],
+		["Continues", fork && link(`#/${recordPath(fork.episode_id)}?step=${fork.step}`, `${fork.episode_id} after step ${fork.step}`)],
 	];
 	const list = el("dl", { class: "facts" });
-	for (const [name, value] of facts) if (value) add(list, el("dt", {}, name), el("dd", {}, value));
+	for (const [name, value] of facts) if (value) add(list, el("dt", name), el("dd", value));
 	return list;
 }

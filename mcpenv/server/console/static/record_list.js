@@ -1,5 +1,6 @@
 /** The list of recorded episodes: filters that stand in the address, and rows that exist only where they are seen. */
 
+import { ask, recordPath } from "./api.js";
 import { button, el, fill, labelled, link, messageOf, region } from "./dom.js";
 import { countText, momentText, numberText, taskText } from "./format.js";
 import { onKeys, onceAFrame } from "./frame.js";
@@ -13,10 +14,14 @@ const HEIGHT = 40;
 const PAGE = 100;
 /** Rows beside those that are seen. */
 const BESIDE = 10;
-const HEADS = ["Pick", "Episode", "Task", "Steps", "Return", "Status", "Agent", "Ending", "Started"];
+/** The columns with their classes. @type {[string, string?][]} */
+const COLUMNS = [["Pick", "pick"], ["Episode"], ["Task"], ["Steps", "number wide"], ["Return", "number"], ["Status"], ["Agent", "wide"], ["Ending", "wide"],
+	["Started", "wide"]];
+/** @type {Record<string, string>} */
+const LABELS = { text: "Text", task: "Task", split: "Split", status: "Status", return_min: "Least return", tool: "Tool", console: "Played in the console" };
 
-/** Show the list. @param {RecordSource} source @param {{root: HTMLElement, query: URLSearchParams}} context @param {AbortSignal} signal */
-export function showList(source, { root, query }, signal) {
+/** Show the list. @param {{root: HTMLElement, query: URLSearchParams}} context @param {AbortSignal} signal */
+export function showList({ root, query }, signal) {
 	const fields = filterFields(query);
 	const problem = el("div", { role: "alert" });
 	const count = el("p", { role: "status" });
@@ -26,20 +31,16 @@ export function showList(source, { root, query }, signal) {
 	const picked = query.getAll("pick").slice(-2);
 	const read = () => {
 		const conditions = new URLSearchParams();
-		for (const { name, input } of fields) {
-			if (input instanceof HTMLInputElement && input.type === "checkbox") {
-				if (input.checked) conditions.set(name, "1");
-			} else if (input.value.trim() !== "") conditions.set(name, input.value.trim());
-		}
+		for (const { name, value } of fields) if (value.trim() !== "") conditions.set(name, value.trim());
 		return conditions;
 	};
 	const showPicked = () => {
 		const [one, other] = picked;
 		fill(compared, one !== undefined && other !== undefined
-			? link(`#/records/${encodeURIComponent(one)}?${new URLSearchParams({ with: other })}`, "Compare the two picked episodes")
+			? link(`#/${recordPath(one)}?${new URLSearchParams({ with: other })}`, "Compare the two picked episodes")
 			: el("span", { class: "muted" }, one === undefined ? "Pick two episodes to compare them." : "Pick another episode to compare it with."));
 	};
-	const list = new Rows(source, {
+	const list = new Rows({
 		query: read,
 		picked: (id) => picked.includes(id),
 		pick: (id, wanted) => {
@@ -54,7 +55,7 @@ export function showList(source, { root, query }, signal) {
 			fill(count, countText(total, "episode"));
 			fill(missing, leftOut.length > 0 && el("details", { class: "card" },
 				el("summary", { class: "warn" }, `${countText(leftOut.length, "part")} of the record cannot be shown`),
-				el("ul", {}, ...leftOut.map(({ where, why }) => el("li", {}, el("code", {}, where), ` ${why}`)))));
+				el("ul", ...leftOut.map(({ where, why }) => el("li", el("code", where), ` ${why}`)))));
 			compared.hidden = list.element.hidden = total === 0;
 			fill(empty, total > 0 ? null : read().size ? "No episode fits these filters." : "No episode is recorded so far. One is written when it ends.");
 		},
@@ -75,10 +76,10 @@ export function showList(source, { root, query }, signal) {
 	}, onchange: apply, oninput: () => {
 		clearTimeout(timer);
 		timer = setTimeout(apply, PATIENCE);
-	} }, el("div", { class: "row" }, ...fields.map(({ field }) => field), button("Load again", () => list.reload())));
+	} }, el("div", { class: "row" }, ...fields.map((input) => labelled(LABELS[input.name] ?? "", input)), button("Load again", () => list.reload())));
 	signal.addEventListener("abort", () => clearTimeout(timer));
 	onKeys({ j: () => list.step(1), k: () => list.step(-1) }, signal);
-	fill(root, el("h1", {}, "Records"), form, el("div", { class: "row" }, count, compared), problem, missing, list.element, empty);
+	fill(root, el("h1", "Records"), form, el("div", { class: "row" }, count, compared), problem, missing, list.element, empty);
 	showPicked();
 	list.reload();
 }
@@ -86,23 +87,16 @@ export function showList(source, { root, query }, signal) {
 /** Return the address of a list. @param {URLSearchParams} conditions */
 const suffix = (conditions) => (conditions.size ? `?${conditions}` : "");
 
-/** @param {URLSearchParams} query */
+/** Return the inputs of the filters. @param {URLSearchParams} query */
 function filterFields(query) {
-	const text = (/** @type {string} */ name, /** @type {string} */ label, /** @type {string} */ type) =>
-		fieldOf(name, label, el("input", { id: `filter-${name}`, type, autocomplete: "off", step: type === "number" ? "any" : null }), query);
-	const status = el("select", { id: "filter-status" }, el("option", { value: "" }, "any"), ...STATUSES.map((each) => el("option", { value: each }, each)));
-	return [text("text", "Text", "search"), text("task", "Task", "text"), text("split", "Split", "text"),
-		fieldOf("status", "Status", status, query), text("return_min", "Least return", "number"), text("tool", "Tool", "text"),
-		fieldOf("console", "Played in the console", el("input", { id: "filter-console", type: "checkbox" }), query)];
-}
-
-/** @param {string} name @param {string} label @param {HTMLInputElement | HTMLSelectElement} input @param {URLSearchParams} query */
-function fieldOf(name, label, input, query) {
-	const value = query.get(name) ?? "";
-	if (input instanceof HTMLInputElement && input.type === "checkbox") input.checked = value !== "";
-	else input.value = value;
-	return { name, input, field: input.type === "checkbox" ? el("label", {}, input, ` ${label}`)
-		: labelled(label, input) };
+	const text = (/** @type {string} */ name, type = "text") =>
+		el("input", { id: `filter-${name}`, name, type, autocomplete: "off", step: type === "number" ? "any" : null });
+	const choice = (/** @type {string} */ name, /** @type {string} */ none, /** @type {string[]} */ choices) =>
+		el("select", { id: `filter-${name}`, name }, el("option", { value: "" }, none), ...choices.map((each) => el("option", each)));
+	const fields = [text("text", "search"), text("task"), text("split"), choice("status", "any", STATUSES), text("return_min", "number"), text("tool"),
+		choice("console", "hidden", ["shown"])];
+	for (const field of fields) field.value = query.get(field.name) ?? "";
+	return fields;
 }
 
 class Rows {
@@ -113,13 +107,12 @@ class Rows {
 	#current = -1;
 	#known = false;
 
-	/** @param {RecordSource} source @param {RowsOwner} owner @param {AbortSignal} signal */
-	constructor(source, owner, signal) {
-		this.source = source;
+	/** @param {RowsOwner} owner @param {AbortSignal} signal */
+	constructor(owner, signal) {
 		this.owner = owner;
 		this.body = el("tbody", {});
-		this.table = el("table", {}, el("thead", {}, el("tr", { "aria-rowindex": 1 },
-			...HEADS.map((head) => el("th", { scope: "col", class: classOf(head) }, head)))), this.body);
+		this.table = el("table", el("thead", el("tr", { "aria-rowindex": 1 },
+			...COLUMNS.map(([head, style]) => el("th", { scope: "col", class: style }, head)))), this.body);
 		this.element = region("Episodes", "window card", this.table);
 		this.render = onceAFrame(() => this.#render(), signal);
 		this.element.addEventListener("scroll", this.render, { signal, passive: true });
@@ -162,7 +155,7 @@ class Rows {
 		if (!query.has("console")) conditions.not_agent = "console";
 		delete conditions.console;
 		try {
-			const { total, rows, left_out: leftOut } = await this.source.rows(conditions, page * PAGE, PAGE, signal);
+			const { total, rows, left_out: leftOut } = await ask("records", { query: { ...conditions, offset: page * PAGE, limit: PAGE }, signal });
 			if (signal.aborted) return;
 			// The newest come first: a new episode moves all others.
 			if (this.#known && total !== this.#total) this.#pages.clear();
@@ -199,7 +192,7 @@ class Rows {
 		const current = index === this.#current ? "true" : null;
 		if (!row) {
 			return el("tr", { "aria-rowindex": index + 2, "aria-current": current }, el("td", { class: "pick" }),
-				el("td", { class: "muted" }, "Loading"), ...HEADS.slice(2).map((head) => el("td", { class: classOf(head) })));
+				el("td", { class: "muted" }, "Loading"), ...COLUMNS.slice(2).map(([, style]) => el("td", { class: style })));
 		}
 		const pick = el("input", { id: `pick-${index}`, type: "checkbox", "aria-label": `Pick episode ${row.id}` });
 		pick.addEventListener("change", () => this.owner.pick(row.place, pick.checked));
@@ -211,7 +204,7 @@ class Rows {
 			el("td", { class: "pick" }, pick),
 			el("th", { scope: "row" }, el("a", { id: `episode-${index}`, href: `#/records/${row.place}${suffix(back)}`, title: row.id }, row.id)),
 			el("td", { title: task }, task),
-			...cells.map((cell, place) => el("td", { class: classOf(HEADS[place + 3] ?? ""), title: cell }, cell)));
+			...cells.map((cell, place) => el("td", { class: COLUMNS[place + 3]?.[1], title: cell }, cell)));
 	}
 }
 
@@ -220,12 +213,4 @@ function space(rows) {
 	const row = el("tr", { "aria-hidden": "true" }, el("td"));
 	row.style.height = `${Math.max(0, rows) * HEIGHT}px`;
 	return row;
-}
-
-/** @param {string} head */
-function classOf(head) {
-	if (head === "Pick") return "pick";
-	if (head === "Steps") return "number wide";
-	if (head === "Return") return "number";
-	return ["Agent", "Ending", "Started"].includes(head) ? "wide" : null;
 }

@@ -5,23 +5,21 @@ import { showComparison } from "./compare.js";
 import { alertOf, el, fill, link } from "./dom.js";
 import { showEpisode } from "./record.js";
 import { showList } from "./record_list.js";
-import { serverSource } from "./record_source.js";
 
 /** @type {Page} */
 export async function page(context, signal) {
-	const source = serverSource();
 	const [id] = context.parts;
 	if (!id) {
-		showList(source, context, signal);
+		showList(context, signal);
 		return;
 	}
 	const other = context.query.get("with");
 	try {
-		if (other) await showComparison(source, id, other, context, signal);
-		else await showEpisode(source, id, context, signal);
+		if (other) await showComparison(id, other, context, signal);
+		else await showEpisode(id, context, signal);
 	} catch (error) {
 		if (!(error instanceof ApiError) || error.status !== 404) throw error;
-		fill(context.root, el("h1", {}, "No such episode"), alertOf({}, error.message),
-			el("p", {}, "It may belong to another server, or its session has not ended yet. ", link("#/records", "All records")));
+		fill(context.root, el("h1", "No such episode"), alertOf({}, error.message),
+			el("p", "It may belong to another server, or its session has not ended yet. ", link("#/records", "All records")));
 	}
 }

@@ -3,7 +3,7 @@
 import { ask } from "./api.js";
 import { alertOf, el, fill, labelled, messageOf } from "./dom.js";
 import { objectField } from "./form.js";
-import { Problem } from "./inputs.js";
+import { Problem, attempt } from "./inputs.js";
 
 /** The options that the form has fields of its own for, or that a visitor has no use for. */
 const OWN = new Set(["seed", "episode_id", "task", "split", "index", "timeout_s"]);
@@ -40,25 +40,16 @@ export function setupForm(metadata, schema, onStart, signal) {
 	const element = el("form", { class: "card", novalidate: true, onsubmit: async (event) => {
 		event.preventDefault();
 		if (start.disabled) return;
-		fill(problem);
 		options?.clear();
 		/** @type {Plain} */
-		let reset;
-		try {
-			reset = /** @type {Plain} */ (options?.read() ?? {});
-		} catch (error) {
-			if (!(error instanceof Problem)) throw error;
-			fill(problem, `Not started. ${error.message}`);
-			return;
-		}
-		if (seed.value !== "") {
-			if (!Number.isSafeInteger(seed.valueAsNumber)) {
-				fill(problem, "Not started. The seed is a whole number.");
-				return;
-			}
-			reset.seed = seed.valueAsNumber;
-		}
-		if (task.value !== "") reset.task = task.value;
+		const reset = {};
+		const given = attempt(problem, "Not started.", () => {
+			Object.assign(reset, options?.read());
+			if (seed.value !== "") reset.seed = seed.valueAsNumber;
+			if (seed.value !== "" && !Number.isSafeInteger(reset.seed)) throw new Problem("The seed is a whole number.");
+			if (task.value !== "") reset.task = task.value;
+		});
+		if (!given) return;
 		start.disabled = true;
 		fill(start, "Starting");
 		try {
@@ -69,7 +60,7 @@ export function setupForm(metadata, schema, onStart, signal) {
 		}
 	} },
 	el("div", { class: "row" }, splits.length > 0 && labelled("Split", split), splits.length > 0 && labelled("Task", task), tasks,
-		labelled("Seed", seed), start), options && el("details", {}, el("summary", {}, "Reset options"), options.element), problem);
+		labelled("Seed", seed), start), options && el("details", el("summary", "Reset options"), options.element), problem);
 	if (splits.length) void offer();
 	return {
 		element,

@@ -29,8 +29,8 @@ export class Session {
 		url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
 		const socket = new WebSocket(url, ["mcpenv"]);
 		const opened = await new Promise((resolve) => {
-			socket.addEventListener("open", () => resolve(true), { once: true });
-			socket.addEventListener("close", () => resolve(false), { once: true });
+			socket.onopen = () => resolve(true);
+			socket.onclose = () => resolve(false);
 		});
 		if (!opened) {
 			const { available_slots: free, max_sessions: most } = await ask("capacity");
@@ -49,8 +49,7 @@ export class Session {
 	 */
 	ask(type, data) {
 		if (this.closed) return Promise.reject(new ApiError("The session has ended.", "SESSION_LOST", 0));
-		this.#count += 1;
-		const request_id = `console-${this.#count}`;
+		const request_id = `console-${this.#count += 1}`;
 		return new Promise((resolve, reject) => {
 			this.#waiting.set(request_id, { resolve, reject });
 			this.socket.send(JSON.stringify({ type, request_id, ...(data === undefined ? {} : { data }) }));

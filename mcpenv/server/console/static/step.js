@@ -20,7 +20,7 @@ export function stepHead(step, number) {
 	const given = JSON.stringify(step.call.arguments);
 	const { status } = step;
 	return el("div", { class: "row step-head" },
-		el("strong", {}, `${number}. ${step.call.name}`),
+		el("strong", `${number}. ${step.call.name}`),
 		given !== "{}" && el("code", { class: "muted" }, given.length > SHORT ? `${given.slice(0, SHORT)}…` : given),
 		step.reward && el("span", { class: step.reward.value < 0 ? "error" : "good" }, `reward ${numberText(step.reward.value)}`),
 		status && status.code !== "completed" && el("span", { class: "warn" }, statusText(status)),
@@ -33,28 +33,28 @@ export function stepHead(step, number) {
  * Append what a step has beside its heading.
  * @param {HTMLElement} root
  * @param {Step} step
- * @param {AddressOf} addressOf
+ * @param {string} blobs the path of the record's blobs
  * @param {{number: number, value: unknown} | null} earlier the value that this step's is compared with
  */
-export function addStepBody(root, step, addressOf, earlier) {
+export function addStepBody(root, step, blobs, earlier) {
 	const { result, error } = step.outcome;
 	const value = valueOf(step);
 	if (JSON.stringify(step.call.arguments).length > SHORT) add(root, jsonOf(step.call.arguments));
 	if (error) add(root, el("p", { class: "error" }, `${error.error_type}: `), textOf(error.message));
 	if (step.fault) add(root, el("p", { class: "error" }, `The environment failed: ${step.fault}`));
 	if (result?.is_error) add(root, el("p", { class: "error" }, "The tool marked its result as an error."));
-	for (const block of result?.content ?? []) add(root, shownBlock(block, addressOf));
+	for (const block of result?.content ?? []) add(root, contentOf(block, blobs));
 	if (result && !result.content.length) add(root, muted("No content."));
 	add(root, result && structuredOf(result));
 	if (step.observation !== undefined && step.observation !== null) {
-		add(root, el("details", { open: !result }, el("summary", {}, "Observation"), jsonOf(step.observation)));
+		add(root, el("details", { open: !result }, el("summary", "Observation"), jsonOf(step.observation)));
 	}
 	if (earlier && value !== undefined) add(root, changesOf(earlier, value));
 	if (step.reward && Object.keys(step.reward.components).length) {
-		add(root, el("p", {}, `Parts of the reward: ${partsText(step.reward.components)}`));
+		add(root, el("p", `Parts of the reward: ${partsText(step.reward.components)}`));
 	}
 	if (step.logs.length) {
-		add(root, el("details", {}, el("summary", {}, `Log (${step.logs.length})`), el("ul", {}, ...step.logs.map((entry) => el("li", {},
+		add(root, el("details", el("summary", `Log (${step.logs.length})`), el("ul", ...step.logs.map((entry) => el("li", {},
 			`${entry.level}: ${entry.message ?? ""} ${entry.progress === null ? "" : `${entry.progress} of ${entry.total ?? "unknown"}`}`)))));
 	}
 	if (step.call.plane !== "control") {
@@ -68,7 +68,7 @@ export function structuredOf({ content, structured_content: value }) {
 	const only = Object.keys(value).length === 1 ? value.result : undefined;
 	const said = content.length === 1 ? content[0]?.text : undefined;
 	if (said !== undefined && (said === only || same(said, value) || same(said, only))) return null;
-	return el("details", {}, el("summary", {}, "Structured content"), jsonOf(value));
+	return el("details", el("summary", "Structured content"), jsonOf(value));
 }
 
 /** @param {string} text @param {unknown} value */
@@ -80,18 +80,12 @@ function same(text, value) {
 	}
 }
 
-/** Return a block of content, whose data may be elsewhere. @param {Block} block @param {AddressOf} addressOf */
-export function shownBlock(block, addressOf) {
-	return block.blob === undefined ? contentOf(block, () => addressOf(block))
-		: contentOf({ ...block, ref: block.blob }, () => addressOf(block));
-}
-
 /** Return a table of changes. @param {{number: number, value: unknown}} earlier @param {unknown} value */
 function changesOf(earlier, value) {
 	const found = changes(earlier.value, value);
 	const since = earlier.number ? `step ${earlier.number}` : "the reset";
 	if (!found.length) return muted(`Unchanged since ${since}.`);
-	return el("details", { open: true }, el("summary", {}, `Changed since ${since}: ${found.length}`), changeTable(found, ["Before", "After"]));
+	return el("details", { open: true }, el("summary", `Changed since ${since}: ${found.length}`), changeTable(found, ["Before", "After"]));
 }
 
 /** Return changes as a table. @param {Change[]} found @param {[string, string]} names of the two sides */
@@ -116,18 +110,18 @@ export class StepList {
 	#reset = undefined;
 
 	/**
-	 * @param {AddressOf} addressOf
+	 * @param {string} blobs the path of the record's blobs
 	 * @param {AbortSignal} signal
 	 * @param {(number: number) => void} [onSelect]
 	 * @param {(number: number) => Child} [beside] what a step has at its foot
 	 */
-	constructor(addressOf, signal, onSelect, beside) {
+	constructor(blobs, signal, onSelect, beside) {
 		this.onSelect = onSelect;
 		this.rows = new LazyRows(
 			(index) => el("li", { class: "card step", tabindex: "-1", "data-step": this.number(index),
 				"aria-current": index === this.selected ? "step" : null }, stepHead(this.#step(index), this.number(index))),
 			(row, index) => {
-				addStepBody(row, this.#step(index), addressOf, this.#before(index));
+				addStepBody(row, this.#step(index), blobs, this.#before(index));
 				add(row, beside?.(this.number(index)));
 			}, signal);
 		this.element = this.rows.element;

@@ -2,42 +2,30 @@
 
 import { alertOf, button, el, fill, muted } from "./dom.js";
 import { objectField } from "./form.js";
-import { Problem, parsed } from "./inputs.js";
+import { Problem, attempt, parsed } from "./inputs.js";
 
 /** Return the card of a tool. @param {Tool} tool @param {(value: Plain) => Promise<void>} onCall @returns {ToolCard} */
 export function toolCard(tool, onCall) {
 	const form = objectField(tool.input_schema, "Arguments", tool.input_schema);
 	const json = el("textarea", { "aria-label": "Arguments as JSON", spellcheck: "false" });
-	const place = el("div", {}, form.element);
+	const place = el("div", form.element);
 	const problem = alertOf();
 	const submit = el("button", { class: "primary" }, "Call");
 	let byJson = false;
 	const read = () => /** @type {Plain} */ (byJson ? objectOf(json.value) : form.read());
-	const swap = button("Edit as JSON", () => attempt(() => {
+	const swap = button("Edit as JSON", () => attempt(problem, "Not called.", () => {
 		if (byJson) form.write(objectOf(json.value));
 		else json.value = JSON.stringify(form.read(), null, 2);
 		byJson = !byJson;
 		fill(place, byJson ? json : form.element);
 		fill(swap, byJson ? "Back to the form" : "Edit as JSON");
 	}));
-	/** @param {() => unknown} act */
-	const attempt = (act) => {
-		fill(problem);
-		try {
-			act();
-			return true;
-		} catch (error) {
-			if (!(error instanceof Problem)) throw error;
-			fill(problem, `Not called. ${error.message}`);
-			return false;
-		}
-	};
 	const element = el("form", { class: "card", novalidate: true, onsubmit: async (event) => {
 		event.preventDefault();
 		/** @type {Plain} */
 		let value = {};
 		form.clear();
-		if (submit.disabled || !attempt(() => { value = read(); })) return;
+		if (submit.disabled || !attempt(problem, "Not called.", () => { value = read(); })) return;
 		submit.disabled = true;
 		try {
 			await onCall(value);
@@ -45,7 +33,7 @@ export function toolCard(tool, onCall) {
 			submit.disabled = false;
 		}
 	} },
-	el("h2", {}, tool.title ?? tool.name, " ", el("code", {}, tool.name)), muted(tool.description),
+	el("h2", tool.title ?? tool.name, " ", el("code", tool.name)), muted(tool.description),
 	place, problem, el("div", { class: "row" }, submit, swap));
 	return {
 		element,

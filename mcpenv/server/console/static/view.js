@@ -4,6 +4,7 @@ import { ApiError, ask } from "./api.js";
 import { el } from "./dom.js";
 
 const VERSION = "2026-07-28";
+const META = "io.modelcontextprotocol/";
 const HOST = { name: "mcpenv console", version: "1" };
 /** The most pixels of height that a view can ask for. */
 const MOST = 900;
@@ -15,8 +16,7 @@ const MOST = 900;
  * @returns {Promise<string | null>}
  */
 export async function readView(url, uri) {
-	const _meta = Object.fromEntries(Object.entries({ protocolVersion: VERSION, clientInfo: HOST, clientCapabilities: {} })
-		.map(([name, value]) => [`io.modelcontextprotocol/${name}`, value]));
+	const _meta = { [`${META}protocolVersion`]: VERSION, [`${META}clientInfo`]: HOST, [`${META}clientCapabilities`]: {} };
 	try {
 		const { result } = await ask(url, { method: "POST", headers: { "MCP-Protocol-Version": VERSION, "MCP-Method": "resources/read", "MCP-Name": uri },
 			body: { jsonrpc: "2.0", id: 1, method: "resources/read", params: { uri, _meta } } });

@@ -1,6 +1,6 @@
 /** One session as it runs: an event stream, which is resumed where it was lost, and steps drawn once a frame. */
 
-import { ApiError, address, ask, stream } from "./api.js";
+import { ApiError, ask, stream } from "./api.js";
 import { Charts } from "./chart.js";
 import { jsonOf } from "./content.js";
 import { button, el, fill, link, messageOf, muted } from "./dom.js";
@@ -14,6 +14,7 @@ const FIRST = 500;
 const MOST = 10_000;
 /** The number of pixels from the end of the page up to which the newest step is followed. */
 const NEAR = 60;
+const OVER = "The session is over.";
 
 /** Show a session until the page is left. @param {string} id @param {{root: HTMLElement}} context @param {AbortSignal} signal */
 export async function watch(id, { root }, signal) {
@@ -44,9 +45,9 @@ class Watcher {
 		this.charts = new Charts(false);
 		this.pause = button("Pause", () => this.#pause(), { hidden: true });
 		this.cancel = button("Cancel", () => this.#cancel());
-		this.steps = new StepList((block) => address(block.ref ?? "").href, signal);
+		this.steps = new StepList("", signal);
 		this.newest = button("Follow the newest step", () => this.#pin(), { class: "primary follow", hidden: true });
-		fill(root, el("h1", {}, "Session ", el("code", {}, id)), el("p", {}, link("#/live", "All sessions")),
+		fill(root, el("h1", "Session ", el("code", id)), el("p", link("#/live", "All sessions")),
 			el("section", { class: "card watched bar", "aria-label": "Episode" }, this.connection, this.facts, el("div", { class: "bar end" }, this.pause, this.cancel)),
 			this.charts.element, finder(this.steps, signal), this.reset, this.steps.element, this.newest);
 		this.draw = onceAFrame(() => this.#draw(), signal);
@@ -64,22 +65,29 @@ class Watcher {
 
 	/** End the session if the visitor means it. */
 	async #cancel() {
-		if (!confirm("End this session? Its agent loses it.")) return;
-		try {
-			await ask(this.path, { method: "DELETE", signal: this.signal });
-		} catch (error) {
-			if (!this.signal.aborted) this.#say(`Not ended: ${messageOf(error)}`);
-		}
+		if (confirm("End this session? Its agent loses it.")) await this.#order("", { method: "DELETE" });
 	}
 
 	/** Pause the session, or resume it. */
 	async #pause() {
+		await this.#order(this.#paused ? "/resume" : "/pause", { method: "POST", body: {} });
+		await this.#lookAtPause();
+	}
+
+	/** Ask something of the session, and say why if it is not done. @param {string} what @param {AskOptions} options */
+	async #order(what, options) {
 		try {
-			await ask(`${this.path}/${this.#paused ? "resume" : "pause"}`, { method: "POST", body: {}, signal: this.signal });
-			await this.#lookAtPause();
+			await ask(this.path + what, { ...options, signal: this.signal });
 		} catch (error) {
 			if (!this.signal.aborted) this.#say(`Not done: ${messageOf(error)}`);
 		}
+	}
+
+	/** Show that nothing more will come. @param {string} why */
+	#over(why) {
+		this.#closed = true;
+		this.#say(why);
+		this.cancel.disabled = this.pause.disabled = true;
 	}
 
 	/** Show whether the session is paused, which others may do too. The stream tells if it is lost. */
@@ -121,9 +129,7 @@ class Watcher {
 			} catch (error) {
 				if (this.signal.aborted) return;
 				if (error instanceof ApiError && error.status >= 400 && error.status < 500 && error.status !== 429) {
-					this.#say(error.status === 404 ? "The session is over." : error.message);
-					this.#closed = true;
-					this.cancel.disabled = this.pause.disabled = true;
+					this.#over(error.status === 404 ? OVER : error.message);
 					return;
 				}
 				// A connection that breaks while it is read is a TypeError of the browser.
@@ -136,9 +142,7 @@ class Watcher {
 			await after(pause, this.signal);
 			pause = Math.min(MOST, pause * 2);
 		}
-		if (this.signal.aborted) return;
-		this.#say("The session is over.");
-		this.cancel.disabled = this.pause.disabled = true;
+		if (!this.signal.aborted) this.#over(OVER);
 	}
 
 	#newestNumber() {
@@ -183,7 +187,7 @@ class Watcher {
 		this.#return = typeof first === "number" ? first : 0;
 		this.steps.begin({ observation, dropped });
 		fill(this.reset, dropped > 0 && muted(`The first ${dropped} steps are no longer at the server.`),
-			observation && el("details", { class: "card" }, el("summary", {}, "Reset"), jsonOf(observation)));
+			observation && el("details", { class: "card" }, el("summary", "Reset"), jsonOf(observation)));
 	}
 
 	#showFacts() {

@@ -1,0 +1,101 @@
+"""The tables of a comparison, as texts: for the command line and for the console."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from .comparison import Comparison, Figure, LeftOut, name_of
+from .results import EpisodeResult
+from .settings import shown
+
+FIGURES = ("", "baseline", "candidate", "change", "95 % interval", "p", "tasks")
+
+_TASKS = ("task", "baseline", "candidate", "change", "", "p")
+_NUMBERS = {"style": "number"}
+_DIGITS = {"steps": 1, "seconds": 2, "tokens": 0}
+
+
+def figure_row(figure: Figure) -> tuple[str, ...]:
+    """Return a figure as a row under `FIGURES`."""
+    difference = figure.difference
+    digits = _DIGITS.get(figure.name, 3)
+    interval = "-"
+    if difference.interval is not None:
+        interval = f"[{difference.interval.low:+.{digits}f}, {difference.interval.high:+.{digits}f}]"
+    return (
+        figure.name,
+        f"{figure.baseline:.{digits}f}",
+        f"{figure.candidate:.{digits}f}",
+        f"{difference.value:+.{digits}f}",
+        interval,
+        p_text(difference.p),
+        str(difference.tasks),
+    )
+
+
+def p_text(value: float) -> str:
+    """Return a p-value."""
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def left_out_by_reason(left_out: LeftOut) -> Iterator[tuple[str, list[str]]]:
+    """Yield each reason for which tasks are left out, with their names."""
+    for why, names in (
+        ("changed between the two", left_out.changed),
+        ("only in the baseline", left_out.baseline_only),
+        ("only in the candidate", left_out.candidate_only),
+        ("without a score in one of them", left_out.unscored),
+    ):
+        if names:
+            yield why, names
+
+
+def tables_of(found: Comparison) -> list[dict[str, Any]]:
+    """Return the tables for a page, each with ``title``, ``heads`` and ``rows`` of texts; of numbers with ``style``."""
+    tasks = [_task_row(found, *row) for row in _by_task(found)]
+    lost = sum(flip.change < 0 for flip in found.flips)
+    counts = f"{lost} lost, {len(found.flips) - lost} gained, {len(tasks) - len(found.flips)} the same"
+    tables = [
+        {"title": "Figures", "heads": FIGURES, "rows": [*map(figure_row, found.figures.values())], **_NUMBERS},
+        {"title": f"{len(tasks)} tasks: {counts}", "heads": _TASKS, "rows": tasks, **_NUMBERS},
+    ]
+    left_out = [(name, why) for why, names in left_out_by_reason(found.left_out) for name in names]
+    if left_out:
+        tables.append({"title": f"{len(left_out)} tasks left out", "heads": ("task", "why"), "rows": left_out})
+    settings = [(name, shown(before), shown(now)) for name, before, now in found.settings]
+    if settings:
+        heads = ("setting", "baseline", "candidate")
+        tables.append({"title": "Settings that differ", "heads": heads, "rows": settings})
+    return tables
+
+
+def _by_task(found: Comparison) -> Iterator[tuple[str, list[EpisodeResult], list[EpisodeResult]]]:
+    """Yield the tasks that are compared, first those that lost most, then those that gained, then the same ones."""
+    changes = {flip.task: flip.change for flip in found.flips}
+    before, now = (
+        {name_of(unit): results for unit, results in run.by_unit().items()} for run in (found.baseline, found.candidate)
+    )
+    for task in sorted(found.tasks, key=lambda task: (task not in changes, changes.get(task, 0.0))):
+        yield task, before[task], now[task]
+
+
+def _task_row(found: Comparison, task: str, before: list[EpisodeResult], now: list[EpisodeResult]) -> tuple[str, ...]:
+    flip = next((flip for flip in found.flips if flip.task == task), None)
+    sides = (_side(results, found.pass_threshold) for results in (before, now))
+    if flip is None:
+        return (task, *sides, "", "same", "")
+    return (task, *sides, f"{flip.change:+.3f}", "lost" if flip.change < 0 else "gained", p_text(flip.p))
+
+
+def _side(results: list[EpisodeResult], threshold: float | None) -> str:
+    """Return how many episodes passed, or the mean return where nothing can pass."""
+    passes = [passed for result in results if (passed := result.passed(threshold)) is not None]
+    if passes:
+        return f"{sum(passes)}/{len(passes)}"
+    scored = [result.score for result in results if result.score is not None and not result.unscored]
+    return f"{math.fsum(scored) / len(scored):.3f}"
+
+
+__all__ = ["FIGURES", "figure_row", "left_out_by_reason", "p_text", "tables_of"]

@@ -1,0 +1,39 @@
+"""The verdict of a comparison in words, and what a reader should know before believing it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .comparison import Comparison
+from .paired import ENOUGH_TASKS
+from .settings import Difference
+
+
+def verdict_of(found: Comparison) -> str:
+    """Return whether the candidate is better, in one line."""
+    primary = found.primary
+    if not primary.difference.significant:
+        return f"no significant change of {primary.name}"
+    better = primary.difference.value > 0.0
+    return f"the candidate is {'better' if better else 'worse'}: {primary.name} {primary.difference.value:+.3f}"
+
+
+def notes_on(found: Comparison) -> Iterator[str]:
+    """Yield what a reader should know before believing the figures."""
+    world = [difference.name for difference in found.settings if _of_world(difference)]
+    if world:
+        yield f"The evaluations differ in {', '.join(world)}: the change may come from that, and not from the agent."
+    for run in (found.baseline, found.candidate):
+        if run.planned is None or run.planned > len(run.results):
+            yield f"{run.directory} has not come to its end: its finished episodes are compared."
+    if found.primary.difference.interval is None:
+        count = found.primary.difference.tasks
+        tasks = f"{count} task{'' if count == 1 else 's'}"
+        yield f"{tasks}: too few for an interval and for a significant change; {ENOUGH_TASKS} are enough."
+
+
+def _of_world(difference: Difference) -> bool:
+    return difference.name.startswith("environment.") or difference.name in ("set", "timeout_s")
+
+
+__all__ = ["notes_on", "verdict_of"]
