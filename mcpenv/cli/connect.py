@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 from cyclopts import Parameter
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.packaging.target import is_url, load_target
+from mcpenv.packaging.place import is_url
+from mcpenv.packaging.target import load_target
 from mcpenv_client.types.tools import Mode
 
 from .hosts.bearer import TOKEN, keeps_tokens, with_bearer

@@ -16,7 +16,7 @@ from mcpenv.packaging.kubernetes.kube_object import KubeObject
 from mcpenv.packaging.kubernetes.manifests import sandboxes, secret_commands, server_objects, text_of, write
 from mcpenv.packaging.kubernetes.problem import Problem
 from mcpenv.packaging.kubernetes.scaling import METRIC
-from mcpenv.packaging.target import manifest_of
+from mcpenv.packaging.place import manifest_of
 
 from .output import Page, note, number_of, print_json
 

@@ -28,7 +28,7 @@ from mcpenv.evaluation.results import Failure
 from mcpenv.evaluation.run_directory import AGENTS
 from mcpenv.evaluation.summary import Estimate, Summary
 from mcpenv.model_proxy.upstream import Upstream
-from mcpenv.packaging.target import is_url
+from mcpenv.packaging.place import is_url
 
 from .json_option import json_object
 from .output import Page, note, number_of, print_json, printable, quiet_logs, report

@@ -16,8 +16,9 @@ from mcpenv.errors import ConfigurationError
 from mcpenv.integrations.harbor.export import Served, slug_of, write_task
 from mcpenv.integrations.mcp_proxy.target import names_servers
 from mcpenv.packaging.imported import prefix_of
+from mcpenv.packaging.place import is_url
 from mcpenv.packaging.settings import is_secret
-from mcpenv.packaging.target import Target, is_url, load_target
+from mcpenv.packaging.target import Target, load_target
 from mcpenv_client.types.tasks import Task
 from mcpenv_client.types.tools import Mode
 

@@ -16,7 +16,8 @@ from pydantic import BaseModel
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import ConfigurationError
-from mcpenv.packaging.target import Target, is_url, load_target
+from mcpenv.packaging.place import is_url
+from mcpenv.packaging.target import Target, load_target
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.control.metadata import Description
 from mcpenv.server.mcp.server_card import PATHS as CARD_PATHS

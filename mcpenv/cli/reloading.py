@@ -16,7 +16,9 @@ from fastmcp.server.auth import AuthProvider
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.packaging.manifest import Manifest
-from mcpenv.packaging.target import load_target, manifest_of, watched_path
+from mcpenv.packaging.place import manifest_of
+from mcpenv.packaging.target import load_target
+from mcpenv.packaging.watched import watched_path
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.logs import LogFormat, configure_logging
 from mcpenv.server.reload.changes import Sources

@@ -21,7 +21,9 @@ from mcpenv.errors import ConfigurationError
 from mcpenv.integrations.mcp_proxy.target import PREFIX
 from mcpenv.packaging.hub.space import HUB
 from mcpenv.packaging.manifest import MANIFEST
-from mcpenv.packaging.target import load_target, manifest_of, watched_path
+from mcpenv.packaging.place import manifest_of
+from mcpenv.packaging.target import load_target
+from mcpenv.packaging.watched import watched_path
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.logs import LogFormat
 from mcpenv.server.reload.watcher import CAN_FORK

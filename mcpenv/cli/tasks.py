@@ -15,7 +15,8 @@ from typing import Annotated, Any, Protocol
 from cyclopts import Parameter
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.packaging.target import is_url, load_target
+from mcpenv.packaging.place import is_url
+from mcpenv.packaging.target import load_target
 from mcpenv.tasks import NoSuchTask, TaskSet
 from mcpenv_client.client import EnvClient
 from mcpenv_client.errors import InvalidMessage, Unauthorized

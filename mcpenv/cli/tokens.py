@@ -11,7 +11,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.packaging.target import is_url
+from mcpenv.packaging.place import is_url
 from mcpenv.server.security.control_auth import check_token
 
 CONTROL_TOKEN = "MCPENV_CONTROL_TOKEN"

@@ -19,7 +19,8 @@ from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import ConfigurationError
 from mcpenv.execution.lifespan import IN_PROCESS
 from mcpenv.packaging.checks.folder import judge_packaging, judge_secrets
-from mcpenv.packaging.target import Target, is_url, load_target
+from mcpenv.packaging.place import is_url
+from mcpenv.packaging.target import Target, load_target
 from mcpenv.tasks import NoSuchTask, TaskSet
 from mcpenv.testing.parts import PARTS, Candidate, Part, Validation, run_parts
 from mcpenv.testing.parts.cheats import judge_cheats

@@ -14,7 +14,7 @@ from typing import Any, TypedDict, Unpack
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import ConfigurationError
-from mcpenv.packaging.target import is_url
+from mcpenv.packaging.place import is_url
 from mcpenv.trajectories import RecordedEnvironment
 from mcpenv_client.errors import InvalidMessage
 from mcpenv_client.types.tasks import Task

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import ConfigurationError
-from mcpenv.packaging.target import is_url
+from mcpenv.packaging.place import is_url
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv_client.client import EnvClient

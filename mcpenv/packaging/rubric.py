@@ -6,7 +6,8 @@ from mcpenv.errors import TargetError
 from mcpenv.rewards.rubrics import Rubric
 from mcpenv.rewards.rubrics.episode_rubric import refuse_silent
 
-from .target import describe, load_object
+from .named_object import load_object
+from .user_error import describe
 
 
 def load_rubric(target: str) -> Rubric:

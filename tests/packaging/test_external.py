@@ -11,7 +11,8 @@ from textwrap import dedent
 import pytest
 
 from mcpenv import TargetError
-from mcpenv.packaging.target import load_target, watched_path
+from mcpenv.packaging.target import load_target
+from mcpenv.packaging.watched import watched_path
 
 PLATFORM = '''
 from mcpenv import MCPEnvironment

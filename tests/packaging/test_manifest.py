@@ -20,8 +20,10 @@ from mcpenv.packaging import manifest as manifest_module
 from mcpenv.packaging.loading import load
 from mcpenv.packaging.manifest import Manifest, ManifestLimits, manifest_schema
 from mcpenv.packaging.manifest_file import read_manifest
+from mcpenv.packaging.place import manifest_of
 from mcpenv.packaging.requirements import machine_cpu, machine_memory
-from mcpenv.packaging.target import load_target, manifest_of, watched_path
+from mcpenv.packaging.target import load_target
+from mcpenv.packaging.watched import watched_path
 from mcpenv.redaction import redact
 from mcpenv_client import EnvClient
 from mcpenv_client.errors import CapacityReached

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from mcpenv import MCPEnvironment, TargetError
-from mcpenv.packaging.target import Target, describe, load_target, watched_path
+from mcpenv.packaging.target import Target, load_target
+from mcpenv.packaging.user_error import describe
+from mcpenv.packaging.watched import watched_path
 
 COUNTER = '''
 from mcpenv import MCPEnvironment

@@ -11,8 +11,9 @@ from mcpenv.packaging.folder_files import shipped_files
 from mcpenv.packaging.imported import prefix_of
 from mcpenv.packaging.manifest import MANIFEST
 from mcpenv.packaging.manifest_file import manifest_in
+from mcpenv.packaging.place import MODULE_FILE
 from mcpenv.packaging.secret_files import secrets_in
-from mcpenv.packaging.target import MODULE_FILE, Target
+from mcpenv.packaging.target import Target
 from mcpenv.testing.parts.judged import Judged, some_of
 
 from .dependencies import declared_in, is_pinned, open_ended, undeclared_in

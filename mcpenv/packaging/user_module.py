@@ -1,0 +1,97 @@
+"""The module of a target: it is imported here, with the folder of its siblings on ``sys.path``."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import zlib
+from pathlib import Path
+from types import ModuleType
+
+from mcpenv.errors import TargetError
+
+from .place import Place
+from .user_error import describe
+
+
+def load_module(place: Place) -> ModuleType:
+    """Import the module.
+
+    Raises:
+        TargetError: it is not there, or its code raised (``__cause__``).
+    """
+    if place.file is not None and "." not in place.module and place.file.name != "__init__.py":
+        return _load_file(place, place.file)
+    if place.file is None:
+        put_first(Path.cwd())
+    else:
+        assert place.root is not None
+        _refuse_taken_package(place)
+        put_first(place.root)
+    try:
+        return importlib.import_module(place.module)
+    except (Exception, SystemExit) as error:  # user code may raise anything
+        if isinstance(error, ModuleNotFoundError) and place.file is None and is_part(error.name, place.module):
+            raise TargetError(place.target, f"there is no module {error.name!r}") from error
+        folder = place.file.parent if place.file is not None else _folder_of_module(place.module)
+        raise _not_loaded(place, error, folder) from error
+
+
+def _load_file(place: Place, file: Path) -> ModuleType:
+    name = place.module
+    loaded = sys.modules.get(name)
+    if loaded is not None:
+        if getattr(loaded, "__file__", None) == str(file):
+            return loaded
+        name = f"{name}_{zlib.crc32(os.fsencode(file)):08x}"
+        if name in sys.modules:
+            return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    put_first(file.parent)
+    sys.modules[name] = module  # dataclasses and pydantic look up their module while it is executed
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # user code may raise anything
+        del sys.modules[name]
+        raise _not_loaded(place, error, file.parent) from error
+    return module
+
+
+def _not_loaded(place: Place, error: BaseException, folder: Path | None) -> TargetError:
+    return TargetError(place.target, f"cannot be loaded: {describe(error, folder)}")
+
+
+def _refuse_taken_package(place: Place) -> None:
+    assert place.root is not None
+    top = place.module.partition(".")[0]
+    loaded = sys.modules.get(top)
+    if loaded is not None and str(place.root / top) not in map(str, getattr(loaded, "__path__", ())):
+        raise TargetError(
+            place.target, f"its package has the name of the module {top!r}, which mcpenv uses; rename the folder"
+        )
+
+
+def put_first(folder: Path) -> None:
+    """Put a folder first on ``sys.path``, unless it is there."""
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def is_part(missing: str | None, module: str) -> bool:
+    """Return True if the module that is missing is this one, or a package that it is in."""
+    return missing is not None and (module == missing or module.startswith(f"{missing}."))
+
+
+def _folder_of_module(module: str) -> Path | None:
+    try:
+        spec = importlib.util.find_spec(module.partition(".")[0])
+    except (ImportError, ValueError):
+        return None
+    return Path(spec.origin).parent if spec is not None and spec.origin else None
+
+
+__all__ = ["is_part", "load_module", "put_first"]
