@@ -1,6 +1,6 @@
 """Train a language model with TRL's GRPO: it learns to read a sign, and to open the door that the sign names.
 
-Without ``--model`` it makes a tiny Qwen3 and a tokenizer on the spot, for a processor. That model first imitates a
+Without ``--model`` it makes a tiny Qwen3 and a tokenizer on the spot, for a CPU. That model first imitates a
 player who often guesses, until the right call has a probability of 0.45. GRPO begins there: it sharpens what imitation
 began, and does not find the rule from nothing. Needs ``pip install "mcpenv-client[trl]" mcpenv jmespath``. Run it::
 
@@ -96,6 +96,8 @@ REAL = {
     "per_device_eval_batch_size": 8,
     "gradient_accumulation_steps": 4,
     "num_generations": 8,
+    "bf16": torch.cuda.is_available(),
+    "use_cpu": not torch.cuda.is_available(),
 }
 STEPS, SHOWN = 80, 10
 MEASURED = 32
@@ -285,7 +287,7 @@ def train(url: str, seed: int, given: argparse.Namespace, folder: Path) -> dict[
     set_seed(seed)
     began = time.perf_counter()
     start: dict[str, Any] | None = None
-    tokenizer = AutoTokenizer.from_pretrained(given.model) if given.model else None
+    tokenizer = loaded(given.model) if given.model else None
     spec = McpenvSpec(url, processing_class=tokenizer)
     path, settings = given.model, REAL
     if tokenizer is None:
@@ -340,6 +342,14 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
+
+
+def loaded(model: str) -> Any:
+    """Return the tokenizer of a model; exit if there is none."""
+    try:
+        return AutoTokenizer.from_pretrained(model)
+    except (OSError, ValueError) as error:
+        sys.exit(f"train_grpo: --model {model} cannot be loaded: {error}")
 
 
 def check(url: str) -> None:

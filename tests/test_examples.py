@@ -86,8 +86,13 @@ IMAGES = EXAMPLES.parent / "docs" / "images"
 
 
 def test_the_curves_of_the_docs_are_drawn_and_their_figures_are_those_of_the_page(tmp_path: Path) -> None:
-    page = (EXAMPLES.parent / "docs" / "tutorials" / "train-a-policy.md").read_text(encoding="utf-8")
-    for runs in (sorted(IMAGES.glob("train-ppo/seed-*.json")), sorted(IMAGES.glob("train-ppo/cheat-*.json"))):
+    pages = EXAMPLES.parent / "docs" / "tutorials"
+    for name, files in (
+        ("train-a-policy", "train-ppo/seed-*.json"),
+        ("train-a-policy", "train-ppo/cheat-*.json"),
+        ("train-a-language-model", "train-grpo/seed-*.json"),
+    ):
+        page, runs = (pages / f"{name}.md").read_text(encoding="utf-8"), sorted(IMAGES.glob(files))
         said = run_example("plot_curves", *map(str, runs), "--out", str(tmp_path / "curves.png"))
         assert said and said in page
         assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")

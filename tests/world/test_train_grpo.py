@@ -70,3 +70,8 @@ def test_the_server_of_another_environment_is_refused() -> None:
     with served(ROOT / "envs" / "maze_mcp") as url:
         ended = run("--url", url)
     assert ended.returncode == 1 and "has the tools ['look', 'take_key'" in ended.stderr
+
+
+def test_a_model_that_cannot_be_loaded_is_refused(doors: str) -> None:
+    ended = run("--url", doors, "--model", "./no-such-folder")
+    assert ended.returncode == 1 and "train_grpo: --model ./no-such-folder cannot be loaded" in ended.stderr
