@@ -48,7 +48,7 @@ class EnvPool:
 
     Args:
         target: a TARGET of ``mcpenv run``, an environment's class or a function that makes one; for "remote" one URL, a
-            list of URLs, a mapping of URLs to weights, or ``@FILE`` with one a line.
+            list of URLs, a mapping of URLs to weights, ``@FILE`` with one a line, or ``dns+http://NAME:PORT``.
         size: the environments, or sessions, in all.
         backend: "local": this process; "process": worker processes; "ray": Ray actors; "remote": servers.
         workers: the processes of "process", or the actors of "ray"; None: one for each core.
@@ -57,6 +57,7 @@ class EnvPool:
         address: the cluster of "ray"; None: as ``ray.init()``. A program that called it before has its cluster.
         actor_options: Ray's options of each actor, such as ``num_cpus``, ``resources`` or ``scheduling_strategy``.
         connect: makes the client of a URL for "remote", such as ``lambda url: EnvClient(url, headers=...)``.
+        adaptive: "remote" begins with few sessions on each server, and has more while that makes it faster.
 
     Raises:
         ValueError: an argument does not fit the backend.
@@ -74,6 +75,7 @@ class EnvPool:
         address: str | None = None,
         actor_options: Mapping[str, Any] | None = None,
         connect: Callable[[str], EnvClient] | None = None,
+        adaptive: bool = False,
     ) -> None:
         if size < 1:
             raise ValueError(f"size is {size}; it must be 1 or more")
@@ -84,12 +86,13 @@ class EnvPool:
             "address": address,
             "actor_options": actor_options,
             "connect": connect,
+            "adaptive": adaptive or None,
         }
         takes = {
             "local": {"settings"},
             "process": {"settings", "workers", "memory_bytes"},
             "ray": {"settings", "workers", "address", "actor_options"},
-            "remote": {"connect"},
+            "remote": {"connect", "adaptive"},
         }
         if backend not in takes:
             raise ValueError(f"there is no backend {backend!r}; use one of: {', '.join(takes)}")
@@ -99,10 +102,10 @@ class EnvPool:
         own: Any = target
         self._backend: Backend
         if backend == "remote":
-            self._backend = RemoteBackend(own, size, connect=connect)
+            self._backend = RemoteBackend(own, size, connect=connect, adaptive=adaptive)
         elif not (isinstance(own, str) or callable(own)):
             raise ValueError('a list of servers is for backend="remote"')
-        elif isinstance(own, str) and own.startswith(("http://", "https://", "ws://", "wss://", "@")):
+        elif isinstance(own, str) and own.startswith(("http://", "https://", "ws://", "wss://", "dns+http://", "@")):
             raise ValueError(f'{own!r} names a server; use backend="remote"')
         elif backend == "process":
             self._backend = ProcessBackend(own, size, workers=workers, settings=settings, memory_bytes=memory_bytes)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit, urlunsplit
 
 from mcpenv_client.client import EnvClient
 from mcpenv_client.connection.addresses import without_password
@@ -20,6 +22,7 @@ from mcpenv_client.types.records import StepResult
 from .assignment import Assignment, Limits, Played
 from .backend import LOST, PoolError, lost_result, step_failed
 from .episode import AsyncPolicy, BlockingPolicy, Policy, Session, is_async, play, play_blocking
+from .window import Window
 
 logger = logging.getLogger("mcpenv")
 
@@ -52,11 +55,13 @@ class Server:
         sessions: the clients of the pool that play on it now.
         idle: its clients without an episode. Each has a session.
         limit: the clients that the pool may have there, as of the last look; None: the server does not say.
+        window: the clients that the pool may have there, as refusals and the speed of its episodes say.
         ill: why it does not answer; None while it does.
         looked_at: the time of the last look, by `time.monotonic`.
     """
 
     url: str
+    window: Window
     weight: float = 1.0
     sessions: int = 0
     idle: list[_Client] = field(default_factory=list)
@@ -67,7 +72,8 @@ class Server:
     @property
     def free(self) -> bool:
         """True if it may be asked for another session."""
-        return self.ill is None and (self.limit is None or self.sessions < self.limit)
+        limit = self.window.limit if self.limit is None else min(self.window.limit, self.limit)
+        return self.ill is None and self.sessions < limit
 
     def take_idle(self) -> list[_Client]:
         """Return its clients without an episode, and forget them."""
@@ -78,10 +84,11 @@ class Server:
 def read_servers(given: str | Sequence[str] | Mapping[str, float]) -> list[tuple[str, float]]:
     """Return the servers of a URL, a list, a mapping of URLs to weights, or a file (``@PATH``).
 
-    Each line of a file has a URL, and a weight after a space if it is not 1. Empty lines and ``#`` are left out.
+    Each line of a file has a URL, and a weight after a space if it is not 1. Empty lines and ``#`` are left out. A URL
+    that begins with ``dns+http://`` stands for a server at each address of its host.
 
     Raises:
-        PoolError: the file cannot be read, or there is no server.
+        PoolError: the file cannot be read, a host has no address, or there is no server.
     """
     if isinstance(given, str) and given.startswith("@"):
         try:
@@ -97,6 +104,7 @@ def read_servers(given: str | Sequence[str] | Mapping[str, float]) -> list[tuple
         found = [(url, float(weight)) for url, weight in given.items()]
     else:
         found = [(url, 1.0) for url in given]
+    found = [(url, weight) for name, weight in found for url in _addresses(name)]
     if not found:
         raise PoolError("a remote pool needs at least one server")
     for url, weight in found:
@@ -105,6 +113,21 @@ def read_servers(given: str | Sequence[str] | Mapping[str, float]) -> list[tuple
                 f"{without_password(url)!r} with weight {weight:g} is no server: give a URL and a positive weight"
             )
     return found
+
+
+def _addresses(url: str) -> list[str]:
+    """Return the URLs of a URL: one for each address of its host, if it begins with ``dns+http://``."""
+    if not url.startswith("dns+http://"):
+        return [url]
+    parts = urlsplit(url.removeprefix("dns+"))
+    try:
+        found = socket.getaddrinfo(parts.hostname, parts.port or 80, type=socket.SOCK_STREAM)
+    except (OSError, ValueError) as error:
+        raise PoolError(f"{url!r} names no servers: {error}") from error
+    hosts = sorted(
+        {f"[{where[0]}]" if family == socket.AF_INET6 else str(where[0]) for family, _, _, _, where in found}
+    )
+    return [urlunsplit(parts._replace(netloc=f"{host}:{parts.port or 80}")) for host in hosts]
 
 
 def _line(path: str, number: int, line: str) -> tuple[str, float]:
@@ -127,6 +150,7 @@ class RemoteBackend:
         servers: as `read_servers` takes them. A file is read again while the pool runs.
         size: the sessions in all.
         connect: makes a client of a URL, with credentials and timeouts; None: `EnvClient`.
+        adaptive: find how many sessions a server bears by the episodes per second, and have no more.
         wait_s: seconds to wait for a healthy server with room.
     """
 
@@ -136,12 +160,14 @@ class RemoteBackend:
         size: int,
         *,
         connect: Callable[[str], EnvClient] | None = None,
+        adaptive: bool = False,
         wait_s: float = 60.0,
     ) -> None:
         self.size = size
         self._given = servers
         self._connect = EnvClient if connect is None else connect
         self._wait_s = wait_s
+        self._adaptive = adaptive
         self._servers: dict[str, Server] = {}
         self._read_at = 0.0
         self._room = asyncio.Condition()
@@ -162,7 +188,7 @@ class RemoteBackend:
 
     async def start(self) -> None:
         """Read the list of servers, and look at each."""
-        self._read()
+        await asyncio.to_thread(self._read)
         await asyncio.gather(*(self._look(server) for server in self._servers.values()))
 
     async def close(self) -> None:
@@ -212,13 +238,23 @@ class RemoteBackend:
     def _read(self) -> None:
         found = dict(read_servers(self._given))
         for url, weight in found.items():
-            self._servers.setdefault(url, Server(url)).weight = weight
+            if url not in self._servers:
+                self._servers[url] = Server(url, Window(self.size, adaptive=self._adaptive))
+            self._servers[url].weight = weight
         for url in [url for url in self._servers if url not in found]:
             if not self._servers[url].sessions:
                 del self._servers[url]
             else:
-                self._servers[url].ill = "it is not in the file any more"  # its episodes play on
+                self._servers[url].ill = "it is not listed any more"  # its episodes play on
         self._read_at = time.monotonic()
+
+    async def _read_again(self) -> None:
+        """Read the list of servers, if a file or a name may have changed. What cannot be read now stays as it was."""
+        self._read_at = time.monotonic()
+        try:
+            await asyncio.to_thread(self._read)
+        except PoolError as error:
+            logger.warning("pool: the servers stay as they were: %s", error)
 
     async def _session(self, give_up: float, *, blocking: bool = False) -> tuple[Server, _Client]:
         """Return a session of the server with the most room.
@@ -228,8 +264,8 @@ class RemoteBackend:
         """
         while True:
             now = time.monotonic()
-            if isinstance(self._given, str) and now - self._read_at > CHECK_S:
-                self._read()
+            if now - self._read_at > CHECK_S:
+                await self._read_again()
             old = [server for server in self._servers.values() if now - server.looked_at > CHECK_S]
             await asyncio.gather(*(self._look(server) for server in old))
             free = [server for server in self._servers.values() if server.free]
@@ -250,6 +286,7 @@ class RemoteBackend:
         server.sessions -= 1
         if played is not None and played.status.usable:
             server.idle.append(client)
+            server.window.finished(time.monotonic())
         else:
             await client.close()
         if played is not None and played.status == LOST and played.trajectory is None:
@@ -277,6 +314,7 @@ class RemoteBackend:
     def _full(self, server: Server) -> None:
         """Note that a server refused a session."""
         server.limit, server.looked_at = server.sessions - 1, time.monotonic()
+        server.window.refused(server.sessions - 1)
 
     def _described(self) -> str:
         return ", ".join(
