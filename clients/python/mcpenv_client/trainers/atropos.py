@@ -1,0 +1,200 @@
+"""Groups of episodes for Atropos, sent to its trajectory API. Needs no package of Atropos."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from mcpenv_client.errors import ConnectionFailed
+from mcpenv_client.pool.assignment import Played
+from mcpenv_client.pool.env_pool import EnvPool, Tasks
+from mcpenv_client.pool.episode import Policy
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+logger = logging.getLogger(__name__)
+
+_UNTRAINED = -100
+"""The mask of a token that is not trained on."""
+
+_NO_LOGPROB = 1.0
+"""Stands for the log-probability of a token that the model did not generate."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One episode as tokens: what a policy returns.
+
+    Attributes:
+        tokens: all tokens, of the prompt, the model and the tools' answers.
+        mask: 1 for each token that the model generated, else 0.
+        logprobs: the log-probability of each token where ``mask`` is 1; None if they are not known.
+        messages: the conversation, for logs.
+
+    Raises:
+        ValueError: the lists have different lengths.
+    """
+
+    tokens: list[int]
+    mask: list[int]
+    logprobs: list[float] | None = None
+    messages: list[dict[str, Any]] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the lengths."""
+        if not len(self.tokens) == len(self.mask) == len(self.mask if self.logprobs is None else self.logprobs):
+            raise ValueError("tokens, mask and logprobs have one entry for each token")
+
+
+class AtroposGroups:
+    """Sends groups of episodes to Atropos' trajectory API (``run-api``), from which its trainers take batches.
+
+    Use it as ``async with``: it registers the environment, which waits until a trainer has started, and disconnects it
+    at the end. An episode whose status is not about the agent is left out of its group, and never sent with a score
+    of 0. The API fills up what is missing with other groups of this environment.
+
+    Args:
+        url: the API.
+        name: the name of the environment for the trainer.
+        group_size: the episodes of a group.
+        max_token_length: the longest sample in tokens; longer ones are left out.
+        weight: the share of this environment in batches, beside others.
+        max_waiting: the groups that may wait at the API before no more are played.
+        poll_s: the seconds between questions whether the trainer has started, or there is room.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        name: str,
+        group_size: int,
+        max_token_length: int,
+        weight: float = 1.0,
+        max_waiting: int = 64,
+        poll_s: float = 1.0,
+    ) -> None:
+        self._http = httpx.AsyncClient(base_url=url, timeout=60.0)
+        self._environment = {
+            "desired_name": name,
+            "group_size": group_size,
+            "max_token_length": max_token_length,
+            "weight": weight,
+        }
+        self.group_size = group_size
+        self.max_token_length = max_token_length
+        self._max_waiting = max_waiting
+        self._poll_s = poll_s
+        self.env_id: int | None = None
+
+    async def __aenter__(self) -> Self:
+        while (answer := await self._ask("POST", "/register-env", self._environment)).get("status") != "success":
+            await asyncio.sleep(self._poll_s)
+        self.env_id = answer["env_id"]
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        try:
+            await self._ask("POST", "/disconnect-env", {"env_id": self.env_id})
+        finally:
+            await self._http.aclose()
+
+    async def run(self, pool: EnvPool, policy: Policy, tasks: Tasks | None = None, **options: Any) -> int:
+        """Play a group of each task, and send each group as soon as it is played. Return the number of samples sent.
+
+        Args:
+            pool: plays the episodes.
+            policy: plays one episode and returns a `Sample`.
+            tasks, options: as those of `EnvPool.play`.
+        """
+        groups: dict[int, list[Played]] = {}
+        sent = 0
+        async for played in pool.play(policy, tasks, group=self.group_size, **options):
+            group = groups.setdefault(played.assignment.group, [])
+            group.append(played)
+            if len(group) == self.group_size:
+                sent += await self.send(groups.pop(played.assignment.group))
+                await self._wait_for_room()
+        return sent
+
+    async def send(self, group: Sequence[Played]) -> int:
+        """Send the episodes of one group; return how many were sent: none if fewer than two are left to compare.
+
+        Raises:
+            ConnectionFailed: the API does not answer, or refuses.
+            TypeError: the policy returned no `Sample`.
+        """
+        kept = [(played, sample) for played in group if (sample := self._sample_of(played)) is not None]
+        if len(kept) < min(2, self.group_size):
+            return 0
+        samples = [sample for _, sample in kept]
+        first = kept[0][0]
+        body = {
+            "tokens": [sample.tokens for sample in samples],
+            "masks": [_masks(sample) for sample in samples],
+            "scores": [played.reward for played, _ in kept],
+            "messages": None if any(s.messages is None for s in samples) else [s.messages for s in samples],
+            "inference_logprobs": None if any(s.logprobs is None for s in samples) else list(map(_logprobs, samples)),
+            "group_overrides": {
+                "mcpenv": {"group": first.assignment.group, "seed": first.assignment.seed, **_task(first)}
+            },
+            "env_id": self.env_id,
+        }
+        await self._ask("POST", "/scored_data", body)
+        return len(kept)
+
+    def _sample_of(self, played: Played) -> Sample | None:
+        """Return the sample of an episode that says something of the agent."""
+        problem = None
+        if not played.status.usable or played.reward is None:
+            problem = f"its status is {played.status.code.value}, {played.error or 'nothing scored it'}"
+        elif not isinstance(played.value, Sample):
+            raise TypeError(f"the policy returned {type(played.value).__name__}; return a Sample")
+        elif len(played.value.tokens) > self.max_token_length:
+            problem = f"it has {len(played.value.tokens)} tokens, more than {self.max_token_length}"
+        if problem is None:
+            sample: Sample = played.value
+            return sample
+        logger.warning(
+            "left episode %d of group %d out: %s", played.assignment.sample, played.assignment.group, problem
+        )
+        return None
+
+    async def _wait_for_room(self) -> None:
+        while (await self._ask("GET", "/status-env", {"env_id": self.env_id}))["self_queue_size"] >= self._max_waiting:
+            await asyncio.sleep(self._poll_s)
+
+    async def _ask(self, method: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            answer = await self._http.request(method, path, json=body)
+            answer.raise_for_status()
+        except httpx.HTTPStatusError as error:
+            text = f"{path} of Atropos: {error.response.text[:500]}"
+            raise ConnectionFailed(str(error.request.url), text, error.response.status_code) from error
+        except httpx.HTTPError as error:
+            raise ConnectionFailed(str(self._http.base_url), f"{path} of Atropos: {error or type(error)}") from error
+        found: dict[str, Any] = answer.json()
+        return found
+
+
+def _masks(sample: Sample) -> list[int]:
+    return [token if kept else _UNTRAINED for token, kept in zip(sample.tokens, sample.mask, strict=True)]
+
+
+def _logprobs(sample: Sample) -> list[float]:
+    given = sample.logprobs or []
+    return [value if kept else _NO_LOGPROB for value, kept in zip(given, sample.mask, strict=True)]
+
+
+def _task(played: Played) -> dict[str, Any]:
+    task = None if played.trajectory is None else played.trajectory.task
+    return {} if task is None else {"task": task.name}
+
+
+__all__ = ["AtroposGroups", "Sample"]
