@@ -83,7 +83,8 @@ def talk() -> Iterator[str]:
 def events(response: httpx.Response) -> list[tuple[str, str]]:
     """Return the events of a stream, read as ORS's client reads them."""
     assert response.status_code == 200, response.text
-    found, name, lines = [], "", []
+    found: list[tuple[str, str]] = []
+    name, lines = "", list[str]()
     for line in response.text.split("\n"):
         if not line:
             if name:

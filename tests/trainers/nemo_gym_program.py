@@ -34,12 +34,12 @@ def forwarding(url: str) -> FastAPI:
     """Return an application that passes requests on, for a check that runs an application in process."""
     app = FastAPI()
 
-    @app.api_route("/{path:path}", methods=["GET", "POST"])
     async def forward(path: str, request: Request) -> Response:
         async with httpx.AsyncClient(base_url=url) as client:
             answer = await client.request(request.method, f"/{path}", content=await request.body())
         return Response(answer.content, answer.status_code, media_type=answer.headers.get("content-type"))
 
+    app.add_api_route("/{path:path}", forward, methods=["GET", "POST"])
     return app
 
 
@@ -49,7 +49,6 @@ def model() -> FastAPI:
     seen: list[dict[str, Any]] = []
     app.state.seen = seen
 
-    @app.post("/{path:path}")
     async def responses(path: str, request: Request) -> dict[str, Any]:
         body = await request.json()
         seen.append(body)
@@ -78,6 +77,7 @@ def model() -> FastAPI:
             "tools": body["tools"],
         }
 
+    app.add_api_route("/{path:path}", responses, methods=["POST"])
     return app
 
 

@@ -58,7 +58,9 @@ def test_it_plays_as_environments_one_by_one_do(on_server: bool, url: str) -> No
         for their, our in zip(theirs[1:4], ours[1:4], strict=True):
             assert their.dtype == our.dtype and their.tolist() == our.tolist()
         assert list(theirs[4].get("status", [])) == list(ours[4].get("status", []))
-    alone.close(), vector.close(), vector.close()
+    alone.close()
+    vector.close()
+    vector.close()
 
 
 def test_all_environments_take_a_step_at_the_same_time() -> None:
