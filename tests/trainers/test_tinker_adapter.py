@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -61,3 +62,12 @@ def test_renderers_that_leave_out_schemas_are_refused_at_the_start(found: dict[s
 
 def test_the_sessions_of_all_groups_have_ended(found: dict[str, Any]) -> None:
     assert found["sessions"] == 1
+
+
+def test_the_lines_of_the_page_are_at_most_ten_and_run(found: dict[str, Any]) -> None:
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "train-tinker.md"
+    (lines,) = re.findall(r"^```py\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(list(filter(None, lines.splitlines()))) <= 10
+    command = [os.environ["MCPENV_TINKER"], "-c", f"{lines}\nassert dataset_builder.group_size == 8"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr

@@ -14,12 +14,11 @@ import httpx
 
 from mcpenv_client.client import EnvClient
 from mcpenv_client.conversation import Conversation
+from mcpenv_client.rows import COLUMNS
 from mcpenv_client.types.turns import Ending
 
 from .failures import reward_of
 from .hosted import WAIT_FOR_SLOT_S
-
-COLUMNS = ("task", "split", "index", "seed", "options")
 
 
 class EpisodeAgent:

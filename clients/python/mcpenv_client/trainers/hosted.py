@@ -10,6 +10,7 @@ from typing import Any
 from mcpenv_client.client import EnvClient
 from mcpenv_client.conversation import Conversation
 from mcpenv_client.errors import ConnectionFailed, WireError
+from mcpenv_client.rows import COLUMNS
 from mcpenv_client.types.records import Trajectory
 from mcpenv_client.types.turns import Ending, Opening
 
@@ -45,8 +46,8 @@ class HostedEpisode:
             WireError: the environment refused.
             ConnectionFailed: there is no connection.
         """
-        names = ("task", "split", "index", "seed", "options")
-        return await self._conversation.begin({name: row[name] for name in names if row.get(name) is not None} or None)
+        named = {name: row[name] for name in COLUMNS if row.get(name) is not None}
+        return await self._conversation.begin(named or None)
 
     async def over(self) -> bool:
         """Return True if the environment has ended the episode."""

@@ -6,8 +6,6 @@ Needs the packages inspect-ai and mcp. ``inspect eval mcpenv_client/mcpenv -T ur
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from types import TracebackType
 from typing import Any
 
 from inspect_ai import Task, task
@@ -15,85 +13,14 @@ from inspect_ai.dataset import MemoryDataset, Sample
 from inspect_ai.model import ChatMessageAssistant
 from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
 from inspect_ai.solver import Generate, Solver, TaskState, solver
-from inspect_ai.tool import MCPServer, Tool, ToolDef, ToolParams, mcp_connection, mcp_server_http
+from inspect_ai.tool import mcp_connection
 from inspect_ai.util import store
-from pydantic import PrivateAttr, model_serializer
 
 from .failures import refuse_names, reward_of
-from .hosted import HostedEpisode
+from .inspect_tools import KEY, EpisodeTools, SampleEpisode, current, left_out
 from .sessions import Sessions
 
 logger = logging.getLogger(__name__)
-
-LEFT_OUT = ("pattern", "minLength", "maxLength", "minimum", "maximum", "examples")
-"""Keywords that Inspect's providers for OpenAI's chat completions leave out of what they send."""
-
-KEY = "mcpenv"
-"""The entry of a sample's store that names its episode."""
-
-
-class WholeParams(ToolParams):
-    """The schema of a tool's arguments as the environment has it. Inspect's own class keeps some keywords only."""
-
-    _whole: dict[str, Any] = PrivateAttr(default_factory=dict)
-
-    @classmethod
-    def of(cls, schema: Mapping[str, Any]) -> WholeParams:
-        """Return the parameters for a schema."""
-        # Inspect wants a description of each; these stand in its log, the whole schema goes to the model.
-        named = {
-            name: {"description": inner.get("description") or name}
-            for name, inner in schema.get("properties", {}).items()
-        }
-        made: WholeParams = cls.model_validate({"properties": named, "required": schema.get("required", [])})
-        made._whole = dict(schema)
-        return made
-
-    @model_serializer(mode="plain")
-    def _serialized(self) -> dict[str, Any]:
-        return self._whole
-
-
-class SampleEpisode:
-    """The episode of a sample, its schemas, and Inspect's own client for its tools."""
-
-    by_sample: dict[str, SampleEpisode] = {}
-
-    def __init__(self, url: str, client: Mapping[str, Any]) -> None:
-        self.hosted = HostedEpisode(url, client)
-        self.schemas: dict[str, Mapping[str, Any]] = {}
-        self.server: MCPServer | None = None
-
-    async def begin(self, row: Mapping[str, Any]) -> str:
-        """Begin the episode, and return its prompt."""
-        opening = await self.hosted.begin(row)
-        self.schemas = {listed["function"]["name"]: listed["function"]["parameters"] for listed in opening.tools}
-        self.server = mcp_server_http(url=self.hosted.mcp_url)
-        return str(opening.messages[-1]["content"])
-
-
-class EpisodeTools(MCPServer):
-    """The tools of the sample's episode, for ``tools=`` of any agent. They have the environment's whole schemas."""
-
-    async def tools(self) -> list[Tool]:
-        """Return the tools."""
-        episode = _current()
-        assert episode.server is not None
-        listed = [ToolDef(tool) for tool in await episode.server.tools()]
-        return [ToolDef(each.tool, parameters=WholeParams.of(episode.schemas[each.name])).as_tool() for each in listed]
-
-    async def __aenter__(self) -> EpisodeTools:
-        server = _current().server
-        assert server is not None
-        await server.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        server = _current().server
-        assert server is not None
-        await server.__aexit__(kind, error, trace)
 
 
 @solver
@@ -120,7 +47,7 @@ def play() -> Solver:
             state.tools = await source.tools()
             while True:
                 state = await generate(state, tool_calls="single")
-                if state.completed or not state.output.message.tool_calls or await _current().hosted.over():
+                if state.completed or not state.output.message.tool_calls or await current().hosted.over():
                     return state
 
     return solve
@@ -176,7 +103,7 @@ def mcpenv(
     """
     rows, tools = Sessions(url, client=client).listed(split, num_tasks)
     refuse_names("inspect-ai", tools)
-    missing = [path for tool in tools for path in _left_out(tool.input_schema, tool.name)]
+    missing = [path for tool in tools for path in left_out(tool.input_schema, tool.name)]
     if missing:
         logger.warning("Inspect's providers for OpenAI's chat completions leave out: %s", ", ".join(missing))
     samples = []
@@ -192,21 +119,6 @@ def mcpenv(
         cleanup=close,
         fail_on_error=False,  # a failed environment costs its sample, not the others
     )
-
-
-def _left_out(schema: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Yield the paths of keywords that are left out. Definitions are sent whole."""
-    yield from (f"{path}.{name}" for name in LEFT_OUT if name in schema)
-    inner = {**schema.get("properties", {}), "[]": schema.get("items"), "*": schema.get("additionalProperties")}
-    inner.update((f"anyOf[{at}]", each) for at, each in enumerate(schema.get("anyOf", ())))
-    for name, each in inner.items():
-        if isinstance(each, Mapping):
-            yield from _left_out(each, f"{path}.{name}")
-
-
-def _current() -> SampleEpisode:
-    """Return the episode of the sample that runs."""
-    return SampleEpisode.by_sample[store().get(KEY)]
 
 
 __all__ = ["EpisodeTools", "begin", "close", "episode_return", "mcpenv", "play"]

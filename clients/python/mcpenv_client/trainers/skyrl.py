@@ -17,6 +17,7 @@ from mcpenv_client.errors import McpenvError
 from mcpenv_client.formats.model_calls import TextCalls
 from mcpenv_client.pool.episode import Session
 from mcpenv_client.pool.instances import Target
+from mcpenv_client.rows import COLUMNS
 from mcpenv_client.types.turns import NOT_BEGUN, Ending
 
 from .failures import reward_of
@@ -34,8 +35,6 @@ To call a function, write a JSON object with its name and its arguments within <
 {{"name": <name>, "arguments": <object>}}
 </tool_call>"""
 """The system message that offers tools, because SkyRL's generator gives chat templates none."""
-
-COLUMNS = ("task", "split", "index", "seed", "options")
 
 
 class McpenvTextEnv(BaseTextEnv):
