@@ -150,7 +150,8 @@ def print_event(event: Event) -> None:
             if event.serving:
                 note("The code before this change goes on serving.")
             else:
-                note("Nothing is served until that is mended; waiting for a change.")
+                what = "Nothing is served" if event.url is None else f"{event.url} shows this"
+                note(f"{what} until it is mended; waiting for a change.")
 
 
 def print_event_as_json(event: Event) -> None:

@@ -176,6 +176,11 @@ class Listening:
                 "mcp_url needs --public-url"
             )
 
+    @property
+    def is_local(self) -> bool:
+        """True if only this machine can connect."""
+        return is_loopback(self.host) and (self.control_port is None or is_loopback(self.control_host))
+
     @contextlib.contextmanager
     def doors(self) -> Iterator[list[socket.socket]]:
         """Open the listening socket of agents, and that of the control plane if it is separate.

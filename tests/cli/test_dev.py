@@ -15,6 +15,9 @@ import httpx
 import pytest
 from command_line import TIMEOUT_S, Cli, Process, command_lines, free_port, processes_with, started, write
 
+from mcpenv_client import EnvClient
+from mcpenv_client.errors import WireError
+
 CODE = '''
 from mcpenv import MCPEnvironment
 
@@ -139,10 +142,37 @@ def test_a_broken_start_waits_until_it_is_mended(tmp_path: Path) -> None:
     port = free_port()
     with started(tmp_path, "dev", "game", "--port", str(port)) as process:
         process.wait_for(r"^error: game/environment\.py:1: SyntaxError: invalid syntax$")
-        process.wait_for("waiting for a change")
+        url = f"http://127.0.0.1:{port}"
+        process.wait_for(rf"^{url} shows this until it is mended; waiting for a change\.$")
+        for path in ("/metadata", "/health", "/console/dev/events"):
+            answer = httpx.get(url + path, timeout=TIMEOUT_S)
+            told = answer.json()
+            assert (answer.status_code, told["code"]) == (503, "CODE_NOT_LOADED")
+            assert (told["file"], told["line"], told["source"]) == ("game/environment.py", 1, "def f(:")
+        page = httpx.get(f"{url}/console/", headers={"Accept": "text/html"}, timeout=TIMEOUT_S)
+        assert page.status_code == 503 and page.headers["refresh"] == "2"
+        assert "game/environment.py, line 1" in page.text and "SyntaxError" in page.text
+        assert httpx.get(url, headers={"Host": "evil.example"}, timeout=TIMEOUT_S).status_code == 421
+        with pytest.raises(WireError, match=r"game/environment\.py:1"), EnvClient(url).sync() as env:
+            env.reset()
+        write(tmp_path, "game", "1 / 0  # </pre><script>")
+        process.wait_for(r"^error: game/environment\.py:1: ZeroDivisionError: division by zero$")
+        page = httpx.get(url, headers={"Accept": "text/html"}, timeout=TIMEOUT_S)
+        assert "ZeroDivisionError" in page.text and "<script>" not in page.text
         save(tmp_path, "Mended")
-        assert process.url() == f"http://127.0.0.1:{port}"
+        assert process.url() == url
+        assert httpx.get(f"{url}/metadata", timeout=TIMEOUT_S).json()["name"] == "Mended"
         assert process.end(signal.SIGINT) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_serves_a_failure_ends_at_a_signal(tmp_path: Path, number: signal.Signals) -> None:
+    write(tmp_path, "game", "def f(:")
+    with started(tmp_path, "dev", "game", "--port", "0", "--json") as process:
+        (event,) = [json.loads(process.wait_for(r'^\{"event": "failed".*$')[0])]
+        assert httpx.get(event["url"], timeout=TIMEOUT_S).status_code == 503 and not event["serving"]
+        assert process.end(number) == 0
 
 
 @pytest.mark.slow

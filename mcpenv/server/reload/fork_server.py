@@ -3,7 +3,7 @@
 Each change forks a generation. One generation serves at a time:
 
     load ──> ready ──> (the one before accepts no more) ──> serving ──> (accepts no more) ──> ends
-      └────> failed: the one before goes on serving
+      └────> failed: the one before goes on serving; without one, its process serves the failure
 
 Connections that come between two generations wait in the backlog of the listening socket, which all of them share.
 """
@@ -229,7 +229,20 @@ class ForkServer:
                     self._import(message.modules)
                 case Failed():
                     process.failed = True
-                    self._break(process, message.failure)
+                    self._failed(process, message)
+
+    def _failed(self, process: _Process, message: Failed) -> None:
+        """Report that code does not load. Let its process answer with that, unless other code is served."""
+        dismissed, served = process is not self._loading, self._code_serves()
+        self._break(process, message.failure, None if served else message.url)
+        if dismissed or served:
+            process.channel.send(End())
+        else:
+            self._loading = process
+            self._ready(process)
+
+    def _code_serves(self) -> bool:
+        return any(each is not None and not each.failed for each in (self._serving, self._waiting))
 
     def _ready(self, process: _Process) -> None:
         process.ready = True
@@ -257,14 +270,15 @@ class ForkServer:
         if self._serving is not None:
             self._serving.channel.send(Admit())
 
-    def _break(self, process: _Process, failure: Failure) -> None:
-        """Report that a generation has failed."""
+    def _break(self, process: _Process, failure: Failure, url: str | None = None) -> None:
+        """Report that a generation has failed, and where that is served."""
         if process.leaving:
             return
         if process is self._loading:
             self._loading = None
-        serving = self._serving is not None
-        self._tell(Broken(generation=process.number, changed=process.changed, failure=failure, serving=serving))
+        serving = self._code_serves()
+        broken = Broken(generation=process.number, changed=process.changed, failure=failure, serving=serving, url=url)
+        self._tell(broken)
 
     def _bury(self) -> None:
         """Forget the processes that have ended."""

@@ -18,12 +18,14 @@ from mcpenv.server.app import EnvServer, application
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.control.dev_events import DevEvents
 from mcpenv.server.http.gc_tuning import tuned_gc
-from mcpenv.server.serve import Listening
+from mcpenv.server.serve import Listening, address_of
 from mcpenv.server.uvicorn_server import Ending, HTTPServer, loop_factory, serve_doors, settings_of
 from mcpenv.server.workers.worker import Served
 
 from .author_files import is_authors
-from .failure import failure_of
+from .failure import Failure, failure_of
+from .fault import FaultEnding
+from .fault_page import fault_application
 from .fork_server import Birth
 from .messages import Admit, Broken, End, Failed, Loading, Message, Ready, Serving, StopAccepting, Stopped
 
@@ -79,7 +81,7 @@ class Generation:
         self._inherited = frozenset(sys.modules)
         self._loop: asyncio.AbstractEventLoop | None = None  # set once messages can be obeyed
         self._servers: list[HTTPServer] = []
-        self._ending: Ending
+        self._ending: Ending | FaultEnding
         self._admitted: asyncio.Future[bool]
         self._accepting = asyncio.Event()
         self._making_room: asyncio.Task[None] | None = None
@@ -99,9 +101,27 @@ class Generation:
         except (Exception, SystemExit) as error:
             if self._loop is not None:
                 raise
-            self._channel.send(Failed(failure=failure_of(error, self._root)))
+            failure = failure_of(error, self._root)
+            with asyncio.Runner(loop_factory=loop_factory()) as runner:
+                runner.run(self._serve_failure(failure))
             return FAILED
         return 0
+
+    async def _serve_failure(self, failure: Failure) -> None:
+        """Report why the code does not load. If no other code is served, answer requests with that until it is."""
+        local = self._listening.is_local
+        applications = [fault_application(failure, local=local) for _ in self._doors]
+        self._servers = [HTTPServer(settings_of(app, ServerConfig())) for app in applications]
+        self._admitted = asyncio.get_running_loop().create_future()
+        self._ending = ending = FaultEnding(self._servers, self._admitted)
+        with ending.at_signals():
+            self._loop = asyncio.get_running_loop()
+            host, port = self._listening.host, self._doors[0].getsockname()[1]
+            self._channel.send(Failed(failure=failure, url=f"http://{address_of(host, port)}"))
+            if await self._admitted:
+                self._accepting.set()
+                doors = zip(self._servers, self._doors, strict=True)
+                await asyncio.gather(*(server.serve_at(door, lambda: None) for server, door in doors))
 
     async def _serve(self, loaded: Loaded) -> None:
         served = loaded.served
@@ -123,8 +143,8 @@ class Generation:
             applications = [application(routes) for routes in server.doors(split=len(self._doors) > 1)]
             self._servers = [HTTPServer(settings_of(app, server.config)) for app in applications]
             self._admitted = asyncio.get_running_loop().create_future()
-            self._ending = Ending(server, self._servers, on_draining=self._release)
-            with self._ending.at_signals():
+            self._ending = ending = Ending(server, self._servers, on_draining=self._release)
+            with ending.at_signals():
                 self._loop = asyncio.get_running_loop()
                 self._channel.send(Ready())
                 if await self._admitted:

@@ -90,10 +90,15 @@ class Stopped(Message):
 
 
 class Failed(Message):
-    """The code does not load, or its environment does not start."""
+    """The code does not load, or its environment does not start. The process waits for `Admit` or `End`.
+
+    Attributes:
+        url: where the process would answer with the failure.
+    """
 
     type: Literal["failed"] = "failed"
     failure: Failure
+    url: str
 
 
 # -- of the fork server to the watcher, and to the generation that serves meanwhile
@@ -129,6 +134,7 @@ class Broken(Message):
 
     Attributes:
         serving: True if an earlier generation goes on serving.
+        url: where the failure is served instead, if no generation serves; None if it is not.
     """
 
     type: Literal["broken"] = "broken"
@@ -136,6 +142,7 @@ class Broken(Message):
     changed: list[str]
     failure: Failure
     serving: bool
+    url: str | None = None
 
 
 MESSAGE: TypeAdapter[Any] = TypeAdapter(
