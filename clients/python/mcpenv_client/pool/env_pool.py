@@ -58,6 +58,7 @@ class EnvPool:
         actor_options: Ray's options of each actor, such as ``num_cpus``, ``resources`` or ``scheduling_strategy``.
         connect: makes the client of a URL for "remote", such as ``lambda url: EnvClient(url, headers=...)``.
         adaptive: "remote" begins with few sessions on each server, and has more while that makes it faster.
+        warm: the environments of "local" and "remote", beside ``size``, that are reset ahead of need in a rollout.
 
     Raises:
         ValueError: an argument does not fit the backend.
@@ -76,9 +77,12 @@ class EnvPool:
         actor_options: Mapping[str, Any] | None = None,
         connect: Callable[[str], EnvClient] | None = None,
         adaptive: bool = False,
+        warm: int = 0,
     ) -> None:
         if size < 1:
             raise ValueError(f"size is {size}; it must be 1 or more")
+        if warm < 0:
+            raise ValueError(f"warm is {warm}; it must be 0 or more")
         given: dict[str, Any] = {
             "workers": workers,
             "settings": settings or None,
@@ -87,12 +91,13 @@ class EnvPool:
             "actor_options": actor_options,
             "connect": connect,
             "adaptive": adaptive or None,
+            "warm": warm or None,
         }
         takes = {
-            "local": {"settings"},
+            "local": {"settings", "warm"},
             "process": {"settings", "workers", "memory_bytes"},
             "ray": {"settings", "workers", "address", "actor_options"},
-            "remote": {"connect", "adaptive"},
+            "remote": {"connect", "adaptive", "warm"},
         }
         if backend not in takes:
             raise ValueError(f"there is no backend {backend!r}; use one of: {', '.join(takes)}")
@@ -102,7 +107,7 @@ class EnvPool:
         own: Any = target
         self._backend: Backend
         if backend == "remote":
-            self._backend = RemoteBackend(own, size, connect=connect, adaptive=adaptive)
+            self._backend = RemoteBackend(own, size, connect=connect, adaptive=adaptive, warm=warm)
         elif not (isinstance(own, str) or callable(own)):
             raise ValueError('a list of servers is for backend="remote"')
         elif isinstance(own, str) and own.startswith(("http://", "https://", "ws://", "wss://", "dns+http://", "@")):
@@ -115,7 +120,7 @@ class EnvPool:
                 own, size, workers=workers, settings=settings, address=address, actor_options=actor_options
             )
         else:
-            self._backend = LocalBackend(own, size, settings)
+            self._backend = LocalBackend(own, size, settings, warm=warm)
         self.size = size
         self._busy = asyncio.Lock()
         self._started = False

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import inspect
+import threading
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine
@@ -287,8 +289,21 @@ class _Ending:
         return cls(reason=POLICY_ERROR, raised=error)
 
 
-async def play(session: Session, policy: AsyncPolicy, assignment: Assignment, limits: Limits) -> Played:
+async def play(
+    session: Session,
+    policy: AsyncPolicy,
+    assignment: Assignment,
+    limits: Limits,
+    gate: asyncio.Semaphore | None = None,
+) -> Played:
     """Play one episode with an async policy.
+
+    Args:
+        session: where it is played.
+        policy: plays it.
+        assignment: what is played.
+        limits: its limits.
+        gate: awaited between the reset and the policy, so that more episodes are reset than played; None: no gate.
 
     Raises:
         PolicyFailed: the policy raised. The episode is ended.
@@ -298,15 +313,16 @@ async def play(session: Session, policy: AsyncPolicy, assignment: Assignment, li
     ending, value = _Ending(), None
     try:
         first = await session.reset(seed=assignment.seed, **assignment.options)
-        episode = Episode(session, assignment, first, limits)
-        if not first.done:
-            try:
-                value = await asyncio.wait_for(policy(episode), episode.left_s)
-            except (WireError, ConnectionFailed):
-                raise
-            except Exception as error:  # noqa: BLE001 - a policy may raise anything
-                ending = _Ending.after(error, episode)
-            await episode.settle()
+        async with contextlib.nullcontext() if gate is None else gate:
+            episode = Episode(session, assignment, first, limits)
+            if not first.done:
+                try:
+                    value = await asyncio.wait_for(policy(episode), episode.left_s)
+                except (WireError, ConnectionFailed):
+                    raise
+                except Exception as error:  # noqa: BLE001 - a policy may raise anything
+                    ending = _Ending.after(error, episode)
+                await episode.settle()
         chat = episode.conversation
         if chat is not None and ending.reason is None and not episode.done:
             await chat.end()
@@ -320,20 +336,27 @@ async def play(session: Session, policy: AsyncPolicy, assignment: Assignment, li
     return _unless_raised(played, ending)
 
 
-def play_blocking(session: BlockingSession, policy: BlockingPolicy, assignment: Assignment, limits: Limits) -> Played:
-    """Play one episode with a policy that is a plain function. Raises as `play`."""
+def play_blocking(
+    session: BlockingSession,
+    policy: BlockingPolicy,
+    assignment: Assignment,
+    limits: Limits,
+    gate: threading.Semaphore | None = None,
+) -> Played:
+    """Play one episode with a policy that is a plain function. Its arguments and errors are those of `play`."""
     began = time.monotonic()
     ending, value = _Ending(), None
     try:
         first = session.reset(seed=assignment.seed, **assignment.options)
-        episode = BlockingEpisode(session, assignment, first, limits)
-        if not first.done:
-            try:
-                value = policy(episode)
-            except (WireError, ConnectionFailed):
-                raise
-            except Exception as error:  # noqa: BLE001 - a policy may raise anything
-                ending = _Ending.after(error, episode)
+        with contextlib.nullcontext() if gate is None else gate:
+            episode = BlockingEpisode(session, assignment, first, limits)
+            if not first.done:
+                try:
+                    value = policy(episode)
+                except (WireError, ConnectionFailed):
+                    raise
+                except Exception as error:  # noqa: BLE001 - a policy may raise anything
+                    ending = _Ending.after(error, episode)
         session.end(truncated=ending.reason is not None, reason=ending.reason)
         trajectory = session.trajectory()
     except (WireError, ConnectionFailed) as failure:

@@ -26,12 +26,14 @@ class LocalBackend:
         target: the environment.
         size: the environments.
         settings: settings of the target.
+        warm: the environments beside them that are reset ahead of need.
     """
 
-    def __init__(self, target: Target, size: int, settings: Sequence[str] = ()) -> None:
+    def __init__(self, target: Target, size: int, settings: Sequence[str] = (), *, warm: int = 0) -> None:
         self._target = target
         self._settings = settings
         self.size = size
+        self._warm = warm
         self._threads: ThreadPoolExecutor | None = None
         self._held: HeldEnvironments | None = None
         self._policy: Policy
@@ -41,13 +43,13 @@ class LocalBackend:
     @property
     def at_once(self) -> int:
         """The number of environments."""
-        return self.size
+        return self.size + self._warm
 
     async def start(self) -> None:
         """Load the target."""
-        self._threads = ThreadPoolExecutor(self.size, thread_name_prefix="mcpenv-pool")
+        self._threads = ThreadPoolExecutor(self.at_once, thread_name_prefix="mcpenv-pool")
         instances = await self._run(lambda: instances_of(self._target, self._settings))
-        self._held, self._ready = HeldEnvironments(instances), ReadyEnvironments(instances)
+        self._held, self._ready = HeldEnvironments(instances), ReadyEnvironments(instances, self.size)
 
     async def close(self) -> None:
         """Close the environments and end the threads."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 from .assignment import Assignment, Limits, Played
 from .episode import AsyncPolicy, BlockingPolicy, BlockingSession, PolicyFailed, Session, play, play_blocking
@@ -16,10 +17,13 @@ class ReadyEnvironments:
 
     Args:
         instances: makes environments.
+        at_once: the policies that run at once; episodes beyond are reset and wait. None: as many as are asked for.
     """
 
-    def __init__(self, instances: Instances) -> None:
+    def __init__(self, instances: Instances, at_once: int | None = None) -> None:
         self._instances = instances
+        self._gate = None if at_once is None else asyncio.Semaphore(at_once)
+        self._thread_gate = None if at_once is None else threading.Semaphore(at_once)
         self._blocking: list[BlockingSession] = []
         self._sessions: list[Session] = []
 
@@ -28,7 +32,7 @@ class ReadyEnvironments:
         session = self._blocking.pop() if self._blocking else self._instances.blocking()
         fit = False
         try:
-            played = play_blocking(session, policy, assignment, limits)
+            played = play_blocking(session, policy, assignment, limits, self._thread_gate)
             fit = played.status.usable
         except PolicyFailed as error:
             fit = error.ended
@@ -50,7 +54,7 @@ class ReadyEnvironments:
         session = self._sessions.pop() if self._sessions else await asyncio.to_thread(self._instances.session)
         fit = False
         try:
-            played = await play(session, policy, assignment, limits)
+            played = await play(session, policy, assignment, limits, self._gate)
             fit = played.status.usable
         except PolicyFailed as error:
             fit = error.ended

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 import socket
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -151,6 +152,7 @@ class RemoteBackend:
         size: the sessions in all.
         connect: makes a client of a URL, with credentials and timeouts; None: `EnvClient`.
         adaptive: find how many sessions a server bears by the episodes per second, and have no more.
+        warm: the sessions beside ``size`` that are reset ahead of need.
         wait_s: seconds to wait for a healthy server with room.
     """
 
@@ -161,25 +163,27 @@ class RemoteBackend:
         *,
         connect: Callable[[str], EnvClient] | None = None,
         adaptive: bool = False,
+        warm: int = 0,
         wait_s: float = 60.0,
     ) -> None:
         self.size = size
         self._given = servers
         self._connect = EnvClient if connect is None else connect
         self._wait_s = wait_s
-        self._adaptive = adaptive
+        self._adaptive, self._warm = adaptive, warm
+        self._gate, self._thread_gate = asyncio.Semaphore(size), threading.Semaphore(size)
         self._servers: dict[str, Server] = {}
         self._read_at = 0.0
         self._room = asyncio.Condition()
         self._policy: Policy
         self._limits = Limits()
         self._held: list[tuple[Server, _Client] | None] = [None] * size
-        self._threads = ThreadPoolExecutor(size, thread_name_prefix="mcpenv-pool")
+        self._threads = ThreadPoolExecutor(size + warm, thread_name_prefix="mcpenv-pool")
 
     @property
     def at_once(self) -> int:
         """The number of sessions."""
-        return self.size
+        return self.size + self._warm
 
     @property
     def servers(self) -> list[Server]:
@@ -228,10 +232,12 @@ class RemoteBackend:
     async def _play(self, client: _Client, assignment: Assignment) -> Played:
         if not client.blocking:
             session = cast("Session", client.client)
-            return await play(session, cast("AsyncPolicy", self._policy), assignment, self._limits)
+            return await play(session, cast("AsyncPolicy", self._policy), assignment, self._limits, self._gate)
         blocking: Any = client.client.sync()
         policy, loop = cast("BlockingPolicy", self._policy), asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, play_blocking, blocking, policy, assignment, self._limits)
+        return await loop.run_in_executor(
+            self._threads, play_blocking, blocking, policy, assignment, self._limits, self._thread_gate
+        )
 
     # -- servers
 
@@ -239,7 +245,7 @@ class RemoteBackend:
         found = dict(read_servers(self._given))
         for url, weight in found.items():
             if url not in self._servers:
-                self._servers[url] = Server(url, Window(self.size, adaptive=self._adaptive))
+                self._servers[url] = Server(url, Window(self.at_once, adaptive=self._adaptive))
             self._servers[url].weight = weight
         for url in [url for url in self._servers if url not in found]:
             if not self._servers[url].sessions:
