@@ -300,9 +300,11 @@ def _tasks(name: str) -> dict[str, Any]:
         "/list_environments": {"get": _operation("The environment that is served", {"type": "array"})},
         f"/{name}/splits": {"get": _operation("The splits of its tasks", tasks)},
         f"/{name}/num_tasks": _ask_tasks("How many tasks a split has", {"split": split}, {"num_tasks": place}),
-        f"/{name}/task": _ask_tasks("A task", {"split": split, "index": place}, {"task": task}),
+        f"/{name}/task": _ask_tasks("A task", {"split": split, "index": place}, {"task": task, "env_name": split}),
         f"/{name}/task_range": _ask_tasks(
-            "Tasks of a split, from start to stop", {"split": split, "start": maybe, "stop": maybe}, {"tasks": tasks}
+            "Tasks of a split, from start to stop",
+            {"split": split, "start": maybe, "stop": maybe},
+            {"tasks": tasks, "env_name": split},
         ),
         f"/{name}/tasks": _ask_tasks("All tasks of a split", {"split": split}, {"tasks": tasks, "env_name": split}),
     }
