@@ -154,7 +154,7 @@ def test_the_cookie_opens_the_control_plane_of_every_worker(guarded: str) -> Non
     assert httpx.get(f"{guarded}/capacity").status_code == 401
     with signed_in(guarded) as client:
         (cookie,) = client.cookies.jar
-        assert cookie.has_nonstandard_attr("HttpOnly") and cookie.get_nonstandard_attr("SameSite") == "strict"
+        assert cookie.has_nonstandard_attr("HttpOnly") and cookie.get_nonstandard_attr("SameSite") == "Strict"
         assert cookie.expires is not None and not cookie.secure and cookie.path == "/"
         assert client.get("/console/api/session").json()["signed_in"] is True
         pairs = "; ".join(f"{each.name}={each.value}" for each in client.cookies.jar)
@@ -210,3 +210,24 @@ def test_the_cookie_is_secure_where_the_public_address_is() -> None:
             f"{url}/console/api/sign-in", json={"token": TOKEN}, headers={"Origin": "https://env.example"}
         )
         assert "; Secure" in answer.headers["set-cookie"]
+
+
+def test_in_a_frame_of_another_site_the_cookie_is_its_own_and_needs_https() -> None:
+    framed = ServerConfig(
+        control_token=TOKEN, public_url="https://env.example", frame_ancestors=("https://hub.example",)
+    )
+    with serving(World, framed) as url, httpx.Client(base_url=url, headers={"Origin": "https://env.example"}) as client:
+        given = client.post("/console/api/sign-in", json={"token": TOKEN}).headers["set-cookie"]
+        assert given.endswith("; Path=/; HttpOnly; SameSite=None; Partitioned; Secure")
+        removed = client.post("/console/api/sign-out").headers["set-cookie"]
+        assert "=; Max-Age=0;" in removed and "; Partitioned" in removed
+        # The page that shows the frame is another origin, and may do nothing with the cookie.
+        cookie = {"Cookie": given.partition(";")[0]}
+        foreign = {**cookie, "Origin": "https://hub.example"}
+        assert httpx.get(f"{url}/capacity", headers={**cookie, "Sec-Fetch-Site": "same-origin"}).status_code == 200
+        assert httpx.get(f"{url}/capacity", headers={**cookie, "Sec-Fetch-Site": "cross-site"}).status_code == 401
+        assert httpx.post(f"{url}/sessions", headers=foreign, json={}).status_code in (401, 403)
+    plain = ServerConfig(control_token=TOKEN, frame_ancestors=("https://hub.example",))
+    with serving(World, plain) as url:
+        answer = httpx.post(f"{url}/console/api/sign-in", json={"token": TOKEN}, headers={"Origin": url})
+        assert "; SameSite=Strict" in answer.headers["set-cookie"]

@@ -101,10 +101,11 @@ def test_there_are_no_records_where_none_are_made_and_none_without_the_token(tmp
         assert httpx.get(f"{url}/records").status_code == 404
         assert "/records" not in httpx.get(f"{url}/openapi.json").json()["paths"]
     with serving(World, ServerConfig(record=tmp_path, control_token="the-control-token")) as url:
-        for path in ("/records", "/records/x", "/records/x/blobs/y"):
+        for path in ("/records", "/records/x", "/records/x/blobs/y", "/records/x/page.html"):
             assert httpx.get(url + path).status_code == 401
         described = httpx.get(f"{url}/openapi.json").json()["paths"]
-        for path in ("/records", "/records/{episode_id}"):
+        at = "/records/{episode_id}"
+        for path in ("/records", at, f"{at}/page.html", f"{at}/blobs/{{name}}"):
             assert described[path]["get"]["security"] == [{"controlToken": []}]
 
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.control.http import ControlRoutes, answered, plain_json, refusal
 from mcpenv.server.control.public_url import base_url_of
-from mcpenv.server.security.console_cookie import LIFETIME_S, ConsoleCookie
+from mcpenv.server.security.console_cookie import ConsoleCookie
 from mcpenv.server.security.control_auth import ControlGate, same_token
 from mcpenv.server.sessions.factory import EnvironmentSource
 from mcpenv.server.sessions.rate_limit import Rate
@@ -66,22 +66,14 @@ class SignIn:
         if cookie is not None:
             if not cookie.is_own_page(request.scope):
                 return refusal(_Foreign("sign out from the console's own page"))
-            answer.delete_cookie(cookie.name, path="/", secure=self._secure(request), httponly=True, samesite="strict")
+            answer.headers.append("Set-Cookie", self._header(request, cookie, ""))
         return answer
 
     async def _signed_in(self, request: Request) -> Response:
         answer = await answered(self._checked, request)
         cookie = self._cookie
         if answer.status_code == 200 and cookie is not None:
-            answer.set_cookie(
-                cookie.name,
-                cookie.issue(),
-                max_age=LIFETIME_S,
-                path="/",
-                secure=self._secure(request),
-                httponly=True,
-                samesite="strict",
-            )
+            answer.headers.append("Set-Cookie", self._header(request, cookie, cookie.issue()))
         answer.headers["Cache-Control"] = "no-store"
         return answer
 
@@ -113,9 +105,9 @@ class SignIn:
             "records": self._config.record is not None,
         }
 
-    def _secure(self, request: Request) -> bool:
+    def _header(self, request: Request, cookie: ConsoleCookie, value: str) -> str:
         url = self._config.public_url or base_url_of(request.scope, self._config.trusted_proxies)
-        return url.startswith("https://")
+        return cookie.header(value, secure=url.startswith("https://"), framed=bool(self._config.frame_ancestors))
 
 
 class _WrongToken(Unauthorized):

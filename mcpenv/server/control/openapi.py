@@ -232,6 +232,16 @@ def _watching(unknown: dict[str, Any]) -> dict[str, Any]:
             "parameters": [_NAMED_SESSION, last],
             "get": _streamed("The steps of a session, as they happen", {"404": unknown, **refused}),
         },
+        f"{at}/steps/{{step}}/content/{{block}}": {
+            "parameters": [
+                _NAMED_SESSION,
+                *(
+                    {"name": name, "in": "path", "required": True, "schema": {"type": "integer", "minimum": 0}}
+                    for name in ("step", "block")
+                ),
+            ],
+            "get": _file("An image or sound that a step returned", "*/*", "No such content", **refused),
+        },
     }
 
 
@@ -279,7 +289,21 @@ def _records() -> dict[str, Any]:
                 {"404": _refusal("No such episode")},
             ),
         },
+        "/records/{episode_id}/page.html": {
+            "parameters": [episode],
+            "get": _file("One recorded episode as an HTML file to keep", "text/html", "No such episode"),
+        },
+        "/records/{episode_id}/blobs/{name}": {
+            "parameters": [episode, {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}],
+            "get": _file("An image or sound of a recorded episode", "*/*", "No such image or sound"),
+        },
     }
+
+
+def _file(summary: str, media_type: str, unknown: str, **refused: Any) -> dict[str, Any]:
+    """Return the operation that answers a file."""
+    answer = {"description": "The file", "content": {media_type: {"schema": {"type": "string"}}}}
+    return {"summary": summary, "responses": {"200": answer, "404": _refusal(unknown), **refused}}
 
 
 def _opened_session() -> dict[str, Any]:

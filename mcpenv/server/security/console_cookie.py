@@ -44,6 +44,21 @@ class ConsoleCookie:
         signed = f"{int(self._now()) + LIFETIME_S}.{secrets.token_hex(8)}"
         return f"{signed}.{self._sign(signed)}"
 
+    def header(self, value: str, *, secure: bool, framed: bool) -> str:
+        """Return the ``Set-Cookie`` header; an empty value removes the cookie.
+
+        Args:
+            secure: True if browsers use https.
+            framed: True if pages of other sites may show the console in a frame. Browsers send cookies there only with
+                ``SameSite=None``, which needs https. The cookie is partitioned (CHIPS) then: what was set in a frame
+                of one site is not sent in frames of others, nor outside of a frame.
+        """
+        site = "None; Partitioned" if secure and framed else "Strict"
+        lifetime = LIFETIME_S if value else 0
+        return (
+            f"{self.name}={value}; Max-Age={lifetime}; Path=/; HttpOnly; SameSite={site}{'; Secure' if secure else ''}"
+        )
+
     def expiry_of(self, scope: Scope) -> float | None:
         """Return the expiry of the request's cookie, in seconds since the epoch; None without a valid one.
 
