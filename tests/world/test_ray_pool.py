@@ -6,23 +6,29 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytestmark = [pytest.mark.world, pytest.mark.timeout(600)]
 
-PROGRAM = Path(__file__).with_name("ray_pool_program.py")
+
+def output_of(program: str, *arguments: str) -> dict[str, Any]:
+    """Run a program beside this file where only loopback exists, and return the JSON that it prints."""
+    python = os.environ.get("MCPENV_RAY")
+    assert python, "MCPENV_RAY names no Python that has ray, mcpenv and mcpenv-client; .ci/run makes one and sets it"
+    file = Path(__file__).with_name(program)
+    namespace = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-rn"]
+    command = [*namespace, "sh", "-c", 'ip link set lo up && exec "$@"', "sh", python, str(file), *arguments]
+    environ = {**os.environ, "PYTHONPATH": str(file.parent.parent), "RAY_USAGE_STATS_ENABLED": "0"}
+    ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=500, check=False)
+    assert ran.returncode == 0, ran.stderr
+    found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    return found
 
 
 def test_actors_play_the_same_episodes_and_lose_nothing_that_was_promised(tmp_path: Path) -> None:
-    python = os.environ.get("MCPENV_RAY")
-    assert python, "MCPENV_RAY names no Python that has ray, mcpenv and mcpenv-client; .ci/run makes one and sets it"
-    namespace = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-rn"]
-    command = [*namespace, "sh", "-c", 'ip link set lo up && exec "$@"', "sh", python, str(PROGRAM), str(tmp_path)]
-    environ = {**os.environ, "PYTHONPATH": str(PROGRAM.parent.parent), "RAY_USAGE_STATS_ENABLED": "0"}
-    ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=500, check=False)
-    assert ran.returncode == 0, ran.stderr
-    found = json.loads(ran.stdout.splitlines()[-1])
+    found = output_of("ray_pool_program.py", str(tmp_path))
     assert found == {
         "nowhere": True,
         "ended": True,
@@ -41,4 +47,18 @@ def test_actors_play_the_same_episodes_and_lose_nothing_that_was_promised(tmp_pa
         "later": [None, False, True, None],
         "anew": True,
         "kept": True,
+    }
+
+
+def test_each_node_has_a_server_that_is_started_again() -> None:
+    assert output_of("ray_servers_program.py") == {
+        "servers": 1,
+        "equal": True,
+        "where": True,
+        "handle": True,
+        "stranger": "Unauthorized",
+        "moved": True,
+        "equal again": True,
+        "usable": True,
+        "nowhere": True,
     }
