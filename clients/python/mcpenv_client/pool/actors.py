@@ -64,9 +64,9 @@ class _Waiting:
 class ActorBackend:
     """Plays in actors that hold many environments each. A call has a batch of whole episodes, or one step of many.
 
-    Ray starts an actor again that died, and no call again: the episodes of a lost call are begun again one by one, so
-    that the one which ends its actor is lost alone. Episodes whose call had not begun go to another actor. An actor
-    that does not answer within the time limits of its episodes is killed.
+    Ray starts an actor again that died, and no call again: the episodes of a lost call are begun again, each with an
+    actor to itself, so that the one which ends its actor is lost alone. Episodes whose call had not begun go to
+    another actor. An actor that does not answer within the time limits of its episodes is killed.
 
     Args:
         target: the environment; it must be importable in the actors, or made by ``__main__``.
@@ -183,10 +183,16 @@ class ActorBackend:
     def _send(self) -> None:
         self._planned = False
         while self._waiting and self._actors:
-            actor = min(self._actors, key=lambda each: (not each.alive, len(each.calls)))
-            most = -(-self.size // len(self._actors)) if self._is_async else IN_FLIGHT
-            if not actor.alive or len(actor.calls) >= most:
+            if self._waiting[0].attempts:
+                most = 1
+            else:
+                most = -(-self.size // len(self._actors)) if self._is_async else IN_FLIGHT
+            free = [
+                actor for actor in self._actors if actor.alive and len(actor.calls) < most and not actor.plays_again
+            ]
+            if not free:
                 return
+            actor = min(free, key=lambda each: len(each.calls))
             batch = self._batch()
             if batch:
                 actor.calls.append(batch)
@@ -240,14 +246,17 @@ class ActorBackend:
         self._plan()
 
     def _lost(self, actor: _Actor) -> None:
-        """Put the episodes of a lost actor in line again, or answer those that were alone in their call."""
+        """Put the episodes of a lost actor in line again, or answer the one that had it to itself."""
         calls, actor.calls = actor.calls, []
+        # The answer of a call may be lost because of the next one, so only an episode that had the actor to itself is
+        # known to be the cause.
+        company = sum(len(batch) for batch in calls) > 1
         for place, batch in enumerate(calls):
             begun = self._is_async or place == 0
             for waiting in batch:
                 if waiting.answer.done():
                     continue
-                if begun and len(batch) == 1:
+                if not company:
                     attempts = waiting.attempts + 1
                     waiting.answer.set_result(
                         Played(waiting.assignment, LOST, attempts=attempts, error=actor.died, where="actor")
@@ -328,6 +337,11 @@ class _Actor:
         self.calls: list[list[_Waiting]] = []
         self.died = ""
         self.lost: set[int] = set()
+
+    @property
+    def plays_again(self) -> bool:
+        """True if it plays an episode that was in a lost call, which has it to itself."""
+        return any(waiting.attempts for batch in self.calls for waiting in batch)
 
     async def revive(self) -> None:
         """Wait until it is loaded; Ray starts it.
