@@ -1,0 +1,97 @@
+"""The puzzles of reasoning-gym, from the package of that name on PyPI."""
+
+from __future__ import annotations
+
+import functools
+import random
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from mcpenv import ConfigurationError, Evidence, MCPEnvironment, OracleCall, Task, TaskSet
+
+try:
+    from reasoning_gym.factory import DATASETS, create_dataset
+except ImportError as error:
+    raise ConfigurationError(f"{error}. Install the package: pip install reasoning-gym==0.1.25") from error
+
+NAMES = sorted(DATASETS.keys() - {"composite"})
+"""The generators. The one that is left out mixes others."""
+
+
+@functools.lru_cache(maxsize=256)
+def puzzle(generator: str, seed: int) -> tuple[Any, dict[str, Any]]:
+    """Return the generator with this seed, which judges answers, and its first puzzle."""
+    dataset = create_dataset(generator, size=1, seed=seed)
+    return dataset, dataset[0]
+
+
+def make_task(chance: random.Random, index: int) -> Task:
+    """Return a puzzle; the generators take turns."""
+    generator, seed = NAMES[index % len(NAMES)], chance.getrandbits(31)
+    dataset, entry = puzzle(generator, seed)
+    answer = entry["answer"]
+    # Some generators accept any answer that keeps the puzzle's rules, and name none.
+    known = answer is not None and dataset.score_answer(str(answer), entry) == 1.0
+    return Task(
+        id=f"{generator}-{index}",
+        prompt=entry["question"],
+        seed=seed,
+        options={"generator": generator},
+        oracle=[OracleCall(tool_name="answer", arguments={"text": str(answer)})] if known else None,
+    )
+
+
+class ReasoningGymEnvironment(MCPEnvironment):
+    """Solve a puzzle, and answer once.
+
+    Description:
+        Puzzles of 105 generators of reasoning-gym: algebra, arithmetic, code, games, geometry, graphs, induction,
+        logic. Each task is new; the generators take turns.
+
+    Tools:
+        answer(text): give the answer. It ends the episode.
+
+    Observation:
+        Of a reset: ``metadata.prompt``, the puzzle.
+
+    Reward:
+        At the end, from 0.0 to 1.0: what the generator's own ``score_answer`` says. Without an answer, 0.0.
+
+    Start:
+        The puzzle of the generator and the seed.
+
+    End:
+        Terminated by the answer.
+
+    Arguments:
+        generator: a reset option, the name of the generator.
+
+    Version:
+        0.1.25
+    """
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    EXPOSED_NAME = "reasoning_gym"
+    VERSION = "0.1.25"
+    tasks = TaskSet.generate(make_task, seed=2026, sizes={"train": 10_500, "test": 1_050})
+
+    def __init__(self) -> None:
+        self.generator, self.seed = "leg_counting", 0
+        self.given: str | None = None
+        self.tool(self.answer, terminal=True)
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None, generator: str = "leg_counting") -> None:
+        self.generator, self.seed, self.given = generator, seed or 0, None
+
+    def answer(self, text: Annotated[str, Field(description="The answer alone, in the form that is asked for")]) -> str:
+        """Give the answer. There is one try."""
+        self.given = text
+        return "The answer was taken."
+
+    def verify(self, evidence: Evidence) -> float:
+        """Return what the generator says about the answer."""
+        if self.given is None:
+            return 0.0
+        dataset, entry = puzzle(self.generator, self.seed)
+        return float(dataset.score_answer(self.given, entry))

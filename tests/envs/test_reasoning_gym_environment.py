@@ -1,0 +1,47 @@
+"""The puzzles of reasoning-gym: the own answers of its generators, and no answer. They need the package."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcpenv.testing.tasks.play import oracle, play
+
+FILE = Path(__file__).resolve().parents[2] / "envs" / "reasoning_gym_mcp" / "environment.py"
+
+NO_ANSWER = {"boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"}
+"""Generators that name no answer; they judge any."""
+
+
+@pytest.fixture(scope="module")
+def gym() -> Any:
+    spec = importlib.util.spec_from_file_location("reasoning_gym_environment", FILE)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.world
+@pytest.mark.timeout(600)
+def test_each_generators_own_answer_scores_1_and_no_answer_0(gym: Any) -> None:
+    tasks = gym.ReasoningGymEnvironment.get_tasks("test", 0, len(gym.NAMES))
+    assert len(tasks) == 105
+    assert {task.options["generator"] for task in tasks if task.oracle is None} == NO_ANSWER
+    with gym.ReasoningGymEnvironment() as env:
+        scores = {task.options["generator"]: play(env, task, oracle(task)).score for task in tasks if task.oracle}
+        assert [name for name, score in scores.items() if score != 1.0] == [] and len(scores) == 100
+        assert [task.id for task in tasks if play(env, task).score != 0.0] == []
+
+
+@pytest.mark.world
+def test_a_wrong_answer_is_worth_less_than_the_right_one_and_there_is_one_try(gym: Any) -> None:
+    task = gym.ReasoningGymEnvironment.get_task("test", gym.NAMES.index("leg_counting"))
+    with gym.ReasoningGymEnvironment() as env:
+        assert env.reset(task=task).prompt == task.prompt
+        answered = env.call_tool("answer", {"text": "a thousand"})
+        assert answered.done and answered.reward is not None and answered.reward < 0.5
