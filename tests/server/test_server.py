@@ -664,6 +664,7 @@ def test_the_document_says_which_routes_need_the_token(url: str) -> None:
         parts = ("trajectory", "events", "pause", "resume")
         sessions = {"/sessions", "/sessions/{session_id}", "/sessions/events", "/capacity"}
         sessions |= {f"/sessions/{{session_id}}/{part}" for part in parts}
+        sessions.add("/sessions/{session_id}/steps/{step}/content/{block}")
         assert needing == {"/reset", "/step", "/end", "/state", "/metrics", *sessions}
         assert httpx.get(guarded + "/docs").status_code == 200
 

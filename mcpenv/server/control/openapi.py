@@ -303,7 +303,10 @@ def _records() -> dict[str, Any]:
 def _file(summary: str, media_type: str, unknown: str, **refused: Any) -> dict[str, Any]:
     """Return the operation that answers a file."""
     answer = {"description": "The file", "content": {media_type: {"schema": {"type": "string"}}}}
-    return {"summary": summary, "responses": {"200": answer, "404": _refusal(unknown), **refused}}
+    missing = _refusal(unknown)
+    # No route matches an id with a line break. The router answers in plain text.
+    missing["content"]["text/plain"] = {"schema": {"type": "string"}}
+    return {"summary": summary, "responses": {"200": answer, "404": missing, **refused}}
 
 
 def _opened_session() -> dict[str, Any]:
