@@ -136,6 +136,7 @@ CONTROLLED = (
     *("/reset", "/step", "/end", "/state", "/capacity", "/metrics"),
     *("/sessions", "/sessions/events", "/sessions/{session_id}"),
     *(f"/sessions/{{session_id}}/{part}" for part in PARTS),
+    "/sessions/{session_id}/steps/{step}/content/{block}",
 )
 
 
