@@ -6,30 +6,12 @@ import json
 from collections.abc import Iterator
 
 from mcpenv.model_proxy.apis import READERS
-from mcpenv.trajectories import RecordedEpisode
 from mcpenv_client.types.model_turns import ModelTurn, TurnCall
-from mcpenv_client.types.records import StepRecord
 
 from .output import Page, number_of, printable
 
 _LINES = 12
 _SHOWN_ARGUMENTS = 100
-
-
-def turns_and_steps(episode: RecordedEpisode) -> Iterator[tuple[int, ModelTurn] | StepRecord]:
-    """Yield the turns, each with its index, and the steps in the order in which they began."""
-    steps = iter(episode.trajectory.steps)
-    step = next(steps, None)
-    turns = sorted(enumerate(episode.model_turns or ()), key=lambda each: each[1].started_at)
-    for number, turn in turns:
-        made = {call.step for call in turn.calls if call.step is not None}
-        while step is not None and step.started_at < turn.started_at and step.call.step not in made:
-            yield step
-            step = next(steps, None)
-        yield number, turn
-    while step is not None:
-        yield step
-        step = next(steps, None)
 
 
 def show_turn(page: Page, number: int, turn: ModelTurn) -> None:
@@ -73,4 +55,4 @@ def _arguments(call: TurnCall) -> str:
     return text if len(text) <= _SHOWN_ARGUMENTS else text[:_SHOWN_ARGUMENTS] + "..."
 
 
-__all__ = ["show_turn", "turns_and_steps"]
+__all__ = ["show_turn"]

@@ -20,10 +20,11 @@ from mcpenv.trajectories.images import images_of
 from mcpenv.trajectories.selection import Selection
 from mcpenv.trajectories.statistics import statistics_of
 from mcpenv.trajectories.summary import fault_of, return_of, summary_of
+from mcpenv.trajectories.turns_and_steps import turns_and_steps
 from mcpenv_client.types.records import Reward, StepRecord
 from mcpenv_client.types.status import Status, StatusCode
 
-from .model_turns import show_turn, turns_and_steps
+from .model_turns import show_turn
 from .output import Page, note, note_torn, number_of, print_json, print_table, printable
 
 _WHICH = Group("Selection", sort_key=10)

@@ -24,6 +24,8 @@ from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode
 from mcpenv.trajectories.blobs import FOLDER
 from mcpenv.trajectories.export.page import contents, episode_page
 from mcpenv.trajectories.export.page.changes import ABSENT, Change, changes
+from mcpenv_client.types.model_turns import ModelTurn, TurnCall, TurnUsage
+from mcpenv_client.types.records import StepRecord, ToolCall, ToolOutcome, Trajectory
 
 TAGS = {"html", "head", "meta", "title", "style", "body", "main", "article", "section", "h1", "h2", "h3", "p", "a"}
 TAGS |= {"dl", "dt", "dd", "div", "span", "code", "pre", "details", "summary", "ul", "li", "img", "audio"}
@@ -123,6 +125,36 @@ def test_a_model_s_turns_stand_where_its_steps_are(folder: Path) -> None:
     places = [text.index(each) for each in ("You play with dice.", "Two at once.", "1. say", "2. refuse", "I give up.")]
     assert places == sorted(places)
     assert "Answer to the model" not in text, "what the model read is what the steps returned"
+
+
+def test_requests_to_a_model_stand_before_the_steps_that_they_made(tmp_path: Path) -> None:
+    steps = [
+        StepRecord(ToolCall("add", {"by": number}, number), ToolOutcome.returned("done", 0.1), started_at=10.0 + number)
+        for number in (1, 2)
+    ]
+    turns = [
+        ModelTurn("messages", "/v1/messages", {}, status=200, answer={"said": "<b>first</b>"}, started_at=10.5),
+        ModelTurn("messages", "/v1/messages", {}, error="it hung up", started_at=11.5, model="m-2"),
+    ]
+    for turn, step in zip(turns, (1, 2), strict=True):
+        turn.calls, turn.usage = [TurnCall("a", "mcp__env__add", {"by": step}, step)], TurnUsage(1234, 5)
+    with Recorder(tmp_path) as recorder:
+        trajectory = Trajectory("e1", steps=steps)
+        recorder.write(RecordedEpisode(trajectory, RecordedEnvironment("count"), model_turns=turns))
+    page = page_of(tmp_path, "--id", "e1")
+    wanted = (
+        "Model, turn 0",
+        "1234 tokens in, 5 out",
+        "mcp__env__add",
+        "(step 1)",
+        "<b>first</b>",
+        "1. add",
+        "it hung up",
+        "2. add",
+    )
+    places = [page.text.index(each) for each in wanted]
+    assert places == sorted(places)
+    assert "b" not in {tag for tag, _ in page.tags}
 
 
 def test_many_episodes_have_an_overview_that_links_to_each(folder: Path) -> None:

@@ -12,7 +12,7 @@ from mcpenv_client.types.records import StepRecord
 from .contents import Contents, json_of, line_of, text_of
 from .markup import Child, el, facts
 from .step import Steps, reward_text, status_text
-from .turns import turn_element, turns_of
+from .turns import Turn, message_element, request_element, turns_of
 
 
 def episode_element(episode: RecordedEpisode, contents: Contents, fragment: str) -> Element:
@@ -23,10 +23,12 @@ def episode_element(episode: RecordedEpisode, contents: Contents, fragment: str)
     """
     trajectory, steps = episode.trajectory, Steps(episode, contents, fragment)
     task, reset = trajectory.task, trajectory.observation
-    turns = [
-        steps.element(turn) if isinstance(turn, StepRecord) else turn_element(turn, contents)
-        for turn in turns_of(episode)
-    ]
+
+    def element(turn: Turn) -> Element:
+        if isinstance(turn, StepRecord):
+            return steps.element(turn)
+        return request_element(*turn) if isinstance(turn, tuple) else message_element(turn, contents)
+
     count = trajectory.dropped + len(trajectory.steps)
     return el(
         "article",
@@ -37,7 +39,7 @@ def episode_element(episode: RecordedEpisode, contents: Contents, fragment: str)
         *(_details(name.replace("_", " "), json_of(value)) for name, value in episode.extra.items() if name in _EXTRA),
         el("p", f"{count} step{'' if count == 1 else 's'}"),
         _dropped(trajectory.dropped),
-        *turns,
+        *map(element, turns_of(episode)),
     )
 
 
