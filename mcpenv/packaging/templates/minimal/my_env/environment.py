@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import random
 
-from mcpenv import MCPEnvironment, Observation, Reward, ToolCall, ToolError, ToolOutcome
+from mcpenv import MCPEnvironment, Observation, Reward, State, ToolCall, ToolError, ToolOutcome
+
+
+class MyEnvState(State):
+    """The state that orchestrators and the console see; agents do not."""
+
+    count: int = 0
+    target: int = 0
 
 
 class MyEnv(MCPEnvironment):
@@ -38,6 +45,7 @@ class MyEnv(MCPEnvironment):
 
     SUPPORTS_CONCURRENT_SESSIONS = True
     VERSION = "0.1.0"
+    state_type = MyEnvState
 
     def __init__(self, max_steps: int = 30) -> None:
         self.max_steps = max_steps
@@ -68,6 +76,11 @@ class MyEnv(MCPEnvironment):
         self.count = 0
         self.target = random.Random(seed).randint(6, 20)
         return Observation(metadata={"prompt": f"Count to {self.target}."})
+
+    @property
+    def state(self) -> MyEnvState:
+        """Return the counter and the target."""
+        return MyEnvState(count=self.count, target=self.target)
 
     def score(self, call: ToolCall, outcome: ToolOutcome) -> Reward:
         """Return the effort of every step, and 1.0 at the target."""
