@@ -6,6 +6,7 @@ import http.client
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,6 +16,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from worlds import World
 
+import mcpenv.server.console
 from mcpenv import ConfigurationError, Mode
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
@@ -50,6 +52,12 @@ def raw(url: str, path: str) -> tuple[int, bytes]:
 
 
 # -- files
+
+
+def test_all_files_together_are_smaller_than_150_kilobytes() -> None:
+    files = list((Path(mcpenv.server.console.__file__).parent / "static").iterdir())
+    assert len(files) > 10
+    assert sum(file.stat().st_size for file in files) < 150_000
 
 
 def test_the_page_is_served_with_headers_that_let_nothing_foreign_run(guarded: str) -> None:

@@ -1,8 +1,8 @@
 """Capture a newcomer's first ten minutes: ``python tests/world/console/first_minutes.py FOLDER``.
 
 It makes a virtual environment, installs this clone into it, and types the commands of the tutorials into a terminal.
-Meanwhile it changes the code, and plays it in Chromium. FOLDER gets ``terminal.txt``, which is what the terminal showed,
-and the pictures of the page. With ``--base IMAGE`` the container image is built, too.
+Meanwhile it changes the code, and plays it in Chromium. FOLDER gets ``terminal.txt``, which is what the terminal
+showed, and the pictures of the page. With ``--base IMAGE`` the container image is built, too.
 
 Needs Debian's chromium and chromium-driver, and the packages selenium, pexpect and pyte.
 """
@@ -60,7 +60,8 @@ with EnvClient("http://127.0.0.1:8000").sync() as env:
         target = int(env.reset(seed=seed).observation.metadata["prompt"].strip(".").split()[-1])
         while True:
             count = env.state().count
-            step = env.call_tool("double") if 3 < count <= target / 2 else env.call_tool("add", {"by": min(5, target - count)})
+            double = 3 < count <= target / 2
+            step = env.call_tool("double") if double else env.call_tool("add", {"by": min(5, target - count)})
             if step.done:
                 break
         print("seed", seed, "target", target, "steps", env.state().step_count, "return", round(step.info["return"], 2))

@@ -57,6 +57,34 @@ def test_the_episode_begins_again_with_new_code_and_its_calls_can_be_played_agai
     visitor.see("20")
 
 
+def test_calls_are_made_again_in_the_world_of_the_same_seed(code: Path) -> None:
+    dice = CODE.replace("self.count = 0", "self.count = self.drawn = 0").replace(
+        "return self.count", "return self.drawn"
+    )
+    dice = dice.replace(
+        "from mcpenv import MCPEnvironment", "import random\nfrom mcpenv import MCPEnvironment, Observation"
+    )
+    dice += """
+    def reset(self, seed: int | None = None) -> Observation:
+        self.drawn = random.Random(seed).randrange(10**9)
+        return Observation(metadata={"prompt": "Remember the number."})
+"""
+    code.write_text(dice)
+    with started(code.parent, "dev", "counter.py:Counter", "--port", "0") as server, visiting() as visitor:
+        visitor.play(server.url())
+        visitor.read("Remember the number.")
+        visitor.call()
+        visitor.see("1. add")
+        drawn = visitor.find("//section[@aria-label='Result']//pre").text
+        assert drawn.isdecimal()
+        code.write_text(dice + "\n")
+        visitor.read("The code was reloaded")
+        visitor.press("Play 1 call again")
+        visitor.see("1. add")
+        visitor.see(drawn)
+        visitor.read("Remember the number.")
+
+
 def test_code_that_does_not_load_is_shown_and_the_episode_goes_on(visitor: Visitor, code: Path) -> None:
     code.write_text(CODE + "\nraise RuntimeError('<b>not yet</b>')\n")
     fault = "//section[@aria-label='Fault of the code']"

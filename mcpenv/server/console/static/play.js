@@ -67,6 +67,7 @@ class Play {
 		this.signal = signal;
 		this.setup = setupForm(metadata, schema.reset ?? {}, async (reset) => { await this.begin(reset); }, signal);
 		this.lost = el("div", { role: "alert" });
+		this.prompt = el("p", { class: "card prose", hidden: true });
 		this.status = el("div", { class: "card bar", hidden: true });
 		this.agent = el("details", { class: "card", hidden: true });
 		this.search = el("input", { type: "search", "aria-label": "Search tools", placeholder: "Search (/)" });
@@ -84,7 +85,7 @@ class Play {
 		fill(root, el("h1", "Play ", el("code", metadata.name)), muted(lead),
 			more.length > 0 && el("details", { class: "card" }, el("summary", "About this environment"),
 				el("pre", { class: "prose", tabindex: "0", role: "region", "aria-label": "About this environment" }, more.join("\n\n"))),
-			this.lost, this.setup.element, this.status, this.agent, this.hint, this.board);
+			this.lost, this.setup.element, this.prompt, this.status, this.agent, this.hint, this.board);
 		signal.addEventListener("abort", () => this.session?.close());
 		addEventListener("code-reloaded", () => {
 			if (this.session) carried = { reset: this.reset, calls: this.history.map(({ call }) => call) };
@@ -147,8 +148,9 @@ class Play {
 			this.showStatus(answer);
 			const { metadata = {}, ...observation } = answer.observation;
 			const prompt = metadata.prompt ?? answer.metadata?.prompt;
-			this.show("Start", typeof prompt === "string" && el("p", prompt),
-				Object.keys(observation).length > 0 && jsonOf(observation), el("h3", "State"), jsonOf(this.state));
+			fill(this.prompt, typeof prompt === "string" && prompt);
+			this.prompt.hidden = !this.prompt.textContent;
+			this.show("Start", Object.keys(observation).length > 0 && jsonOf(observation), el("h3", "State"), jsonOf(this.state));
 			this.showHistory();
 			const uri = this.tools.map((tool) => tool.meta?.ui?.resourceUri).find((each) => typeof each === "string");
 			const html = uri && this.mcpUrl ? await readView(this.mcpUrl, uri) : null;
