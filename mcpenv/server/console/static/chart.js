@@ -1,6 +1,6 @@
 /** Charts of one episode, drawn as SVG of our own, with a table beside: the return, the parts of the reward, the time. */
 
-import { add, el, fill, muted, tableOf } from "./dom.js";
+import { add, el, fill, folded, muted, tableOf } from "./dom.js";
 import { durationText, numberText } from "./format.js";
 
 const WIDTH = 600;
@@ -148,7 +148,7 @@ function figure(title, description, range, shapes, height, legend = [], tableOf)
 	const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${height}`, preserveAspectRatio: "none", role: "img",
 		"aria-label": `${title}. ${description}`, class: height === HEIGHT ? "chart" : "chart low" });
 	add(svg, ...shapes);
-	const values = tableOf && el("details", el("summary", "As a table"));
+	const values = tableOf && folded("As a table");
 	values?.addEventListener("toggle", () => {
 		if (values.open && values.childElementCount === 1) add(values, tableOf?.());
 	});

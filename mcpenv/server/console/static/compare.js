@@ -9,13 +9,7 @@ import { stepsOf } from "./record.js";
 import { addStepBody, changeTable, stepHead } from "./step.js";
 import { LazyRows } from "./rows.js";
 
-/**
- * Show two episodes.
- * @param {string} id
- * @param {string} other
- * @param {{root: HTMLElement}} context
- * @param {AbortSignal} signal
- */
+/** Show two episodes. @param {string} id @param {string} other @param {{root: HTMLElement}} context @param {AbortSignal} signal */
 export async function showComparison(id, other, { root }, signal) {
 	const [left, right] = await Promise.all([recorded(id, signal), recorded(other, signal)]);
 	if (signal.aborted) return;

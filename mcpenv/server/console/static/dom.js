@@ -72,6 +72,9 @@ export function alertOf(properties, ...children) {
 	return el("p", { class: "error", role: "alert", ...properties }, ...children);
 }
 
+/** Return children that are shown when their heading is opened. @param {string} heading @param {...Child} children */
+export const folded = (heading, ...children) => el("details", el("summary", heading), ...children);
+
 /** Return a link. @param {string} href @param {...Child} children */
 export const link = (href, ...children) => el("a", { href }, ...children);
 

@@ -7,30 +7,10 @@ import { onKeys } from "./frame.js";
 
 /** @type {Entry[]} In the order of the navigation; the digits 1, 2, ... lead to them. */
 const PAGES = [
-	{
-		name: "play",
-		title: "Play",
-		load: () => import("./play.js"),
-		shown: (session) => session.mode === "simulation",
-	},
-	{
-		name: "live",
-		title: "Live",
-		load: () => import("./live.js"),
-		shown: (session) => session.mode !== "records",
-	},
-	{
-		name: "records",
-		title: "Records",
-		load: () => import("./records.js"),
-		shown: (session) => session.records,
-	},
-	{
-		name: "evaluations",
-		title: "Evaluations",
-		load: () => import("./evaluations.js"),
-		shown: (session) => session.evaluations === true,
-	},
+	{ name: "play", title: "Play", load: () => import("./play.js"), shown: ({ mode }) => mode === "simulation" },
+	{ name: "live", title: "Live", load: () => import("./live.js"), shown: ({ mode }) => mode !== "records" },
+	{ name: "records", title: "Records", load: () => import("./records.js"), shown: ({ records }) => records },
+	{ name: "evaluations", title: "Evaluations", load: () => import("./evaluations.js"), shown: ({ evaluations }) => evaluations === true },
 ];
 
 /** @type {ConsoleSession | null} */

@@ -4,7 +4,7 @@ import { BASE } from "./api.js";
 import { asCurl, asOracle, asPython } from "./calls.js";
 import { changes } from "./changes.js";
 import { codeOf, jsonOf } from "./content.js";
-import { el } from "./dom.js";
+import { el, folded } from "./dom.js";
 import { addStepBody, changeTable, stepHead } from "./step.js";
 
 /** Return the step that an answer tells of. @param {Played} played @param {number} number @returns {Step} */
@@ -32,8 +32,8 @@ export function playedCard(history, index, reset) {
 	card.append(
 		el("h3", changed.length ? `What changed in the state (${changed.length})` : "The state is unchanged"),
 		...changed.length ? [changeTable(changed, ["Before", "After"])] : [],
-		el("details", el("summary", "Whole state"), jsonOf(played.after)),
-		el("details", el("summary", "The same as code"),
+		folded("Whole state", jsonOf(played.after)),
+		folded("The same as code",
 			el("h3", "Python"), codeOf(asPython(BASE.href, reset, calls), "Python"),
 			el("h3", "curl"), codeOf(asCurl(BASE.href, reset, calls), "curl"),
 			...played.call.own ? [] : [el("h3", "Oracle"), codeOf(asOracle(played.call), "Oracle")]));

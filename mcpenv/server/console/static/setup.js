@@ -1,7 +1,7 @@
 /** The form that begins an episode: task, split, seed and the environment's own reset options. */
 
 import { ask } from "./api.js";
-import { alertOf, el, fill, labelled, messageOf } from "./dom.js";
+import { alertOf, el, fill, folded, labelled, messageOf } from "./dom.js";
 import { objectField } from "./form.js";
 import { Problem, attempt } from "./inputs.js";
 
@@ -62,7 +62,7 @@ export function setupForm(metadata, schema, onStart, signal) {
 		}
 	} },
 	el("div", { class: "row" }, splits.length > 0 && labelled("Split", split), splits.length > 0 && labelled("Task", task), tasks,
-		labelled("Seed", seed), start), options && el("details", el("summary", "Reset options"), options.element), problem);
+		labelled("Seed", seed), start), options && folded("Reset options", options.element), problem);
 	if (splits.length) void offer();
 	return {
 		element,

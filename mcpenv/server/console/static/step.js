@@ -2,7 +2,7 @@
 
 import { changes } from "./changes.js";
 import { contentOf, jsonOf, textOf } from "./content.js";
-import { add, el, muted, tableOf } from "./dom.js";
+import { add, el, folded, muted, tableOf } from "./dom.js";
 import { durationText, momentText, numberText, partsText } from "./format.js";
 import { LazyRows } from "./rows.js";
 
@@ -54,7 +54,7 @@ export function addStepBody(root, step, blobs, earlier) {
 		add(root, el("p", `Parts of the reward: ${partsText(step.reward.components)}`));
 	}
 	if (step.logs.length) {
-		add(root, el("details", el("summary", `Log (${step.logs.length})`), el("ul", ...step.logs.map((entry) => el("li", {},
+		add(root, folded(`Log (${step.logs.length})`, el("ul", ...step.logs.map((entry) => el("li", {},
 			`${entry.level}: ${entry.message ?? ""} ${entry.progress === null ? "" : `${entry.progress} of ${entry.total ?? "unknown"}`}`)))));
 	}
 	if (step.call.plane !== "control") {
@@ -68,7 +68,7 @@ export function structuredOf({ content, structured_content: value }) {
 	const only = Object.keys(value).length === 1 ? value.result : undefined;
 	const said = content.length === 1 ? content[0]?.text : undefined;
 	if (said !== undefined && (said === only || same(said, value) || same(said, only))) return null;
-	return el("details", el("summary", "Structured content"), jsonOf(value));
+	return folded("Structured content", jsonOf(value));
 }
 
 /** @param {string} text @param {unknown} value */

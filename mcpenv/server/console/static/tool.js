@@ -7,6 +7,8 @@ import { Problem, attempt, parsed } from "./inputs.js";
 /** Return the card of a tool. @param {Tool} tool @param {(value: Plain) => Promise<void>} onCall @returns {ToolCard} */
 export function toolCard(tool, onCall) {
 	const form = objectField(tool.input_schema, "Arguments", tool.input_schema);
+	const { properties = {}, additionalProperties } = tool.input_schema;
+	if (!Object.keys(properties).length && typeof additionalProperties !== "object") form.element.append(muted("It takes no arguments."));
 	const json = el("textarea", { "aria-label": "Arguments as JSON", spellcheck: "false" });
 	const place = el("div", form.element);
 	const problem = alertOf();

@@ -1,7 +1,7 @@
 /** The model's side of an episode: each request to a model with its answer, tokens and calls. */
 
 import { jsonOf } from "./content.js";
-import { add, el, link, muted, tableOf } from "./dom.js";
+import { add, el, folded, link, muted, tableOf } from "./dom.js";
 import { countText, durationText, numberText } from "./format.js";
 
 /** The most tokens in the table of a turn; the record has all. */
@@ -51,9 +51,9 @@ function addTurnBody(root, turn, onStep) {
 	}
 	add(root, el("h3", "Answer"), jsonOf(turn.answer));
 	for (const tokens of turn.tokens) add(root, tokensOf(tokens));
-	if (turn.prompt_ids) add(root, el("details", el("summary", `Token ids of the prompt (${turn.prompt_ids.length})`), jsonOf(turn.prompt_ids)));
+	if (turn.prompt_ids) add(root, folded(`Token ids of the prompt (${turn.prompt_ids.length})`, jsonOf(turn.prompt_ids)));
 	const repeated = turn.repeated && `${countText(turn.repeated.messages, "message")} and the fields ${turn.repeated.fields.join(", ") || "(none)"} are those of turn ${turn.repeated.turn}.`;
-	add(root, el("details", el("summary", "Request"), repeated && muted(repeated), jsonOf(turn.request)));
+	add(root, folded("Request", repeated && muted(repeated), jsonOf(turn.request)));
 }
 
 /** @param {TurnTokens} tokens */
@@ -61,6 +61,6 @@ function tokensOf({ ids, logprobs, texts }) {
 	const count = Math.max(...[ids, logprobs, texts].map((each) => each?.length ?? 0));
 	const rows = Array.from({ length: Math.min(count, SHOWN_TOKENS) }, (_, index) => [String(index),
 		texts ? JSON.stringify(texts[index]) : "", String(ids?.[index] ?? ""), logprobs?.[index] == null ? "" : numberText(logprobs[index])]);
-	return el("details", el("summary", `Tokens (${count})`), tableOf("Tokens", ["", "Text", "Id", "Log-probability"], rows),
+	return folded(`Tokens (${count})`, tableOf("Tokens", ["", "Text", "Id", "Log-probability"], rows),
 		count > SHOWN_TOKENS && muted(`The first ${SHOWN_TOKENS} are shown.`));
 }
