@@ -305,7 +305,7 @@ def test_a_prompt_in_the_arguments_leaves_stdin_empty_and_is_one_argument(tmp_pa
 
 @pytest.mark.parametrize("written", ["{url}", "{mcp-url}", "{task_id}", "{the_prompt}"])
 def test_a_place_that_nothing_fills_in_is_said(written: str) -> None:
-    with pytest.warns(UserWarning, match=rf"\{written} is not a placeholder; \{{mcp_url\}} and "):
+    with pytest.warns(UserWarning, match=rf"\{written} is not a placeholder; \{{mcp_url\}}, "):
         ProgramAgent(f"true {written}")
 
 
