@@ -36,9 +36,22 @@ def test_the_server_loads_no_http_client_of_its_own_before_it_asks_somebody() ->
 OF_AN_EXTRA = (
     "mcp_client",
     *("pool.actor", "providers.kubernetes_api", "providers.ray_servers", "providers.sandbox_api"),
-    *(f"trainers.{name}" for name in ("gymnasium", "inspect", "skyrl", "text_spaces", "tinker", "trl", "verifiers")),
+    *(
+        f"trainers.{name}"
+        for name in (
+            "agent_function",
+            "atropos",
+            "gymnasium",
+            "inspect",
+            "skyrl",
+            "text_spaces",
+            "tinker",
+            "trl",
+            "verifiers",
+        )
+    ),
 )
-"""The beginnings of modules that import packages which the tests' extra does not have."""
+"""The beginnings of modules that import httpx, or packages which the tests' extra does not have."""
 
 
 def test_invariant_10_every_module_but_mcp_client_does_without_mcp() -> None:
