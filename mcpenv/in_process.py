@@ -12,6 +12,7 @@ from mcpenv_client.types.tools import Tool
 
 from .environment import MCPEnvironment
 from .errors import Misuse
+from .execution.snapshots import Snapshot
 
 if TYPE_CHECKING:
     from typing import Self
@@ -73,6 +74,18 @@ class InProcessClient:
         state: State = self.env.state
         return state
 
+    async def snapshot(self) -> Snapshot:
+        """Return a snapshot of the episode. Raises as `MCPEnvironment.snapshot`."""
+        return await self.env.snapshot_async()
+
+    async def restore(self, snapshot: Snapshot) -> StepResult[Observation]:
+        """Continue from a snapshot, in a new episode. Raises as `MCPEnvironment.restore`."""
+        return _result(await self.env.restore_async(snapshot))
+
+    async def drop_snapshot(self, snapshot: Snapshot) -> bool:
+        """Return True. A snapshot in this process takes memory as long as the caller has it."""
+        return True
+
     async def trajectory(self) -> Trajectory:
         """Return the record of the running or last episode.
 
@@ -130,6 +143,18 @@ class SyncInProcessClient:
         """Return the environment's state."""
         state: State = self.env.state
         return state
+
+    def snapshot(self) -> Snapshot:
+        """Return a snapshot of the episode. Raises as `MCPEnvironment.snapshot`."""
+        return self.env.snapshot()
+
+    def restore(self, snapshot: Snapshot) -> StepResult[Observation]:
+        """Continue from a snapshot, in a new episode. Raises as `MCPEnvironment.restore`."""
+        return _result(self.env.restore(snapshot))
+
+    def drop_snapshot(self, snapshot: Snapshot) -> bool:
+        """Return True. A snapshot in this process takes memory as long as the caller has it."""
+        return True
 
     def trajectory(self) -> Trajectory:
         """Return the record of the running or last episode. Raises as `InProcessClient.trajectory`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 import pickle
 import time
@@ -19,9 +18,10 @@ from mcpenv_client.types.records import StepResult
 
 from .assignment import Assignment, Played
 from .backend import PoolError
-from .episode import AsyncPolicy, BlockingPolicy, is_async
+from .episode import AsyncPolicy, BlockingPolicy, Outcome, PolicyFailed, is_async
 from .held import HeldEnvironments
 from .instances import instances_of
+from .playing import changed
 from .ready import ReadyEnvironments
 from .worker import Begin, Failed
 
@@ -117,19 +117,24 @@ class Actor:
         while waiting and (not answers or time.monotonic() - began < BATCH_S):
             assignment = waiting.popleft()
             try:
-                played = self._ready.play_blocking(cast("BlockingPolicy", begin.policy), assignment, begin.limits)
+                policy = cast("BlockingPolicy", begin.policy)
+                (outcome,) = self._ready.play_blocking(policy, (assignment,), begin.limits)
             except Exception as error:  # noqa: BLE001 - raised in the driver
                 answers.append(Failed(error, assignment.number))
             else:
-                answers.append(dataclasses.replace(played, where=self._where))
+                answers.append(self._answer(outcome))
         return answers
 
     async def _play_async(self, begin: Begin, assignment: Assignment) -> Played | Failed:
         try:
-            played = await self._ready.play(cast("AsyncPolicy", begin.policy), assignment, begin.limits)
+            (outcome,) = await self._ready.play(cast("AsyncPolicy", begin.policy), (assignment,), begin.limits)
         except Exception as error:  # noqa: BLE001 - raised in the driver
             return Failed(error, assignment.number)
-        return dataclasses.replace(played, where=self._where)
+        return self._answer(outcome)
+
+    def _answer(self, outcome: Outcome) -> Played | Failed:
+        placed = changed(outcome, where=self._where)
+        return Failed(placed, placed.played.assignment.number) if isinstance(placed, PolicyFailed) else placed
 
     async def _single(self, call: Callable[[HeldEnvironments], list[StepResult[Any]]]) -> bytes:
         held = await self._loaded()

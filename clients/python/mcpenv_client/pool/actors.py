@@ -22,10 +22,11 @@ from ray.exceptions import RayError, RayTaskError
 from mcpenv_client.types.records import StepResult
 
 from .actor import BATCH_S, Actor
-from .assignment import Assignment, Limits, Played
+from .assignment import Assignment, Limits, Played, Share
 from .backend import CLOSED, LOST, PoolError, all_of, in_shares, lost_result
-from .episode import TIMEOUT, Policy, is_async
+from .episode import Outcome, Policy, PolicyFailed, is_async
 from .instances import Target
+from .playing import TIMEOUT
 from .worker import Begin, Failed
 
 logger = logging.getLogger("mcpenv")
@@ -165,14 +166,18 @@ class ActorBackend:
             call.cancel()
         await asyncio.gather(*self._calls, return_exceptions=True)
 
-    async def play(self, assignment: Assignment) -> Played:
+    async def play(self, share: Share) -> list[Outcome]:
         """Play one episode, in a call with others that came at the same time."""
+        (assignment,) = share
         if not self._actors:
             raise PoolError(CLOSED)
         waiting = _Waiting(assignment, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         self._plan()
-        return await waiting.answer
+        try:
+            return [await waiting.answer]
+        except PolicyFailed as error:
+            return [error]
 
     def _plan(self) -> None:
         """Send what waits as soon as everything that asks now has asked."""

@@ -35,6 +35,10 @@ class Assignment:
     row: Any = None
 
 
+Share = tuple[Assignment, ...]
+"""What one environment plays after one reset: an episode, or a group of forks of the state after the reset."""
+
+
 @dataclass(frozen=True)
 class Played:
     """An episode that was played to its end, or given up.
@@ -104,6 +108,11 @@ def assignments(
     return made
 
 
+def shares_of(planned: Sequence[Assignment], each: int) -> list[Share]:
+    """Return the episodes of a rollout in shares of ``each``, which is 1 or the size of a group."""
+    return [tuple(planned[place : place + each]) for place in range(0, len(planned), each)]
+
+
 @dataclass(frozen=True)
 class Limits:
     """The limits of each episode.
@@ -123,4 +132,4 @@ class Limits:
                 raise ValueError(f"{name} is {value}; it must be a positive number of seconds")
 
 
-__all__ = ["Assignment", "Limits", "Played", "assignments"]
+__all__ = ["Assignment", "Limits", "Played", "Share", "assignments", "shares_of"]

@@ -11,8 +11,8 @@ from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.records import StepResult
 from mcpenv_client.types.status import Status, StatusCode
 
-from .assignment import Assignment, Limits, Played
-from .episode import Policy
+from .assignment import Limits, Share
+from .episode import Outcome, Policy
 
 T = TypeVar("T")
 
@@ -30,13 +30,13 @@ class Backend(Protocol):
     """A place that plays episodes. One rollout, or one call of `reset` or `step`, runs at a time.
 
     Attributes:
-        at_once: the episodes that `play` should be asked for at once.
+        at_once: the shares that `play` should be asked for at once.
         size: the environments of `reset` and `step`.
     """
 
     @property
     def at_once(self) -> int:
-        """The episodes that `play` should be asked for at once."""
+        """The shares that `play` should be asked for at once."""
         ...
 
     async def start(self) -> None:
@@ -59,12 +59,12 @@ class Backend(Protocol):
         """
         ...
 
-    async def play(self, assignment: Assignment) -> Played:
-        """Play one episode, once. A lost place is replaced, and its episodes have the status `LOST`.
+    async def play(self, share: Share) -> list[Outcome]:
+        """Play one share, once. A lost place is replaced, and its episodes have the status `LOST`.
 
         Raises:
-            PolicyFailed: the policy raised.
             WireError: the assignment cannot be played.
+            PoolError: the share has several episodes, and the environment cannot be saved.
         """
         ...
 

@@ -15,11 +15,12 @@ from mcpenv_client.rows import reset_options_of
 from mcpenv_client.types.records import StepResult
 from mcpenv_client.types.tasks import Task
 
-from .assignment import Assignment, Limits, Played, assignments
+from .assignment import Limits, Played, Share, assignments, shares_of
 from .backend import Backend, PoolError
-from .episode import Policy, PolicyFailed
+from .episode import Outcome, Policy, PolicyFailed
 from .instances import Target
 from .local import LocalBackend
+from .playing import played_of
 from .processes import ProcessBackend
 from .remote import RemoteBackend
 
@@ -122,6 +123,7 @@ class EnvPool:
         else:
             self._backend = LocalBackend(own, size, settings, warm=warm)
         self.size = size
+        self._forks = backend != "ray"
         self._busy = asyncio.Lock()
         self._started = False
         self._begun: set[int] = set()
@@ -171,6 +173,7 @@ class EnvPool:
         *,
         n: int = 1,
         group: int = 1,
+        forks: bool = False,
         seed: int | None = None,
         limits: Limits | None = None,
         retries: int = 2,
@@ -184,6 +187,8 @@ class EnvPool:
             tasks: tasks, ids or rows of `EnvClient.rows`; None: ``n`` groups without a task.
             n: how often each task is played, each time with the next seed.
             group: the episodes of a group, which have the same task and seed.
+            forks: the episodes of a group begin from one state, saved after one reset, and are played in one
+                environment, one after the other. False: each begins with a reset of its own.
             seed: the first seed; None: the tasks' own.
             limits: of each episode.
             retries: how often an episode is begun again whose status is not about the agent, and may end otherwise.
@@ -193,10 +198,18 @@ class EnvPool:
 
         Raises:
             PolicyFailed: the policy raised, and `policy_errors` is "raise". The other episodes are cancelled.
-            PoolError: the policy cannot be used here, or nothing can play.
+            PoolError: the policy cannot be used here, nothing can play, or the environment cannot be saved for forks.
+            ValueError: an argument does not fit.
             WireError: a task cannot be played, for example because there is none of that id.
         """
-        options: dict[str, Any] = {"n": n, "group": group, "seed": seed, "limits": limits, "retries": retries}
+        options: dict[str, Any] = {
+            "n": n,
+            "group": group,
+            "forks": forks,
+            "seed": seed,
+            "limits": limits,
+            "retries": retries,
+        }
         options["policy_errors"] = policy_errors
         played = [each async for each in self.play(policy, tasks, progress=progress, **options)]
         return sorted(played, key=lambda each: each.assignment.number)
@@ -208,6 +221,7 @@ class EnvPool:
         *,
         n: int = 1,
         group: int = 1,
+        forks: bool = False,
         seed: int | None = None,
         limits: Limits | None = None,
         retries: int = 2,
@@ -217,29 +231,33 @@ class EnvPool:
         """Play episodes and yield each as it is done. The arguments and errors are those of `rollout`."""
         if policy_errors not in ("raise", "record"):
             raise ValueError(f'policy_errors is {policy_errors!r}; use "raise" or "record"')
+        if forks and not self._forks:
+            raise ValueError('forks=True is for the backends "local", "process" and "remote"; an actor has no forks')
+        if forks and group < 2:
+            raise ValueError(f"forks=True needs groups: group is {group}; give 2 or more")
         planned = assignments(tasks, n=n, group=group, seed=seed)
         bar = _bar(len(planned)) if progress else None
         async with self._busy:
             await self._start()
             await self._backend.begin(policy, limits or Limits())
-            waiting = iter(planned)
-            running: set[asyncio.Task[Played]] = set()
-            done: set[asyncio.Task[Played]] = set()
+            waiting = iter(shares_of(planned, group if forks else 1))
+            running: set[asyncio.Task[list[Played]]] = set()
+            done: set[asyncio.Task[list[Played]]] = set()
             try:
                 while True:
                     while len(running) < self._backend.at_once:
-                        assignment = next(waiting, None)
-                        if assignment is None:
+                        share = next(waiting, None)
+                        if share is None:
                             break
-                        running.add(asyncio.ensure_future(self._play_again(assignment, retries, policy_errors)))
+                        running.add(asyncio.ensure_future(self._play_again(share, retries, policy_errors)))
                     if not running:
                         return
                     done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                     for task in done:
-                        played = task.result()
-                        if bar is not None:
-                            bar.update()
-                        yield played
+                        for played in task.result():
+                            if bar is not None:
+                                bar.update()
+                            yield played
             finally:
                 for task in running:
                     task.cancel()
@@ -247,24 +265,24 @@ class EnvPool:
                 if bar is not None:
                     bar.close()
 
-    async def _play_again(self, assignment: Assignment, retries: int, policy_errors: PolicyErrors) -> Played:
-        """Play an episode, again if its status says that another attempt may end otherwise."""
+    async def _play_again(self, share: Share, retries: int, policy_errors: PolicyErrors) -> list[Played]:
+        """Play a share, again if the status of an episode says that another attempt may end otherwise."""
         attempts = 0
         for attempt in range(1, retries + 2):
-            try:
-                played = await self._backend.play(assignment)
-            except PolicyFailed as error:
-                if policy_errors == "raise":
-                    raise
-                played = error.played
-            attempts += played.attempts
-            again = not played.status.usable and played.status.retryable and attempt <= retries
-            if not again:
+            outcomes = await self._backend.play(share)
+            if policy_errors == "raise":
+                _raise_first(outcomes)
+            played = [played_of(each) for each in outcomes]
+            attempts += max(each.attempts for each in played)
+            bad = [each for each in played if not each.status.usable and each.status.retryable]
+            if not bad or attempt > retries:
                 break
-            logger.warning("pool: episode %d is begun again: %s", assignment.number, played.error or played.status.code)
+            for each in bad:
+                text = each.error or each.status.code
+                logger.warning("pool: episode %d is begun again: %s", each.assignment.number, text)
             # Other episodes of a lost server come back at the same moment.
             await asyncio.sleep(random.uniform(0.0, min(0.1 * 2**attempt, 2.0)))
-        return dataclasses.replace(played, attempts=attempts)
+        return [dataclasses.replace(each, attempts=attempts) for each in played]
 
     # -- single steps
 
@@ -361,6 +379,12 @@ class SyncEnvPool:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _raise_first(outcomes: Sequence[Outcome]) -> None:
+    for outcome in outcomes:
+        if isinstance(outcome, PolicyFailed):
+            raise outcome
 
 
 def _actors() -> Any:

@@ -1,38 +1,24 @@
-"""The running episode that a policy plays, async and blocking, from its reset to its record."""
+"""The running episode that a policy plays, async and blocking."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import dataclasses
 import inspect
-import threading
 import time
-import traceback
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from mcpenv_client.conversation import Conversation, Playable
-from mcpenv_client.errors import ConnectionFailed, EpisodeDone, McpenvError, WireError
+from mcpenv_client.conversation import Conversation
+from mcpenv_client.errors import EpisodeDone, McpenvError
 from mcpenv_client.formats.prompts import images_of, prompt_of
 from mcpenv_client.types.actions import Action
-from mcpenv_client.types.records import StepResult, Trajectory
-from mcpenv_client.types.status import Status, StatusCode
+from mcpenv_client.types.records import StepResult
 from mcpenv_client.types.tools import Tool
 
 from .assignment import Assignment, Limits, Played
+from .sessions import BlockingSession, Session
 
 T = TypeVar("T")
-
-TIMEOUT = "episode_timeout"
-"""The reason of an episode that reached its time limit."""
-
-POLICY_ERROR = "policy_error"
-"""The reason of an episode whose policy raised."""
-
-_FAILED = Status(StatusCode.ENV_ERROR, None, True)
-_ABANDONED = Status(StatusCode.CANCELLED, None, False, POLICY_ERROR)
 
 
 class OutOfTime(McpenvError):
@@ -59,57 +45,11 @@ class PolicyFailed(McpenvError):
         return self.played.trajectory is not None
 
 
-class Session(Playable, Protocol):
-    """A session that a pool plays on: `EnvClient`, or `mcpenv.in_process.InProcessClient`."""
-
-    async def step(self, action: Any, *, timeout_s: float | None = None) -> StepResult[Any]:
-        """Take one step."""
-        ...
-
-    async def trajectory(self) -> Trajectory:
-        """Return the record of the episode."""
-        ...
-
-    async def close(self) -> None:
-        """End the session."""
-        ...
+Outcome = Played | PolicyFailed
+"""What came of an episode: `PolicyFailed` if its policy raised."""
 
 
-class BlockingSession(Protocol):
-    """The same with blocking methods: `SyncEnvClient`, or `mcpenv.in_process.SyncInProcessClient`."""
-
-    def reset(self, seed: int | None = None, **options: Any) -> StepResult[Any]:
-        """Begin an episode."""
-        ...
-
-    def step(self, action: Any, *, timeout_s: float | None = None) -> StepResult[Any]:
-        """Take one step."""
-        ...
-
-    def call_tool(
-        self, name: str, arguments: dict[str, Any] | None = None, *, timeout_s: float | None = None
-    ) -> StepResult[Any]:
-        """Call one tool."""
-        ...
-
-    def list_tools(self) -> list[Tool]:
-        """Return the tools."""
-        ...
-
-    def end(self, *, truncated: bool = False, reason: str | None = None) -> StepResult[Any]:
-        """End the episode."""
-        ...
-
-    def trajectory(self) -> Trajectory:
-        """Return the record of the episode."""
-        ...
-
-    def close(self) -> None:
-        """End the session."""
-        ...
-
-
-class _Running:
+class RunningEpisode:
     """What both kinds of episodes have: its beginning, its rewards, its deadline.
 
     Attributes:
@@ -155,7 +95,7 @@ class _Running:
         return result
 
 
-class Episode(_Running):
+class Episode(RunningEpisode):
     """The running episode that an async policy plays. The pool resets it before, and ends it after."""
 
     def __init__(self, session: Session, assignment: Assignment, first: StepResult[Any], limits: Limits) -> None:
@@ -229,7 +169,7 @@ class _Shielded:
         return await self._episode.session.end(truncated=truncated, reason=reason)
 
 
-class BlockingEpisode(_Running):
+class BlockingEpisode(RunningEpisode):
     """The running episode that a policy which is a plain function plays."""
 
     def __init__(
@@ -265,151 +205,15 @@ def is_async(policy: Policy) -> bool:
     return inspect.iscoroutinefunction(policy) or inspect.iscoroutinefunction(type(policy).__call__)
 
 
-@dataclass(frozen=True)
-class _Ending:
-    """The end that the pool makes of an episode.
-
-    Attributes:
-        reason: why it is truncated; None if the policy returned.
-        late: the text of a call after the end.
-        raised: the error of the policy itself.
-    """
-
-    reason: str | None = None
-    late: str | None = None
-    raised: Exception | None = None
-
-    @classmethod
-    def after(cls, error: Exception, episode: _Running) -> _Ending:
-        """Return the end of an episode whose policy raised."""
-        if isinstance(error, (OutOfTime, asyncio.TimeoutError)) and episode.left_s == 0.0:
-            return cls(reason=TIMEOUT)
-        if isinstance(error, EpisodeDone) and episode.done:
-            return cls(late=str(error))
-        return cls(reason=POLICY_ERROR, raised=error)
-
-
-async def play(
-    session: Session,
-    policy: AsyncPolicy,
-    assignment: Assignment,
-    limits: Limits,
-    gate: asyncio.Semaphore | None = None,
-) -> Played:
-    """Play one episode with an async policy.
-
-    Args:
-        session: where it is played.
-        policy: plays it.
-        assignment: what is played.
-        limits: its limits.
-        gate: awaited between the reset and the policy, so that more episodes are reset than played; None: no gate.
-
-    Raises:
-        PolicyFailed: the policy raised. The episode is ended.
-        WireError: the reset was refused without a status, because the assignment cannot be played.
-    """
-    began = time.monotonic()
-    ending, value = _Ending(), None
-    try:
-        first = await session.reset(seed=assignment.seed, **assignment.options)
-        async with contextlib.nullcontext() if gate is None else gate:
-            episode = Episode(session, assignment, first, limits)
-            if not first.done:
-                try:
-                    value = await asyncio.wait_for(policy(episode), episode.left_s)
-                except (WireError, ConnectionFailed):
-                    raise
-                except Exception as error:  # noqa: BLE001 - a policy may raise anything
-                    ending = _Ending.after(error, episode)
-                await episode.settle()
-        chat = episode.conversation
-        if chat is not None and ending.reason is None and not episode.done:
-            await chat.end()
-        else:
-            await session.end(truncated=ending.reason is not None, reason=ending.reason)
-        trajectory = await session.trajectory()
-    except (WireError, ConnectionFailed) as failure:
-        played = failed(assignment, failure, time.monotonic() - began)
-    else:
-        played = _played(assignment, trajectory, value, time.monotonic() - began, ending)
-    return _unless_raised(played, ending)
-
-
-def play_blocking(
-    session: BlockingSession,
-    policy: BlockingPolicy,
-    assignment: Assignment,
-    limits: Limits,
-    gate: threading.Semaphore | None = None,
-) -> Played:
-    """Play one episode with a policy that is a plain function. Its arguments and errors are those of `play`."""
-    began = time.monotonic()
-    ending, value = _Ending(), None
-    try:
-        first = session.reset(seed=assignment.seed, **assignment.options)
-        with contextlib.nullcontext() if gate is None else gate:
-            episode = BlockingEpisode(session, assignment, first, limits)
-            if not first.done:
-                try:
-                    value = policy(episode)
-                except (WireError, ConnectionFailed):
-                    raise
-                except Exception as error:  # noqa: BLE001 - a policy may raise anything
-                    ending = _Ending.after(error, episode)
-        session.end(truncated=ending.reason is not None, reason=ending.reason)
-        trajectory = session.trajectory()
-    except (WireError, ConnectionFailed) as failure:
-        played = failed(assignment, failure, time.monotonic() - began)
-    else:
-        played = _played(assignment, trajectory, value, time.monotonic() - began, ending)
-    return _unless_raised(played, ending)
-
-
-def failed(assignment: Assignment, error: WireError | ConnectionFailed, duration_s: float) -> Played:
-    """Return an episode with which the environment failed.
-
-    Raises:
-        WireError: the error has no status, because the environment refused what was asked.
-    """
-    if isinstance(error, WireError) and error.status is None:
-        raise error
-    return Played(assignment, error.status or _FAILED, duration_s=duration_s, error=str(error))
-
-
-def _played(assignment: Assignment, trajectory: Trajectory, value: Any, duration_s: float, ending: _Ending) -> Played:
-    status = trajectory.status or _FAILED
-    return Played.of(assignment, trajectory, status, value=value, duration_s=duration_s, error=ending.late)
-
-
-def _unless_raised(played: Played, ending: _Ending) -> Played:
-    """Return an episode, unless its policy raised.
-
-    Raises:
-        PolicyFailed: it did.
-    """
-    if ending.raised is None:
-        return played
-    text = _text(ending.raised)
-    raise PolicyFailed(dataclasses.replace(played, status=_ABANDONED, reward=None, error=text)) from ending.raised
-
-
-def _text(error: BaseException) -> str:
-    return "".join(traceback.format_exception(type(error), error, error.__traceback__)).strip()
-
-
 __all__ = [
     "AsyncPolicy",
     "BlockingEpisode",
     "BlockingPolicy",
-    "BlockingSession",
     "Episode",
     "OutOfTime",
+    "Outcome",
     "Policy",
     "PolicyFailed",
-    "Session",
-    "failed",
+    "RunningEpisode",
     "is_async",
-    "play",
-    "play_blocking",
 ]

@@ -9,8 +9,8 @@ from mcpenv_client.errors import ConnectionFailed, WireError
 from mcpenv_client.types.records import StepResult
 
 from .backend import LOST, lost_result, step_failed
-from .episode import BlockingSession
 from .instances import Instances
+from .sessions import BlockingSession
 
 
 class HeldEnvironments:

@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 from typing import Any, Protocol
 
 from .backend import PoolError
-from .episode import BlockingSession, Session
+from .sessions import BlockingSession, Session
 
 ENTRY_POINTS = "mcpenv_client.instances"
 """The entry-point group of classes that make environments in this process: ``mcpenv.packaging.instances``."""

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 from mcpenv_client.types.records import StepResult
 
-from .assignment import Assignment, Limits, Played
+from .assignment import Limits, Share
 from .backend import CLOSED, PoolError
-from .episode import AsyncPolicy, BlockingPolicy, Policy, is_async
+from .episode import AsyncPolicy, BlockingPolicy, Outcome, Policy, is_async
 from .held import HeldEnvironments
 from .instances import Target, instances_of
 from .ready import ReadyEnvironments
@@ -67,16 +67,16 @@ class LocalBackend:
         """Prepare for a rollout."""
         self._policy, self._limits = policy, limits
 
-    async def play(self, assignment: Assignment) -> Played:
-        """Play one episode."""
+    async def play(self, share: Share) -> list[Outcome]:
+        """Play one share."""
         ready = self._ready
         if ready is None:
             raise PoolError(CLOSED)
         if not is_async(self._policy):
             policy = cast("BlockingPolicy", self._policy)
-            answer: Played = await self._run(lambda: ready.play_blocking(policy, assignment, self._limits))
+            answer: list[Outcome] = await self._run(lambda: ready.play_blocking(policy, share, self._limits))
             return answer
-        return await ready.play(cast("AsyncPolicy", self._policy), assignment, self._limits)
+        return await ready.play(cast("AsyncPolicy", self._policy), share, self._limits)
 
     async def reset(self, options: Sequence[Mapping[str, Any] | None]) -> list[StepResult[Any] | None]:
         """Reset environments."""

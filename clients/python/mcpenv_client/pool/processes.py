@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import multiprocessing
 import os
 import pickle
@@ -17,11 +18,12 @@ from typing import Any
 
 from mcpenv_client.types.records import StepResult
 
-from .assignment import Assignment, Limits, Played
+from .assignment import Limits, Played, Share
 from .backend import CLOSED, LOST, PoolError, all_of, in_shares, lost_result
-from .episode import TIMEOUT, Policy, is_async
+from .episode import Outcome, Policy, is_async
 from .instances import Target
-from .worker import Begin, End, Failed, Reset, Step, main
+from .playing import TIMEOUT, changed, played_of
+from .worker import Answers, Begin, End, Failed, Reset, Step, main
 
 GRACE_S = 5.0
 """Seconds that a worker has beyond an episode's time limit, to say so itself."""
@@ -34,7 +36,8 @@ class ProcessBackend:
     """Plays in worker processes, made by a fork server that has imported the environment.
 
     A worker that dies is found at once and replaced. One that does not answer within an episode's time limit is killed
-    and replaced. Episodes that it had not begun go to another; the one under way has the status `LOST`.
+    and replaced. Episodes that it had not begun go to another. If several were under way, each is begun again in a
+    worker to itself, so that the one which ends its worker is lost alone: it has the status `LOST`.
 
     Args:
         target: the environment; a class or function must be importable in another process.
@@ -69,6 +72,7 @@ class ProcessBackend:
         self._workers = [_Worker(self) for _ in range(number)]
         self._begin: Begin | None = None
         self._depth = QUEUED
+        self._moved: dict[asyncio.Task[None], asyncio.Future[list[Outcome]]] = {}
 
     @property
     def at_once(self) -> int:
@@ -90,6 +94,9 @@ class ProcessBackend:
         """End the workers."""
         for worker in self._workers:
             worker.stop()
+        for answer in list(self._moved.values()):
+            if not answer.done():
+                answer.set_exception(PoolError(CLOSED))
 
     async def begin(self, policy: Policy, limits: Limits) -> None:
         """Send the policy to the workers."""
@@ -109,12 +116,46 @@ class ProcessBackend:
         for worker in self._workers:
             worker.begin_rollout(begin, self._depth if is_async(policy) else 1)
 
-    async def play(self, assignment: Assignment) -> Played:
-        """Play one episode in the worker that has the fewest."""
-        worker = min(self._workers, key=lambda each: each.load)
+    async def play(self, share: Share) -> list[Outcome]:
+        """Play one share in the worker that has the fewest."""
+        while True:
+            worker = min(self._workers, key=lambda each: (each.alone.locked(), each.load))
+            if not worker.alone.locked():
+                break
+            async with worker.alone:
+                continue
+        return await self._play(worker, share)
+
+    async def play_alone(self, share: Share) -> list[Outcome]:
+        """Play one share in a worker that has no other."""
+        worker = min(self._workers, key=lambda each: (each.alone.locked(), each.load))
+        async with worker.alone:
+            await worker.idle.wait()
+            return await self._play(worker, share)
+
+    async def _play(self, worker: _Worker, share: Share) -> list[Outcome]:
         if not worker.alive:
             await worker.start()
-        return await worker.play(assignment)
+        return await worker.play(share)
+
+    def again(self, share: Share, answer: asyncio.Future[list[Outcome]], *, begun: bool) -> None:
+        """Play a share that was lost with its worker, and set its answer. One that had begun has a worker to itself."""
+        task = asyncio.ensure_future(self._again(share, answer, begun))
+        self._moved[task] = answer
+        task.add_done_callback(self._moved.pop)
+        answer.add_done_callback(functools.partial(_cancel, task))
+
+    async def _again(self, share: Share, answer: asyncio.Future[list[Outcome]], begun: bool) -> None:
+        try:
+            outcomes = await (self.play_alone(share) if begun else self.play(share))
+        except Exception as error:  # noqa: BLE001 - raised where the future is awaited
+            if not answer.done():
+                answer.set_exception(error)
+            return
+        if begun:
+            outcomes = [changed(each, attempts=played_of(each).attempts + 1) for each in outcomes]
+        if not answer.done():
+            answer.set_result(outcomes)
 
     async def reset(self, options: Sequence[Mapping[str, Any] | None]) -> list[StepResult[Any] | None]:
         """Reset environments."""
@@ -150,6 +191,8 @@ class _Worker:
 
     Attributes:
         died: what became of the last process.
+        alone: the lock of a share that has this worker to itself.
+        idle: set while it has no share.
     """
 
     def __init__(self, backend: ProcessBackend) -> None:
@@ -157,14 +200,16 @@ class _Worker:
         self._process: BaseProcess | None = None
         self._pipe: Connection | None = None
         self._writer: ThreadPoolExecutor | None = None
-        self._queue: deque[tuple[Assignment, asyncio.Future[Played]]] = deque()
+        self._queue: deque[tuple[Share, asyncio.Future[list[Outcome]]]] = deque()
         self._asked: asyncio.Future[Any] | None = None
         self._running = 1
         self._in_rollout = False
         self._alarm: asyncio.TimerHandle | None = None
         self._starting: asyncio.Future[None] | None = None
-        self._moved: set[asyncio.Task[None]] = set()
         self.died = ""
+        self.alone = asyncio.Lock()
+        self.idle = asyncio.Event()
+        self.idle.set()
 
     @property
     def alive(self) -> bool:
@@ -174,7 +219,7 @@ class _Worker:
     @property
     def load(self) -> int:
         """The number of episodes that it has."""
-        return len(self._queue)
+        return sum(len(share) for share, _ in self._queue)
 
     async def start(self) -> None:
         """Start its process, and wait until it is ready. Callers at once wait for the same start.
@@ -229,6 +274,7 @@ class _Worker:
             if not future.done():
                 future.set_exception(PoolError(CLOSED))
         self._queue.clear()
+        self.idle.set()
 
     # -- requests
 
@@ -245,13 +291,14 @@ class _Worker:
             self._send(End())
         self._in_rollout = False
 
-    async def play(self, assignment: Assignment) -> Played:
-        """Play one episode."""
-        future: asyncio.Future[Played] = asyncio.get_running_loop().create_future()
-        self._queue.append((assignment, future))
+    async def play(self, share: Share) -> list[Outcome]:
+        """Play one share."""
+        future: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
+        self._queue.append((share, future))
+        self.idle.clear()
         if len(self._queue) <= self._running:
             self._watch_episode()
-        self._send(assignment)
+        self._send(share)
         return await future
 
     async def ask(self, request: Any, limit_s: float) -> Any:
@@ -299,20 +346,21 @@ class _Worker:
             if not self._asked.done():
                 self._asked.set_result(answer)
             return
-        number = answer.number if isinstance(answer, Failed) else answer.assignment.number
-        place = next(place for place, (assignment, _) in enumerate(self._queue) if assignment.number == number)
+        assert isinstance(answer, (Answers, Failed))
+        place = next(place for place, (share, _) in enumerate(self._queue) if share[0].number == answer.number)
         future = self._queue[place][1]
         del self._queue[place]
         if self._queue:
             self._watch_episode()
         else:
             self._watch(None)
+            self.idle.set()
         if future.done():
             return  # its caller was cancelled
         if isinstance(answer, Failed):
             future.set_exception(answer.error)
         else:
-            future.set_result(answer)
+            future.set_result(answer.outcomes)
 
     def _gone(self) -> None:
         """The process ended: answer what it had, and let it be replaced at the next request."""
@@ -333,27 +381,16 @@ class _Worker:
         if self._asked is not None and not self._asked.done():
             self._asked.set_result(None)
         lost, self._queue = list(self._queue), deque()
-        for place, (assignment, future) in enumerate(lost):
+        self.idle.set()
+        company = sum(not future.done() for _, future in lost[: self._running]) > 1
+        for place, (share, future) in enumerate(lost):
+            begun = place < self._running
             if future.done():
                 continue
-            if place < self._running:
-                future.set_result(Played(assignment, LOST, error=self.died, where="process"))
+            if begun and not company:
+                future.set_result([Played(each, LOST, error=self.died, where="process") for each in share])
             else:
-                task = asyncio.ensure_future(self._again(assignment, future))
-                future.add_done_callback(functools.partial(_cancel, task))
-                self._moved.add(task)
-                task.add_done_callback(self._moved.discard)
-
-    async def _again(self, assignment: Assignment, future: asyncio.Future[Played]) -> None:
-        """Play an episode that the lost process had not begun."""
-        try:
-            played = await self._backend.play(assignment)
-        except Exception as error:  # noqa: BLE001 - raised where the future is awaited
-            if not future.done():
-                future.set_exception(error)
-        else:
-            if not future.done():
-                future.set_result(played)
+                self._backend.again(share, future, begun=begun)
 
     def _let_go(self) -> None:
         loop = asyncio.get_running_loop()
@@ -373,7 +410,8 @@ class _Worker:
     def _watch_episode(self) -> None:
         begin = self._backend._begin
         assert begin is not None
-        self._watch(begin.limits.episode_timeout_s + GRACE_S)
+        longest = max(len(share) for share, _ in itertools.islice(self._queue, self._running))
+        self._watch(begin.limits.episode_timeout_s * longest + GRACE_S)
 
     def _watch(self, limit_s: float | None) -> None:
         if self._alarm is not None:
@@ -390,7 +428,7 @@ class _Worker:
                 self._process.kill()  # the sentinel says when it is gone
 
 
-def _cancel(task: asyncio.Task[None], _: asyncio.Future[Played]) -> None:
+def _cancel(task: asyncio.Task[None], _: asyncio.Future[list[Outcome]]) -> None:
     task.cancel()
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from .assignment import Assignment, Limits, Played
-from .episode import AsyncPolicy, BlockingPolicy, BlockingSession, PolicyFailed, Session, play, play_blocking
+from .assignment import Limits, Share
+from .episode import AsyncPolicy, BlockingPolicy, Outcome
 from .instances import Instances
+from .playing import are_fit, play, play_blocking
+from .sessions import BlockingSession, Session
 
 
 class ReadyEnvironments:
@@ -27,44 +29,38 @@ class ReadyEnvironments:
         self._blocking: list[BlockingSession] = []
         self._sessions: list[Session] = []
 
-    def play_blocking(self, policy: BlockingPolicy, assignment: Assignment, limits: Limits) -> Played:
-        """Play one episode with a plain function. Raises as `play`."""
+    def play_blocking(self, policy: BlockingPolicy, share: Share, limits: Limits) -> list[Outcome]:
+        """Play a share with a plain function. Raises as `play`."""
         session = self._blocking.pop() if self._blocking else self._instances.blocking()
         fit = False
         try:
-            played = play_blocking(session, policy, assignment, limits, self._thread_gate)
-            fit = played.status.usable
-        except PolicyFailed as error:
-            fit = error.ended
-            raise
+            outcomes = play_blocking(session, policy, share, limits, self._thread_gate)
+            fit = are_fit(outcomes)
         finally:
             if fit:
                 self._blocking.append(session)
             else:
                 session.close()
-        return played
+        return outcomes
 
-    async def play(self, policy: AsyncPolicy, assignment: Assignment, limits: Limits) -> Played:
-        """Play one episode with an async policy.
+    async def play(self, policy: AsyncPolicy, share: Share, limits: Limits) -> list[Outcome]:
+        """Play a share with an async policy.
 
         Raises:
-            PolicyFailed: the policy raised.
             WireError: the assignment cannot be played.
+            PoolError: the share has several episodes, and the environment cannot be saved.
         """
         session = self._sessions.pop() if self._sessions else await asyncio.to_thread(self._instances.session)
         fit = False
         try:
-            played = await play(session, policy, assignment, limits, self._gate)
-            fit = played.status.usable
-        except PolicyFailed as error:
-            fit = error.ended
-            raise
+            outcomes = await play(session, policy, share, limits, self._gate)
+            fit = are_fit(outcomes)
         finally:
             if fit:
                 self._sessions.append(session)
             else:
                 await session.close()
-        return played
+        return outcomes
 
     def close(self) -> None:
         """Close the environments of blocking policies."""

@@ -20,9 +20,11 @@ from mcpenv_client.connection.addresses import without_password
 from mcpenv_client.errors import CapacityReached, ConnectionFailed, McpenvError, WireError
 from mcpenv_client.types.records import StepResult
 
-from .assignment import Assignment, Limits, Played
+from .assignment import Limits, Played, Share
 from .backend import LOST, PoolError, lost_result, step_failed
-from .episode import AsyncPolicy, BlockingPolicy, Policy, Session, is_async, play, play_blocking
+from .episode import AsyncPolicy, BlockingPolicy, Outcome, Policy, is_async
+from .playing import are_fit, changed, is_lost, play, play_blocking, played_of
+from .sessions import Session
 from .window import Window
 
 logger = logging.getLogger("mcpenv")
@@ -212,31 +214,32 @@ class RemoteBackend:
                 server.idle.remove(client)
                 await client.close()
 
-    async def play(self, assignment: Assignment) -> Played:
-        """Play one episode."""
+    async def play(self, share: Share) -> list[Outcome]:
+        """Play one share."""
         give_up = time.monotonic() + self._wait_s
         while True:
             server, client = await self._session(give_up, blocking=not is_async(self._policy))
-            played: Played | None = None
+            outcomes: list[Outcome] | None = None
             try:
-                played = await self._play(client, assignment)
+                outcomes = await self._play(client, share)
             except CapacityReached as full:
                 self._full(server)
                 if time.monotonic() > give_up:
-                    return Played(assignment, LOST, error=str(full), where=without_password(server.url))
+                    where = without_password(server.url)
+                    return [Played(each, LOST, error=str(full), where=where) for each in share]
                 continue
             finally:
-                await self._give_back(server, client, played)
-            return Played(**{**played.__dict__, "where": without_password(server.url)})
+                await self._give_back(server, client, outcomes)
+            return [changed(each, where=without_password(server.url)) for each in outcomes]
 
-    async def _play(self, client: _Client, assignment: Assignment) -> Played:
+    async def _play(self, client: _Client, share: Share) -> list[Outcome]:
         if not client.blocking:
             session = cast("Session", client.client)
-            return await play(session, cast("AsyncPolicy", self._policy), assignment, self._limits, self._gate)
+            return await play(session, cast("AsyncPolicy", self._policy), share, self._limits, self._gate)
         blocking: Any = client.client.sync()
         policy, loop = cast("BlockingPolicy", self._policy), asyncio.get_running_loop()
         return await loop.run_in_executor(
-            self._threads, play_blocking, blocking, policy, assignment, self._limits, self._thread_gate
+            self._threads, play_blocking, blocking, policy, share, self._limits, self._thread_gate
         )
 
     # -- servers
@@ -288,14 +291,15 @@ class RemoteBackend:
                 except asyncio.TimeoutError:
                     continue  # an ill server may be well
 
-    async def _give_back(self, server: Server, client: _Client, played: Played | None) -> None:
+    async def _give_back(self, server: Server, client: _Client, outcomes: list[Outcome] | None) -> None:
         server.sessions -= 1
-        if played is not None and played.status.usable:
+        if outcomes is not None and are_fit(outcomes):
             server.idle.append(client)
-            server.window.finished(time.monotonic())
+            for _ in outcomes:
+                server.window.finished(time.monotonic())
         else:
             await client.close()
-        if played is not None and played.status == LOST and played.trajectory is None:
+        if any(is_lost(each) and played_of(each).status == LOST for each in outcomes or ()):
             await self._look(server)
         async with self._room:
             self._room.notify_all()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 import pickle
 import signal
@@ -14,11 +13,12 @@ from typing import Any, cast
 
 from mcpenv_client.types.records import StepResult
 
-from .assignment import Assignment, Limits, Played
+from .assignment import Limits, Share
 from .backend import PoolError
-from .episode import AsyncPolicy, BlockingPolicy, Policy, is_async
+from .episode import AsyncPolicy, BlockingPolicy, Outcome, Policy, is_async
 from .held import HeldEnvironments
 from .instances import Instances, Target, instances_of
+from .playing import changed, played_of
 from .ready import ReadyEnvironments
 
 
@@ -52,10 +52,22 @@ class Step:
 
 @dataclass(frozen=True)
 class Failed:
-    """A request failed with an error that the asker must see. ``number`` is that of the episode."""
+    """A request failed with an error that the asker must see. ``number`` is that of the share's first episode."""
 
     error: Exception
     number: int | None = None
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What came of the episodes of a share."""
+
+    outcomes: list[Outcome]
+
+    @property
+    def number(self) -> int:
+        """The number of the first episode."""
+        return played_of(self.outcomes[0]).assignment.number
 
 
 def main(pipe: Connection, target: Target, settings: Sequence[str], memory_bytes: int | None) -> None:
@@ -123,15 +135,15 @@ class Worker:
 
     def _play(self, policy: BlockingPolicy, limits: Limits) -> None:
         while True:
-            assignment = self._pipe.recv()
-            if isinstance(assignment, End):
+            share = self._pipe.recv()
+            if isinstance(share, End):
                 return
             try:
-                played = self._ready.play_blocking(policy, assignment, limits)
+                outcomes = self._ready.play_blocking(policy, share, limits)
             except Exception as error:  # noqa: BLE001 - raised in the parent
-                self._send(Failed(error, assignment.number))
+                self._send(Failed(error, share[0].number))
             else:
-                self._send(self._placed(played))
+                self._send(self._placed(outcomes))
 
     async def _play_async(self, begin: Begin) -> None:
         """Play episodes at once, as they come."""
@@ -162,16 +174,16 @@ class Worker:
             loop.remove_reader(self._pipe.fileno())
             await self._ready.close_sessions()
 
-    async def _play_one(self, begin: Begin, assignment: Assignment) -> None:
+    async def _play_one(self, begin: Begin, share: Share) -> None:
         try:
-            played = await self._ready.play(cast("AsyncPolicy", begin.policy), assignment, begin.limits)
+            outcomes = await self._ready.play(cast("AsyncPolicy", begin.policy), share, begin.limits)
         except Exception as error:  # noqa: BLE001 - raised in the parent
-            self._send(Failed(error, assignment.number))
+            self._send(Failed(error, share[0].number))
         else:
-            self._send(self._placed(played))
+            self._send(self._placed(outcomes))
 
-    def _placed(self, played: Played) -> Played:
-        return dataclasses.replace(played, where=self._where)
+    def _placed(self, outcomes: list[Outcome]) -> Answers:
+        return Answers([changed(each, where=self._where) for each in outcomes])
 
     # -- single steps
 
@@ -188,9 +200,9 @@ class Worker:
         try:
             self._pipe.send(answer)
         except (pickle.PicklingError, TypeError, AttributeError, ValueError) as error:
-            number = answer.assignment.number if isinstance(answer, Played) else getattr(answer, "number", None)
+            number = answer.number if isinstance(answer, (Answers, Failed)) else None
             reason = f"a worker's answer cannot be sent to the parent ({error}); return plain data from the policy"
             self._pipe.send(Failed(PoolError(reason), number))
 
 
-__all__ = ["Begin", "End", "Failed", "Reset", "Step", "Worker", "main"]
+__all__ = ["Answers", "Begin", "End", "Failed", "Reset", "Step", "Worker", "main"]

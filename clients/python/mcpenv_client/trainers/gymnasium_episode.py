@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from mcpenv_client.conversation import Conversation
 from mcpenv_client.formats.model_calls import TextCalls
-from mcpenv_client.pool.episode import Session
+from mcpenv_client.pool.sessions import Session
 from mcpenv_client.types.turns import Ending, Turn
 
 from .failures import EpisodeFailed

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from mcpenv_client.client import EnvClient
 from mcpenv_client.pool.backend import all_of
-from mcpenv_client.pool.episode import Session
 from mcpenv_client.pool.instances import Instances, Target, instances_of
+from mcpenv_client.pool.sessions import Session
 from mcpenv_client.portal import PORTAL, Portal
 from mcpenv_client.rows import rows_of
 from mcpenv_client.types.tools import Tool

@@ -1,0 +1,332 @@
+"""The play of a share in one session: from the reset, or the state that its forks have in common, to the records."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mcpenv_client.errors import (
+    CapacityReached,
+    ConnectionFailed,
+    EpisodeDone,
+    ExecutionError,
+    NotSupported,
+    WireError,
+)
+from mcpenv_client.types.records import StepResult, Trajectory
+from mcpenv_client.types.status import Status, StatusCode
+
+from .assignment import Assignment, Limits, Played, Share
+from .backend import PoolError
+from .episode import (
+    AsyncPolicy,
+    BlockingEpisode,
+    BlockingPolicy,
+    Episode,
+    Outcome,
+    OutOfTime,
+    PolicyFailed,
+    RunningEpisode,
+)
+from .sessions import BlockingSession, Session
+
+logger = logging.getLogger("mcpenv")
+
+TIMEOUT = "episode_timeout"
+"""The reason of an episode that reached its time limit."""
+
+POLICY_ERROR = "policy_error"
+"""The reason of an episode whose policy raised."""
+
+_FAILED = Status(StatusCode.ENV_ERROR, None, True)
+_ABANDONED = Status(StatusCode.CANCELLED, None, False, POLICY_ERROR)
+
+
+@dataclass(frozen=True)
+class _Ending:
+    """The end that the pool makes of an episode.
+
+    Attributes:
+        reason: why it is truncated; None if the policy returned.
+        late: the text of a call after the end.
+        raised: the error of the policy itself.
+    """
+
+    reason: str | None = None
+    late: str | None = None
+    raised: Exception | None = None
+
+    @classmethod
+    def after(cls, error: Exception, episode: RunningEpisode) -> _Ending:
+        """Return the end of an episode whose policy raised."""
+        if isinstance(error, (OutOfTime, asyncio.TimeoutError)) and episode.left_s == 0.0:
+            return cls(reason=TIMEOUT)
+        if isinstance(error, EpisodeDone) and episode.done:
+            return cls(late=str(error))
+        return cls(reason=POLICY_ERROR, raised=error)
+
+
+class _Start:
+    """The state from which the episodes of a share begin. One that has several is saved after the reset."""
+
+    def __init__(self, session: Session, share: Share) -> None:
+        self._session = session
+        self._forks = len(share) > 1
+        self._held: Any = None
+
+    async def begin(self, assignment: Assignment) -> StepResult[Any]:
+        """Reset the session; the next times, restore the state after that reset.
+
+        Raises:
+            PoolError: the environment cannot be saved.
+        """
+        if self._held is not None:
+            with _restoring():
+                return await self._session.restore(self._held)
+        first = await self._session.reset(seed=assignment.seed, **assignment.options)
+        if self._forks:
+            with _saving():
+                self._held = await self._session.snapshot()
+        return first
+
+    async def drop(self) -> None:
+        """Delete what was saved."""
+        if self._held is not None:
+            with _dropping():
+                await self._session.drop_snapshot(self._held)
+
+
+class _BlockingStart:
+    """The same for a blocking session."""
+
+    def __init__(self, session: BlockingSession, share: Share) -> None:
+        self._session = session
+        self._forks = len(share) > 1
+        self._held: Any = None
+
+    def begin(self, assignment: Assignment) -> StepResult[Any]:
+        """Begin an episode. Raises as `_Start.begin`."""
+        if self._held is not None:
+            with _restoring():
+                return self._session.restore(self._held)
+        first = self._session.reset(seed=assignment.seed, **assignment.options)
+        if self._forks:
+            with _saving():
+                self._held = self._session.snapshot()
+        return first
+
+    def drop(self) -> None:
+        """Delete what was saved."""
+        if self._held is not None:
+            with _dropping():
+                self._session.drop_snapshot(self._held)
+
+
+@contextlib.contextmanager
+def _saving() -> Iterator[None]:
+    try:
+        yield
+    except (NotSupported, CapacityReached) as error:
+        raise PoolError(
+            f"the episodes of a group cannot be forks of one state: {error}. Without forks=True each begins with a "
+            "reset of its own"
+        ) from error
+
+
+@contextlib.contextmanager
+def _restoring() -> Iterator[None]:
+    try:
+        yield
+    except WireError as error:
+        if error.status is not None:
+            raise
+        raise ExecutionError(f"the state of the group is lost: {error}") from error
+
+
+@contextlib.contextmanager
+def _dropping() -> Iterator[None]:
+    try:
+        yield
+    except (WireError, ConnectionFailed) as error:  # the next use of the session says more
+        logger.warning("pool: a snapshot was not deleted: %s", error)
+
+
+async def play(
+    session: Session, policy: AsyncPolicy, share: Share, limits: Limits, gate: asyncio.Semaphore | None = None
+) -> list[Outcome]:
+    """Play a share with an async policy, one episode after the other.
+
+    Args:
+        session: where it is played.
+        policy: plays it.
+        share: what is played.
+        limits: of each episode.
+        gate: awaited between the reset and the policy, so that more episodes are reset than played; None: no gate.
+
+    Raises:
+        WireError: the reset was refused without a status, because the assignment cannot be played.
+        PoolError: the share has several episodes, and the environment cannot be saved.
+    """
+    start = _Start(session, share)
+    outcomes: list[Outcome] = []
+    for assignment in share:
+        outcomes.append(await _play_one(session, policy, assignment, limits, gate, start))
+        if is_lost(outcomes[-1]):
+            return _with_the_rest(outcomes, share)
+    await start.drop()
+    return outcomes
+
+
+def play_blocking(
+    session: BlockingSession,
+    policy: BlockingPolicy,
+    share: Share,
+    limits: Limits,
+    gate: threading.Semaphore | None = None,
+) -> list[Outcome]:
+    """Play a share with a policy that is a plain function. Its arguments and errors are those of `play`."""
+    start = _BlockingStart(session, share)
+    outcomes: list[Outcome] = []
+    for assignment in share:
+        outcomes.append(_play_one_blocking(session, policy, assignment, limits, gate, start))
+        if is_lost(outcomes[-1]):
+            return _with_the_rest(outcomes, share)
+    start.drop()
+    return outcomes
+
+
+async def _play_one(
+    session: Session,
+    policy: AsyncPolicy,
+    assignment: Assignment,
+    limits: Limits,
+    gate: asyncio.Semaphore | None,
+    start: _Start,
+) -> Outcome:
+    began = time.monotonic()
+    ending, value = _Ending(), None
+    try:
+        first = await start.begin(assignment)
+        async with contextlib.nullcontext() if gate is None else gate:
+            episode = Episode(session, assignment, first, limits)
+            if not first.done:
+                try:
+                    value = await asyncio.wait_for(policy(episode), episode.left_s)
+                except (WireError, ConnectionFailed):
+                    raise
+                except Exception as error:  # noqa: BLE001 - a policy may raise anything
+                    ending = _Ending.after(error, episode)
+                await episode.settle()
+        chat = episode.conversation
+        if chat is not None and ending.reason is None and not episode.done:
+            await chat.end()
+        else:
+            await session.end(truncated=ending.reason is not None, reason=ending.reason)
+        trajectory = await session.trajectory()
+    except (WireError, ConnectionFailed) as failure:
+        played = failed(assignment, failure, time.monotonic() - began)
+    else:
+        played = _played(assignment, trajectory, value, time.monotonic() - began, ending)
+    return _outcome(played, ending)
+
+
+def _play_one_blocking(
+    session: BlockingSession,
+    policy: BlockingPolicy,
+    assignment: Assignment,
+    limits: Limits,
+    gate: threading.Semaphore | None,
+    start: _BlockingStart,
+) -> Outcome:
+    began = time.monotonic()
+    ending, value = _Ending(), None
+    try:
+        first = start.begin(assignment)
+        with contextlib.nullcontext() if gate is None else gate:
+            episode = BlockingEpisode(session, assignment, first, limits)
+            if not first.done:
+                try:
+                    value = policy(episode)
+                except (WireError, ConnectionFailed):
+                    raise
+                except Exception as error:  # noqa: BLE001 - a policy may raise anything
+                    ending = _Ending.after(error, episode)
+        session.end(truncated=ending.reason is not None, reason=ending.reason)
+        trajectory = session.trajectory()
+    except (WireError, ConnectionFailed) as failure:
+        played = failed(assignment, failure, time.monotonic() - began)
+    else:
+        played = _played(assignment, trajectory, value, time.monotonic() - began, ending)
+    return _outcome(played, ending)
+
+
+def failed(assignment: Assignment, error: WireError | ConnectionFailed, duration_s: float) -> Played:
+    """Return an episode with which the environment failed.
+
+    Raises:
+        WireError: the error has no status, because the environment refused what was asked.
+    """
+    if isinstance(error, WireError) and error.status is None:
+        raise error
+    return Played(assignment, error.status or _FAILED, duration_s=duration_s, error=str(error))
+
+
+def _played(assignment: Assignment, trajectory: Trajectory, value: Any, duration_s: float, ending: _Ending) -> Played:
+    status = trajectory.status or _FAILED
+    return Played.of(assignment, trajectory, status, value=value, duration_s=duration_s, error=ending.late)
+
+
+def _outcome(played: Played, ending: _Ending) -> Outcome:
+    if ending.raised is None:
+        return played
+    text = _text(ending.raised)
+    failure = PolicyFailed(dataclasses.replace(played, status=_ABANDONED, reward=None, error=text))
+    failure.__cause__ = ending.raised
+    return failure
+
+
+def _with_the_rest(outcomes: Sequence[Outcome], share: Share) -> list[Outcome]:
+    """Add the episodes that were not begun, because their environment was lost before."""
+    last = played_of(outcomes[-1])
+    why = f"not begun: its environment was lost in episode {last.assignment.number} of its group"
+    rest = share[len(outcomes) :]
+    return [*outcomes, *(Played(each, _FAILED, duration_s=0.0, error=why) for each in rest)]
+
+
+def played_of(outcome: Outcome) -> Played:
+    """Return the episode of an outcome."""
+    return outcome.played if isinstance(outcome, PolicyFailed) else outcome
+
+
+def is_lost(outcome: Outcome) -> bool:
+    """Return True if the environment failed to end the episode, so that it is not used again."""
+    return played_of(outcome).trajectory is None
+
+
+def are_fit(outcomes: Sequence[Outcome]) -> bool:
+    """Return True if the environment of these episodes may be used again."""
+    return all(each.ended if isinstance(each, PolicyFailed) else each.status.usable for each in outcomes)
+
+
+def changed(outcome: Outcome, **fields: Any) -> Outcome:
+    """Return an outcome whose episode has other values of some fields."""
+    if not isinstance(outcome, PolicyFailed):
+        return dataclasses.replace(outcome, **fields)
+    failure = PolicyFailed(dataclasses.replace(outcome.played, **fields))
+    failure.__cause__ = outcome.__cause__
+    return failure
+
+
+def _text(error: BaseException) -> str:
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__)).strip()
+
+
+__all__ = ["TIMEOUT", "are_fit", "changed", "failed", "is_lost", "play", "play_blocking", "played_of"]
