@@ -283,6 +283,7 @@ interface TurnTokens {
 interface ModelTurn {
   request: Record<string, unknown>;
   repeated: { turn: number; messages: number; fields: string[] } | null;
+  started_at: number;
   duration_s: number;
   status: number | null;
   answer: unknown;

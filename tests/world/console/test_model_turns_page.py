@@ -31,8 +31,9 @@ def recorded(folder: Path) -> None:
     call = TurnCall("a", "mcp__env__add", {"by": 1}, 1)
     answer = {"content": [{"type": "text", "text": "<img src=x onerror=attack()> I add"}]}
     turn = ModelTurn("messages", "/v1/messages", {"model": "m"}, status=200, answer=answer, calls=[call], model="m-1")
+    turn.started_at, turn.duration_s = 1.25, 0.5
     turn.usage, turn.tokens = TurnUsage(1234, 5), [TurnTokens([17, 18], [-0.5, -1.5], ["I", " add"])]
-    step = StepRecord(ToolCall("add", {"by": 1}, 1), ToolOutcome.returned("1", 0.1), started_at=1.0)
+    step = StepRecord(ToolCall("add", {"by": 1}, 1), ToolOutcome.returned("1", 0.1), started_at=1.8)
     with Recorder(folder) as recorder:
         trajectory = Trajectory("e1", steps=[step], started_at=1.0, ended_at=2.0, terminated=True)
         recorder.write(RecordedEpisode(trajectory, RecordedEnvironment("count"), model_turns=[turn]))
@@ -45,6 +46,7 @@ def test_the_page_of_a_record_shows_turns_with_their_tokens_and_steps(browser: V
         browser.open(url, "records/e1")
         browser.read("1 model turn")
         browser.read("1234 tokens in, 5 out")
+        browser.read("Tools 100 ms, the model 500 ms, else 400 ms")
         browser.find("//section[@aria-label='Model']//summary").click()
         browser.read("onerror=attack()")
         browser.find("//summary[.='Tokens (2)']").click()

@@ -13,7 +13,7 @@ const COLOURS = 6;
 const ROWS = 1000;
 
 export class Charts {
-	/** @type {[Step[], Frame] | null} */
+	/** @type {[Step[], Frame, ModelTurn[]] | null} */
 	#shown = null;
 
 	/** @param {boolean} open */
@@ -22,16 +22,17 @@ export class Charts {
 		this.element = el("details", { class: "card", open, ontoggle: () => this.#draw() }, el("summary", "Charts"), this.body);
 	}
 
-	/** Draw an episode. Call it once a frame. @param {Step[]} steps @param {Frame} frame */
-	draw(steps, frame) {
-		this.#shown = [steps, frame];
+	/** Draw an episode. Call it once a frame. @param {Step[]} steps @param {Frame} frame @param {ModelTurn[] | null} [turns] */
+	draw(steps, frame, turns) {
+		this.#shown = [steps, frame, turns ?? []];
 		this.#draw();
 	}
 
 	#draw() {
 		if (!this.element.open || !this.#shown) return;
 		const opened = [...this.body.querySelectorAll("details")].map((each) => each.open);
-		const points = pointsOf(...this.#shown);
+		const [steps, frame] = this.#shown;
+		const points = pointsOf(steps, frame);
 		fill(this.body, ...points.length ? [returnChart(points), partsChart(points)] : [muted("No reward so far.")],
 			timeChart(...this.#shown));
 		this.body.querySelectorAll("details").forEach((each, index) => {
@@ -111,28 +112,39 @@ function partsChart(points) {
 			[point.label, ...[point.value, point.sum, ...all.map((name) => of(point, name))].map((value) => numberText(value))]), "number")));
 }
 
-/** Return the time in tools and between them. Model and scoring have no times of their own in a record. @param {Step[]} steps @param {Frame} frame */
-function timeChart(steps, frame) {
+/**
+ * Return the time of tools and of the model, and what is left of the episode. Scoring has no times in a record.
+ * @param {Step[]} steps
+ * @param {Frame} frame
+ * @param {ModelTurn[]} turns
+ */
+function timeChart(steps, frame, turns) {
 	const start = frame.started_at || steps[0]?.started_at;
 	if (!start || !steps.length) return null;
-	let d = "";
-	let inTools = 0;
-	let reached = start;
-	const spans = steps.map((step) => {
-		const over = step.started_at + step.outcome.duration_s;
-		inTools += Math.max(0, over - Math.max(reached, step.started_at));
-		reached = Math.max(reached, over);
-		return [Math.max(0, step.started_at - start), step.outcome.duration_s];
-	});
-	const span = Math.max((frame.ended_at ?? reached) - start, reached - start, 1e-6);
-	for (const [at = 0, long = 0] of spans) {
-		const wide = Math.max(0.3, long / span * WIDTH).toFixed(2);
-		d += `M${(at / span * WIDTH).toFixed(2)} 6h${wide}v28h-${wide}z`;
+	const tools = spansOf(steps.map((step) => [step.started_at - start, step.outcome.duration_s]));
+	const model = spansOf(turns.map((turn) => [turn.started_at - start, turn.duration_s]));
+	const span = Math.max((frame.ended_at ?? 0) - start, tools.over, model.over, 1e-6);
+	const rest = durationText(Math.max(0, span - tools.busy - model.busy));
+	const words = turns.length ? `Tools ${durationText(tools.busy)}, the model ${durationText(model.busy)}, else ${rest}: scoring, the agent and the connection.`
+		: `Tools ${durationText(tools.busy)}, between the calls ${rest}: the model, scoring and the connection. `
+			+ "The model has times of its own if mcpenv's proxy records it.";
+	return figure("Time", words, `0 to ${durationText(span)}`, [shape("rect", { x: 0, y: 6, width: WIDTH, height: 28, class: "between" }),
+		shape("path", { d: tools.path(span), class: "part-0" }), shape("path", { d: model.path(span), class: "part-1" })], 40,
+	[["part-0", "in tools"], ...turns.length ? [["part-1", "in the model"]] : [], ["between", "between them"]]);
+}
+
+/** Return how long spans take together, when the last is over, and their shape. @param {[number, number][]} spans begins and lengths, in seconds, in order */
+function spansOf(spans) {
+	let [busy, over] = [0, 0];
+	for (const [at, long] of spans) {
+		busy += Math.max(0, at + long - Math.max(over, at));
+		over = Math.max(over, at + long);
 	}
-	return figure("Time", `Tools ${durationText(inTools)}, between the calls ${durationText(Math.max(0, span - inTools))}: the model, scoring and the `
-		+ "connection, which have no times of their own in a record.", `0 to ${durationText(span)}`,
-	[shape("rect", { x: 0, y: 6, width: WIDTH, height: 28, class: "between" }), shape("path", { d, class: "part-0" })], 40,
-	[["part-0", "in tools"], ["between", "between the calls"]]);
+	const path = (/** @type {number} */ whole) => spans.map(([at, long]) => {
+		const wide = Math.max(0.3, long / whole * WIDTH).toFixed(2);
+		return `M${(Math.max(0, at) / whole * WIDTH).toFixed(2)} 6h${wide}v28h-${wide}z`;
+	}).join("");
+	return { busy, over, path };
 }
 
 /**

@@ -35,7 +35,7 @@ export async function showEpisode(id, { root, query, session }, signal) {
 		trajectory.dropped > 0 && muted(`The first ${countText(trajectory.dropped, "step")} are not in the record.`),
 		trajectory.observation && el("details", { class: "card" }, el("summary", "Reset"), jsonOf(trajectory.observation)),
 		list.element, turnsOf(episode.model_turns, (step) => list.select(step - trajectory.dropped - 1)));
-	charts.draw(steps, trajectory);
+	charts.draw(steps, trajectory, episode.model_turns);
 	const wanted = Number(query.get("step") ?? 0) - trajectory.dropped - 1;
 	if (wanted >= 0) list.select(wanted);
 }
