@@ -36,6 +36,10 @@ def test_the_trainer_plays_learns_from_the_verifier_and_shows_schemas_whole() ->
     side = found["side"]
     steps = [entry for entry in side["logged"] if "reward" in entry]
     assert len(steps) == 2 and 0.0 < sum(step["rewards/episode_return/mean"] for step in steps) < 2.0
+    with Shop() as world:
+        (tool,) = world.list_tools()
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
+    assert side["bought"] == {"tool": {"type": "function", "function": function}, "rewards": [1.0]}
     example = side["example"]
     assert example["episode_status"] == ["completed", "judge_error"] and example["episode_reward"] == [1.25, None]
     call = '<tool_call>\n{{"name": "{}", "arguments": {}}}\n</tool_call><|im_end|>'

@@ -11,6 +11,7 @@ import tempfile
 from typing import Any
 
 import torch
+from door_script import BOUGHT, written
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM, set_seed
 from trl import GRPOConfig, GRPOTrainer
@@ -88,6 +89,21 @@ def met(url: str, trainer: Any, tokenizer: Any) -> list[str]:
     return [tokenizer.decode(ids) for ids in given["completion_ids"]]
 
 
+def bought(url: str, trainer: Any, tokenizer: Any) -> dict[str, Any]:
+    """Return the tool in the prompt of a rollout, and the reward for a call with nested arguments."""
+    texts = [f"{written('buy', BOUGHT)}<|im_end|>", "Done.<|im_end|>"]
+
+    def generate(trainer: Any, prompts: list[list[int]]) -> list[list[int]]:
+        turns = [tokenizer.decode(prompt).count("\n<tool_response>") for prompt in prompts]
+        return [tokenizer(texts[turn])["input_ids"] for turn in turns]
+
+    rollouts = McpenvRollouts(url, generate=generate)
+    given = rollouts([row["prompt"] for row in rollouts.train_dataset], trainer)
+    (prompt,) = map(tokenizer.decode, given["prompt_ids"])
+    shown = json.loads(prompt.partition("<tools>\n")[2].partition("\n</tools>")[0])
+    return {"tool": shown, "rewards": given["episode_reward"]}
+
+
 def main(url: str, shop_url: str, together_url: str) -> None:
     """Train for two steps."""
     torch.set_num_threads(1)
@@ -154,6 +170,7 @@ def main(url: str, shop_url: str, together_url: str) -> None:
     )
     beside.train()
     side = {"logged": beside.state.log_history, "example": scripted(url, beside, tokenizer)}
+    side["bought"] = bought(shop_url, beside, tokenizer)
     side["met"] = met(together_url, beside, tokenizer)
     ended = [environment.ending.status.code.value for environment in trainer.environments]
     print(
