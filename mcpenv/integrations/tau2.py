@@ -4,7 +4,7 @@ Users install the packages, which name no license. Their servers keep the state 
 see neither the key nor the tools that reset the state or list the calls.
 
 The reward is 1 if the database at the end equals the one after the task's reference actions, else 0. **This is not
-tau2's own score**: there is no user simulator, and what tau2 asks of the conversation is not checked.
+tau2's own score**: what tau2 asks of the conversation is not checked, and unless a setting gives one there is no user.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ import logging
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from mcpenv.errors import ConfigurationError
 from mcpenv.rewards.verifiers import Evidence, Verdict
 from mcpenv.tasks import TaskSet
+from mcpenv.users import ModelUser, ScriptedUser, User, add_user
+from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.tasks import OracleCall, Task
 from mcpenv_client.types.tools import ToolResult
 
@@ -47,11 +49,22 @@ _PROMPT = """You act for a customer, by the policy below. Do what the customer w
 
 # Policy
 
-{policy}
+{policy}"""
+
+_CUSTOMER = """
 
 # The customer
 
 {customer}"""
+
+_SPEAKS = """
+
+# The customer
+
+The customer is there, and tells you what is wanted when you ask."""
+
+MakeUser = Callable[[str, int | None], User]
+"""Makes the user of an episode, given what the customer wants and the seed."""
 
 
 class Tau2Environment(ProxyEnvironment):
@@ -60,10 +73,26 @@ class Tau2Environment(ProxyEnvironment):
     Attributes:
         domain: its name.
         expected: the hashes of databases after the reference actions, by task id. Filled as tasks are verified.
+        customers: what the customer wants, by task id.
+        make_user: makes the customer with whom the agent speaks; None if the prompt says what the customer wants.
     """
 
     domain: ClassVar[str]
     expected: ClassVar[dict[str, str]]
+    customers: ClassVar[dict[str, str]]
+    make_user: ClassVar[MakeUser | None]
+
+    def __init__(self) -> None:
+        super().__init__()
+        if type(self).make_user is not None:
+            add_user(self)
+
+    async def reset(self, seed: int | None = None, episode_id: str | None = None) -> Observation:
+        """Reset as each proxy does, with a new customer. Without a task there is none."""
+        observation = await super().reset(seed, episode_id)
+        make_user, task = type(self).make_user, self.task
+        self.user = None if make_user is None or task is None else make_user(self.customers[task.id], seed)
+        return observation
 
     def before_call(self, server: str, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Put in the state key, which names the task."""
@@ -112,16 +141,31 @@ class Tau2Environment(ProxyEnvironment):
         return f"tau2/{cls.domain}/{'none' if task is None else task.id}"
 
 
-def load(domain: str, /, *, command: str | None = None) -> type[Tau2Environment]:
+def load(
+    domain: str,
+    /,
+    *,
+    command: str | None = None,
+    user: str | None = None,
+    user_url: str | None = None,
+    user_model: str | None = None,
+    user_key_env: str | None = None,
+) -> type[Tau2Environment]:
     """Return the class of a domain.
 
     Args:
         domain: "retail", "airline" or "mock".
         command: the server's program. Default: ``tau2-DOMAIN-mcp-eval``.
+        user: "prompt": the agent reads in its prompt what the customer wants. "script": a customer who says it all
+            when asked, and then leaves. "model": a model plays the customer. Default: "model" with ``user_url``,
+            otherwise "prompt".
+        user_url, user_model: the endpoint with OpenAI's chat completions and the model's name there.
+        user_key_env: the environment variable with the endpoint's key. Default: no key.
 
     Raises:
-        ConfigurationError: there is no such domain, or its package is not installed.
+        ConfigurationError: there is no such domain, its package is not installed, or the user's settings do not fit.
     """
+    make_user = _user(user, user_url, user_model, user_key_env)
     if domain not in DOMAINS:
         raise ConfigurationError(f"there is no domain {domain!r} (there are: {', '.join(DOMAINS)})")
     program = _program(f"tau2-{domain}-mcp-eval", command)
@@ -139,9 +183,40 @@ def load(domain: str, /, *, command: str | None = None) -> type[Tau2Environment]
     except DiscoveryFailed as error:
         raise ConfigurationError(str(error)) from error
     cls.__doc__ = f"The {domain} domain of tau2."
-    cls.domain, cls.expected = domain, {}
-    cls.tasks = TaskSet(_tasks(_data(program, domain), {tool.name for tool in tools}))
+    cls.domain, cls.expected, cls.make_user = domain, {}, make_user
+    cls.customers = {}
+    found = []
+    for task, customer in _tasks(_data(program, domain), {tool.name for tool in tools}):
+        cls.customers[task.id] = customer
+        says = _CUSTOMER.format(customer=customer) if make_user is None else _SPEAKS
+        found.append(task.model_copy(update={"prompt": f"{task.prompt}{says}"}))
+    cls.tasks = TaskSet(found)
     return cls
+
+
+def _user(kind: str | None, url: str | None, model: str | None, key_env: str | None) -> MakeUser | None:
+    """Return what makes the customers, by the settings; None if the prompt says what the customer wants."""
+    kind = kind or ("prompt" if url is None else "model")
+    if kind not in ("prompt", "script", "model"):
+        raise ConfigurationError(f"there is no user {kind!r} (there are: prompt, script, model)")
+    if kind != "model":
+        if any(each is not None for each in (url, model, key_env)):
+            raise ConfigurationError(
+                f"user_url, user_model and user_key_env are for a user that a model plays, and user is {kind!r}; "
+                "set user_url and user_model, or none of them"
+            )
+        return None if kind == "prompt" else lambda customer, seed: ScriptedUser([customer])
+    if url is None or model is None:
+        raise ConfigurationError("a user that a model plays needs user_url and user_model")
+
+    def make(customer: str, seed: int | None) -> User:
+        return ModelUser(url, model, customer, seed=seed, api_key_env=key_env)
+
+    try:
+        make("", None)
+    except ValueError as error:
+        raise ConfigurationError(f"user_url: {error}") from error
+    return make
 
 
 def _settings(tool: ProxiedTool) -> dict[str, Any]:
@@ -170,7 +245,8 @@ def _data(program: str, domain: str) -> Path:
     return next((path.parent for path in sorted(package.rglob("tasks.json"))), package)
 
 
-def _tasks(folder: Path, tools: set[str]) -> list[Task]:
+def _tasks(folder: Path, tools: set[str]) -> list[tuple[Task, str]]:
+    """Return the tasks, and what the customer wants in each."""
     rows, policy, splits = (_read(folder / name) for name in ("tasks.json", "policy.md", "split_tasks.json"))
     found = []
     for row in rows or []:
@@ -183,15 +259,14 @@ def _tasks(folder: Path, tools: set[str]) -> list[Task]:
         split = next((name for name in ("train", "test") if row["id"] in (splits or {}).get(name, ())), "test")
         scenario = row["user_scenario"]["instructions"]
         customer = scenario if isinstance(scenario, str) else "\n".join(str(text) for text in scenario.values() if text)
-        found.append(
-            Task(
-                id=row["id"],
-                split=split,
-                prompt=_PROMPT.format(policy=policy or "(none)", customer=customer),
-                oracle=[OracleCall(tool_name=call["name"], arguments=call["arguments"]) for call in calls],
-                metadata={"tau2": {"reward_basis": basis or []}},
-            )
+        task = Task(
+            id=row["id"],
+            split=split,
+            prompt=_PROMPT.format(policy=policy or "(none)"),
+            oracle=[OracleCall(tool_name=call["name"], arguments=call["arguments"]) for call in calls],
+            metadata={"tau2": {"reward_basis": basis or []}},
         )
+        found.append((task, customer))
     return found
 
 

@@ -7,10 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from evaluate_endpoint import said, scripted_endpoint
 
-from mcpenv.errors import TargetError
+from mcpenv.errors import ConfigurationError, TargetError
+from mcpenv.integrations.tau2 import load
 from mcpenv.packaging.target import load_target
 from mcpenv.testing.tasks.play import Play, oracle, play
+from mcpenv.users import user_turns
 from mcpenv_client.types.tasks import Task
 
 READS = ("get_", "find_", "list_", "search_", "calculate", "transfer_to_human_agents", "check_")
@@ -45,6 +48,54 @@ def test_without_its_package_a_domain_says_what_to_install(monkeypatch: pytest.M
         load_target("tau2:retail")
     with pytest.raises(TargetError, match="there is no domain 'telecom'"):
         load_target("tau2:telecom")
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"user": "nobody"}, "there is no user 'nobody'"),
+        ({"user": "model"}, "needs user_url and user_model"),
+        ({"user_url": "http://127.0.0.1:1/v1"}, "needs user_url and user_model"),
+        ({"user": "script", "user_model": "m"}, "user is 'script'"),
+        ({"user_url": "no address", "user_model": "m"}, "user_url"),
+    ],
+)
+def test_settings_of_a_user_that_do_not_fit_are_refused_before_anything_starts(
+    settings: dict[str, str], problem: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        load("retail", **settings)
+
+
+@pytest.mark.world
+def test_a_scripted_customer_is_asked_and_the_prompt_does_not_say_what_is_wanted() -> None:
+    with load("mock", user="script")() as env:
+        assert "Important Meeting" not in env.reset(task="create_task_1").prompt
+        answer: Any = env.call_tool("respond", {"message": "How can I help you?"})
+        assert "Important Meeting" in answer.result.text
+        env.call_tool("create_task", {"user_id": "user_1", "title": "Important Meeting"})
+        last: Any = env.call_tool("respond", {"message": "It is done."})
+        assert last.done and last.reward == 1.0
+        env.reset()
+        nobody: Any = env.call_tool("respond", {"message": "Is anybody there?"})
+        assert "no user" in str(nobody.error or nobody.result.text)
+
+
+@pytest.mark.world
+def test_a_model_plays_the_customer_with_the_scenario_as_its_goal_and_the_seed() -> None:
+    with scripted_endpoint() as endpoint:
+        endpoint.first = [said("Please add it."), said("Thanks. ###STOP###")]
+        with load("mock", user_url=endpoint.url, user_model="customer")() as env:
+            assert "Important Meeting" not in env.reset(task="create_task_1", seed=7).prompt
+            answer: Any = env.call_tool("respond", {"message": "How can I help you?"})
+            assert answer.result.text == "Please add it."
+            env.call_tool("create_task", {"user_id": "user_1", "title": "Important Meeting"})
+            last: Any = env.call_tool("respond", {"message": "It is done."})
+            assert last.done and last.reward == 1.0
+            assert env.trajectory is not None
+            assert [turn.seed for turn in user_turns(env.trajectory)] == [7, 7]
+        first = endpoint.asked[0]
+        assert "Important Meeting" in str(first["messages"][0]) and first["seed"] == 7
 
 
 @pytest.mark.world
