@@ -17,7 +17,10 @@ from served import served
 from trainer_worlds import Doors, Odd, Shop
 
 from mcpenv.server.app import create_app
+from mcpenv.server.security.agent_auth import agent_auth_from
 from mcpenv_client import EnvClient
+
+TOKEN = "a-token-of-an-agent-0123456789abcdef"
 
 pytestmark = [pytest.mark.world, pytest.mark.timeout(600)]
 
@@ -86,6 +89,33 @@ def test_a_schema_reaches_the_model_whole_and_nested_arguments_the_tool(found: d
 
 def test_a_tool_whose_name_apis_refuse_is_refused_at_the_start(found: dict[str, Any]) -> None:
     assert "tool 'look.around': models' APIs refuse this name" in found["refused"]
+
+
+SECURED = """
+import sys
+from inspect_ai import eval
+from mcpenv_client.trainers.inspect_ai import mcpenv
+(log,) = eval(mcpenv(sys.argv[1], split="train", num_tasks=1), model="openai-api/scripted/player",
+              log_dir=sys.argv[2], display="none")
+(sample,) = log.samples
+print("error" if sample.error else next(iter(sample.scores.values())).value)
+"""
+
+
+def test_a_server_that_demands_a_token_of_agents_gets_that_of_the_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = (str(python()), "-c", SECURED)
+    with (
+        served(create_app(Doors, auth=agent_auth_from(tokens={"ada": TOKEN}))) as secured,
+        served(DoorPlayer().app) as model,
+    ):
+        command = (*program, secured.removesuffix("/mcp"), str(tmp_path))
+        without = ran(model, *command)
+        monkeypatch.setenv("MCPENV_AGENT_TOKEN", TOKEN)
+        done = ran(model, *command)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (without.stdout.strip(), done.stdout.strip()) == ("error", "1.25")
 
 
 def test_the_command_of_the_page_runs_and_frees_its_sessions(doors: str, tmp_path: Path) -> None:

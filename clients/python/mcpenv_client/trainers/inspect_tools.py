@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
@@ -14,6 +15,9 @@ from .hosted import HostedEpisode
 
 LEFT_OUT = ("pattern", "minLength", "maxLength", "minimum", "maximum", "examples")
 """Keywords that Inspect's providers for OpenAI's chat completions leave out of what they send."""
+
+TOKEN = "MCPENV_AGENT_TOKEN"
+"""The variable with the agent's token of a server that demands one. Arguments of a task would be in Inspect's log."""
 
 KEY = "mcpenv"
 """The entry of a sample's store that names its episode."""
@@ -55,7 +59,7 @@ class SampleEpisode:
         """Begin the episode, and return its prompt."""
         opening = await self.hosted.begin(row)
         self.schemas = {listed["function"]["name"]: listed["function"]["parameters"] for listed in opening.tools}
-        self.server = mcp_server_http(url=self.hosted.mcp_url)
+        self.server = mcp_server_http(url=self.hosted.mcp_url, authorization=os.environ.get(TOKEN) or None)
         return str(opening.messages[-1]["content"])
 
 
