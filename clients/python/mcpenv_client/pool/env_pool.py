@@ -59,7 +59,8 @@ class EnvPool:
         actor_options: Ray's options of each actor, such as ``num_cpus``, ``resources`` or ``scheduling_strategy``.
         connect: makes the client of a URL for "remote", such as ``lambda url: EnvClient(url, headers=...)``.
         adaptive: "remote" begins with few sessions on each server, and has more while that makes it faster.
-        warm: the environments of "local" and "remote", beside ``size``, that are reset ahead of need in a rollout.
+        warm: the environments of "local", "process" and "remote", beside ``size``, that are reset ahead of need in a
+            rollout. In processes it is for async policies.
 
     Raises:
         ValueError: an argument does not fit the backend.
@@ -96,13 +97,15 @@ class EnvPool:
         }
         takes = {
             "local": {"settings", "warm"},
-            "process": {"settings", "workers", "memory_bytes"},
+            "process": {"settings", "workers", "memory_bytes", "warm"},
             "ray": {"settings", "workers", "address", "actor_options"},
             "remote": {"connect", "adaptive", "warm"},
         }
         if backend not in takes:
             raise ValueError(f"there is no backend {backend!r}; use one of: {', '.join(takes)}")
         wrong = [name for name, value in given.items() if value is not None and name not in takes[backend]]
+        if wrong == ["warm"]:
+            raise ValueError("an actor resets no environment ahead (warm); give it more environments: a larger size")
         if wrong:
             raise ValueError(f"the backend {backend!r} has no use for {', '.join(wrong)}")
         own: Any = target
@@ -114,7 +117,9 @@ class EnvPool:
         elif isinstance(own, str) and own.startswith(("http://", "https://", "ws://", "wss://", "dns+http://", "@")):
             raise ValueError(f'{own!r} names a server; use backend="remote"')
         elif backend == "process":
-            self._backend = ProcessBackend(own, size, workers=workers, settings=settings, memory_bytes=memory_bytes)
+            self._backend = ProcessBackend(
+                own, size, workers=workers, settings=settings, memory_bytes=memory_bytes, warm=warm
+            )
         elif backend == "ray":
             actors = _actors()
             self._backend = actors.ActorBackend(

@@ -45,6 +45,8 @@ class ProcessBackend:
         workers: the processes; None: one for each core, at most ``size``.
         settings: settings of the target.
         memory_bytes: the address space of each worker; None: no limit.
+        warm: the environments beside ``size`` that are reset ahead of need, for async policies; the same number in
+            each worker.
         start_timeout_s: seconds for a worker to load the target.
     """
 
@@ -56,6 +58,7 @@ class ProcessBackend:
         workers: int | None = None,
         settings: Sequence[str] = (),
         memory_bytes: int | None = None,
+        warm: int = 0,
         start_timeout_s: float = 120.0,
     ) -> None:
         self.size = size
@@ -66,7 +69,9 @@ class ProcessBackend:
         if module not in (None, "__main__"):
             preload.append(module)
         self._context.set_forkserver_preload(preload)
-        self._arguments = (target, tuple(settings), memory_bytes)
+        self._at_once = max(1, size // number)
+        self._warm = -(-warm // number)
+        self._arguments = (target, tuple(settings), memory_bytes, self._at_once if warm else None)
         self._start_timeout_s = start_timeout_s
         # Environment `i` is in worker `i % number`, so that each has as many.
         self._workers = [_Worker(self) for _ in range(number)]
@@ -100,6 +105,11 @@ class ProcessBackend:
 
     async def begin(self, policy: Policy, limits: Limits) -> None:
         """Send the policy to the workers."""
+        if self._warm and not is_async(policy):
+            raise PoolError(
+                "a worker process plays one episode of a plain function at a time, so that none is reset beside it: "
+                "make the policy async, or leave warm out and have more workers"
+            )
         begin = Begin(policy, limits)
         try:
             pickle.dumps(begin)
@@ -108,7 +118,7 @@ class ProcessBackend:
                 f"the policy cannot be sent to a process ({error}). Put it at the top of a module, or keep it here: "
                 'step_all(), or backend="local"'
             ) from error
-        self._depth = max(1, self.size // len(self._workers)) if is_async(policy) else QUEUED
+        self._depth = self._at_once + self._warm if is_async(policy) else QUEUED
         for worker in self._workers:
             worker.finish_rollout()
         self._begin = begin

@@ -24,7 +24,8 @@ class ReadyEnvironments:
 
     def __init__(self, instances: Instances, at_once: int | None = None) -> None:
         self._instances = instances
-        self._gate = None if at_once is None else asyncio.Semaphore(at_once)
+        self._at_once = at_once
+        self._gate = _gate(at_once)
         self._thread_gate = None if at_once is None else threading.Semaphore(at_once)
         self._blocking: list[BlockingSession] = []
         self._sessions: list[Session] = []
@@ -68,9 +69,14 @@ class ReadyEnvironments:
             self._blocking.pop().close()
 
     async def close_sessions(self) -> None:
-        """Close the environments of async policies, in their event loop."""
+        """Close the environments of async policies, in their event loop. Others may come in another loop."""
+        self._gate = _gate(self._at_once)
         while self._sessions:
             await self._sessions.pop().close()
+
+
+def _gate(at_once: int | None) -> asyncio.Semaphore | None:
+    return None if at_once is None else asyncio.Semaphore(at_once)
 
 
 __all__ = ["ReadyEnvironments"]

@@ -70,7 +70,9 @@ class Answers:
         return played_of(self.outcomes[0]).assignment.number
 
 
-def main(pipe: Connection, target: Target, settings: Sequence[str], memory_bytes: int | None) -> None:
+def main(
+    pipe: Connection, target: Target, settings: Sequence[str], memory_bytes: int | None, at_once: int | None
+) -> None:
     """Run a worker until its pipe ends. Sends None when it is ready, or `Failed`.
 
     Args:
@@ -78,6 +80,7 @@ def main(pipe: Connection, target: Target, settings: Sequence[str], memory_bytes
         target: the environment.
         settings: settings of the target.
         memory_bytes: the address space that this process may have; None: no limit.
+        at_once: the async policies that run at once, beside which episodes are reset ahead; None: no limit.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent ends its workers
     if memory_bytes is not None:
@@ -85,7 +88,7 @@ def main(pipe: Connection, target: Target, settings: Sequence[str], memory_bytes
 
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     try:
-        worker = Worker(pipe, instances_of(target, settings))
+        worker = Worker(pipe, instances_of(target, settings), at_once)
     except PoolError as error:
         pipe.send(Failed(error))
         return
@@ -104,12 +107,13 @@ class Worker:
     Args:
         pipe: requests in, answers out.
         instances: makes environments.
+        at_once: as for `main`.
     """
 
-    def __init__(self, pipe: Connection, instances: Instances) -> None:
+    def __init__(self, pipe: Connection, instances: Instances, at_once: int | None = None) -> None:
         self._pipe = pipe
         self._held = HeldEnvironments(instances)
-        self._ready = ReadyEnvironments(instances)
+        self._ready = ReadyEnvironments(instances, at_once)
         self._where = f"process {os.getpid()}"
 
     def run(self) -> None:
