@@ -43,11 +43,9 @@ async def main() -> dict[str, Any]:
             except Exception as error:  # noqa: BLE001 - its name is what is tested
                 found["stranger"] = type(error).__name__
             before = list(servers.urls)
-            ray.kill(servers._actors[0], no_restart=False)
-            for _ in range(300):
-                if servers.urls != before:
-                    break
-                await asyncio.sleep(0.1)
+            servers.changed.clear()
+            ray.kill(servers.actors[0], no_restart=False)
+            await asyncio.wait_for(servers.changed.wait(), 60)
             found["moved"] = servers.urls != before
             played = await pool.rollout(looks, n=20, seed=0, retries=5)
             found["equal again"] = [each.value for each in played] == expected

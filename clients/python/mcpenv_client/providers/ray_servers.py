@@ -51,11 +51,14 @@ class RayServers:
 
     Attributes:
         urls: their URLs. The list is kept current while the block runs, and a pool reads it again.
+        actors: the Ray actors that keep them, one on each node.
+        changed: set when `urls` has changed; clear it to wait for the next time.
     """
 
     def __init__(self, actors: Sequence[Any]) -> None:
         self.urls: list[str] = []
-        self._actors = actors
+        self.actors = actors
+        self.changed = asyncio.Event()
         self._headers: dict[str, dict[str, str]] = {}
 
     def connect(self, url: str) -> EnvClient:
@@ -64,7 +67,7 @@ class RayServers:
 
     async def look(self) -> None:
         """Ask each actor for its server."""
-        calls = [asyncio.wrap_future(actor.server.remote().future()) for actor in self._actors]
+        calls = [asyncio.wrap_future(actor.server.remote().future()) for actor in self.actors]
         answers = await asyncio.gather(*calls, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException) and not isinstance(answer, RayError):
@@ -73,8 +76,9 @@ class RayServers:
                 logger.warning("ray_servers: a node has no server now: %s", answer)
         found = dict(answer for answer in answers if not isinstance(answer, BaseException))
         self._headers |= found
-        if found:
+        if found and self.urls != list(found):
             self.urls[:] = found
+            self.changed.set()
 
     async def watch(self) -> None:
         """Look again and again."""
