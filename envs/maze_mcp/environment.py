@@ -198,7 +198,7 @@ class MazeEnvironment(MCPEnvironment):
         Maze and starting room depend on the seed.
 
     End:
-        Terminated by leaving. Truncated after the task's ``max_steps``.
+        Terminated by leaving. Truncated after the task's ``max_steps``; without a task there is no limit.
 
     Arguments:
         size: rooms on a side, 3 to 20.

@@ -16,11 +16,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from mcpenv.environment import MCPEnvironment
-from mcpenv.errors import ConfigurationError
+from mcpenv.errors import ConfigurationError, InvalidVerifier
 from mcpenv.execution.lifespan import IN_PROCESS
 from mcpenv.packaging.checks.folder import judge_packaging, judge_secrets
 from mcpenv.packaging.place import is_url
 from mcpenv.packaging.target import Target, load_target
+from mcpenv.rewards.verifiers.runner import missing_here
 from mcpenv.tasks import NoSuchTask, TaskSet
 from mcpenv.testing.parts import PARTS, Candidate, Part, Validation, run_parts
 from mcpenv.testing.parts.cheats import judge_cheats
@@ -40,6 +41,9 @@ from .validate_server import server_parts
 from .validation_page import document_of, show, write_badge
 
 FAILED = 1
+
+PLAYING = ("contract", "tasks", "cheats", "load")
+"""The parts that play tasks."""
 
 NUMBER = 50
 """The default number of tasks that are played."""
@@ -139,6 +143,8 @@ def validate(
         if cls.tasks is None and (split is not None or number is not None):
             raise ConfigurationError(f"{loaded.name} has no tasks for --split and -n; give it some with --tasks")
         found, size = ([], 0) if cls.tasks is None else _chosen(loaded, cls.tasks, split, number)
+        if not left_out.issuperset(PLAYING):
+            _refuse_what_cannot_be_judged(found)
         candidate = Candidate(loaded.make, found, size=size, folder=loaded.folder, deterministic=not live)
         try:
             with _progress(len(PARTS) - len(left_out), len(found)) as (on_part, on_report):
@@ -161,6 +167,21 @@ def validate(
         finally:
             IN_PROCESS.leave()
     return _report(validation, played, badge, as_json)
+
+
+def _refuse_what_cannot_be_judged(tasks: Sequence[Task]) -> None:
+    """Raise if a verifier cannot run here for lack of a package, which is no fault of the environment.
+
+    Raises:
+        ConfigurationError: with the package to install.
+    """
+    for task in tasks:
+        try:
+            missing = None if task.verifier is None else missing_here(task.verifier)
+        except InvalidVerifier:
+            continue  # a finding
+        if missing is not None:
+            raise ConfigurationError(f"task {task.id!r} cannot be judged here: its verifier {missing}")
 
 
 def _parts(target: Target, candidate: Candidate, doc: str, of_tasks: Callable[..., None]) -> list[Part]:

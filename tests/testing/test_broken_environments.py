@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -115,3 +116,15 @@ def test_a_broken_environment_is_left_as_it_was(tmp_path: Path, cli: Cli) -> Non
     before = {path.name: path.read_bytes() for path in copy.iterdir()}
     cli("validate", str(copy), "--only", "security", "--only", "cheats")
     assert {path.name: path.read_bytes() for path in copy.iterdir() if path.is_file()} == before
+
+
+@pytest.mark.slow
+def test_a_verifier_that_needs_a_missing_package_is_not_called_a_fault_of_the_tasks(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pydantic_monty" else found(name))
+    done = cli("validate", str(ROOT / "envs" / "ledger_mcp"), "-n", "0", "--only", "tasks")
+    assert done.status == 2
+    assert "cannot be judged here: its verifier needs pydantic-monty: pip install 'mcpenv[sandbox]'" in done.err
+    assert cli("validate", str(ROOT / "envs" / "ledger_mcp"), "-n", "0", "--only", "packaging").status == 0

@@ -42,12 +42,25 @@ def check(spec: Mapping[str, Any], *, has_world: bool = True, where: str = "veri
         if not has_world:
             raise InvalidVerifier(where, "reads the world, but the environment has none. Set env.world")
         return
-    if parsed.sandbox == "monty" and importlib.util.find_spec("pydantic_monty") is None:
-        raise InvalidVerifier(f"{where}.sandbox", "needs pydantic-monty: pip install 'mcpenv[sandbox]'")
+    if (missing := missing_here(spec)) is not None:
+        raise InvalidVerifier(f"{where}.sandbox", missing)
     if parsed.sandbox == "monty" and parsed.limits.files_mb:
         raise InvalidVerifier(f"{where}.limits.files_mb", 'monty has no files. Set "sandbox": "process"')
     if parsed.sandbox == "process" and sys.platform != "linux":
         raise InvalidVerifier(f"{where}.sandbox", f'"process" needs Linux, and this is {sys.platform}. Set "monty"')
+
+
+def missing_here(spec: Mapping[str, Any]) -> str | None:
+    """Return what this installation lacks to run a verifier spec, and how to install it; None if nothing.
+
+    Raises:
+        InvalidVerifier: if the spec itself cannot be used.
+    """
+    parsed = parse(spec, "verifier")
+    in_monty = isinstance(parsed, PythonVerifier) and parsed.sandbox == "monty"
+    if in_monty and importlib.util.find_spec("pydantic_monty") is None:
+        return "needs pydantic-monty: pip install 'mcpenv[sandbox]'"
+    return None
 
 
 async def run(

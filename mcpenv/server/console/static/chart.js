@@ -1,7 +1,7 @@
 /** Charts of one episode, drawn as SVG of our own, with a table beside: the return, the parts of the reward, the time. */
 
 import { add, el, fill, folded, muted, tableOf } from "./dom.js";
-import { durationText, numberText } from "./format.js";
+import { countText, durationText, numberText } from "./format.js";
 
 const WIDTH = 600;
 const HEIGHT = 120;
@@ -73,7 +73,7 @@ function returnChart(points) {
 	const { y, range } = scale(sums);
 	const x = (/** @type {number} */ index) => ((index + 0.5) / sums.length * WIDTH).toFixed(1);
 	const d = sums.map((value, index) => `${index ? "L" : "M"}${x(index)} ${y(value)}`).join("");
-	return figure("Return so far", `${numberText(sums[sums.length - 1])} after ${points.length} rewards.`, range,
+	return figure("Return so far", `${numberText(sums[sums.length - 1])} after ${countText(points.length, "reward")}.`, range,
 		[zero(y), shape("path", { d: sums.length > 1 ? d : `${d}h1`, class: "curve" })], HEIGHT);
 }
 
