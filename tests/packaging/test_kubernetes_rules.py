@@ -28,6 +28,17 @@ def container(objects: Objects) -> dict[str, Any]:
     return found
 
 
+def given(option: str, value: object) -> Break:
+    """The change of an option of the server."""
+
+    def change(objects: Objects) -> None:
+        args = container(objects)["args"]
+        (index,) = (index for index, each in enumerate(args) if each.startswith(f"{option}="))
+        args[index] = f"{option}={value}"
+
+    return change
+
+
 def of(kind: str, name: str = "shop") -> Callable[[Objects], dict[str, Any]]:
     return lambda objects: one(objects, kind, name)["spec"]
 
@@ -67,6 +78,31 @@ MISTAKES: dict[str, tuple[Break, str, str]] = {
         lambda o: container(o)["readinessProbe"]["httpGet"].update({"port": "http"}),
         "StatefulSet/shop",
         "no container has a port 'http'",
+    ),
+    "a server that listens at another port than agents use": (
+        given("--port", 8010),
+        "StatefulSet/shop",
+        'spec.template.spec.containers[0].args: the server listens at 8010, and the port "agents" is 8000',
+    ),
+    "a server that listens at another port than orchestrators use": (
+        given("--control-port", 8002),
+        "StatefulSet/shop",
+        'the server listens at 8002, and the port "control" is 8001',
+    ),
+    "a port of agents at which no server listens": (
+        lambda o: container(o)["ports"][0].update({"containerPort": 8005}),
+        "StatefulSet/shop",
+        'the server listens at 8000, and the port "agents" is 8005; --port and containerPort must be the same',
+    ),
+    "a port of orchestrators at which no server listens": (
+        lambda o: container(o)["ports"][1].update({"containerPort": 8005}),
+        "StatefulSet/shop",
+        'the server listens at 8001, and the port "control" is 8005; --control-port and containerPort',
+    ),
+    "an option of two words with another port": (
+        lambda o: container(o)["args"].extend(["--port", "8010"]),
+        "StatefulSet/shop",
+        'the server listens at 8010, and the port "agents" is 8000',
     ),
     "a quantity that is none": (
         lambda o: container(o)["resources"]["limits"].update({"cpu": "lots"}),
@@ -330,6 +366,48 @@ def test_the_fields_of_sandboxes_are_known(kind: str, field: str, says: str) -> 
     assert any(says in str(problem) for problem in check_manifests(objects))
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ("--port=8000", "--port=8010", ['the server listens at 8010, and the port "agents" is 8000', "--public-url"]),
+        ("--control-port=8001", "--control-port=8002", ['listens at 8002, and the port "control" is 8001']),
+        ("--public-url=http://$(POD_IP):8000", "--public-url=http://$(POD_IP)", ["sends agents to port 80 of the pod"]),
+    ],
+)
+def test_a_sandboxs_server_listens_at_the_ports_of_its_container(before: str, after: str, says: list[str]) -> None:
+    objects = [each.body for each in sandboxes(deployment())]
+    (server,) = one(objects, "SandboxTemplate")["spec"]["podTemplate"]["spec"]["containers"]
+    server["args"][server["args"].index(before)] = after
+    found = check_manifests(objects)
+    assert {(each.where, each.field) for each in found} == {
+        ("SandboxTemplate/shop", "spec.podTemplate.spec.containers[0].args")
+    }
+    assert len(found) == len(says)
+    assert all(any(text in each.text for each in found) for text in says)
+
+
+def test_the_address_that_agents_get_has_the_servers_port() -> None:
+    objects = bodies()
+    given("--port", 8010)(objects)
+    container(objects)["ports"][0]["containerPort"] = 8010
+    assert [str(each) for each in check_manifests(objects)] == [
+        "StatefulSet/shop: spec.template.spec.containers[0].args: "
+        "the server listens at 8010, and --public-url sends agents to port 8000 of the pod"
+    ]
+    given("--public-url", "http://$(POD_NAME).shop.$(POD_NAMESPACE).svc:8010")(objects)
+    assert check_manifests(objects) == []
+    given("--public-url", "https://shop.example.org/$(POD_NAME)")(objects)
+    assert check_manifests(objects) == []
+
+
+@pytest.mark.parametrize("port", ["$(PORT)", ""])
+def test_a_port_that_is_not_known_here_is_not_judged(port: str) -> None:
+    objects = bodies()
+    container(objects)["env"].append({"name": "PORT", "value": "8010"})
+    given("--port", port)(objects)
+    assert check_manifests(objects) == []
+
+
 def test_a_pool_names_a_template_that_is_there() -> None:
     objects = [each.body for each in sandboxes(deployment())]
     one(objects, "SandboxWarmPool")["spec"]["sandboxTemplateRef"]["name"] = "shops"
@@ -345,6 +423,9 @@ def test_a_pool_names_a_template_that_is_there() -> None:
         lambda o: one(o, "StatefulSet").update({"metadata": "shop"}),
         lambda o: pod(o).update({"containers": {"name": "server"}}),
         lambda o: container(o).update({"readinessProbe": "/ready"}),
+        lambda o: container(o).update({"args": "--port=8010"}),
+        lambda o: container(o).update({"args": [8010, None, {}]}),
+        lambda o: container(o)["ports"][0].update({"containerPort": "8010"}),
         lambda o: container(o)["readinessProbe"]["httpGet"].update({"port": ["http"]}),
         lambda o: of("Service")(o).update({"ports": 8000}),
         lambda o: of("Service")(o)["ports"][0].update({"targetPort": {}}),

@@ -16,6 +16,7 @@ from .names import (
     quantity,
 )
 from .pods import CONTAINER
+from .port_rules import check_server_ports
 from .problem import Found, Problem, containers, items, mapping, ports_of
 
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
@@ -104,6 +105,7 @@ def _check_pod(found: Found, path: str, pod: Mapping[str, Any]) -> Iterator[Prob
             if str(mount.get("name")) not in volumes:
                 yield found.problem(f"{place}.volumeMounts[{index}].name", f"there is no volume {mount.get('name')!r}")
         yield from _check_references(found, place, container)
+        yield from check_server_ports(found, place, container)
         if name == CONTAINER:
             yield from _check_grace(found, path, pod, container)
 
