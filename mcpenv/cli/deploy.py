@@ -36,7 +36,7 @@ class Pods:
 
     Attributes:
         replicas: Pods; with autoscaling, the least. Default: 2.
-        max_replicas: The most pods with autoscaling. Default: 4.
+        max_replicas: The most pods, with autoscaling or scaled by hand. Default: 4 with autoscaling, else --replicas.
         max_sessions: Sessions of one pod. Autoscaling needs it.
         mode: simulation for orchestrators, production for live clients.
         settings: name=value for the environment's constructor; may be given several times.

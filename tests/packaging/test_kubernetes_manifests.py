@@ -135,6 +135,39 @@ def test_the_number_of_pods_follows_the_sessions_of_a_pod() -> None:
         assert all(each["kind"] != "HorizontalPodAutoscaler" for each in bodies(**given))
 
 
+@pytest.mark.parametrize(
+    ("given", "pods", "says"),
+    [
+        ({}, 2, ""),
+        ({"replicas": 6}, 6, ""),
+        ({"max_sessions": 64}, 4, "For later: autoscaling adds pods shop-2 to -3."),
+        ({"max_sessions": 64, "replicas": 6}, 6, ""),
+        (
+            {"max_replicas": 3},
+            3,
+            "For later: kubectl scale statefulset shop --replicas 3 adds pod shop-2.",
+        ),
+    ],
+)
+@pytest.mark.parametrize("route", ["gateway", "ingress"])
+def test_only_pods_that_there_may_be_have_a_service_and_a_route(
+    given: dict[str, Any], pods: int, says: str, route: str
+) -> None:
+    objects = server_objects(deployment(host="shop.example.org", route=route, **given))
+    names = [f"shop-{ordinal}" for ordinal in range(pods)]
+    of_pods = [each for each in objects if each.name[-1].isdecimal()]
+    assert [each.name for each in of_pods if each.kind == "Service"] == names
+    if route == "gateway":
+        assert [each.name for each in of_pods if each.kind == "HTTPRoute"] == names
+        told = [each for each in of_pods if each.name == "shop-2" and each.comment]
+        assert [each.comment for each in told] == ([says, says] if says else [])
+    else:
+        (ingress,) = (each for each in objects if each.name == "shop-pods")
+        paths = ingress.body["spec"]["rules"][0]["http"]["paths"]
+        assert [path["backend"]["service"]["name"] for path in paths] == names
+        assert ingress.comment.splitlines()[1:] == ([says] if says else [])
+
+
 def test_tokens_come_from_files_of_a_secret_and_secrets_by_name() -> None:
     container = container_of(everything())
     assert "--control-token-file=/run/mcpenv/control-token" in container["args"]
@@ -171,7 +204,7 @@ def test_values_come_from_the_manifest_and_given_ones_win() -> None:
         Deployment.of(manifest, {"image": IMAGE, "mode": "simulation"})
     with pytest.raises(ConfigurationError, match="--image is missing"):
         Deployment.of(manifest, {})
-    assert Deployment.of(manifest, {"image": IMAGE, "replicas": 9}).max_replicas == 9
+    assert Deployment.of(manifest, {"image": IMAGE, "replicas": 9}).most_pods == 9
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,9 @@ MAX_NAME = 48
 """Maximum characters of a name: pods, services and revisions of it must not have more than 63."""
 
 AGENTS_PORT, CONTROL_PORT = 8000, 8001
+MOST_PODS = 4
+"""The most pods of autoscaling where nothing else is said."""
+
 PRE_STOP_S = 5
 """Seconds between the end of new traffic and SIGTERM, in which proxies and endpoints learn of it."""
 
@@ -38,7 +41,7 @@ class Deployment:
         image: the image, whose entrypoint takes options of ``mcpenv run``.
         namespace: the namespace that the objects name; None leaves it to ``kubectl``.
         replicas: pods, and the least of them with autoscaling.
-        max_replicas: the most of them with autoscaling; each of them has a service and a route.
+        max_replicas: the most of them with autoscaling, or scaled by hand; None: 4 with autoscaling, else ``replicas``.
         max_sessions: sessions of one pod; None leaves it to the environment, and out of autoscaling.
         mode: ``simulation`` or ``production``.
         settings: ``name=value`` for the environment's constructor.
@@ -64,7 +67,7 @@ class Deployment:
     image: str
     namespace: str | None = None
     replicas: int = 2
-    max_replicas: int = 4
+    max_replicas: int | None = None
     max_sessions: int | None = None
     mode: ModeName = "simulation"
     settings: tuple[str, ...] = ()
@@ -93,9 +96,9 @@ class Deployment:
             )
         if not self.image or any(char.isspace() for char in self.image):
             raise ConfigurationError(f"--image {self.image!r} is no image; write such as registry.example/team/env:1.2")
-        if self.replicas < 1 or self.max_replicas < self.replicas:
+        if self.replicas < 1 or self.most_pods < self.replicas:
             raise ConfigurationError(
-                f"--replicas {self.replicas} and --max-replicas {self.max_replicas}: at least 1, the second not less"
+                f"--replicas {self.replicas} and --max-replicas {self.most_pods}: at least 1, the second not less"
             )
         if self.warm < 0:
             raise ConfigurationError(f"--warm is {self.warm}; it must be 0 or more")
@@ -152,12 +155,17 @@ class Deployment:
                 "--image is missing: the image that mcpenv build made, at a registry that the cluster reaches, "
                 "such as registry.example/team/env:1.2"
             )
-        if "max_replicas" not in values:
-            values["max_replicas"] = max(cls.max_replicas, values.get("replicas", 0))
         made = cls(**values)
         if manifest is not None and made.mode not in manifest.modes:
             raise ConfigurationError(f"--mode {made.mode}: the manifest allows {' and '.join(manifest.modes)} only")
         return made
+
+    @property
+    def most_pods(self) -> int:
+        """The most pods that there may be. With a host, each of them has a service and a route."""
+        if self.max_replicas is not None:
+            return self.max_replicas
+        return self.replicas if self.max_sessions is None else max(MOST_PODS, self.replicas)
 
     @property
     def selector(self) -> dict[str, str]:

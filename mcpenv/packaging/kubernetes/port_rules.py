@@ -34,13 +34,14 @@ def check_server_ports(found: Found, path: str, container: Mapping[str, Any]) ->
                     f"{option} and containerPort must be the same",
                 )
     listens, url = given.get("--port", ""), given.get(PUBLIC_URL, "")
-    host, port = _address(url)
+    host, public_port = _address(url)
     # Nothing stands between agents and these hosts that would map one port to another.
     service = found.spec.get("serviceName")
     is_pod = host == _POD_IP or (service is not None and f"{host}.".startswith(f"{_POD_NAME}.{service}."))
-    if is_pod and listens.isdecimal() and int(listens) != port:
+    if is_pod and listens.isdecimal() and int(listens) != public_port:
         yield found.problem(
-            f"{path}.args", f"the server listens at {listens}, and {PUBLIC_URL} sends agents to port {port} of the pod"
+            f"{path}.args",
+            f"the server listens at {listens}, and {PUBLIC_URL} sends agents to port {public_port} of the pod",
         )
 
 

@@ -6,12 +6,13 @@ from typing import Any
 
 from .deployment import CONTROL_PORT, Deployment
 from .kube_object import KubeObject
-from .workload import AGENTS_SERVICE_PORT
+from .workload import AGENTS_SERVICE_PORT, later_pods
 
 SESSION, TOKEN = "Mcpenv-Session-Id", "Authorization"
 """The headers by which requests stay at one pod: of an orchestrator that comes back, and of an agent."""
 
 COOKIE = "mcpenv_server"
+BY_HANDLE = "By handle: the address of an episode begins with the name of its pod."
 _CUT_OFF = {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/"}
 
 
@@ -26,14 +27,14 @@ def routes(deployment: Deployment) -> list[KubeObject]:
 
 def _gateway_routes(deployment: Deployment) -> list[KubeObject]:
     made = []
-    for ordinal in range(deployment.max_replicas):
+    for ordinal in range(deployment.most_pods):
         pod = f"{deployment.name}-{ordinal}"
         rule = {
             "matches": [{"path": {"type": "PathPrefix", "value": f"/{pod}"}}],
             "filters": [{"type": "URLRewrite", "urlRewrite": {"path": _CUT_OFF}}],
             **_backend(pod, AGENTS_SERVICE_PORT),
         }
-        comment = "By handle: the address of an episode begins with the name of its pod." if ordinal == 0 else ""
+        comment = BY_HANDLE if ordinal == 0 else later_pods(deployment, ordinal)
         made.append(_http_route(deployment, f"-{ordinal}", deployment.host, rule, comment))
     agents = {
         "matches": [{"path": {"type": "PathPrefix", "value": "/mcp"}}],
@@ -114,7 +115,7 @@ def _ingresses(deployment: Deployment) -> list[KubeObject]:
     name = deployment.name
     pods = [
         (f"/{name}-{ordinal}(/|$)(.*)", f"{name}-{ordinal}", AGENTS_SERVICE_PORT)
-        for ordinal in range(deployment.max_replicas)
+        for ordinal in range(deployment.most_pods)
     ]
     made = [
         _ingress(
@@ -123,7 +124,7 @@ def _ingresses(deployment: Deployment) -> list[KubeObject]:
             deployment.host,
             pods,
             {"use-regex": "true", "rewrite-target": "/$2"},
-            "By handle: the address of an episode begins with the name of its pod.",
+            "\n".join(filter(None, (BY_HANDLE, later_pods(deployment, deployment.replicas)))),
         ),
         _ingress(
             deployment,

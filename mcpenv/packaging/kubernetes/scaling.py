@@ -19,7 +19,7 @@ SLOW_S = 600
 
 def autoscaler(deployment: Deployment) -> list[KubeObject]:
     """Return the HorizontalPodAutoscaler; none if a pod's sessions or the range of pods are not known."""
-    if deployment.max_sessions is None or deployment.max_replicas == deployment.replicas:
+    if deployment.max_sessions is None or deployment.most_pods == deployment.replicas:
         return []
     target = max(1, math.floor(deployment.max_sessions * FULL))
     body = {
@@ -29,7 +29,7 @@ def autoscaler(deployment: Deployment) -> list[KubeObject]:
         "spec": {
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": deployment.name},
             "minReplicas": deployment.replicas,
-            "maxReplicas": deployment.max_replicas,
+            "maxReplicas": deployment.most_pods,
             "metrics": [
                 {
                     "type": "Pods",

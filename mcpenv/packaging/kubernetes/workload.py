@@ -82,15 +82,27 @@ def pod_services(deployment: Deployment) -> list[KubeObject]:
     if deployment.host is None:
         return []
     made = []
-    for ordinal in range(deployment.max_replicas):
+    for ordinal in range(deployment.most_pods):
         spec = {
             "publishNotReadyAddresses": True,
             "ports": [{"name": "agents", "port": AGENTS_SERVICE_PORT, "targetPort": "agents"}],
         }
         body = _service(deployment, f"-{ordinal}", spec, {POD_NAME: f"{deployment.name}-{ordinal}"})
-        comment = "One pod, for its route; also one that drains." if ordinal == 0 else ""
+        comment = "One pod, for its route; also one that drains." if ordinal == 0 else later_pods(deployment, ordinal)
         made.append(KubeObject(body, comment))
     return made
+
+
+def later_pods(deployment: Deployment, ordinal: int) -> str:
+    """Return the comment for the first pod that is not there from the start; an empty one for all others."""
+    if ordinal != deployment.replicas or ordinal >= deployment.most_pods:
+        return ""
+    last = deployment.most_pods - 1
+    pods = f"pod {deployment.name}-{ordinal}" if ordinal == last else f"pods {deployment.name}-{ordinal} to -{last}"
+    namespace = "" if deployment.namespace is None else f" --namespace {deployment.namespace}"
+    by_hand = f"kubectl scale statefulset {deployment.name}{namespace} --replicas {deployment.most_pods}"
+    adds = by_hand if deployment.max_sessions is None else "autoscaling"
+    return f"For later: {adds} adds {pods}."
 
 
 def pre_pull(deployment: Deployment) -> KubeObject:
@@ -183,6 +195,7 @@ __all__ = [
     "AGENTS_SERVICE_PORT",
     "HANDLERS",
     "POD_NAME",
+    "later_pods",
     "orchestrators",
     "pod_services",
     "pre_pull",
