@@ -106,7 +106,7 @@ async def _call_server(
         except MCPError as error:
             if bearer.refused:
                 raise bearer.refusal(url) from error
-            return _failed(name, str(error))
+            return _failed(name, bearer.reason or str(error))
         except (RuntimeError, OSError) as error:
             raise ConnectionFailed(url, str(error)) from error
     answer = _result(result)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -16,6 +16,7 @@ from mcp_types import Tool as MCPTool
 
 from mcpenv.errors import ConfigurationError
 from mcpenv_client.connection.addresses import is_loopback, without_password
+from mcpenv_client.connection.refused import stated_reason
 from mcpenv_client.errors import ConnectionFailed, ListingFailed
 from mcpenv_client.types.tools import Tool
 
@@ -52,19 +53,22 @@ class Bearer(httpx2.Auth):
 
     Attributes:
         refused: True if the server answered the latest request with 401.
+        reason: status and message with which a server of mcpenv refused the latest request; None if it did not.
     """
 
     def __init__(self, token: str | None) -> None:
         self._token = token
         self.refused = False
+        self.reason: str | None = None
 
-    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
-        """Add the token to a request and note a 401; httpx2 calls this for every request."""
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Add the token to a request and note a refusal; httpx2 calls this for every request."""
         if self._token is not None:
             request.headers["Authorization"] = f"Bearer {self._token}"
         response = yield request
-        # mcp raises an error that does not name the status.
+        # mcp raises an error that names neither the status nor the reason.
         self.refused = response.status_code == httpx2.codes.UNAUTHORIZED
+        self.reason = await stated_reason(response)
 
     def refusal(self, url: str) -> ConfigurationError:
         """Return the error for a server at ``url`` that answered 401."""
@@ -113,13 +117,15 @@ async def connected(url: str, bearer: Bearer, era: str = "auto") -> AsyncIterato
     except ValueError as error:
         raise ConnectionFailed(url, str(error)) from error
     failure: Exception | None = None
+    reason: str | None = None
     refused = False
     for address in tried:
+        bearer.reason = None
         try:
             client: Client[Any] = Client(_transport(address), auth=bearer, init_timeout=CONNECT_S, mode=era)
             await client.__aenter__()  # type: ignore[no-untyped-call]
         except (MCPError, RuntimeError, OSError, ValueError, httpx.InvalidURL) as error:
-            failure = failure or error
+            failure, reason = failure or error, reason or bearer.reason
             refused = refused or bearer.refused
             continue
         try:
@@ -130,7 +136,7 @@ async def connected(url: str, bearer: Bearer, era: str = "auto") -> AsyncIterato
     assert failure is not None
     if refused:
         raise bearer.refusal(url) from failure
-    raise ConnectionFailed(url, str(failure.__cause__ or failure) or type(failure).__name__) from failure
+    raise ConnectionFailed(url, reason or str(failure.__cause__ or failure) or type(failure).__name__) from failure
 
 
 async def list_tools(client: Client[Any], url: str, bearer: Bearer) -> list[Tool]:
@@ -145,7 +151,7 @@ async def list_tools(client: Client[Any], url: str, bearer: Bearer) -> list[Tool
     except (MCPError, RuntimeError) as error:
         if bearer.refused:
             raise bearer.refusal(url) from error
-        raise ListingFailed(url, str(error)) from error
+        raise ListingFailed(url, bearer.reason or str(error)) from error
 
 
 def tool_from_mcp(tool: MCPTool) -> Tool:

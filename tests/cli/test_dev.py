@@ -16,7 +16,8 @@ import pytest
 from command_line import TIMEOUT_S, Cli, Process, command_lines, free_port, processes_with, started, write
 
 from mcpenv_client import EnvClient
-from mcpenv_client.errors import WireError
+from mcpenv_client.errors import ConnectionFailed, WireError
+from mcpenv_client.mcp_client import MCPToolClient
 
 CODE = '''
 from mcpenv import MCPEnvironment
@@ -155,6 +156,14 @@ def test_a_broken_start_waits_until_it_is_mended(tmp_path: Path) -> None:
         assert httpx.get(url, headers={"Host": "evil.example"}, timeout=TIMEOUT_S).status_code == 421
         with pytest.raises(WireError, match=r"game/environment\.py:1"), EnvClient(url).sync() as env:
             env.reset()
+        says = r"HTTP 503: The environment's code does not load: game/environment\.py:1: SyntaxError: invalid syntax"
+        with pytest.raises(ConnectionFailed, match=says) as refused, MCPToolClient(url).sync() as tools:
+            tools.list_tools()
+        assert refused.value.http_status == 503
+        for command in (("call", url, "tell"), ("call", f"{url}/mcp", "tell"), ("inspect", url)):
+            with started(tmp_path, *command) as asking:
+                asking.wait_for(f"^error: cannot connect to {url}(/mcp)?: {says}$")
+                assert asking.end() == 2
         write(tmp_path, "game", "1 / 0  # </pre><script>")
         process.wait_for(r"^error: game/environment\.py:1: ZeroDivisionError: division by zero$")
         page = httpx.get(url, headers={"Accept": "text/html"}, timeout=TIMEOUT_S)

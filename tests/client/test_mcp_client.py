@@ -26,6 +26,7 @@ from fastmcp.tools.base import ToolResult as FastMCPResult
 from fastmcp.utilities.types import Audio, Image
 from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
 from pydantic import BaseModel
+from starlette.responses import JSONResponse, Response
 
 from mcpenv_client import (
     ConnectionFailed,
@@ -410,6 +411,26 @@ def test_connections_that_cannot_be_made_are_named(url: str, era: Any) -> None:
         with pytest.raises(ConnectionFailed, match="404"):
             async with MCPToolClient(url + "/elsewhere", protocol=era):
                 pass
+
+    body()
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (JSONResponse({"code": "CODE_NOT_LOADED", "message": "shop.py:3: no"}, 503), r"mcp: HTTP 503: shop\.py:3: no$"),
+        (JSONResponse({"message": "shop.py:3: no"}, 503), "mcp: HTTP 503: (?!shop)"),
+        (JSONResponse(["shop.py:3: no"], 503), "mcp: HTTP 503: (?!shop)"),
+        (Response("{", 503, media_type="application/json"), "mcp: HTTP 503: (?!{)"),
+        (Response("shop.py:3: no", 503), "mcp: HTTP 503: (?!shop)"),
+    ],
+)
+def test_a_refusal_gives_the_servers_reason(answer: Response, says: str, era: Any) -> None:
+    @in_loop
+    async def body() -> None:
+        with serving(answer) as url, pytest.raises(ConnectionFailed, match=says) as refused:
+            await MCPToolClient(url, protocol=era).connect()
+        assert refused.value.http_status == 503
 
     body()
 

@@ -33,6 +33,7 @@ if sys.version_info < (3, 11):
 
 from .connection.addresses import http_base, is_loopback, without_password
 from .connection.connection import Owner
+from .connection.refused import stated_reason
 from .errors import (
     ConnectionFailed,
     InvalidMessage,
@@ -300,6 +301,7 @@ class _Session:
         self._stop = asyncio.Event()
         self._lost: str | None = None
         self._status: int | None = None
+        self._reason: str | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -339,7 +341,7 @@ class _Session:
             if self._status == _UNAUTHORIZED:
                 raise self._unauthorized() from error
             status = "" if self._status is None else f"HTTP {self._status}: "
-            reason = f"{status}{error or type(error).__name__}"
+            reason = self._reason or f"{status}{error or type(error).__name__}"
             raise ConnectionFailed(self.url, reason, http_status=self._status) from error
 
     async def ask(self, request: Coroutine[Any, Any, T], what: str, limit_s: float) -> T:
@@ -424,9 +426,10 @@ class _Session:
                 yield client
 
     async def _note_status(self, response: httpx2.Response) -> None:
-        """Record the HTTP status, because mcp's errors do not contain it."""
+        """Record the HTTP status and the reason, because mcp's errors do not contain them."""
         if response.status_code >= 400:
-            self._status = response.status_code
+            self._status, self._reason = response.status_code, None
+            self._reason = await stated_reason(response)
         if response.status_code == 404 and "mcp-session-id" in response.request.headers:
             self._lost = self._lost or f"{self.url} knows the session no more (HTTP 404)"
 
