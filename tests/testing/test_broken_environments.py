@@ -27,6 +27,7 @@ FOUND = {
     "paid_for_errors": ("tasks", "plays", "bird", "malformed calls return", "Score nothing for a call whose outcome"),
     "seeded_by_the_clock": ("contract", "determinism", "", "differ at roll", "random.Random(seed)"),
     "shared_between_sessions": ("load", "isolation", "", "call 1 (write)", "Keep state in the instance"),
+    "shared_between_tasks": ("load", "isolation", "three-letters", "call 1 (list_bins)", "Keep state in the instance"),
     "open_to_the_disk": ("security", "reach", "read_file", "read a file outside of the workspace", "is_relative_to"),
     "lying_annotation": ("security", "annotations", "visit", "readOnlyHint is True", "Set readOnlyHint=False"),
     "key_in_the_folder": ("security", "secrets", "cloud.py:3", "a key of AWS", "Replace it at its issuer"),

@@ -22,6 +22,7 @@ from mcpenv_client.types.tools import Mode
 from mcpenv_client.types.values import to_plain
 
 from .candidate import Candidate
+from .interleaved import REMEDY, judge_interleaved
 from .judged import Judged, some_of
 
 SESSIONS = 8
@@ -49,6 +50,10 @@ def judge_load(candidate: Candidate, into: Judged) -> None:
         alone.play()
         alone.close()
         sessions, seconds = _at_once(candidate, alone, into)
+        left_out = ""
+        if not any(finding.check == "isolation" for finding in into.findings):
+            left_out = judge_interleaved(candidate, into)
+            into.ok_unless_found("isolation")
         _growth(candidate, into)
         before, kept = _held(), len(list(temporary.iterdir()))
         _open_and_close(candidate, len(sessions))
@@ -70,6 +75,8 @@ def judge_load(candidate: Candidate, into: Judged) -> None:
         f"{into.facts['sessions']} sessions at once; a step takes {into.facts.get('step_p50_ms', 0):g} ms "
         f"(p95 {into.facts.get('step_p95_ms', 0):g} ms), a session {into.facts['session_kib']} KiB"
     )
+    if left_out:
+        into.summary += f"; {left_out}"
 
 
 class _Session:
@@ -163,10 +170,9 @@ def _at_once(candidate: Candidate, alone: _Session, into: Judged) -> tuple[list[
                     "isolation",
                     f"session {number} of {len(sessions)} saw something else at {alone.label_of(differs)} than a "
                     "session alone",
-                    "Keep state in the instance (self), not in the class, the module or a shared file",
+                    REMEDY,
                 )
                 break
-        into.ok_unless_found("isolation")
     return sessions, seconds
 
 

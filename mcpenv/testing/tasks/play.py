@@ -73,13 +73,13 @@ def play(env: MCPEnvironment, task: Task, player: Player | None = None) -> Play:
     played = Play()
     try:
         observation = env.reset(task=task)
-        played.seen.append(Seen("the reset", _plain(observation)))
+        played.seen.append(Seen("the reset", plain_of(observation)))
         if env.world is not None:
             played.world = capture(env.world)
         if player is not None:
             observation = _make_calls(env, player(env, observation), played, observation)
         if not observation.done:
-            played.seen.append(Seen("the end", _plain(env.end())))
+            played.seen.append(Seen("the end", plain_of(env.end())))
     except McpenvError as error:
         played.error = error_text(error)
         return played
@@ -106,7 +106,7 @@ def at_random(task: Task, seed: int, max_steps: int) -> Player:
     def calls(env: MCPEnvironment, observation: Observation) -> Calls:
         player = RandomPlayer(seed)
         player.read(task.prompt)
-        player.read(_plain(observation).get("metadata"))
+        player.read(plain_of(observation).get("metadata"))
         for _ in range(max_steps):
             call = player.call(env.list_tools())
             if call is None:
@@ -158,7 +158,7 @@ def _make_calls(env: MCPEnvironment, calls: Calls, played: Play, observation: Ob
             observation = env.call_tool(name, arguments)
             played.steps += 1
             label = f"call {played.steps} ({name})"
-            played.seen.append(Seen(label, _plain(observation)))
+            played.seen.append(Seen(label, plain_of(observation)))
             if observation.error is not None:
                 played.failed.append(f"{label} failed: {' '.join(observation.error.message.split())}")
             elif isinstance(observation, CallToolObservation) and observation.result and observation.result.is_error:
@@ -169,7 +169,8 @@ def _make_calls(env: MCPEnvironment, calls: Calls, played: Play, observation: Ob
     return observation
 
 
-def _plain(observation: Observation) -> dict[str, Any]:
+def plain_of(observation: Observation) -> dict[str, Any]:
+    """Return an observation and the parts of its reward, without fields of the framework that are new each time."""
     data: dict[str, Any] = to_plain(observation, "observation", exclude={"info"})
     parts = observation.info.get("reward")
     return data if parts is None else {**data, "reward parts": to_plain(parts)}
