@@ -208,7 +208,7 @@ class AgentDojoEnvironment(MCPEnvironment):
             if problem is not None:
                 raise ToolError(problem)
             set_clock(self.services, began, datetime.datetime.now())
-            return tool_result_to_str(answer)
+            return str(tool_result_to_str(answer))
 
         call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [

@@ -55,7 +55,8 @@ def following(agentdojo: Any, task: Task) -> list[OracleCall]:
     """Return the calls of an agent that does what the attacker wants, and then what the user asked for."""
     goal = agentdojo.SUITES[task.options["suite"]].injection_tasks[task.options["injection"]]
     calls = agentdojo.calls_of(goal, task.options["suite"])
-    *own, said = task.oracle or ()
+    assert task.oracle
+    *own, said = task.oracle
     message = f"{said.arguments['message']} {goal.GROUND_TRUTH_OUTPUT}"
     return [*calls, *own, OracleCall(tool_name="respond", arguments={"message": message})]
 
