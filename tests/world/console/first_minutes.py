@@ -89,7 +89,7 @@ class Terminal:
         )
         self._screen = pyte.Screen(COLUMNS, LINES)
         self._stream = pyte.Stream(self._screen)
-        self._shell.logfile_read = self  # type: ignore[assignment]
+        self._shell.logfile_read = self
         self._wait(PROMPT)
 
     def write(self, text: str) -> None:
