@@ -48,6 +48,7 @@ OF_AN_EXTRA = (
             "tinker",
             "trl",
             "verifiers",
+            "verl",
         )
     ),
 )
