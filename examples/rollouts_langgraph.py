@@ -48,7 +48,7 @@ async def main(given: argparse.Namespace) -> None:
     endings = await asyncio.gather(*(rollout(given.url, row, model) for row in rows))
     for row, ending in zip(rows, endings, strict=True):
         print(f"{row['task_id']}: {ending.status.code.value}, {ending.reward}")
-    scored = [ending.reward or 0.0 for ending in endings if ending.status.usable]
+    scored = [ending.reward for ending in endings if ending.status.usable and ending.reward is not None]
     print(f"mean of {len(scored)}: {sum(scored) / len(scored) if scored else None}")
 
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from mcpenv.environment import MCPEnvironment
-from mcpenv.errors import ConfigurationError, InvalidVerifier
+from mcpenv.errors import ConfigurationError
 from mcpenv.execution.lifespan import IN_PROCESS
 from mcpenv.packaging.checks.folder import judge_packaging, judge_secrets
 from mcpenv.packaging.place import is_url
@@ -176,10 +176,7 @@ def _refuse_what_cannot_be_judged(tasks: Sequence[Task]) -> None:
         ConfigurationError: with the package to install.
     """
     for task in tasks:
-        try:
-            missing = None if task.verifier is None else missing_here(task.verifier)
-        except InvalidVerifier:
-            continue  # a finding
+        missing = missing_here(task.verifier)
         if missing is not None:
             raise ConfigurationError(f"task {task.id!r} cannot be judged here: its verifier {missing}")
 

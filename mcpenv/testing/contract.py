@@ -12,6 +12,7 @@ import jsonschema  # type: ignore[import-untyped]
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.execution.mounted_server import MountedServer
+from mcpenv.rewards.verifiers.runner import missing_here
 from mcpenv.tasks import TaskSet
 from mcpenv.tasks.assignment import Wanted
 from mcpenv.tools.definition import RESERVED_NAMES
@@ -270,12 +271,21 @@ class Contract:
         """Check that the tasks can be read, and that options and verifier of each can be used."""
         with self.subject.instance() as env:
             cls = type(env)
+        unjudged: dict[str, str] = {}
         try:
             for task in _first_of_splits(cls.tasks, MAX_TASKS):
+                if (lacking := missing_here(task.verifier)) is not None:
+                    unjudged[task.id] = lacking
+                    continue
                 Wanted({**self.subject.reset_options, "task": task}, cls._reset_options, cls.tasks).found(None)
         except Exception as error:
             advice = "Correct the tasks; mcpenv tasks lists them"
             raise ContractViolation(f"tasks: {error_text(error)}. {advice}") from error
+        if unjudged:
+            first, lacking = next(iter(unjudged.items()))
+            raise ContractWarning(
+                f"{len(unjudged)} of the tasks cannot be judged here: the verifier of {first} {lacking}"
+            )
 
     def verify(self) -> None:
         """Check that the end of an episode can be verified: untouched, and after one call of each tool."""
@@ -389,6 +399,7 @@ class Contract:
             tasks = list(_first_of_splits(cls.tasks, MAX_VERIFIED))
         except Exception:  # noqa: BLE001 - the check of tasks covers this
             return []
+        tasks = [task for task in tasks if missing_here(task.verifier) is None]
         verified: list[Task | None] = [task for task in tasks if cls._verifies or task.verifier is not None]
         return verified or ([None] if cls._verifies else [])
 

@@ -129,3 +129,7 @@ def test_a_verifier_that_needs_a_missing_package_is_not_called_a_fault_of_the_ta
     assert done.status == 2
     assert "cannot be judged here: its verifier needs pydantic-monty: pip install 'mcpenv[sandbox]'" in done.err
     assert cli("validate", str(ROOT / "envs" / "ledger_mcp"), "-n", "0", "--only", "packaging").status == 0
+    # The chosen tasks can be judged; the check of the task set warns of the others.
+    judged = cli("validate", str(ROOT / "envs" / "ledger_mcp"), "--split", "test", "-n", "3", "--only", "tasks")
+    assert judged.status == 0, judged.out
+    assert "cannot be judged here: the verifier of" in judged.out

@@ -50,13 +50,12 @@ def check(spec: Mapping[str, Any], *, has_world: bool = True, where: str = "veri
         raise InvalidVerifier(f"{where}.sandbox", f'"process" needs Linux, and this is {sys.platform}. Set "monty"')
 
 
-def missing_here(spec: Mapping[str, Any]) -> str | None:
-    """Return what this installation lacks to run a verifier spec, and how to install it; None if nothing.
-
-    Raises:
-        InvalidVerifier: if the spec itself cannot be used.
-    """
-    parsed = parse(spec, "verifier")
+def missing_here(spec: Mapping[str, Any] | None) -> str | None:
+    """Return what this installation lacks to run a task's verifier; None if nothing, or if `check` refuses the spec."""
+    try:
+        parsed = None if spec is None else parse(spec, "verifier")
+    except InvalidVerifier:
+        return None
     in_monty = isinstance(parsed, PythonVerifier) and parsed.sandbox == "monty"
     if in_monty and importlib.util.find_spec("pydantic_monty") is None:
         return "needs pydantic-monty: pip install 'mcpenv[sandbox]'"
