@@ -79,6 +79,7 @@ class _Process:
     Attributes:
         ready: it has loaded.
         failed: it has reported why it does not load.
+        report: what is told of its failure once it answers with that.
         leaving: it was told to end.
         silent: its end of the channel is closed.
         kill_at: the monotonic time at which it is killed; None: it is not.
@@ -90,6 +91,7 @@ class _Process:
     channel: Channel
     ready: bool = False
     failed: bool = False
+    report: Broken | None = None
     leaving: bool = False
     silent: bool = False
     kill_at: float | None = None
@@ -234,11 +236,18 @@ class ForkServer:
     def _failed(self, process: _Process, message: Failed) -> None:
         """Report that code does not load. Let its process answer with that, unless other code is served."""
         dismissed, served = process is not self._loading, self._code_serves()
-        self._break(process, message.failure, None if served else message.url)
         if dismissed or served:
+            self._break(process, message.failure)
             process.channel.send(End())
         else:
-            self._loading = process
+            # It is told at the admission: until then another process may answer, with the failure before this one.
+            process.report = Broken(
+                generation=process.number,
+                changed=process.changed,
+                failure=message.failure,
+                serving=False,
+                url=message.url,
+            )
             self._ready(process)
 
     def _code_serves(self) -> bool:
@@ -269,16 +278,17 @@ class ForkServer:
         self._serving, self._waiting = self._waiting, None
         if self._serving is not None:
             self._serving.channel.send(Admit())
+            if self._serving.report is not None:
+                self._watcher.send(self._serving.report)
 
-    def _break(self, process: _Process, failure: Failure, url: str | None = None) -> None:
-        """Report that a generation has failed, and where that is served."""
+    def _break(self, process: _Process, failure: Failure) -> None:
+        """Report that a generation has failed, and that nothing answers with that."""
         if process.leaving:
             return
         if process is self._loading:
             self._loading = None
         serving = self._code_serves()
-        broken = Broken(generation=process.number, changed=process.changed, failure=failure, serving=serving, url=url)
-        self._tell(broken)
+        self._tell(Broken(generation=process.number, changed=process.changed, failure=failure, serving=serving))
 
     def _bury(self) -> None:
         """Forget the processes that have ended."""
@@ -297,6 +307,8 @@ class ForkServer:
                 self._loading = None
             if process is self._waiting:
                 self._waiting = None
+                if process.report is not None:
+                    self._watcher.send(process.report.model_copy(update={"url": None}))
             if process is self._stopping:
                 self._admit()
             if not process.failed and not self._ending:
