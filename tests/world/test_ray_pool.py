@@ -62,3 +62,17 @@ def test_each_node_has_a_server_that_is_started_again() -> None:
         "usable": True,
         "nowhere": True,
     }
+
+
+def test_a_cluster_of_two_nodes_shares_the_actors_and_loses_nothing_with_a_node() -> None:
+    assert output_of("ray_cluster_program.py") == {
+        "pools in a row": [True] * 9,
+        "left": True,
+        "equal": True,
+        "nodes": 2,
+        "equal after the loss of a node": True,
+        "all completed": True,
+        "equal on one node": True,
+        "nodes left": 1,
+        "servers": 2,
+    }

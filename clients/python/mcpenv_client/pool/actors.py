@@ -6,30 +6,26 @@ import asyncio
 import dataclasses
 import functools
 import itertools
-import logging
 import math
 import pickle
-import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AsyncExitStack
 from typing import Any, cast
 
 import ray
 from ray import cloudpickle
-from ray.exceptions import RayError, RayTaskError
 
 from mcpenv_client.types.records import StepResult
 
 from .actor import BATCH_S, Actor
-from .assignment import Assignment, Limits, Played, Share
+from .actor_cluster import connected, strategies
+from .actor_handle import ActorHandle, Waiting
+from .assignment import Limits, Played, Share
 from .backend import CLOSED, LOST, PoolError, all_of, in_shares, lost_result
 from .episode import Outcome, Policy, PolicyFailed, is_async
 from .instances import Target
-from .playing import TIMEOUT
 from .worker import Begin, Failed
-
-logger = logging.getLogger("mcpenv")
 
 GRACE_S = 5.0
 """Seconds that an actor has beyond the time limit of its episodes, to say so itself."""
@@ -40,26 +36,8 @@ BATCH = 64
 IN_FLIGHT = 2
 """The calls that an actor has at once, so that it never waits for the next."""
 
-ASK_AGAIN_S = 0.2
-"""Seconds between two questions to an actor that Ray restarts."""
-
 UNKNOWN_S = 0.02
 """The assumed seconds of an episode before one was measured."""
-
-
-@dataclass(eq=False)
-class _Waiting:
-    """An episode that waits for its answer.
-
-    Attributes:
-        assignment: what is played.
-        answer: set to its `Played`.
-        attempts: how often it was in a call that was lost.
-    """
-
-    assignment: Assignment
-    answer: asyncio.Future[Played]
-    attempts: int = 0
 
 
 class ActorBackend:
@@ -100,20 +78,19 @@ class ActorBackend:
         self.start_timeout_s = start_timeout_s
         self.rollout: tuple[int, list[Any]] = (0, [])
         self._target, self._settings, self._number, self._address = target, tuple(settings), workers, address
-        self._options = {
+        self._options: dict[str, Any] = {
             "num_cpus": 0,
-            "scheduling_strategy": "SPREAD",
             "max_concurrency": size + BATCH,
             **(actor_options or {}),
             "max_restarts": -1,
             "max_task_retries": 0,  # a retried step would be a step twice
         }
-        self._started_ray = False
-        self._actors: list[_Actor] = []
+        self._cluster = AsyncExitStack()
+        self._actors: list[ActorHandle] = []
         self._rollouts = itertools.count(1)
         self._limits = Limits()
         self._is_async = False
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[Waiting] = deque()
         self._planned = False
         self._episode_s = UNKNOWN_S
         self._calls: set[asyncio.Task[None]] = set()
@@ -126,31 +103,26 @@ class ActorBackend:
     async def start(self) -> None:
         """Connect to Ray, or start it, and make the actors."""
         target = _pickled(self._target, "the target")
-        await asyncio.to_thread(self._connect)
+        await self._cluster.enter_async_context(connected(self._address))
         number = min(self.size, self._number or int(ray.cluster_resources().get("CPU", 1)) or 1)
-        actor_class = ray.remote(Actor).options(**self._options)
-        self._actors = [_Actor(self, actor_class.remote(target, self._settings)) for _ in range(number)]
+        actor_class = ray.remote(Actor)
+        for strategy in strategies(self._options, number):
+            handle = actor_class.options(**{**self._options, "scheduling_strategy": strategy}).remote(
+                target, self._settings
+            )
+            self._actors.append(ActorHandle(handle, self.start_timeout_s))
         await all_of(actor.revive() for actor in self._actors)
-
-    def _connect(self) -> None:
-        if ray.is_initialized():
-            return
-        local = {} if self._address else {"include_dashboard": False}
-        ray.init(address=self._address, logging_level=logging.WARNING, **local)
-        self._started_ray = True
 
     async def close(self) -> None:
         """Kill the actors; end Ray if this started it."""
         actors, self._actors = self._actors, []
         for waiting in [*self._waiting, *(each for actor in actors for batch in actor.calls for each in batch)]:
-            _fail(waiting, PoolError(CLOSED))
+            waiting.fail(PoolError(CLOSED))
         self._waiting.clear()
         await self._stop_calls()
         for actor in actors:
             actor.kill()
-        if self._started_ray:
-            self._started_ray = False
-            await asyncio.to_thread(ray.shutdown)
+        await self._cluster.aclose()
 
     async def begin(self, policy: Policy, limits: Limits) -> None:
         """Put the policy where the actors fetch it once."""
@@ -171,7 +143,7 @@ class ActorBackend:
         (assignment,) = share
         if not self._actors:
             raise PoolError(CLOSED)
-        waiting = _Waiting(assignment, asyncio.get_running_loop().create_future())
+        waiting = Waiting(assignment, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         self._plan()
         try:
@@ -207,13 +179,13 @@ class ActorBackend:
                 for waiting in batch:
                     waiting.answer.add_done_callback(functools.partial(_stop_if_unwanted, call, batch))
 
-    def _batch(self) -> list[_Waiting]:
+    def _batch(self) -> list[Waiting]:
         """Return the next episodes for one call: as many as take half the time of a batch, and a fair share."""
         most = 1
         if not self._is_async:
             fair = math.ceil(len(self._waiting) / len(self._actors))
             most = max(1, min(BATCH, fair, int(BATCH_S / 2 / self._episode_s)))
-        batch: list[_Waiting] = []
+        batch: list[Waiting] = []
         while self._waiting and len(batch) < most:
             alone = self._waiting[0].attempts > 0
             if alone and batch:
@@ -225,7 +197,7 @@ class ActorBackend:
                 break
         return batch
 
-    async def _play(self, actor: _Actor, batch: list[_Waiting]) -> None:
+    async def _play(self, actor: ActorHandle, batch: list[Waiting]) -> None:
         one_s = BATCH_S + self._limits.episode_timeout_s + GRACE_S
         limit_s = one_s if self._is_async else one_s * len(actor.calls)
         assignments = [waiting.assignment for waiting in batch]
@@ -236,21 +208,21 @@ class ActorBackend:
                 return
         except PoolError as error:
             for waiting in batch:
-                _fail(waiting, error)
+                waiting.fail(error)
             return
         finally:
             if batch in actor.calls:
                 actor.calls.remove(batch)
         for waiting, answer in zip(batch, answers, strict=False):
             if isinstance(answer, Failed):
-                _fail(waiting, answer.error)
+                waiting.fail(answer.error)
             elif not waiting.answer.done():
                 self._episode_s += 0.1 * (max(answer.duration_s, 1e-4) - self._episode_s)
                 waiting.answer.set_result(dataclasses.replace(answer, attempts=waiting.attempts + 1))
         self._waiting.extendleft(reversed(batch[len(answers) :]))
         self._plan()
 
-    def _lost(self, actor: _Actor) -> None:
+    def _lost(self, actor: ActorHandle) -> None:
         """Put the episodes of a lost actor in line again, or answer the one that had it to itself."""
         calls, actor.calls = actor.calls, []
         # The answer of a call may be lost because of the next one, so only an episode that had the actor to itself is
@@ -275,13 +247,13 @@ class ActorBackend:
             revive.add_done_callback(self._calls.discard)
             self._plan()
 
-    async def _revive(self, actor: _Actor) -> None:
+    async def _revive(self, actor: ActorHandle) -> None:
         try:
             await actor.revive()
         except PoolError as error:
             if not any(each.alive for each in self._actors):
                 while self._waiting:
-                    _fail(self._waiting.popleft(), error)
+                    self._waiting.popleft().fail(error)
         else:
             self._plan()
 
@@ -325,96 +297,6 @@ class ActorBackend:
         return await in_shares(actions, len(self._actors), ask)
 
 
-class _Actor:
-    """One actor, as the driver sees it.
-
-    Attributes:
-        alive: True if it is loaded and no call to it was lost since.
-        calls: the batches that it has, the oldest first.
-        died: what became of the last call that was lost.
-        lost: the numbers of environments whose last step may have run without an answer.
-    """
-
-    def __init__(self, backend: ActorBackend, handle: Any) -> None:
-        self._backend = backend
-        self._handle = handle
-        self.alive = False
-        self.calls: list[list[_Waiting]] = []
-        self.died = ""
-        self.lost: set[int] = set()
-
-    @property
-    def plays_again(self) -> bool:
-        """True if it plays an episode that was in a lost call, which has it to itself."""
-        return any(waiting.attempts for batch in self.calls for waiting in batch)
-
-    async def revive(self) -> None:
-        """Wait until it is loaded; Ray starts it.
-
-        Raises:
-            PoolError: the target cannot be loaded, or Ray does not start it in time.
-        """
-        give_up = time.monotonic() + self._backend.start_timeout_s
-        while not self.alive:
-            left_s = give_up - time.monotonic()
-            if left_s <= 0:
-                raise PoolError(
-                    f"a Ray actor was not ready in {self._backend.start_timeout_s:g} s ({self.died or 'not placed'}); "
-                    "see if the cluster has what actor_options ask for"
-                )
-            try:
-                text = await asyncio.wait_for(_future(self._handle.load.remote()), left_s)
-            except asyncio.TimeoutError:
-                continue
-            except RayTaskError as error:
-                raise PoolError(f"a Ray actor failed while it loaded the target: {error}") from error
-            except RayError as error:
-                self.died = _first_line(error)
-                await asyncio.sleep(ASK_AGAIN_S)
-                continue
-            if text:
-                raise PoolError(text)
-            self.alive = True
-
-    async def ask(self, method: str, *arguments: Any, limit_s: float) -> Any:
-        """Call a method and return its answer; None if the actor was lost, or was killed at its deadline.
-
-        Raises:
-            PoolError: the method itself failed.
-        """
-        call = getattr(self._handle, method).remote(*arguments)
-        try:
-            return pickle.loads(await asyncio.wait_for(_future(call), limit_s))
-        except asyncio.CancelledError:
-            ray.cancel(call)
-            raise
-        except asyncio.TimeoutError:
-            self.died = f"its actor did not answer for {limit_s:g} s and was killed ({TIMEOUT})"
-            ray.kill(self._handle, no_restart=False)
-        except RayTaskError as error:
-            raise PoolError(f"a Ray actor cannot do what was asked: {error}") from error
-        except RayError as error:
-            self.died = f"its actor was lost: {_first_line(error)}"
-        if self.alive:
-            logger.warning("pool: %s", self.died)
-        self.alive = False
-        return None
-
-    def lose(self, mine: Sequence[tuple[int, Any]]) -> list[StepResult[Any]]:
-        """Note that environments are lost until their reset, and return their results."""
-        self.lost |= {i for i, _ in mine}
-        return [lost_result(LOST, self.died) for _ in mine]
-
-    def kill(self) -> None:
-        """End it for good."""
-        self.alive = False
-        ray.kill(self._handle)
-
-
-def _future(call: Any) -> asyncio.Future[Any]:
-    return asyncio.wrap_future(call.future())
-
-
 def _pickled(given: Any, name: str) -> bytes:
     try:
         return cast("bytes", cloudpickle.dumps(given))
@@ -430,18 +312,9 @@ def _checked(answers: Sequence[StepResult[Any]] | Failed) -> Sequence[StepResult
     return answers
 
 
-def _stop_if_unwanted(call: asyncio.Task[None], batch: Sequence[_Waiting], _: asyncio.Future[Played]) -> None:
+def _stop_if_unwanted(call: asyncio.Task[None], batch: Sequence[Waiting], _: asyncio.Future[Played]) -> None:
     if all(waiting.answer.cancelled() for waiting in batch):
         call.cancel()
-
-
-def _fail(waiting: _Waiting, error: Exception) -> None:
-    if not waiting.answer.done():
-        waiting.answer.set_exception(error)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 __all__ = ["ActorBackend"]

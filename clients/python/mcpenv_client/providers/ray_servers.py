@@ -14,6 +14,7 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mcpenv_client.client import EnvClient
+from mcpenv_client.pool.actor_cluster import connected
 
 from .local import LocalInstance, LocalProvider
 
@@ -101,32 +102,28 @@ async def ray_servers(
     Raises:
         RayError: no node could start its server; the text has the reason.
     """
-    started = not ray.is_initialized()
-    if started:
-        await asyncio.to_thread(ray.init, address=address, logging_level=logging.WARNING)
-    actors = []
-    try:
-        for node in ray.nodes():
-            if node["Alive"]:
-                place = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-                actor_class = ray.remote(NodeServer).options(num_cpus=0, max_restarts=-1, scheduling_strategy=place)
-                actors.append(actor_class.remote(target, tuple(options)))
-        servers = RayServers(actors)
-        await servers.look()
-        if not servers.urls:
-            await asyncio.wrap_future(actors[0].server.remote().future())
-        watching = asyncio.ensure_future(servers.watch())
+    async with connected(address):
+        actors = []
         try:
-            yield servers
+            for node in ray.nodes():
+                if node["Alive"]:
+                    place = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+                    actor_class = ray.remote(NodeServer).options(num_cpus=0, max_restarts=-1, scheduling_strategy=place)
+                    actors.append(actor_class.remote(target, tuple(options)))
+            servers = RayServers(actors)
+            await servers.look()
+            if not servers.urls:
+                await asyncio.wrap_future(actors[0].server.remote().future())
+            watching = asyncio.ensure_future(servers.watch())
+            try:
+                yield servers
+            finally:
+                watching.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await watching
         finally:
-            watching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watching
-    finally:
-        for actor in actors:
-            ray.kill(actor)
-        if started:
-            await asyncio.to_thread(ray.shutdown)
+            for actor in actors:
+                ray.kill(actor)
 
 
 __all__ = ["LOOK_S", "NodeServer", "RayServers", "ray_servers"]

@@ -1,0 +1,146 @@
+"""One Ray actor as the driver sees it: its loading, its calls, and what is lost with them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from mcpenv_client.types.records import StepResult
+
+from .assignment import Assignment, Played
+from .backend import LOST, PoolError, lost_result
+from .playing import TIMEOUT
+
+logger = logging.getLogger("mcpenv")
+
+ASK_AGAIN_S = 0.2
+"""Seconds between two questions to an actor that Ray restarts."""
+
+
+@dataclass(eq=False)
+class Waiting:
+    """An episode that waits for its answer.
+
+    Attributes:
+        assignment: what is played.
+        answer: set to its `Played`.
+        attempts: how often it was in a call that was lost.
+    """
+
+    assignment: Assignment
+    answer: asyncio.Future[Played]
+    attempts: int = 0
+
+    def fail(self, error: Exception) -> None:
+        """Answer with an error, unless it is answered."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class ActorHandle:
+    """One actor, as the driver sees it.
+
+    Args:
+        handle: Ray's.
+        start_timeout_s: seconds for it to be placed and to load the target.
+
+    Attributes:
+        alive: True if it is loaded and no call to it was lost since.
+        calls: the batches that it has, the oldest first.
+        died: what became of the last call that was lost.
+        lost: the numbers of environments whose last step may have run without an answer.
+    """
+
+    def __init__(self, handle: Any, start_timeout_s: float) -> None:
+        self._handle = handle
+        self._start_timeout_s = start_timeout_s
+        self.alive = False
+        self.calls: list[list[Waiting]] = []
+        self.died = ""
+        self.lost: set[int] = set()
+
+    @property
+    def plays_again(self) -> bool:
+        """True if it plays an episode that was in a lost call, which has it to itself."""
+        return any(waiting.attempts for batch in self.calls for waiting in batch)
+
+    async def revive(self) -> None:
+        """Wait until it is loaded; Ray starts it.
+
+        Raises:
+            PoolError: the target cannot be loaded, or Ray does not start it in time.
+        """
+        give_up = time.monotonic() + self._start_timeout_s
+        while not self.alive:
+            left_s = give_up - time.monotonic()
+            if left_s <= 0:
+                raise PoolError(
+                    f"a Ray actor was not ready in {self._start_timeout_s:g} s ({self.died or 'not placed'}); "
+                    "see if the cluster has what actor_options ask for"
+                )
+            try:
+                text = await asyncio.wait_for(_future(self._handle.load.remote()), left_s)
+            except asyncio.TimeoutError:
+                continue
+            except RayTaskError as error:
+                raise PoolError(f"a Ray actor failed while it loaded the target: {error}") from error
+            except RayError as error:
+                self.died = _first_line(error)
+                await asyncio.sleep(ASK_AGAIN_S)
+                continue
+            if text:
+                raise PoolError(text)
+            self.alive = True
+
+    async def ask(self, method: str, *arguments: Any, limit_s: float) -> Any:
+        """Call a method and return its answer; None if the actor was lost, or was killed at its deadline.
+
+        Raises:
+            PoolError: the method itself failed.
+        """
+        call = getattr(self._handle, method).remote(*arguments)
+        try:
+            return pickle.loads(await asyncio.wait_for(_future(call), limit_s))
+        except asyncio.CancelledError:
+            ray.cancel(call)
+            raise
+        except asyncio.TimeoutError:
+            self.died = f"its actor did not answer for {limit_s:g} s and was killed ({TIMEOUT})"
+            ray.kill(self._handle, no_restart=False)
+        except RayTaskError as error:
+            raise PoolError(f"a Ray actor cannot do what was asked: {error}") from error
+        except RayError as error:
+            self.died = f"its actor was lost: {_first_line(error)}"
+        if self.alive:
+            logger.warning("pool: %s", self.died)
+        self.alive = False
+        return None
+
+    def lose(self, mine: Sequence[tuple[int, Any]]) -> list[StepResult[Any]]:
+        """Note that environments are lost until their reset, and return their results."""
+        self.lost |= {i for i, _ in mine}
+        return [lost_result(LOST, self.died) for _ in mine]
+
+    def kill(self) -> None:
+        """End it for good."""
+        self.alive = False
+        ray.kill(self._handle)
+
+
+def _future(call: Any) -> asyncio.Future[Any]:
+    return asyncio.wrap_future(call.future())
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+__all__ = ["ActorHandle", "Waiting"]
