@@ -90,7 +90,7 @@ def find_place(target: str) -> Place:
     if path.suffix == ".py" and is_file:
         return _of_file(target, absolute(path), absolute(path), attribute)
     if attribute is None:
-        entry = _entry_points().get(location)
+        entry = installed_environments().get(location)
         if entry is not None:
             return Place(target, entry.attr, entry.module, None, None, slug(entry.name), f"{entry.module}:{entry.attr}")
     if is_folder:
@@ -103,7 +103,7 @@ def find_place(target: str) -> Place:
         raise TargetError(target, "there is no such file or folder")
     if attribute is not None and all(part.isidentifier() for part in location.split(".")):
         return Place(target, attribute, location, None, None, slug(_kebab(attribute)), None)
-    installed = ", ".join(sorted(_entry_points())) or "none"
+    installed = ", ".join(sorted(installed_environments())) or "none"
     raise TargetError(
         target,
         f"is not a folder with {MODULE_FILE}, a .py file, a module:Class or an installed environment "
@@ -169,7 +169,8 @@ def _import_name(file: Path) -> tuple[str, Path]:
     return ".".join(parts) or file.stem, folder
 
 
-def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
+def installed_environments() -> dict[str, importlib.metadata.EntryPoint]:
+    """Return the environments that installed packages register, by the name that is their TARGET."""
     return {entry.name: entry for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)}
 
 
@@ -202,6 +203,7 @@ __all__ = [
     "called",
     "find_place",
     "folder_with_manifest",
+    "installed_environments",
     "is_url",
     "manifest_of",
     "slug",

@@ -25,6 +25,7 @@ from .image.dockerignore import DOCKERIGNORE, dockerignore
 from .image.plan import plan_image
 from .manifest import MANIFEST, SCHEMA_FILE
 from .manifest_file import read_manifest
+from .place import installed_environments
 
 TEMPLATES = {
     "minimal": "two tools, a reward for each step, and an end",
@@ -118,7 +119,7 @@ def check_name(name: str) -> None:
     """Raise if a package cannot have a name.
 
     Raises:
-        ConfigurationError: it is no identifier, or the name of something else.
+        ConfigurationError: it is no identifier, or the name of a module or an environment that is installed.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name) or keyword.issoftkeyword(name):
         near = re.sub(r"\W+|^(?=\d)", "_", name.lower(), flags=re.ASCII).strip("_")
@@ -132,6 +133,13 @@ def check_name(name: str) -> None:
         raise ConfigurationError(f"{name!r} is reserved; choose another name, such as {name}_env")
     if name in sys.stdlib_module_names:
         raise ConfigurationError(f"{name!r} is a module of Python, which a package of that name would hide")
+    registered = installed_environments().get(name)
+    # A package's own registration is no conflict: the check of modules below knows whether it is another one.
+    if registered is not None and registered.module.partition(".")[0] != name:
+        raise ConfigurationError(
+            f"{name!r} is the name of an installed environment ({registered.value}): where both are installed, `mcpenv "
+            f"run {name}` could start either of them. Choose another name, such as my_{name}"
+        )
     if _is_installed(name):
         raise ConfigurationError(f"{name!r} is an installed module, which a package of that name would hide")
 

@@ -59,6 +59,8 @@ def test_the_templates_are_listed(cli: Cli) -> None:
         ((), "the name is missing; write mcpenv init NAME"),
         (("shop", "--template", "none"), "there is no template 'none'; there are minimal, tasks"),
         (("random",), "'random' is a module of Python"),
+        (("echo_mcp",), "'echo_mcp' is the name of an installed environment (mcpenv.envs.echo_mcp.environment:"),
+        (("echo_mcp",), "Choose another name, such as my_echo_mcp"),
         (("shop", "--into", "full"), "full is not empty; choose another folder with --into"),
         (("shop", "--description", "a\nb"), "the description must be one line"),
     ],

@@ -105,6 +105,21 @@ def test_a_name_that_a_package_cannot_have_is_refused(name: str, said: str) -> N
     assert list(Path.cwd().iterdir()) == []
 
 
+def test_the_name_of_another_packages_environment_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = tmp_path / "site"
+    (site / "fruit_stall-1.dist-info").mkdir(parents=True)
+    (site / "fruit_stall-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: fruit_stall\nVersion: 1\n")
+    (site / "fruit_stall-1.dist-info" / "entry_points.txt").write_text(
+        "[mcpenv.environments]\nfruit_stall = fruit_stall.environment:E\nbazaar = fruit_stall.environment:E\n"
+    )
+    monkeypatch.syspath_prepend(site)
+    with pytest.raises(ConfigurationError, match="'bazaar' is the name of an installed environment"):
+        make_scaffold("bazaar", "minimal", Path("new"))
+    assert not Path("new").exists()
+    # The same package under the same name is made anew, not hidden by another one.
+    assert make_scaffold("fruit_stall", "minimal", Path("new")).files
+
+
 @pytest.mark.parametrize("description", ["", "a" * 101, "two\nlines", 'a "quote"', "a \\ backslash"])
 def test_a_description_that_would_end_a_string_is_refused(description: str) -> None:
     with pytest.raises(ConfigurationError, match="the description must"):
