@@ -134,6 +134,8 @@ interface Call {
 interface ToolCard {
   element: HTMLElement;
   write: (value: Plain) => void;
+  /** Say whether the episode has ended, after which no tool can be called. */
+  end: (ended: boolean) => void;
   refuse: (error: Failure) => void;
 }
 

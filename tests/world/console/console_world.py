@@ -102,6 +102,12 @@ class ConsoleWorld(MCPEnvironment):
             """Take an object of objects, a tuple, and a number or nothing."""
             return self._take(f"{order.model_dump_json()} {pair} {nights}")
 
+        @self.tool
+        def leave() -> str:
+            """End the episode."""
+            self.finish()
+            return self._take("left")
+
         @self.tool(title=ATTACK, description=ATTACK)
         def attack(text: Annotated[str, Field(description=ATTACK)] = ATTACK) -> str:
             return text

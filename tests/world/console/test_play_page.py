@@ -15,6 +15,7 @@ from command_line import started
 
 pytest.importorskip("selenium", reason="a browser is driven by it")
 
+from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 from visitor import Visitor, visiting
@@ -156,6 +157,38 @@ def test_a_step_is_undone_by_a_snapshot(visitor: Visitor) -> None:
     visitor.see("Undone: take_tree")
     assert "2. take_tree" not in visitor.find("//section[@aria-label='History']").text
     visitor.see('"step_count": 1')
+
+
+def test_no_tool_is_called_after_the_end_until_another_episode_begins(visitor: Visitor) -> None:
+    def callable_now() -> bool:
+        button = visitor.find("//button[normalize-space()='Call']")
+        note = visitor.browser.find_element(By.ID, str(button.get_attribute("aria-describedby")))
+        assert note.get_attribute("role") == "status"
+        assert note.text == ("" if button.is_enabled() else "The episode has ended. Begin another one to call tools.")
+        return button.is_enabled()
+
+    visitor.press("leave")
+    assert callable_now()
+    visitor.call()
+    visitor.see("1. leave")
+    visitor.until(lambda _: not callable_now())
+    assert visitor.serious_findings() == []
+    visitor.press("take_tree")  # the form of another tool
+    assert not callable_now()
+    visitor.field("name").send_keys("late")
+    visitor.find("//input[@aria-label='Give children']").send_keys(Keys.ENTER)
+    assert "2. take_tree" not in visitor.find("//section[@aria-label='History']").text
+    visitor.press("Undo")
+    visitor.see("Undone: leave")
+    assert callable_now()
+    visitor.call()
+    visitor.see("late 0")
+    visitor.press("End")
+    visitor.see("The episode is over")
+    assert not callable_now()
+    visitor.press("Start an episode")
+    visitor.see("Start")
+    visitor.until(lambda _: callable_now())
 
 
 def test_the_same_calls_as_python_do_the_same(visitor: Visitor, url: str) -> None:

@@ -274,6 +274,7 @@ class Play {
 				await this.call({ name: tool.name, arguments: value, own: tool.own });
 			});
 			if (values) card.write(values);
+			card.end(this.over);
 			this.open = { name: tool.name, card };
 			fill(this.form, card.element);
 		} catch (error) {
@@ -285,6 +286,7 @@ class Play {
 
 	/** @param {Observed} answer */
 	showStatus(answer) {
+		this.open?.card.end(this.over);
 		const info = answer.info ?? {};
 		const end = answer.terminated ? "terminated" : answer.truncated ? "truncated" : answer.done ? "over" : "running";
 		const status = info.episode_status?.code;

@@ -12,8 +12,10 @@ export function toolCard(tool, onCall) {
 	const json = el("textarea", { "aria-label": "Arguments as JSON", spellcheck: "false" });
 	const place = el("div", form.element);
 	const problem = alertOf();
-	const submit = el("button", { class: "primary" }, "Call");
+	const submit = el("button", { class: "primary", "aria-describedby": "call-over" }, "Call");
+	const why = el("span", { class: "warn", id: "call-over", role: "status" });
 	let byJson = false;
+	let over = false;
 	const read = () => /** @type {Plain} */ (byJson ? objectOf(json.value) : form.read());
 	const swap = button("Edit as JSON", () => attempt(problem, "Not called.", () => {
 		if (byJson) form.write(objectOf(json.value));
@@ -32,16 +34,20 @@ export function toolCard(tool, onCall) {
 		try {
 			await onCall(value);
 		} finally {
-			submit.disabled = false;
+			submit.disabled = over;
 		}
 	} },
 	el("h2", tool.title ?? tool.name, " ", el("code", tool.name)), muted(tool.description),
-	place, problem, el("div", { class: "row" }, submit, swap));
+	place, problem, el("div", { class: "row" }, submit, swap, why));
 	return {
 		element,
 		write(value) {
 			form.write(value);
 			json.value = JSON.stringify(value, null, 2);
+		},
+		end(ended) {
+			submit.disabled = over = ended;
+			fill(why, over && "The episode has ended. Begin another one to call tools.");
 		},
 		refuse({ message, errors }) {
 			fill(problem, message);
