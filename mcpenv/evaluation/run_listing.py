@@ -1,4 +1,4 @@
-"""The evaluations below a folder, for the console: a row for each, and two of them compared."""
+"""The evaluations below a folder, for the console: a row and a report for each, and two of them compared."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from mcpenv_client.errors import InvalidMessage
 
 from .comparison import compare
 from .comparison_tables import tables_of
+from .run_directory import RECORD
+from .run_tables import report_of
 from .settings import SETTINGS
 from .stored_run import StoredRun, read_run
 from .summary import summarize
@@ -47,16 +49,33 @@ class RunListing:
         runs.sort(key=lambda row: -row["started_at"])
         return {"runs": runs, "left_out": left_out}
 
+    def report(self, name: str) -> dict[str, Any]:
+        """Return the figures and tasks of an evaluation, as `report_of`.
+
+        Raises:
+            InvalidMessage: there is no such evaluation, or it cannot be read.
+        """
+        self._check("evaluation", name)
+        try:
+            return report_of(read_run(self._directory / name), recorded=self.record(name) is not None)
+        except ConfigurationError as error:
+            raise _refused("evaluation", self._without_place(str(error))) from error
+
+    def record(self, name: str) -> Path | None:
+        """Return the folder of an evaluation's record; None if there is no such evaluation, or it has no record."""
+        if name not in self.names():
+            return None
+        record = (self._directory / name / RECORD).resolve()
+        return record if record.is_dir() and record.is_relative_to(self._directory) else None
+
     def compare(self, baseline: str, candidate: str, pass_threshold: float | None) -> dict[str, Any]:
         """Return the comparison as `mcpenv eval compare --json`, with its words and tables for a page.
 
         Raises:
             InvalidMessage: there is no such evaluation, or the two are not comparable.
         """
-        known = self.names()
         for side, name in (("baseline", baseline), ("candidate", candidate)):
-            if name not in known:
-                raise _refused(side, f"there is no evaluation {name!r} below the folder")
+            self._check(side, name)
         if pass_threshold is not None and not math.isfinite(pass_threshold):
             raise _refused("pass_threshold", "it must be a finite number")
         try:
@@ -71,6 +90,10 @@ class RunListing:
             "notes": [self._without_place(note) for note in notes_on(found)],
             "tables": tables_of(found),
         }
+
+    def _check(self, field: str, name: str) -> None:
+        if name not in self.names():
+            raise _refused(field, f"there is no evaluation {name!r} below the folder")
 
     def _without_place(self, text: str) -> str:
         return text.replace(f"{self._directory}/", "")

@@ -40,7 +40,7 @@ def _notices(run: StoredRun, placed: Sequence[Placed]) -> Iterator[Element]:
 
 def _sections(run: StoredRun, summary: Summary, links: dict[str, Placed]) -> Iterator[Element]:
     unit = "Seed" if all(result.task is None for result in run.results) else "Task"
-    yield el("section", facts(_figures(summary)), class_="card", aria_label="Figures")
+    yield el("section", facts(figures_of(summary)), class_="card", aria_label="Figures")
     tasks = [
         (
             task.name if task.split is None else f"{task.split}/{task.name}",
@@ -62,8 +62,9 @@ def _sections(run: StoredRun, summary: Summary, links: dict[str, Placed]) -> Ite
     yield el("details", el("summary", "Settings"), listed, class_="card")
 
 
-def _figures(summary: Summary) -> list[tuple[str, Child]]:
-    found: list[tuple[str, Child]] = [("Episodes", f"{summary.finished} of {summary.planned}")]
+def figures_of(summary: Summary) -> list[tuple[str, str]]:
+    """Return the figures of an evaluation as texts, each with its name."""
+    found: list[tuple[str, str]] = [("Episodes", f"{summary.finished} of {summary.planned}")]
     found += [(f"pass@{k}", _estimate(estimate)) for k, estimate in summary.pass_at.items()]
     found += [(f"pass^{k}", _estimate(estimate)) for k, estimate in summary.pass_hat.items()]
     if summary.mean_return is not None:

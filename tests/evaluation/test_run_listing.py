@@ -1,4 +1,4 @@
-"""The evaluations below a folder, as the console lists and compares them."""
+"""The evaluations below a folder, as the console lists, shows and compares them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from typing import Any
 
 import httpx
 import pytest
+from exported import record
 
-from mcpenv.evaluation.results import EpisodeResult, ResultsFile
+from mcpenv.evaluation.results import EpisodeResult, Failure, ResultsFile
 from mcpenv.evaluation.run_directory import SUMMARY
 from mcpenv.evaluation.run_listing import RunListing
 from mcpenv.evaluation.settings import SETTINGS
+from mcpenv.trajectories.blobs import FOLDER
 from mcpenv_client.errors import InvalidMessage
 
 
@@ -106,3 +108,58 @@ def test_the_console_of_a_folder_of_evaluations_has_them_and_no_records(url: str
     assert httpx.get(f"{url}/evaluations/compare").status_code == 422
     assert httpx.get(f"{url}/records").status_code == 404
     assert httpx.get(f"{url}/evaluations", headers={"Origin": "http://evil.example"}).status_code == 403
+
+
+def test_a_report_has_figures_and_the_returns_of_each_tasks_episodes(runs: Path) -> None:
+    file = ResultsFile(runs / "old")
+    file.append(EpisodeResult("test", "won", 1, 1, "second", score=0.5, full_reward=1.0, digest="d", started_at=1.0))
+    file.append(EpisodeResult("test", "won", 1, 2, "third", failure=Failure.MODEL_ERROR, started_at=1.0))
+    file.close()
+    record(runs / "old" / "record")
+    report = RunListing(runs).report("old")
+    assert (report["title"], report["recorded"]) == ("Evaluation of World", True)
+    figures, tasks, settings = report["tables"]
+    assert ("Episodes", "12 of 10") in figures["rows"]
+    assert ("pass threshold", "each task's full reward") in settings["rows"]
+    assert [row[0] for row in tasks["rows"][7:]] == ["test/t7", "test/won", "test/same"]
+    assert tasks["rows"][8] == (
+        "test/won",
+        "1/2",
+        "0.75",
+        "0",
+        "model error 1",
+        [
+            {"id": None, "text": "1", "name": "1: test/won, sample 0"},
+            {"id": "second", "text": "0.5", "name": "0.5: test/won, sample 1"},
+            {"id": "third", "text": "no score", "name": "no score: test/won, sample 2"},
+        ],
+    )
+
+
+def test_a_report_without_a_record_leads_to_no_episode(runs: Path, tmp_path: Path) -> None:
+    # A record that is elsewhere is none of the folder's.
+    record(tmp_path / "elsewhere")
+    (runs / "old" / "record").symlink_to(tmp_path / "elsewhere")
+    report = RunListing(runs).report("old")
+    assert not report["recorded"] and report["notes"] == ["Its folder has no record, so its episodes cannot be shown."]
+    assert all(episode["id"] is None for row in report["tables"][1]["rows"] for episode in row[-1])
+    with pytest.raises(InvalidMessage, match=r"there is no evaluation '\.\./elsewhere'"):
+        RunListing(runs).report("../elsewhere")
+
+
+def test_the_console_answers_the_record_of_each_evaluation(runs: Path, url: str) -> None:
+    record(runs / "deep" / "new" / "record")
+    of_new = f"{url}/evaluations/deep%2Fnew"
+    assert httpx.get(f"{of_new}/report").json()["recorded"]
+    assert {row["id"] for row in httpx.get(f"{of_new}/records").json()["rows"]} == {"bare", "model", "played"}
+    episode = httpx.get(f"{of_new}/records/bare").json()["episode"]
+    assert episode["trajectory"]["episode_id"] == "bare"
+    image = f"{'0' * 64}.png"
+    (runs / "deep" / "new" / "record" / FOLDER).mkdir()
+    (runs / "deep" / "new" / "record" / FOLDER / image).write_bytes(b"an image")
+    assert httpx.get(f"{of_new}/records/bare/blobs/{image}").content == b"an image"
+    assert "attachment" in httpx.get(f"{of_new}/records/bare/page.html").headers["content-disposition"]
+    for missing in ("old/records", "none/records", "deep%2Fnew/records/none", "..%2Fdeep/records"):
+        assert httpx.get(f"{url}/evaluations/{missing}").status_code == 404, missing
+    assert httpx.get(f"{url}/evaluations/none/report").status_code == 422
+    assert httpx.get(f"{of_new}/records", headers={"Origin": "http://evil.example"}).status_code == 403

@@ -31,6 +31,8 @@ interface StreamEvent {
 interface PageContext {
   root: HTMLElement;
   parts: string[];
+  /** The path before the parts, also that of its requests. */
+  base: string;
   query: URLSearchParams;
   session: ConsoleSession;
 }
@@ -324,7 +326,23 @@ interface RunComparison {
   verdict: string;
   significant: boolean;
   notes: string[];
-  tables: { title: string; heads: string[]; rows: string[][]; style?: string }[];
+  tables: RunTable[];
+}
+
+/** One evaluation, as `/evaluations/NAME/report` answers. */
+interface RunReport {
+  title: string;
+  notes: string[];
+  recorded: boolean;
+  tables: RunTable[];
+}
+
+/** A table of evaluations. A cell is a text, or the episodes that it stands for. */
+interface RunTable {
+  title: string;
+  heads: string[];
+  rows: (string | { id: string | null; text: string; name: string }[])[][];
+  style?: string;
 }
 
 /** The facts of an episode that its charts need. */
@@ -346,6 +364,8 @@ interface Side {
 
 /** What the list of records asks and tells the page that it is on. */
 interface RowsOwner {
+  /** The path of the record. */
+  base: string;
   query: () => URLSearchParams;
   picked: (id: string) => boolean;
   pick: (id: string, wanted: boolean) => void;

@@ -7,6 +7,7 @@ import contextlib
 import signal
 import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -87,7 +88,16 @@ def viewer(record: Path | None, name: str, evaluations: Evaluations | None = Non
         ]
     if evaluations is not None:
         of_runs = EvaluationRoutes(evaluations)
-        routes += [route("/evaluations", of_runs.rows), route("/evaluations/compare", of_runs.comparison)]
+        episode = "/evaluations/{run:path}/records/{episode_id:path}"
+        routes += [
+            route("/evaluations", of_runs.rows),
+            route("/evaluations/compare", of_runs.comparison),
+            route("/evaluations/{run:path}/report", of_runs.report),
+            route("/evaluations/{run:path}/records", partial(of_runs.of_record, RecordRoutes.rows)),
+            route(f"{episode}/blobs/{{name}}", partial(of_runs.of_record, RecordRoutes.blob)),
+            route(f"{episode}/page.html", partial(of_runs.of_record, RecordRoutes.page)),
+            route(episode, partial(of_runs.of_record, RecordRoutes.episode)),
+        ]
     return application(routes)
 
 

@@ -51,9 +51,9 @@ class RecordRoutes:
         try:
             found = await asyncio.to_thread(self._read, request.path_params["episode_id"])
         except DamagedRecord as error:
-            return _unknown(f"this episode cannot be read any more: {error}")
+            return unknown(f"this episode cannot be read any more: {error}")
         if found is None:
-            return _unknown("no such episode in this server's record")
+            return unknown("no such episode in this server's record")
         return plain_json(found)
 
     async def page(self, request: Request) -> Response:
@@ -61,15 +61,15 @@ class RecordRoutes:
         try:
             page = await asyncio.to_thread(self._page, request.path_params["episode_id"])
         except DamagedRecord as error:
-            return _unknown(f"this episode cannot be read any more: {error}")
-        return _unknown("no such episode in this server's record") if page is None else page
+            return unknown(f"this episode cannot be read any more: {error}")
+        return unknown("no such episode in this server's record") if page is None else page
 
     async def blob(self, request: Request) -> Response:
         """Answer an image or audio of an episode."""
         name = _BLOB.fullmatch(request.path_params["name"])
         data = None if name is None else await asyncio.to_thread(self._blob, name[0])
         if name is None or data is None:
-            return _unknown("no such image or audio in this server's record")
+            return unknown("no such image or audio in this server's record")
         return media(data, _TYPES.get(name[1], ""))
 
     async def _rows(self, request: Request) -> dict[str, Any]:
@@ -135,7 +135,8 @@ def _hashes(episode: RecordedEpisode) -> dict[str, Any]:
     }
 
 
-def _unknown(message: str) -> Response:
+def unknown(message: str) -> Response:
+    """Return the answer that there is no such thing."""
     return plain_json({"message": message, "code": "NOT_FOUND"}, 404)
 
 
@@ -159,4 +160,4 @@ def _wrong(name: str, message: str, kind: str) -> InvalidMessage:
     return InvalidMessage(f"{name}: {message}", errors=[{"loc": [name], "msg": message, "type": kind}])
 
 
-__all__ = ["RecordRoutes"]
+__all__ = ["RecordRoutes", "unknown"]

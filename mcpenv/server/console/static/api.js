@@ -45,11 +45,11 @@ export async function ask(path, options = {}) {
 	}
 }
 
-/** Return the path of a recorded episode. @param {string} id */
-export const recordPath = (id) => `records/${encodeURIComponent(id)}`;
+/** Return the path of a recorded episode. @param {string} id @param {string} [base] the path of its record */
+export const recordPath = (id, base = "records") => `${base}/${encodeURIComponent(id)}`;
 
-/** Return a recorded episode. @param {string} id @param {AbortSignal} signal @returns {Promise<{episode: Episode, hashes: Hashes}>} */
-export const recorded = (id, signal) => ask(recordPath(id), { signal });
+/** Return a recorded episode. @param {string} path @param {AbortSignal} signal @returns {Promise<{episode: Episode, hashes: Hashes}>} */
+export const recorded = (path, signal) => ask(path, { signal });
 
 /**
  * Read an event stream until it ends or `signal` aborts.

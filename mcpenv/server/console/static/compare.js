@@ -9,9 +9,9 @@ import { stepsOf } from "./record.js";
 import { addStepBody, changeTable, stepHead } from "./step.js";
 import { LazyRows } from "./rows.js";
 
-/** Show two episodes. @param {string} id @param {string} other @param {{root: HTMLElement}} context @param {AbortSignal} signal */
-export async function showComparison(id, other, { root }, signal) {
-	const [left, right] = await Promise.all([recorded(id, signal), recorded(other, signal)]);
+/** Show two episodes. @param {string} id @param {string} other @param {PageContext} context @param {AbortSignal} signal */
+export async function showComparison(id, other, { root, base }, signal) {
+	const [left, right] = await Promise.all([id, other].map((each) => recorded(recordPath(each, base), signal)));
 	if (signal.aborted) return;
 	const names = /** @type {[string, string]} */ ([id, other]);
 	const one = { name: id, steps: stepsOf(left.episode), hashes: left.hashes };
@@ -36,7 +36,7 @@ export async function showComparison(id, other, { root }, signal) {
 			const groups = row.querySelectorAll(":scope > div");
 			groups.forEach((group, place) => {
 				const { name, steps } = place ? two : one;
-				if (steps[index]) addStepBody(group, steps[index], `${recordPath(name)}/blobs/`, null);
+				if (steps[index]) addStepBody(group, steps[index], `${recordPath(name, base)}/blobs/`, null);
 			});
 			const found = verdicts[index] ? changes(factsOf(one.steps[index]), factsOf(two.steps[index])) : [];
 			if (found.length) add(row, el("details", { class: "verdict", open: index === first }, el("summary", "What differs"), changeTable(found, names)));
@@ -67,8 +67,8 @@ export async function showComparison(id, other, { root }, signal) {
 		: first >= 0 ? `The first difference is at step ${first + 1}.`
 			: endDiffers ? "All steps are equal. The ends differ." : "The episodes are equal: reset, all steps, and end.";
 	fill(root, el("h1", "Two episodes"),
-		el("p", { class: "row" }, link("#/records", "All records"), ...names.map((name) =>
-			link(`#/${recordPath(name)}`, name))),
+		el("p", { class: "row" }, link(`#/${base}`, "All records"), ...names.map((name) =>
+			link(`#/${recordPath(name, base)}`, name))),
 		el("section", { class: "card", "aria-label": "Comparison" },
 			el("p", { id: "first-difference" }, el("strong", summary)),
 			muted("Outcomes are compared by hash, calls by name and arguments. Times, logs and ids do not count."),

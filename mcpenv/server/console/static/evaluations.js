@@ -1,15 +1,35 @@
-/** The page of the evaluations below a folder: their list, and two of them compared. */
+/** The page of the evaluations below a folder: their list, one of them with its episodes, and two compared. */
 
-import { ApiError, ask } from "./api.js";
-import { alertOf, el, fill, labelled, muted, tableOf } from "./dom.js";
+import { ApiError, ask, recordPath } from "./api.js";
+import { alertOf, el, fill, labelled, link, muted, tableOf } from "./dom.js";
 import { countText, momentText, numberText } from "./format.js";
 
 const HEADS = ["Name", "Environment", "Agent", "Split", "Episodes", "pass@1", "Mean return", "Started"];
 
 /** @type {Page} */
-export async function page({ root, query }, signal) {
+export async function page(context, signal) {
+	const [name, what, ...parts] = context.parts;
+	if (!name) return await showList(context, signal);
+	const { root } = context;
+	const path = recordPath(name, context.base);
+	const base = `${path}/records`;
+	if (what) {
+		const { page } = await import("./records.js");
+		await page({ ...context, base, parts }, signal);
+		if (!signal.aborted) root.prepend(el("p", link(`#/${path}`, `Evaluation ${name}`)));
+		return;
+	}
+	/** @type {RunReport} */
+	const { title, notes, recorded, tables } = await ask(`${path}/report`, { signal });
+	fill(root, el("h1", `${title}: `, el("code", name)),
+		el("p", { class: "row" }, link(`#/${context.base}`, "All evaluations"), recorded && link(`#/${base}`, "All its episodes")),
+		el("section", { class: "card", "aria-label": "Report" }, ...notes.map((note) => el("p", { class: "warn" }, note)), ...tablesOf(tables, base)));
+}
+
+/** Show the list, and the two evaluations that the address names. @param {PageContext} context @param {AbortSignal} signal */
+async function showList({ root, base, query }, signal) {
 	/** @type {{runs: Run[], left_out: LeftOut[]}} */
-	const { runs, left_out: leftOut } = await ask("evaluations", { signal });
+	const { runs, left_out: leftOut } = await ask(base, { signal });
 	// The newest comes first: it is the candidate, and the one before it the baseline.
 	const sides = ["baseline", "candidate"].map((id, index) => {
 		const input = el("select", { id }, ...runs.map(({ name }) => el("option", name)));
@@ -22,19 +42,25 @@ export async function page({ root, query }, signal) {
 		location.hash = `#/evaluations?${new URLSearchParams(sides.map(({ id, value }) => [id, value]))}`;
 	} }, ...sides.map((side) => labelled(side.id, side)), el("button", { class: "primary", disabled: runs.length < 2 }, "Compare")),
 	result, el("section", { class: "card" }, el("h2", countText(runs.length, "evaluation")),
-		tableOf("Evaluations", HEADS, runs.map((run) => [run.name, run.environment, run.agent, run.split,
+		tableOf("Evaluations", HEADS, runs.map((run) => [link(`#/${recordPath(run.name, base)}`, run.name), run.environment, run.agent, run.split,
 			run.planned === run.finished ? run.finished : `${run.finished} of ${run.planned ?? "?"}`,
 			numberText(run.pass_at_1), numberText(run.mean_return), momentText(run.started_at)])),
 		...leftOut.map(({ where, why }) => el("p", { class: "warn" }, `${where} cannot be read: ${why}`))));
 	if (!query.has("baseline")) return;
 	try {
 		/** @type {RunComparison} */
-		const { verdict, significant, notes, tables } = await ask("evaluations/compare", { query: Object.fromEntries(query), signal });
+		const { verdict, significant, notes, tables } = await ask(`${base}/compare`, { query: Object.fromEntries(query), signal });
 		fill(result, el("section", { class: "card", "aria-label": "Comparison" },
-			el("p", { role: "status", class: significant && "warn" }, el("strong", verdict)), ...notes.map((note) => muted(note)),
-			...tables.flatMap(({ title, heads, rows, style }) => [el("h2", title), tableOf(title, heads, rows, style)])));
+			el("p", { role: "status", class: significant && "warn" }, el("strong", verdict)), ...notes.map((note) => muted(note)), ...tablesOf(tables, base)));
 	} catch (error) {
 		if (!(error instanceof ApiError)) throw error;
 		fill(result, alertOf({ class: "card error" }, error.message));
 	}
+}
+
+/** Return the tables with their headings. @param {RunTable[]} tables @param {string} base the path of the record */
+function tablesOf(tables, base) {
+	return tables.flatMap(({ title, heads, rows, style }) => [el("h2", title), tableOf(title, heads, rows.map((cells) => cells.map((cell) =>
+		typeof cell === "string" ? cell : el("span", { class: "bar" }, ...cell.map(({ id, text, name }) =>
+			id === null ? text : el("a", { href: `#/${recordPath(id, base)}`, "aria-label": name }, text))))), style)]);
 }

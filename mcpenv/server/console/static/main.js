@@ -67,7 +67,7 @@ async function route() {
 		const { page } = await entry.load();
 		if (signal.aborted) return;
 		fill(root);
-		await page({ root, parts, query: new URLSearchParams(query), session }, signal);
+		await page({ root, parts, base: entry.name, query: new URLSearchParams(query), session }, signal);
 	} catch (error) {
 		if (!signal.aborted) showFailure(error);
 	}

@@ -10,15 +10,16 @@ import { StepList, statusText } from "./step.js";
 import { turnsOf } from "./turns.js";
 
 /** Show an episode. @param {string} id @param {PageContext} context @param {AbortSignal} signal */
-export async function showEpisode(id, { root, query, session }, signal) {
-	const { episode } = await recorded(id, signal);
+export async function showEpisode(id, { root, base, query, session }, signal) {
+	const path = recordPath(id, base);
+	const { episode } = await recorded(path, signal);
 	if (signal.aborted) return;
 	const { trajectory } = episode;
 	const steps = stepsOf(episode);
 	const playable = session.mode === "simulation" && trajectory.dropped === 0;
-	const list = new StepList(`${recordPath(id)}/blobs/`, signal, (number) => {
+	const list = new StepList(`${path}/blobs/`, signal, (number) => {
 		query.set("step", String(number));
-		history.replaceState(null, "", `#/${recordPath(id)}?${query}`);
+		history.replaceState(null, "", `#/${path}?${query}`);
 	}, (number) => playable && el("p", link(`#/play?record=${encodeURIComponent(id)}&steps=${number}`, "Play on from here")));
 	list.begin(trajectory);
 	list.append(steps);
@@ -28,9 +29,9 @@ export async function showEpisode(id, { root, query, session }, signal) {
 	const again = new URLSearchParams(back);
 	again.append("pick", id);
 	fill(root, el("h1", "Episode ", el("code", trajectory.episode_id)),
-		el("p", { class: "row" }, link(`#/records?${back}`, "All records"), link(`#/records?${again}`, "Compare with another"),
-			playable && link(`#/play?record=${encodeURIComponent(id)}`, "Play it again"), link(address(`${recordPath(id)}/page.html`).href, "Save as one HTML file")),
-		el("section", { class: "card", "aria-label": "Summary" }, factsOf(episode)), charts.element,
+		el("p", { class: "row" }, link(`#/${base}?${back}`, "All records"), link(`#/${base}?${again}`, "Compare with another"),
+			playable && link(`#/play?record=${encodeURIComponent(id)}`, "Play it again"), link(address(`${path}/page.html`).href, "Save as one HTML file")),
+		el("section", { class: "card", "aria-label": "Summary" }, factsOf(episode, base)), charts.element,
 		finder(list, signal), el("h2", countText(trajectory.dropped + steps.length, "step")),
 		trajectory.dropped > 0 && muted(`The first ${countText(trajectory.dropped, "step")} are not in the record.`),
 		trajectory.observation && el("details", { class: "card" }, el("summary", "Reset"), jsonOf(trajectory.observation)),
@@ -54,7 +55,7 @@ export function stepsOf(episode) {
  * @returns {Promise<{reset: Plain, calls: (Call & {expected?: unknown})[]}>}
  */
 export async function recordedCalls(id, count, signal) {
-	const { episode } = await recorded(id, signal);
+	const { episode } = await recorded(recordPath(id), signal);
 	const { seed, options, task, dropped } = episode.trajectory;
 	if (dropped) throw new Error(`The first ${countText(dropped, "step")} of the episode are not in the record: it cannot be played again.`);
 	return {
@@ -88,8 +89,8 @@ export function finder(list, signal) {
 	button("Previous", () => go(-1)), el("button", "Next"), found);
 }
 
-/** @param {Episode} episode */
-function factsOf({ trajectory, environment, agent }) {
+/** @param {Episode} episode @param {string} base */
+function factsOf({ trajectory, environment, agent }, base) {
 	const { task, forked_from: fork, status } = trajectory;
 	const ending = trajectory.terminated ? "terminated" : trajectory.truncated ? "truncated" : trajectory.reason ?? "unfinished";
 	const rewarded = (/** @type {Reward | null} */ reward) => reward && `${numberText(reward.value)} ${partsText(reward.components)}`;
@@ -108,7 +109,7 @@ function factsOf({ trajectory, environment, agent }) {
 		["Scoring failed", trajectory.fault],
 		["Started", momentText(trajectory.started_at)],
 		["Took", trajectory.ended_at && trajectory.started_at ? durationText(trajectory.ended_at - trajectory.started_at) : ""],
-		["Continues", fork && link(`#/${recordPath(fork.episode_id)}?step=${fork.step}`, `${fork.episode_id} after step ${fork.step}`)],
+		["Continues", fork && link(`#/${recordPath(fork.episode_id, base)}?step=${fork.step}`, `${fork.episode_id} after step ${fork.step}`)],
 	];
 	const list = el("dl", { class: "facts" });
 	for (const [name, value] of facts) if (value) add(list, el("dt", name), el("dd", value));

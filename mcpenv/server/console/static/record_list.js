@@ -20,8 +20,8 @@ const COLUMNS = [["Pick", "pick"], ["Episode"], ["Task"], ["Steps", "number wide
 /** @type {Record<string, string>} */
 const LABELS = { text: "Text", task: "Task", split: "Split", status: "Status", return_min: "Least return", tool: "Tool", console: "Played in the console" };
 
-/** Show the list. @param {{root: HTMLElement, query: URLSearchParams}} context @param {AbortSignal} signal */
-export function showList({ root, query }, signal) {
+/** Show the list. @param {PageContext} context @param {AbortSignal} signal */
+export function showList({ root, base, query }, signal) {
 	const fields = filterFields(query);
 	const problem = el("div", { role: "alert" });
 	const count = el("p", { role: "status" });
@@ -37,10 +37,11 @@ export function showList({ root, query }, signal) {
 	const showPicked = () => {
 		const [one, other] = picked;
 		fill(compared, one !== undefined && other !== undefined
-			? link(`#/${recordPath(one)}?${new URLSearchParams({ with: other })}`, "Compare the two picked episodes")
+			? link(`#/${recordPath(one, base)}?${new URLSearchParams({ with: other })}`, "Compare the two picked episodes")
 			: el("span", { class: "muted" }, one === undefined ? "Pick two episodes to compare them." : "Pick another episode to compare it with."));
 	};
 	const list = new Rows({
+		base,
 		query: read,
 		picked: (id) => picked.includes(id),
 		pick: (id, wanted) => {
@@ -67,7 +68,7 @@ export function showList({ root, query }, signal) {
 	const apply = () => {
 		clearTimeout(timer);
 		if (signal.aborted) return;
-		history.replaceState(null, "", `#/records${suffix(read())}`);
+		history.replaceState(null, "", `#/${base}${suffix(read())}`);
 		list.reload();
 	};
 	const form = el("form", { class: "card", role: "search", onsubmit: (event) => {
@@ -155,7 +156,7 @@ class Rows {
 		if (!query.has("console")) conditions.not_agent = "console";
 		delete conditions.console;
 		try {
-			const { total, rows, left_out: leftOut } = await ask("records", { query: { ...conditions, offset: page * PAGE, limit: PAGE }, signal });
+			const { total, rows, left_out: leftOut } = await ask(this.owner.base, { query: { ...conditions, offset: page * PAGE, limit: PAGE }, signal });
 			if (signal.aborted) return;
 			// The newest come first: a new episode moves all others.
 			if (this.#known && total !== this.#total) this.#pages.clear();
@@ -202,7 +203,7 @@ class Rows {
 		const cells = [String(row.n_steps), numberText(row.return), row.status ?? "running", row.agent ?? "", row.ending, momentText(row.started_at)];
 		return el("tr", { "aria-rowindex": index + 2, "aria-current": current },
 			el("td", { class: "pick" }, pick),
-			el("th", { scope: "row" }, el("a", { id: `episode-${index}`, href: `#/records/${row.place}${suffix(back)}`, title: row.id }, row.id)),
+			el("th", { scope: "row" }, el("a", { id: `episode-${index}`, href: `#/${recordPath(row.place, this.owner.base)}${suffix(back)}`, title: row.id }, row.id)),
 			el("td", { title: task }, task),
 			...cells.map((cell, place) => el("td", { class: COLUMNS[place + 3]?.[1], title: cell }, cell)));
 	}

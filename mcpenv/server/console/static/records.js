@@ -20,6 +20,6 @@ export async function page(context, signal) {
 	} catch (error) {
 		if (!(error instanceof ApiError) || error.status !== 404) throw error;
 		fill(context.root, el("h1", "No such episode"), alertOf({}, error.message),
-			el("p", "It may belong to another server, or its session has not ended yet. ", link("#/records", "All records")));
+			el("p", "It may belong to another server, or its session has not ended yet. ", link(`#/${context.base}`, "All records")));
 	}
 }
