@@ -142,6 +142,18 @@ def test_a_row_becomes_a_prompt_calls_become_answers_and_the_end_is_verified(run
     run(body)
 
 
+def test_arguments_stay_as_the_model_wrote_them(run: Any) -> None:
+    async def body(env: Any) -> None:
+        conversation = Conversation(env)
+        await conversation.begin("red")
+        spaced = '{ "colour":  "red" }'
+        await conversation.act(says(call("doors_open", spaced), call("leave", ""), content="I open it."))
+        kept = [made["function"]["arguments"] for made in conversation.messages[1]["tool_calls"]]
+        assert kept == [spaced, "{}"] and conversation.steps == 2
+
+    run(body)
+
+
 def test_calls_that_cannot_be_read_are_answered_and_are_no_steps(run: Any) -> None:
     async def body(env: Any) -> None:
         conversation = Conversation(env, max_malformed=2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from door_script import call_of
+from door_script import call_of, written
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -17,9 +17,13 @@ class DoorPlayer:
 
     Attributes:
         asked: the bodies of all requests.
+
+    Args:
+        as_text: the model's calls are left in its text, as by an endpoint that does not read them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, as_text: bool = False) -> None:
+        self.as_text = as_text
         self.asked: list[dict[str, Any]] = []
         path = "/v1/chat/completions"
         self.app = Starlette(routes=[Route(path, self._complete, methods=["POST"])])
@@ -37,12 +41,14 @@ class DoorPlayer:
         answers = [_text_of(message) for message in body["messages"] if message["role"] == "tool"]
         called = call_of(prompt, answers)
         message: dict[str, Any] = {"role": "assistant", "content": "Done." if called is None else ""}
-        if called is not None:
+        if called is not None and self.as_text:
+            message["content"] = written(*called)
+        elif called is not None:
             function = {"name": called[0], "arguments": json.dumps(called[1])}
             message["tool_calls"] = [
                 {"index": 0, "id": f"call-{len(answers)}", "type": "function", "function": function}
             ]
-        reason = "stop" if called is None else "tool_calls"
+        reason = "tool_calls" if "tool_calls" in message else "stop"
         if not body.get("stream"):
             return JSONResponse(_chunk(body, "chat.completion", {"message": message, "finish_reason": reason}))
         chunks = [

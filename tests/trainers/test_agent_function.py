@@ -87,6 +87,13 @@ def test_a_schema_reaches_the_model_whole_and_nested_arguments_the_tool(player: 
     assert player[0].tools == [tool.to_openai()] and ending.reward == 1.0
 
 
+def test_calls_in_the_text_are_read_where_the_endpoint_does_not_read_them(doors: str) -> None:
+    with served(DoorPlayer(as_text=True).app) as model:
+        base_url = f"{model.removesuffix('/mcp')}/v1"
+        assert asyncio.run(EpisodeAgent(doors, text_calls="hermes").run(ROW, base_url=base_url)) == 1.25
+        assert asyncio.run(EpisodeAgent(doors).run(ROW, base_url=base_url)) == 0.0
+
+
 def test_the_lines_of_the_page_name_what_the_agent_has() -> None:
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "train-agent-function.md").read_text(encoding="utf-8")
     (lines, *others) = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)

@@ -47,8 +47,9 @@ def read_message(
 ) -> tuple[dict[str, Any], list[ModelCall]]:
     """Return a model's message as the conversation keeps it, and its calls in order.
 
-    Calls without an id get one. Structured arguments that are not a JSON object become ``{}`` in the message that is
-    kept, because many endpoints refuse a conversation with others; `ModelCall.problem` quotes them.
+    Calls without an id get one. Structured arguments that are a JSON object stay as they were written. Others become
+    ``{}`` in the message that is kept, because many endpoints refuse a conversation with them; `ModelCall.problem`
+    quotes them.
 
     Args:
         message: a message of chat completions, or its text.
@@ -94,17 +95,25 @@ def _completed(call: Any, call_id: str) -> dict[str, Any]:
 
 
 def _structured(call: dict[str, Any], tools: ProviderTools) -> ModelCall:
-    """Return a structured call, and put readable arguments in its place in the message."""
+    """Return a structured call, and put readable arguments in its place in the message.
+
+    A text that is a JSON object stays as the model wrote it: trainers find a conversation's earlier tokens by comparing
+    its messages with those that they sent.
+    """
     function = call["function"]
     name: str = function["name"]
-    sent: dict[str, Any] = {}
+    written = function.get("arguments")
     try:
-        sent = read_arguments(name, function.get("arguments"))
+        sent = read_arguments(name, written)
+    except MalformedToolCall as error:
+        function["arguments"] = "{}"
+        return ModelCall(call["id"], name, None, error.reason)
+    if not isinstance(written, str) or not written.strip():
+        function["arguments"] = encode(sent).decode()
+    try:
         return ModelCall(call["id"], name, tools.action(name, sent))
     except MalformedToolCall as error:
         return ModelCall(call["id"], name, None, error.reason)
-    finally:
-        function["arguments"] = encode(sent).decode()
 
 
 def _written(call_id: str, found: dict[str, Any] | str, tools: ProviderTools) -> ModelCall:

@@ -14,6 +14,7 @@ import httpx
 
 from mcpenv_client.client import EnvClient
 from mcpenv_client.conversation import Conversation
+from mcpenv_client.formats.model_calls import TextCalls
 from mcpenv_client.rows import COLUMNS
 from mcpenv_client.types.turns import Ending
 
@@ -28,6 +29,8 @@ class EpisodeAgent:
         url: the server.
         model: the model's name in requests.
         request: other fields of requests, such as ``temperature``.
+        text_calls: how the model writes calls as text, as `Conversation` takes it. None: the endpoint reads them, so
+            that messages have ``tool_calls``.
         system: a system message before the prompt.
         max_turns: the maximum of the model's messages.
         timeout_s: the deadline of a request, in seconds.
@@ -40,6 +43,7 @@ class EpisodeAgent:
         *,
         model: str = "default",
         request: Mapping[str, Any] | None = None,
+        text_calls: TextCalls | None = None,
         system: str | None = None,
         max_turns: int = 50,
         timeout_s: float = 600.0,
@@ -48,6 +52,7 @@ class EpisodeAgent:
         self.url = url
         self.model = model
         self.request = dict(request or {})
+        self.text_calls: TextCalls | None = text_calls
         self.system = system
         self.max_turns = max_turns
         self.timeout_s = timeout_s
@@ -78,7 +83,9 @@ class EpisodeAgent:
         async with AsyncExitStack() as stack:
             http = await stack.enter_async_context(httpx.AsyncClient()) if http_client is None else http_client
             session = await stack.enter_async_context(EnvClient(self.url, **self.client))
-            conversation = Conversation(session, system=self.system, max_turns=self.max_turns)
+            conversation = Conversation(
+                session, text_calls=self.text_calls, system=self.system, max_turns=self.max_turns
+            )
             await stack.enter_async_context(conversation)
             opening = await conversation.begin(named or None)
             done = opening.done
