@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,57 @@ class Dice(MCPEnvironment):
 
     def verify(self, evidence: Any) -> float:
         return float(self.sum % 7 == 0)
+
+
+class Wild(Dice):
+    """Dice whose reset is random in spite of its seed."""
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None, goal: int = 0) -> None:
+        super().reset(seed=seed, episode_id=episode_id, goal=goal)
+        self.random = random.Random(random.SystemRandom().getrandbits(64))
+
+
+class Locked(Dice):
+    """Dice that cannot be saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+
+
+class Marked(Dice):
+    """Dice whose reset leaves a file, named by its task."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self.directory = directory
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None, goal: int = 0) -> None:
+        super().reset(seed=seed, episode_id=episode_id, goal=goal)
+        (self.directory / f"t{goal}").touch()
+
+
+class Beside:
+    """An async policy that waits until one episode more was reset than policies began, as the files of `Marked` say.
+
+    Args:
+        directory: where the files are.
+        episodes: how many there are in all.
+    """
+
+    def __init__(self, directory: Path, episodes: int) -> None:
+        self.directory, self.episodes = directory, episodes
+
+    async def __call__(self, episode: Episode) -> int:
+        running = self.directory / "running"
+        running.touch(exist_ok=False)  # one policy at a time
+        (self.directory / f"began-{episode.assignment.number}").touch()
+        wanted = min(len(list(self.directory.glob("began-*"))) + 1, self.episodes)
+        while len(list(self.directory.glob("t*"))) < wanted:
+            await asyncio.sleep(0.01)
+        total = await five_rolls_async(episode)
+        running.unlink()
+        return total
 
 
 def five_rolls(episode: BlockingEpisode) -> int:

@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import random
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pool_worlds import Dice, five_rolls, five_rolls_async, wrong_at_three
+from pool_worlds import Dice, Locked, Wild, five_rolls, five_rolls_async, wrong_at_three
 
 from mcpenv.server.serve import serving
 from mcpenv.trajectories.fingerprint import digest_of
 from mcpenv_client.pool import EnvPool, Played, PolicyFailed, PoolError
 
 TASKS = [f"t{number}" for number in range(4)]
-
-
-class Wild(Dice):
-    """Dice whose reset is random in spite of its seed."""
-
-    def reset(self, seed: int | None = None, episode_id: str | None = None, goal: int = 0) -> None:
-        super().reset(seed=seed, episode_id=episode_id, goal=goal)
-        self.random = random.Random(random.SystemRandom().getrandbits(64))
-
-
-class Locked(Dice):
-    """Dice that cannot be saved."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lock = threading.Lock()
 
 
 class Dies:

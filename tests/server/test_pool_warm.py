@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pool_worlds import Dice, five_rolls, five_rolls_async
+from pool_worlds import Beside, Dice, Marked, five_rolls, five_rolls_async
 
 from mcpenv.server.serve import serving
 from mcpenv.trajectories.fingerprint import digest_of
@@ -94,36 +94,6 @@ def test_the_next_episode_is_reset_while_a_policy_plays(blocking: bool, remote: 
     asyncio.run(asyncio.wait_for(play(), 120))
 
 
-class Beside:
-    """An async policy that waits in a worker until one episode more was reset than policies began, as files say."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-
-    async def __call__(self, episode: Episode) -> int:
-        running = self.directory / "running"
-        running.touch(exist_ok=False)  # one policy at a time
-        (self.directory / f"began-{episode.assignment.number}").touch()
-        wanted = min(len(list(self.directory.glob("began-*"))) + 1, len(TASKS))
-        while len(list(self.directory.glob("t*"))) < wanted:
-            await asyncio.sleep(0.01)
-        total = await five_rolls_async(episode)
-        running.unlink()
-        return total
-
-
-class Marked(Dice):
-    """Dice whose reset leaves a file, named by its task."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__()
-        self.directory = directory
-
-    def reset(self, seed: int | None = None, episode_id: str | None = None, goal: int = 0) -> None:
-        super().reset(seed=seed, episode_id=episode_id, goal=goal)
-        (self.directory / f"t{goal}").touch()
-
-
 def test_a_worker_resets_the_next_episode_while_a_policy_plays(tmp_path: Path) -> None:
     async def play() -> None:
         async with EnvPool(Dice, 1) as pool:
@@ -131,7 +101,7 @@ def test_a_worker_resets_the_next_episode_while_a_policy_plays(tmp_path: Path) -
         environment = functools.partial(Marked, tmp_path)
         limits = Limits(episode_timeout_s=20)
         async with EnvPool(environment, 1, backend="process", workers=1, warm=1) as pool:
-            played = await pool.rollout(Beside(tmp_path), TASKS, seed=3, limits=limits)
+            played = await pool.rollout(Beside(tmp_path, len(TASKS)), TASKS, seed=3, limits=limits)
             assert all(each.trajectory and not each.trajectory.reason for each in played)
             assert digests(played) == digests(alone)
             assert digests(await pool.rollout(five_rolls_async, TASKS, seed=3)) == digests(alone)
@@ -141,8 +111,6 @@ def test_a_worker_resets_the_next_episode_while_a_policy_plays(tmp_path: Path) -
     asyncio.run(asyncio.wait_for(play(), 120))
 
 
-def test_warm_environments_are_refused_where_they_mean_nothing() -> None:
-    with pytest.raises(ValueError, match="an actor resets no environment ahead"):
-        EnvPool(Dice, backend="ray", warm=1)
+def test_a_negative_number_of_warm_environments_is_refused() -> None:
     with pytest.raises(ValueError, match="warm is -1"):
         EnvPool(Dice, warm=-1)

@@ -6,6 +6,7 @@ It is run where only the loopback interface exists, because Ray's agents bind th
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import sys
 import time
@@ -13,7 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from pool_worlds import Calls, Dice, Once, calls, five_rolls, five_rolls_async, wrong, wrong_at_three
+from pool_worlds import (
+    Beside,
+    Calls,
+    Dice,
+    Locked,
+    Marked,
+    Once,
+    Wild,
+    calls,
+    five_rolls,
+    five_rolls_async,
+    wrong,
+    wrong_at_three,
+)
 
 from mcpenv.trajectories.fingerprint import digest_of
 from mcpenv_client.pool import EnvPool, Limits, Played, PolicyFailed, PoolError, actors
@@ -86,6 +100,54 @@ async def steps(pool: EnvPool) -> dict[str, Any]:
     return found
 
 
+def groups(played: list[Played]) -> list[list[Played]]:
+    return [[each for each in played if each.assignment.group == group] for group in range(len(TASKS))]
+
+
+async def forks(directory: Path) -> dict[str, Any]:
+    """Play groups of four that begin from one state, with both kinds of policies, a killed actor and mistakes."""
+    found: dict[str, Any] = {}
+    async with EnvPool(Dice, 2) as pool:
+        expected = digests(await pool.rollout(five_rolls, TASKS, group=4, seed=1))
+    async with EnvPool(Dice, 2, backend="ray", workers=2) as pool:
+        found["equal forks"] = [
+            digests(await pool.rollout(policy, TASKS, group=4, forks=True, seed=1)) == expected
+            for policy in (five_rolls, five_rolls_async)
+        ]
+    async with EnvPool(Wild, 2, backend="ray", workers=2) as pool:
+        once = Once(directory / "fork", "die", {}, 6)
+        played = await pool.rollout(once, TASKS, group=4, forks=True)
+        found["begun again"] = [len({each.attempts for each in group}) == 1 for group in groups(played)]
+        found["the lost group"] = groups(played)[1][0].attempts > 1
+        found["one state"] = [len({each.value for each in group}) for group in groups(played)]
+        recorded = await pool.rollout(wrong_at_three, TASKS, group=4, forks=True, policy_errors="record")
+        found["a mistake"] = [each.assignment.number for each in recorded if not each.status.usable]
+        (lost, *rest) = await pool.rollout(Calls("die"), ["t1"], group=4, forks=True, retries=0)
+        found["lost group"] = [len(rest), *{each.status.code.value for each in (lost, *rest)}]
+    async with EnvPool(Locked, 1, backend="ray", workers=1) as pool:
+        try:
+            await pool.rollout(five_rolls, TASKS, group=4, forks=True)
+        except PoolError as error:
+            found["locked"] = "cannot be forks of one state" in str(error) and "lock" in str(error)
+    return found
+
+
+async def warm(directory: Path, expected: list[str]) -> dict[str, Any]:
+    """Play in one environment of one actor, while the next episode is reset."""
+    await asyncio.to_thread(directory.mkdir)
+    environment = functools.partial(Marked, directory)
+    async with EnvPool(environment, 1, backend="ray", workers=1, warm=1) as pool:
+        limits = Limits(episode_timeout_s=20)
+        played = await pool.rollout(Beside(directory, len(TASKS)), TASKS, seed=5, limits=limits)
+        found: dict[str, Any] = {"warm": digests(played) == expected}
+        found["in time"] = all(each.trajectory and not each.trajectory.reason for each in played)
+        try:
+            await pool.rollout(five_rolls, TASKS)
+        except PoolError as error:
+            found["plain and warm"] = "make the policy async" in str(error)
+    return found
+
+
 class Always:
     """A policy that makes a call in one episode, whenever it is begun."""
 
@@ -106,6 +168,7 @@ async def main(directory: Path) -> dict[str, Any]:
     actors.GRACE_S = 1.0
     async with EnvPool(Dice, 4) as pool:
         expected = digests(await pool.rollout(five_rolls, TASKS, n=20, seed=5))
+        once = digests(await pool.rollout(five_rolls, TASKS, seed=5))
     found: dict[str, Any] = {}
     try:
         async with EnvPool("nowhere_mcp", 1, backend="ray", workers=1):
@@ -118,6 +181,8 @@ async def main(directory: Path) -> dict[str, Any]:
     async with EnvPool(Dice, 4, backend="ray", workers=2, actor_options={"num_cpus": 0.1}) as pool:
         found |= await episodes(pool, expected, directory)
         found |= await steps(pool)
+    found |= await forks(directory)
+    found |= await warm(directory / "warm", once)
     found["kept"] = ray.is_initialized()
     return found
 

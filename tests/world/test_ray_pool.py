@@ -46,6 +46,16 @@ def test_actors_play_the_same_episodes_and_lose_nothing_that_was_promised(tmp_pa
         "died": ["transport_lost", None, "transport_lost", "completed"],
         "later": [None, False, True, None],
         "anew": True,
+        "equal forks": [True, True],
+        "begun again": [True] * 6,
+        "the lost group": True,
+        "one state": [1] * 6,
+        "a mistake": [3],
+        "lost group": [3, "transport_lost"],
+        "locked": True,
+        "warm": True,
+        "in time": True,
+        "plain and warm": True,
         "kept": True,
     }
 

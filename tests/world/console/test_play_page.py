@@ -165,7 +165,7 @@ def test_no_tool_is_called_after_the_end_until_another_episode_begins(visitor: V
         note = visitor.browser.find_element(By.ID, str(button.get_attribute("aria-describedby")))
         assert note.get_attribute("role") == "status"
         assert note.text == ("" if button.is_enabled() else "The episode has ended. Begin another one to call tools.")
-        return button.is_enabled()
+        return bool(button.is_enabled())
 
     visitor.press("leave")
     assert callable_now()

@@ -16,14 +16,14 @@ from ray import cloudpickle
 
 from mcpenv_client.types.records import StepResult
 
-from .assignment import Assignment, Played
+from .assignment import Share
 from .backend import PoolError
-from .episode import AsyncPolicy, BlockingPolicy, Outcome, PolicyFailed, is_async
+from .episode import AsyncPolicy, BlockingPolicy, Outcome, is_async
 from .held import HeldEnvironments
 from .instances import instances_of
 from .playing import changed
 from .ready import ReadyEnvironments
-from .worker import Begin, Failed
+from .worker import Answers, Begin, Failed
 
 T = TypeVar("T")
 
@@ -39,10 +39,12 @@ class Actor:
     Args:
         target: the pickled target.
         settings: settings of the target.
+        at_once: the async policies that run at once, beside which episodes are reset ahead; None: no limit.
     """
 
-    def __init__(self, target: bytes, settings: Sequence[str]) -> None:
+    def __init__(self, target: bytes, settings: Sequence[str], at_once: int | None = None) -> None:
         self._given = (target, settings)
+        self._at_once = at_once
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mcpenv-pool")
         self._loading = asyncio.Lock()
         self._held: HeldEnvironments | None = None
@@ -64,16 +66,16 @@ class Actor:
                         f"the target cannot be imported in a Ray actor: {error}. Put its module beside the program or "
                         "on PYTHONPATH, or name it in runtime_env of actor_options"
                     )
-                self._held, self._ready = HeldEnvironments(instances), ReadyEnvironments(instances)
+                self._held, self._ready = HeldEnvironments(instances), ReadyEnvironments(instances, self._at_once)
         return ""
 
-    async def play(self, rollout: int, begin: Sequence[Any], assignments: Sequence[Assignment]) -> bytes:
-        """Play episodes and return a list of `Played` or `Failed`: that of the first of them, if time is short.
+    async def play(self, rollout: int, begin: Sequence[Any], shares: Sequence[Share]) -> bytes:
+        """Play shares and return a list of `Answers` or `Failed`: that of the first of them, if time is short.
 
         Args:
             rollout: the number of the rollout.
             begin: the reference of its pickled `Begin`, in a list so that Ray does not fetch it for each call.
-            assignments: the episodes.
+            shares: what is played.
         """
         await self._loaded()
         async with self._loading:
@@ -81,8 +83,8 @@ class Actor:
                 self._rollout = (rollout, pickle.loads(await begin[0]))
         given = self._rollout[1]
         if is_async(given.policy):
-            return _packed(await asyncio.gather(*(self._play_async(given, each) for each in assignments)))
-        waiting = deque(assignments)
+            return _packed(await asyncio.gather(*(self._play_async(given, each) for each in shares)))
+        waiting = deque(shares)
         try:
             return await self._in_thread(lambda: _packed(self._play(given, waiting)))
         except asyncio.CancelledError:
@@ -111,30 +113,29 @@ class Actor:
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
-    def _play(self, begin: Begin, waiting: deque[Assignment]) -> list[Played | Failed]:
-        answers: list[Played | Failed] = []
+    def _play(self, begin: Begin, waiting: deque[Share]) -> list[Answers | Failed]:
+        answers: list[Answers | Failed] = []
         began = time.monotonic()
         while waiting and (not answers or time.monotonic() - began < BATCH_S):
-            assignment = waiting.popleft()
+            share = waiting.popleft()
             try:
                 policy = cast("BlockingPolicy", begin.policy)
-                (outcome,) = self._ready.play_blocking(policy, (assignment,), begin.limits)
+                outcomes = self._ready.play_blocking(policy, share, begin.limits)
             except Exception as error:  # noqa: BLE001 - raised in the driver
-                answers.append(Failed(error, assignment.number))
+                answers.append(Failed(error, share[0].number))
             else:
-                answers.append(self._answer(outcome))
+                answers.append(self._placed(outcomes))
         return answers
 
-    async def _play_async(self, begin: Begin, assignment: Assignment) -> Played | Failed:
+    async def _play_async(self, begin: Begin, share: Share) -> Answers | Failed:
         try:
-            (outcome,) = await self._ready.play(cast("AsyncPolicy", begin.policy), (assignment,), begin.limits)
+            outcomes = await self._ready.play(cast("AsyncPolicy", begin.policy), share, begin.limits)
         except Exception as error:  # noqa: BLE001 - raised in the driver
-            return Failed(error, assignment.number)
-        return self._answer(outcome)
+            return Failed(error, share[0].number)
+        return self._placed(outcomes)
 
-    def _answer(self, outcome: Outcome) -> Played | Failed:
-        placed = changed(outcome, where=self._where)
-        return Failed(placed, placed.played.assignment.number) if isinstance(placed, PolicyFailed) else placed
+    def _placed(self, outcomes: Sequence[Outcome]) -> Answers:
+        return Answers([changed(each, where=self._where) for each in outcomes])
 
     async def _single(self, call: Callable[[HeldEnvironments], list[StepResult[Any]]]) -> bytes:
         held = await self._loaded()
@@ -146,15 +147,14 @@ class Actor:
         return cast("bytes", cloudpickle.dumps(answer))
 
 
-def _packed(answers: Sequence[Played | Failed]) -> bytes:
+def _packed(answers: Sequence[Answers | Failed]) -> bytes:
     """Return pickled answers. One that cannot be pickled is replaced by the reason."""
     try:
         return cast("bytes", cloudpickle.dumps(answers))
     except (pickle.PicklingError, TypeError, AttributeError, ValueError) as error:
         if len(answers) == 1:
-            number = answers[0].number if isinstance(answers[0], Failed) else answers[0].assignment.number
             reason = f"an actor's answer cannot be sent to the driver ({error}); return plain data from the policy"
-            return cast("bytes", cloudpickle.dumps([Failed(PoolError(reason), number)]))
+            return cast("bytes", cloudpickle.dumps([Failed(PoolError(reason), answers[0].number)]))
         each = [pickle.loads(_packed([answer]))[0] for answer in answers]
         return cast("bytes", cloudpickle.dumps(each))
 

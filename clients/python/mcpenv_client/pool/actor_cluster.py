@@ -6,9 +6,9 @@ import asyncio
 import functools
 import itertools
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import ray
@@ -26,11 +26,12 @@ async def connected(address: str | None) -> AsyncIterator[None]:
         yield
         return
     local = {} if address else {"include_dashboard": False}
-    await _in_new_thread(functools.partial(ray.init, address=address, logging_level=logging.WARNING, **local))
-    try:
-        yield
-    finally:
-        await _in_new_thread(ray.shutdown)
+    with _thread_of_its_own() as run:
+        await run(functools.partial(ray.init, address=address, logging_level=logging.WARNING, **local))
+        try:
+            yield
+        finally:
+            await run(ray.shutdown)
 
 
 def strategies(options: Mapping[str, Any], number: int) -> list[Any]:
@@ -50,16 +51,22 @@ def strategies(options: Mapping[str, Any], number: int) -> list[Any]:
     return [NodeAffinitySchedulingStrategy(node, soft=True) for node in chosen]
 
 
-async def _in_new_thread(call: Callable[[], Any]) -> None:
-    """Run a call that blocks in a thread which does nothing else.
+@contextmanager
+def _thread_of_its_own() -> Iterator[Callable[[Callable[[], Any]], Awaitable[None]]]:
+    """Give what runs a blocking call in a thread that does nothing else, and lives as long as the connection.
 
     In Ray 2.60 all threads that have ever connected name what they put after the driver, and each counts for itself.
-    Two of them would put two objects of one name, which aborts the process. So a thread that has connected must put
-    nothing.
+    Two of them would put two objects of one name, which aborts the process: a thread that has connected must put
+    nothing. And Linux kills the processes of a cluster that was started here at the end of the thread that started
+    them, because Ray asks for that at the end of their parent.
     """
     thread = ThreadPoolExecutor(1, thread_name_prefix="mcpenv-ray")
-    try:
+
+    async def run(call: Callable[[], Any]) -> None:
         await asyncio.get_running_loop().run_in_executor(thread, call)
+
+    try:
+        yield run
     finally:
         thread.shutdown(wait=False)
 

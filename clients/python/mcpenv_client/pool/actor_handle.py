@@ -15,8 +15,9 @@ from ray.exceptions import RayError, RayTaskError
 
 from mcpenv_client.types.records import StepResult
 
-from .assignment import Assignment, Played
+from .assignment import Share
 from .backend import LOST, PoolError, lost_result
+from .episode import Outcome
 from .playing import TIMEOUT
 
 logger = logging.getLogger("mcpenv")
@@ -27,16 +28,16 @@ ASK_AGAIN_S = 0.2
 
 @dataclass(eq=False)
 class Waiting:
-    """An episode that waits for its answer.
+    """A share that waits for its answer.
 
     Attributes:
-        assignment: what is played.
-        answer: set to its `Played`.
+        share: what is played.
+        answer: set to what came of its episodes.
         attempts: how often it was in a call that was lost.
     """
 
-    assignment: Assignment
-    answer: asyncio.Future[Played]
+    share: Share
+    answer: asyncio.Future[list[Outcome]]
     attempts: int = 0
 
     def fail(self, error: Exception) -> None:
@@ -50,6 +51,7 @@ class ActorHandle:
 
     Args:
         handle: Ray's.
+        environments: those of the pool that it holds.
         start_timeout_s: seconds for it to be placed and to load the target.
 
     Attributes:
@@ -59,8 +61,9 @@ class ActorHandle:
         lost: the numbers of environments whose last step may have run without an answer.
     """
 
-    def __init__(self, handle: Any, start_timeout_s: float) -> None:
+    def __init__(self, handle: Any, environments: int, start_timeout_s: float) -> None:
         self._handle = handle
+        self.environments = environments
         self._start_timeout_s = start_timeout_s
         self.alive = False
         self.calls: list[list[Waiting]] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import functools
 import itertools
 import math
@@ -22,29 +21,30 @@ from .actor import BATCH_S, Actor
 from .actor_cluster import connected, strategies
 from .actor_handle import ActorHandle, Waiting
 from .assignment import Limits, Played, Share
-from .backend import CLOSED, LOST, PoolError, all_of, in_shares, lost_result
-from .episode import Outcome, Policy, PolicyFailed, is_async
+from .backend import CLOSED, LOST, PoolError, all_of, in_shares, lost_result, refuse_unused_warm
+from .episode import Outcome, Policy, is_async
 from .instances import Target
+from .playing import changed, played_of
 from .worker import Begin, Failed
 
 GRACE_S = 5.0
 """Seconds that an actor has beyond the time limit of its episodes, to say so itself."""
 
 BATCH = 64
-"""The most episodes of one call."""
+"""The most shares of one call."""
 
 IN_FLIGHT = 2
 """The calls that an actor has at once, so that it never waits for the next."""
 
 UNKNOWN_S = 0.02
-"""The assumed seconds of an episode before one was measured."""
+"""The assumed seconds of a share before one was measured."""
 
 
 class ActorBackend:
-    """Plays in actors that hold many environments each. A call has a batch of whole episodes, or one step of many.
+    """Plays in actors that hold many environments each. A call has a batch of shares, or one step of many.
 
-    Ray starts an actor again that died, and no call again: the episodes of a lost call are begun again, each with an
-    actor to itself, so that the one which ends its actor is lost alone. Episodes whose call had not begun go to
+    Ray starts an actor again that died, and no call again: the shares of a lost call are begun again, each with an
+    actor to itself, so that the one which ends its actor is lost alone. Shares whose call had not begun go to
     another actor. An actor that does not answer within the time limits of its episodes is killed.
 
     Args:
@@ -54,6 +54,8 @@ class ActorBackend:
         settings: settings of the target.
         address: the cluster's address, if this program has not called ``ray.init``; None: as ``ray.init()``.
         actor_options: options of the actors, such as ``num_cpus``, ``resources`` or ``scheduling_strategy``.
+        warm: the environments beside ``size`` that are reset ahead of need, for async policies; the same number in
+            each actor.
         start_timeout_s: seconds for an actor to be placed and to load the target.
 
     Raises:
@@ -69,6 +71,7 @@ class ActorBackend:
         settings: Sequence[str] = (),
         address: str | None = None,
         actor_options: Mapping[str, Any] | None = None,
+        warm: int = 0,
         start_timeout_s: float = 120.0,
     ) -> None:
         for name in ("max_restarts", "max_task_retries", "retry_exceptions"):
@@ -78,9 +81,10 @@ class ActorBackend:
         self.start_timeout_s = start_timeout_s
         self.rollout: tuple[int, list[Any]] = (0, [])
         self._target, self._settings, self._number, self._address = target, tuple(settings), workers, address
+        self._warm = warm
         self._options: dict[str, Any] = {
             "num_cpus": 0,
-            "max_concurrency": size + BATCH,
+            "max_concurrency": size + warm + BATCH,
             **(actor_options or {}),
             "max_restarts": -1,
             "max_task_retries": 0,  # a retried step would be a step twice
@@ -92,13 +96,17 @@ class ActorBackend:
         self._is_async = False
         self._waiting: deque[Waiting] = deque()
         self._planned = False
-        self._episode_s = UNKNOWN_S
+        self._share_s = UNKNOWN_S
         self._calls: set[asyncio.Task[None]] = set()
 
     @property
     def at_once(self) -> int:
-        """The episodes that its actors can hold."""
-        return self.size if self._is_async else len(self._actors) * IN_FLIGHT * BATCH
+        """The shares that its actors can hold."""
+        return sum(self._calls_of(actor) for actor in self._actors) * (1 if self._is_async else BATCH)
+
+    def _calls_of(self, actor: ActorHandle) -> int:
+        """Return the most calls that an actor has at once. A call of an async policy is one share."""
+        return actor.environments + -(-self._warm // len(self._actors)) if self._is_async else IN_FLIGHT
 
     async def start(self) -> None:
         """Connect to Ray, or start it, and make the actors."""
@@ -106,11 +114,12 @@ class ActorBackend:
         await self._cluster.enter_async_context(connected(self._address))
         number = min(self.size, self._number or int(ray.cluster_resources().get("CPU", 1)) or 1)
         actor_class = ray.remote(Actor)
-        for strategy in strategies(self._options, number):
+        for place, strategy in enumerate(strategies(self._options, number)):
+            environments = len(range(place, self.size, number))  # as in `in_shares`
             handle = actor_class.options(**{**self._options, "scheduling_strategy": strategy}).remote(
-                target, self._settings
+                target, self._settings, environments if self._warm else None
             )
-            self._actors.append(ActorHandle(handle, self.start_timeout_s))
+            self._actors.append(ActorHandle(handle, environments, self.start_timeout_s))
         await all_of(actor.revive() for actor in self._actors)
 
     async def close(self) -> None:
@@ -126,10 +135,11 @@ class ActorBackend:
 
     async def begin(self, policy: Policy, limits: Limits) -> None:
         """Put the policy where the actors fetch it once."""
+        refuse_unused_warm(self._warm, policy, "a Ray actor")
         begin = _pickled(Begin(policy, limits), "the policy")
         await self._stop_calls()  # of a rollout that was cancelled
         self._waiting.clear()
-        self._limits, self._is_async, self._episode_s = limits, is_async(policy), UNKNOWN_S
+        self._limits, self._is_async, self._share_s = limits, is_async(policy), UNKNOWN_S
         self.rollout = (next(self._rollouts), [await asyncio.to_thread(ray.put, begin)])
         await all_of(actor.revive() for actor in self._actors if not actor.alive)
 
@@ -139,17 +149,13 @@ class ActorBackend:
         await asyncio.gather(*self._calls, return_exceptions=True)
 
     async def play(self, share: Share) -> list[Outcome]:
-        """Play one episode, in a call with others that came at the same time."""
-        (assignment,) = share
+        """Play one share, in a call with others that came at the same time."""
         if not self._actors:
             raise PoolError(CLOSED)
-        waiting = Waiting(assignment, asyncio.get_running_loop().create_future())
+        waiting = Waiting(share, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         self._plan()
-        try:
-            return [await waiting.answer]
-        except PolicyFailed as error:
-            return [error]
+        return await waiting.answer
 
     def _plan(self) -> None:
         """Send what waits as soon as everything that asks now has asked."""
@@ -160,12 +166,11 @@ class ActorBackend:
     def _send(self) -> None:
         self._planned = False
         while self._waiting and self._actors:
-            if self._waiting[0].attempts:
-                most = 1
-            else:
-                most = -(-self.size // len(self._actors)) if self._is_async else IN_FLIGHT
+            alone = self._waiting[0].attempts > 0
             free = [
-                actor for actor in self._actors if actor.alive and len(actor.calls) < most and not actor.plays_again
+                actor
+                for actor in self._actors
+                if actor.alive and not actor.plays_again and len(actor.calls) < (1 if alone else self._calls_of(actor))
             ]
             if not free:
                 return
@@ -180,11 +185,11 @@ class ActorBackend:
                     waiting.answer.add_done_callback(functools.partial(_stop_if_unwanted, call, batch))
 
     def _batch(self) -> list[Waiting]:
-        """Return the next episodes for one call: as many as take half the time of a batch, and a fair share."""
+        """Return the next shares for one call: as many as take half the time of a batch, and each actor its part."""
         most = 1
         if not self._is_async:
-            fair = math.ceil(len(self._waiting) / len(self._actors))
-            most = max(1, min(BATCH, fair, int(BATCH_S / 2 / self._episode_s)))
+            part = math.ceil(len(self._waiting) / len(self._actors))
+            most = max(1, min(BATCH, part, int(BATCH_S / 2 / self._share_s)))
         batch: list[Waiting] = []
         while self._waiting and len(batch) < most:
             alone = self._waiting[0].attempts > 0
@@ -198,11 +203,12 @@ class ActorBackend:
         return batch
 
     async def _play(self, actor: ActorHandle, batch: list[Waiting]) -> None:
-        one_s = BATCH_S + self._limits.episode_timeout_s + GRACE_S
+        longest = max(len(waiting.share) for waiting in batch)
+        one_s = BATCH_S + self._limits.episode_timeout_s * longest + GRACE_S
         limit_s = one_s if self._is_async else one_s * len(actor.calls)
-        assignments = [waiting.assignment for waiting in batch]
+        shares = [waiting.share for waiting in batch]
         try:
-            answers = await actor.ask("play", *self.rollout, assignments, limit_s=limit_s)
+            answers = await actor.ask("play", *self.rollout, shares, limit_s=limit_s)
             if answers is None:
                 self._lost(actor)
                 return
@@ -217,15 +223,16 @@ class ActorBackend:
             if isinstance(answer, Failed):
                 waiting.fail(answer.error)
             elif not waiting.answer.done():
-                self._episode_s += 0.1 * (max(answer.duration_s, 1e-4) - self._episode_s)
-                waiting.answer.set_result(dataclasses.replace(answer, attempts=waiting.attempts + 1))
+                lasted_s = sum(played_of(each).duration_s for each in answer.outcomes)
+                self._share_s += 0.1 * (max(lasted_s, 1e-4) - self._share_s)
+                waiting.answer.set_result([changed(each, attempts=waiting.attempts + 1) for each in answer.outcomes])
         self._waiting.extendleft(reversed(batch[len(answers) :]))
         self._plan()
 
     def _lost(self, actor: ActorHandle) -> None:
-        """Put the episodes of a lost actor in line again, or answer the one that had it to itself."""
+        """Put the shares of a lost actor in line again, or answer the one that had it to itself."""
         calls, actor.calls = actor.calls, []
-        # The answer of a call may be lost because of the next one, so only an episode that had the actor to itself is
+        # The answer of a call may be lost because of the next one, so only a share that had the actor to itself is
         # known to be the cause.
         company = sum(len(batch) for batch in calls) > 1
         for place, batch in enumerate(calls):
@@ -234,10 +241,12 @@ class ActorBackend:
                 if waiting.answer.done():
                     continue
                 if not company:
-                    attempts = waiting.attempts + 1
-                    waiting.answer.set_result(
-                        Played(waiting.assignment, LOST, attempts=attempts, error=actor.died, where="actor")
-                    )
+                    more: dict[str, Any] = {
+                        "attempts": waiting.attempts + 1,
+                        "error": actor.died,
+                        "where": "actor",
+                    }
+                    waiting.answer.set_result([Played(each, LOST, **more) for each in waiting.share])
                     continue
                 waiting.attempts += begun
                 self._waiting.append(waiting)
@@ -312,7 +321,7 @@ def _checked(answers: Sequence[StepResult[Any]] | Failed) -> Sequence[StepResult
     return answers
 
 
-def _stop_if_unwanted(call: asyncio.Task[None], batch: Sequence[Waiting], _: asyncio.Future[Played]) -> None:
+def _stop_if_unwanted(call: asyncio.Task[None], batch: Sequence[Waiting], _: asyncio.Future[list[Outcome]]) -> None:
     if all(waiting.answer.cancelled() for waiting in batch):
         call.cancel()
 

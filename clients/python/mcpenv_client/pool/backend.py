@@ -12,7 +12,7 @@ from mcpenv_client.types.records import StepResult
 from mcpenv_client.types.status import Status, StatusCode
 
 from .assignment import Limits, Share
-from .episode import Outcome, Policy
+from .episode import Outcome, Policy, is_async
 
 T = TypeVar("T")
 
@@ -128,4 +128,32 @@ def lost_result(status: Status, text: str) -> StepResult[Any]:
     return StepResult(Observation(truncated=True, info=info), truncated=True, info=info)
 
 
-__all__ = ["CLOSED", "LOST", "Backend", "PoolError", "all_of", "in_shares", "lost_result", "step_failed"]
+def refuse_unused_warm(warm: int, policy: Policy, place: str) -> None:
+    """Refuse environments that would never be reset ahead.
+
+    Args:
+        warm: their number.
+        policy: the policy of a rollout.
+        place: what plays one episode of a plain function at a time, such as "a worker process".
+
+    Raises:
+        PoolError: there are some, and the policy is a plain function.
+    """
+    if warm and not is_async(policy):
+        raise PoolError(
+            f"{place} plays one episode of a plain function at a time, so that none is reset beside it: make the "
+            "policy async, or leave warm out and have more workers"
+        )
+
+
+__all__ = [
+    "CLOSED",
+    "LOST",
+    "Backend",
+    "PoolError",
+    "all_of",
+    "in_shares",
+    "lost_result",
+    "refuse_unused_warm",
+    "step_failed",
+]

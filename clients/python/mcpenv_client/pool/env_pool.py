@@ -59,8 +59,8 @@ class EnvPool:
         actor_options: Ray's options of each actor, such as ``num_cpus``, ``resources`` or ``scheduling_strategy``.
         connect: makes the client of a URL for "remote", such as ``lambda url: EnvClient(url, headers=...)``.
         adaptive: "remote" begins with few sessions on each server, and has more while that makes it faster.
-        warm: the environments of "local", "process" and "remote", beside ``size``, that are reset ahead of need in a
-            rollout. In processes it is for async policies.
+        warm: the environments beside ``size`` that are reset ahead of need in a rollout. In processes and actors it is
+            for async policies.
 
     Raises:
         ValueError: an argument does not fit the backend.
@@ -98,14 +98,12 @@ class EnvPool:
         takes = {
             "local": {"settings", "warm"},
             "process": {"settings", "workers", "memory_bytes", "warm"},
-            "ray": {"settings", "workers", "address", "actor_options"},
+            "ray": {"settings", "workers", "address", "actor_options", "warm"},
             "remote": {"connect", "adaptive", "warm"},
         }
         if backend not in takes:
             raise ValueError(f"there is no backend {backend!r}; use one of: {', '.join(takes)}")
         wrong = [name for name, value in given.items() if value is not None and name not in takes[backend]]
-        if wrong == ["warm"]:
-            raise ValueError("an actor resets no environment ahead (warm); give it more environments: a larger size")
         if wrong:
             raise ValueError(f"the backend {backend!r} has no use for {', '.join(wrong)}")
         own: Any = target
@@ -123,12 +121,17 @@ class EnvPool:
         elif backend == "ray":
             actors = _actors()
             self._backend = actors.ActorBackend(
-                own, size, workers=workers, settings=settings, address=address, actor_options=actor_options
+                own,
+                size,
+                workers=workers,
+                settings=settings,
+                address=address,
+                actor_options=actor_options,
+                warm=warm,
             )
         else:
             self._backend = LocalBackend(own, size, settings, warm=warm)
         self.size = size
-        self._forks = backend != "ray"
         self._busy = asyncio.Lock()
         self._started = False
         self._begun: set[int] = set()
@@ -236,8 +239,6 @@ class EnvPool:
         """Play episodes and yield each as it is done. The arguments and errors are those of `rollout`."""
         if policy_errors not in ("raise", "record"):
             raise ValueError(f'policy_errors is {policy_errors!r}; use "raise" or "record"')
-        if forks and not self._forks:
-            raise ValueError('forks=True is for the backends "local", "process" and "remote"; an actor has no forks')
         if forks and group < 2:
             raise ValueError(f"forks=True needs groups: group is {group}; give 2 or more")
         planned = assignments(tasks, n=n, group=group, seed=seed)

@@ -19,7 +19,7 @@ from typing import Any
 from mcpenv_client.types.records import StepResult
 
 from .assignment import Limits, Played, Share
-from .backend import CLOSED, LOST, PoolError, all_of, in_shares, lost_result
+from .backend import CLOSED, LOST, PoolError, all_of, in_shares, lost_result, refuse_unused_warm
 from .episode import Outcome, Policy, is_async
 from .instances import Target
 from .playing import TIMEOUT, changed, played_of
@@ -105,11 +105,7 @@ class ProcessBackend:
 
     async def begin(self, policy: Policy, limits: Limits) -> None:
         """Send the policy to the workers."""
-        if self._warm and not is_async(policy):
-            raise PoolError(
-                "a worker process plays one episode of a plain function at a time, so that none is reset beside it: "
-                "make the policy async, or leave warm out and have more workers"
-            )
+        refuse_unused_warm(self._warm, policy, "a worker process")
         begin = Begin(policy, limits)
         try:
             pickle.dumps(begin)
