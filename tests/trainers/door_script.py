@@ -1,4 +1,4 @@
-"""The script of a model that plays `Doors` and `Shop`: it looks, opens the door that it saw, and stops.
+"""The script of a model that plays `Doors`, `Shop` and `Diary`: it looks, opens the door that it saw, and stops.
 
 In task 2 it breaks the verifier instead. Needs nothing, so that programs in other virtual environments can import it.
 """
@@ -17,6 +17,8 @@ def call_of(prompt: str, answers: list[str]) -> tuple[str, dict[str, Any]] | Non
     """Return the next call for a prompt and the answers so far; None: the model stops."""
     if "Buy." in prompt:
         return None if answers else ("buy", BOUGHT)
+    if "Write." in prompt:
+        return None if answers else ("write", {"text": "Dear diary"})
     if BREAKS in prompt:
         return (("break_verifier", {}), None)[min(len(answers), 1)]
     if not answers:

@@ -1,4 +1,4 @@
-"""Evaluations by Inspect in a Python that has it and the client, but no server: DOORS_URL SHOP_URL ODD_URL FOLDER.
+"""Evaluations by Inspect in a Python that has it and the client, but no server: DOORS SHOP DIARY ODD FOLDER.
 
 Prints what the logs have, read as the viewer reads them, as JSON.
 """
@@ -39,7 +39,7 @@ def seen(log: EvalLog) -> dict[str, Any]:
     return {"status": read.status, "samples": samples, "metrics": metrics}
 
 
-def main(doors: str, shop: str, odd: str, folder: str) -> None:
+def main(doors: str, shop: str, diary: str, odd: str, folder: str) -> None:
     """Run all evaluations."""
     options: dict[str, Any] = {"model": MODEL, "log_dir": folder, "display": "none"}
     found: dict[str, Any] = {}
@@ -54,6 +54,8 @@ def main(doors: str, shop: str, odd: str, folder: str) -> None:
     found["limited"] = seen(log)
     (log,) = eval(mcpenv(shop, split="train"), **options)
     found["shop"] = seen(log)
+    (log,) = eval(mcpenv(diary, split="train"), **options)
+    found["diary"] = {**seen(log), "unscored": log.results.scores[0].unscored_samples if log.results else None}
     try:
         mcpenv(odd, split=None, num_tasks=1)
     except ToolNotExpressible as error:

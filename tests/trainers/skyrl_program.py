@@ -1,4 +1,4 @@
-"""Rollouts by SkyRL's own generator in a Python that has it and the client, but no server: DOORS_URL SHOP_URL.
+"""Rollouts by SkyRL's own generator in a Python that has it and the client, but no server: DOORS SHOP DIARY.
 
 The inference engine is scripted. Prints what the generator returned as JSON.
 """
@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 import skyrl_gym
-from door_script import call_of
+from door_script import call_of, written
 from skyrl.train.config import GeneratorConfig, SkyRLGymConfig
 from skyrl.train.generators.base import TrajectoryID
 from small_tokenizer import tokenizer_of
@@ -62,7 +62,7 @@ async def generated(generator: Any, given: list[dict[str, Any]]) -> dict[str, An
     )
 
 
-def main(doors: str, shop: str) -> None:
+def main(doors: str, shop: str, diary: str) -> None:
     """Play all rows."""
     register("doors", doors)
     register("shop", shop)
@@ -93,6 +93,14 @@ def main(doors: str, shop: str) -> None:
     env.step('<tool_call>{"name": "look", "arguments": {}}</tool_call>')
     found["cut"] = env.get_metrics()
     env.close()
+    register("diary", diary)
+    env = skyrl_gym.make("diary", extras={"split": "train", "index": 0})
+    for unscored in (lambda: env.step(written("write", {"text": "Dear diary"})), env.get_metrics):
+        env.init([])
+        try:
+            unscored()
+        except EpisodeFailed as error:
+            found.setdefault("unscored", []).append(str(error))
     print(json.dumps(found))
 
 

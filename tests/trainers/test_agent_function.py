@@ -13,7 +13,7 @@ import httpx
 import pytest
 from door_player import DoorPlayer
 from served import served
-from trainer_worlds import Doors, Shop
+from trainer_worlds import Diary, Doors, Shop
 
 from mcpenv.server.app import create_app
 from mcpenv_client import EnvClient
@@ -64,6 +64,15 @@ def test_a_failed_environment_raises_and_has_its_status(doors: str, player: tupl
         asyncio.run(agent.run(broken, base_url=player[1]))
     ending = asyncio.run(agent.play(broken, player[1]))
     assert (ending.reward, ending.status.code.value) == (None, "judge_error")
+
+
+def test_an_episode_that_nothing_scored_has_no_reward_and_not_one_of_zero(player: tuple[DoorPlayer, str]) -> None:
+    with served(create_app(Diary)) as diary:
+        agent = EpisodeAgent(diary.removesuffix("/mcp"))
+        with pytest.raises(EpisodeFailed, match="its status is completed: nothing scored it"):
+            asyncio.run(agent.run(ROW, base_url=player[1]))
+        ending = asyncio.run(agent.play(ROW, player[1]))
+    assert (ending.reward, ending.status.code.value) == (None, "completed")
 
 
 def test_a_limit_of_turns_asks_the_verifier(doors: str, player: tuple[DoorPlayer, str]) -> None:

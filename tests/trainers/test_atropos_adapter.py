@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
-from trainer_worlds import Doors, Shop
+from trainer_worlds import Diary, Doors, Shop
 
 from mcpenv_client import ConnectionFailed
 from mcpenv_client.pool import EnvPool
@@ -128,6 +128,21 @@ def test_an_episode_that_failed_is_not_sent_and_never_a_score_of_zero(api: str) 
     assert asyncio.run(play()) == 3
     waiting = httpx.get(f"{api}/status").json()
     assert waiting["queue_size"] == 0  # the API keeps three of four until other groups fill them up
+
+
+def test_a_group_that_nothing_scored_is_not_sent(api: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def write(episode: Any) -> Sample:
+        await episode.call_tool("write", {"text": "Dear diary"})
+        return Sample([1], [1])
+
+    async def play() -> int:
+        async with asyncio.timeout(TIMEOUT_S), EnvPool(Diary, 4) as pool, groups(api) as sender:
+            return await sender.run(pool, write, ["write"])
+
+    start_trainer(api)
+    assert asyncio.run(play()) == 0
+    assert httpx.get(f"{api}/status").json()["queue_size"] == 0
+    assert caplog.text.count("its status is completed, nothing scored it") == 4
 
 
 def test_playing_waits_while_too_many_groups_wait_at_the_api(api: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from served import served
-from trainer_worlds import COLOURS, Doors, Shop
+from trainer_worlds import COLOURS, Diary, Doors, Shop
 
 from mcpenv.server.app import create_app
 from mcpenv_client.trainers.sessions import Sessions
@@ -108,6 +108,23 @@ def test_a_failed_environment_has_no_reward_and_its_status_in_info() -> None:
     env.step(0)
     with pytest.raises(EpisodeFailed, match="has no reward"):
         env.step(1)
+    env.close()
+
+
+def test_an_episode_that_nothing_scored_has_no_reward_and_not_one_of_zero() -> None:
+    from mcpenv_client.trainers.gymnasium import EpisodeFailed
+
+    writes: Any = [("write", {"text": "Dear diary"})]
+    env = made(Diary, actions=writes)
+    env.reset(seed=1)
+    _, reward, terminated, truncated, info = env.step(0)
+    assert math.isnan(reward) and (terminated, truncated) == (True, False)
+    assert (info["status"], info["return"]) == ("completed", None)
+    env.close()
+    env = made(Diary, actions=writes, on_failure="raise")
+    env.reset(seed=1)
+    with pytest.raises(EpisodeFailed, match="nothing scored it"):
+        env.step(0)
     env.close()
 
 

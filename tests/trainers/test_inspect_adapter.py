@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import os
 import re
 import subprocess
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from door_player import DoorPlayer
 from served import served
-from trainer_worlds import Doors, Odd, Shop
+from trainer_worlds import Diary, Doors, Odd, Shop
 
 from mcpenv.server.app import create_app
 from mcpenv.server.security.agent_auth import agent_auth_from
@@ -46,12 +47,18 @@ def ran(model: str, *command: str) -> subprocess.CompletedProcess[str]:
 def found(doors: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     player = DoorPlayer()
     program, folder = Path(__file__).with_name("inspect_program.py"), tmp_path_factory.mktemp("logs")
-    with served(create_app(Shop)) as shop, served(create_app(Odd)) as odd, served(player.app) as model:
-        urls = [address.removesuffix("/mcp") for address in (doors, shop, odd)]
+    with (
+        served(create_app(Shop)) as shop,
+        served(create_app(Diary)) as diary,
+        served(create_app(Odd)) as odd,
+        served(player.app) as model,
+    ):
+        urls = [address.removesuffix("/mcp") for address in (doors, shop, diary, odd)]
         done = ran(model, str(python()), str(program), *urls, str(folder))
     assert done.returncode == 0, done.stderr[-3000:]
     answers: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return {**answers, "tools": player.tools}
+    shop_tools = [body["tools"] for body in player.asked if body["tools"][0]["function"]["name"] == "buy"]
+    return {**answers, "tools": shop_tools[-1]}
 
 
 def test_samples_have_the_return_and_failed_ones_an_error(found: dict[str, Any]) -> None:
@@ -63,6 +70,13 @@ def test_samples_have_the_return_and_failed_ones_an_error(found: dict[str, Any])
             assert sample["score"] is None and "its status is judge_error" in sample["error"]
         else:
             assert sample["score"] == 1.25 and sample["status"]["code"] == "completed" and sample["error"] is None
+
+
+def test_a_sample_that_nothing_scored_is_unscored_and_in_no_mean(found: dict[str, Any]) -> None:
+    diary = found["diary"]
+    (sample,) = diary["samples"]
+    assert math.isnan(sample["score"]) and sample["error"] is None
+    assert (sample["status"]["code"], diary["unscored"]) == ("completed", 1)
 
 
 def test_an_agent_of_inspect_plays_with_the_tool_source(found: dict[str, Any]) -> None:

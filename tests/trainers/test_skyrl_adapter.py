@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from served import served
-from trainer_worlds import Doors, Shop
+from trainer_worlds import Diary, Doors, Shop
 
 from mcpenv.server.app import create_app
 
@@ -23,8 +23,8 @@ def found() -> dict[str, Any]:
     python = os.environ.get("MCPENV_SKYRL")
     assert python, "MCPENV_SKYRL names no Python that has skyrl, skyrl-gym and mcpenv-client; .ci/run makes one"
     program = Path(__file__).with_name("skyrl_program.py")
-    with served(create_app(Doors)) as doors, served(create_app(Shop)) as shop:
-        command = [python, str(program), doors.removesuffix("/mcp"), shop.removesuffix("/mcp")]
+    with served(create_app(Doors)) as doors, served(create_app(Shop)) as shop, served(create_app(Diary)) as diary:
+        command = [python, str(program), *(address.removesuffix("/mcp") for address in (doors, shop, diary))]
         environ = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
         done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -52,6 +52,11 @@ def test_a_schema_reaches_the_prompt_whole_and_nested_arguments_the_tool(found: 
 
 def test_the_verifier_is_asked_where_the_generator_stops_in_the_middle(found: dict[str, Any]) -> None:
     assert found["cut"] == {"return": 0.25, "truncated": 1.0, "verified": 0.0}
+
+
+def test_an_episode_that_nothing_scored_raises_also_where_the_generator_stops(found: dict[str, Any]) -> None:
+    told = "the episode has no reward, its status is {}: nothing scored it"
+    assert found["unscored"] == [told.format("completed"), told.format("truncated")]
 
 
 def test_the_lines_of_the_page_are_at_most_ten_and_run(found: dict[str, Any], tmp_path: Path) -> None:

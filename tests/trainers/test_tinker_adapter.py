@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from served import served
-from trainer_worlds import Doors, Shop
+from trainer_worlds import Diary, Doors, Shop
 
 from mcpenv.server.app import create_app
 from mcpenv_client import EnvClient
@@ -24,8 +24,8 @@ def found() -> dict[str, Any]:
     python = os.environ.get("MCPENV_TINKER")
     assert python, "MCPENV_TINKER names no Python that has tinker-cookbook and mcpenv-client; .ci/run makes one"
     program = Path(__file__).with_name("tinker_program.py")
-    with served(create_app(Doors)) as doors, served(create_app(Shop)) as shop:
-        command = [python, str(program), doors.removesuffix("/mcp"), shop.removesuffix("/mcp")]
+    with served(create_app(Doors)) as doors, served(create_app(Shop)) as shop, served(create_app(Diary)) as diary:
+        command = [python, str(program), *(address.removesuffix("/mcp") for address in (doors, shop, diary))]
         environ = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
         done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=500, check=False)
         assert done.returncode == 0, done.stderr[-3000:]
@@ -47,6 +47,10 @@ def test_a_call_that_the_renderer_cannot_read_is_answered_and_the_episode_goes_o
 
 def test_a_failed_environment_raises_after_the_strategys_retries(found: dict[str, Any]) -> None:
     assert found["groups"]["blue"].startswith("EpisodeFailed: the episode has no reward, its status is judge_error")
+
+
+def test_an_episode_that_nothing_scored_raises(found: dict[str, Any]) -> None:
+    assert found["unscored"] == "the episode has no reward, its status is completed: nothing scored it"
 
 
 def test_a_schema_reaches_the_prompt_whole_and_nested_arguments_the_tool(found: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 import pytest
 from served import served
-from trainer_worlds import Clicks, Doors, Screen, Shop
+from trainer_worlds import Clicks, Diary, Doors, Screen, Shop
 
 from mcpenv.server.app import create_app
 from mcpenv_client import InvalidMessage, ToolNotExpressible
@@ -87,6 +87,15 @@ def test_a_failed_environment_is_masked() -> None:
     tools_of(episode)["break_verifier"]()
     assert episode.get_reward() is None
     assert not episode.ending.status.usable
+
+
+def test_an_episode_that_nothing_scored_is_masked(caplog: pytest.LogCaptureFixture) -> None:
+    spec = McpenvSpec(Diary)
+    episode = spec.environment_factory()
+    episode.reset(**spec.train_dataset[0])
+    assert tools_of(episode)["write"](text="Dear diary") == "written"
+    assert episode.get_reward() is None and episode.ending.status.code.value == "completed"
+    assert "masked an episode: completed, nothing scored it" in caplog.text
 
 
 def test_a_server_that_is_gone_masks_its_episodes_and_no_others() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from door_player import DoorPlayer
 from served import served
-from trainer_worlds import Doors, Odd, Shop
+from trainer_worlds import Diary, Doors, Odd, Shop
 
 from mcpenv.server.app import create_app
 
@@ -72,6 +72,13 @@ def test_an_evaluation_scores_what_the_verifier_gave_and_failed_episodes_have_er
             assert trace["ok"] and trace["rewards"]["mcpenv"]["score"] == 1.25
             assert trace["metrics"]["verified"] == 1.0
         assert trace["info"]["status"]["code"] in ("completed", "judge_error")
+
+
+def test_a_rollout_that_nothing_scored_has_an_error_and_no_reward(tmp_path: Path) -> None:
+    with served(create_app(Diary)) as diary, served(DoorPlayer().app) as model:
+        (trace, *_) = evaluated(tmp_path, diary.removesuffix("/mcp"), model.removesuffix("/mcp"), "-r", "1")
+    assert not trace["ok"] and trace["rewards"] == {}
+    assert "nothing scored it" in trace["errors"][0]["message"] and trace["info"]["status"]["code"] == "completed"
 
 
 def test_a_schema_reaches_the_model_whole(tmp_path: Path) -> None:

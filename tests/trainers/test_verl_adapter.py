@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from served import served
-from trainer_worlds import Doors, Shop
+from trainer_worlds import Diary, Doors, Shop
 
 from mcpenv.server.app import create_app
 from mcpenv_client import EnvClient
@@ -25,13 +25,13 @@ BROKEN = "<tool_call>\n{not JSON}\n</tool_call><|im_end|>"
 
 
 @pytest.fixture(scope="module")
-def served_urls() -> Iterator[tuple[str, str]]:
-    with served(create_app(Doors)) as doors, served(create_app(Shop)) as shop:
-        yield doors.removesuffix("/mcp"), shop.removesuffix("/mcp")
+def served_urls() -> Iterator[list[str]]:
+    with served(create_app(Doors)) as doors, served(create_app(Shop)) as shop, served(create_app(Diary)) as diary:
+        yield [address.removesuffix("/mcp") for address in (doors, shop, diary)]
 
 
 @pytest.fixture(scope="module")
-def found(served_urls: tuple[str, str]) -> dict[str, Any]:
+def found(served_urls: list[str]) -> dict[str, Any]:
     command = [_python(), str(Path(__file__).with_name("verl_program.py")), *served_urls]
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=500, check=False)
@@ -79,6 +79,11 @@ def test_an_episode_that_verl_cuts_off_is_truncated_and_its_last_calls_are_not_m
     assert cut["status"] == "truncated" and cut["reward"] == 0.0 and cut["text"] == LOOK
 
 
+def test_an_episode_that_nothing_scored_raises(found: dict[str, Any]) -> None:
+    told = "EpisodeFailed: the episode has no reward, its status is completed: nothing scored it"
+    assert found["unscored"] == told
+
+
 def test_a_schema_reaches_the_prompt_whole_and_nested_arguments_the_tool(found: dict[str, Any]) -> None:
     with Shop() as world:
         (tool,) = world.list_tools()
@@ -95,7 +100,7 @@ def test_the_sessions_of_all_episodes_have_ended(found: dict[str, Any]) -> None:
     assert found["sessions"] == 1
 
 
-def test_the_lines_of_the_page_are_at_most_ten_and_make_a_dataset(served_urls: tuple[str, str], tmp_path: Path) -> None:
+def test_the_lines_of_the_page_are_at_most_ten_and_make_a_dataset(served_urls: list[str], tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "train-verl.md").read_text(encoding="utf-8")
     lines, yaml = (
         "".join(re.findall(rf"^```{kind}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)) for kind in ("py", "yaml")

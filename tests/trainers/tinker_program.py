@@ -1,4 +1,4 @@
-"""Rollouts by tinker-cookbook in a Python that has it and the client, but no server: DOORS_URL SHOP_URL.
+"""Rollouts by tinker-cookbook in a Python that has it and the client, but no server: DOORS SHOP DIARY.
 
 The policy is scripted. Prints what the group rollouts returned as JSON.
 """
@@ -22,6 +22,7 @@ from tinker_cookbook.rl.rollouts import do_group_rollout
 from tinker_cookbook.tokenizer_utils import register_tokenizer
 
 from mcpenv_client import ToolNotExpressible
+from mcpenv_client.trainers.failures import EpisodeFailed
 from mcpenv_client.trainers.tinker_cookbook import McpenvDataset, McpenvDatasetBuilder
 
 
@@ -58,7 +59,7 @@ class Names(Qwen3Renderer):
         return [{"role": "system", "content": " ".join(tool["name"] for tool in tools)}]
 
 
-def main(doors: str, shop: str) -> None:
+def main(doors: str, shop: str, diary: str) -> None:
     """Play all groups."""
     tokenizer = tokenizer_of()
     register_tokenizer("test/tokenizer", lambda: tokenizer)
@@ -81,7 +82,13 @@ def main(doors: str, shop: str) -> None:
     renderer = get_renderer("qwen3", tokenizer)
     (group,) = McpenvDataset(shop, renderer, group_size=1).groups
     found["bought"] = asyncio.run(do_group_rollout(group, policy)).get_total_rewards()
-    found["tool"] = json.loads(policy.prompts[-1].split("<tools>\n")[1].split("\n</tools>")[0])
+    bought = policy.prompts[-1]
+    (group,) = McpenvDataset(diary, renderer, group_size=1).groups
+    try:
+        asyncio.run(do_group_rollout(group, policy))
+    except EpisodeFailed as error:
+        found["unscored"] = str(error)
+    found["tool"] = json.loads(bought.split("<tools>\n")[1].split("\n</tools>")[0])
     try:
         McpenvDataset(shop, Names(tokenizer))
     except ToolNotExpressible as error:

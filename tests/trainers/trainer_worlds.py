@@ -111,6 +111,20 @@ class Shop(MCPEnvironment):
         return float(bool(self.bought) and self.bought["to"].number == 7)
 
 
+class Diary(MCPEnvironment):
+    """An environment that scores nothing."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    tasks = TaskSet([{"id": "write", "prompt": "Write."}])
+
+    def __init__(self) -> None:
+        @self.tool
+        def write(text: str) -> str:
+            """Write a line."""
+            self.finish()
+            return "written"
+
+
 class Clicks(MCPEnvironment):
     """An environment with a tool of a name that TRL uses itself."""
 

@@ -66,7 +66,7 @@ class EpisodeAgent:
         api_key: str = "none",
         http_client: httpx.AsyncClient | None = None,
     ) -> Ending:
-        """Play one episode, and return its end. Its status says if the reward is about the agent.
+        """Play one episode, and return its end. Its reward is None if it failed, or nothing scored it.
 
         Args:
             row: ``task``, or ``split`` and ``index``; ``seed``. Other columns are ignored. Equal rows are one group.
@@ -105,7 +105,7 @@ class EpisodeAgent:
                 ``OPENAI_API_KEY`` of the process.
 
         Raises:
-            EpisodeFailed: the episode has no reward. AReaL rejects the trajectory.
+            EpisodeFailed: the episode has no reward: it failed, or nothing scored it. AReaL rejects the trajectory.
             ValueError: there is no base URL.
         """
         base_url = given.get("base_url") or os.environ.get("OPENAI_BASE_URL")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 from mcpenv_client.errors import McpenvError, ToolNotExpressible
@@ -10,9 +11,14 @@ from mcpenv_client.types.status import Status
 from mcpenv_client.types.tools import Tool
 from mcpenv_client.types.turns import Ending
 
+logger = logging.getLogger(__name__)
+
+UNSCORED = "nothing scored it"
+"""The reason of an episode that came to its end, but has no reward: no rubric, verifier or tool gave one."""
+
 
 class EpisodeFailed(McpenvError):
-    """Raised if an episode ended by no fault of the agent, so that it has no reward.
+    """Raised if an episode has no reward: it failed by no fault of the agent, or nothing scored it.
 
     Attributes:
         status: what became of the episode.
@@ -28,14 +34,24 @@ class EpisodeFailed(McpenvError):
 
 
 def reward_of(ending: Ending) -> float:
-    """Return the return of an episode; 0.0 if nothing was scored.
+    """Return the return of an episode.
 
     Raises:
-        EpisodeFailed: the status says that the rewards are not about the agent.
+        EpisodeFailed: the status says that the rewards are not about the agent, or nothing was scored. No reward is
+            not a reward of 0.
     """
     if not ending.status.usable:
         raise EpisodeFailed(ending.status, ending.reason)
-    return ending.reward or 0.0
+    if ending.reward is None:
+        raise EpisodeFailed(ending.status, UNSCORED)
+    return ending.reward
+
+
+def warn_of_mask(ending: Ending) -> None:
+    """Log a warning if an episode has no reward, for trainers that mask it."""
+    if ending.reward is None:
+        reason = UNSCORED if ending.status.usable else ending.reason
+        logger.warning("masked an episode: %s, %s", ending.status.code.value, reason)
 
 
 def refuse_names(library: str, tools: Iterable[Tool]) -> None:
@@ -49,4 +65,4 @@ def refuse_names(library: str, tools: Iterable[Tool]) -> None:
         raise ToolNotExpressible(library, dict.fromkeys(names, "models' APIs refuse this name; rename it"))
 
 
-__all__ = ["EpisodeFailed", "refuse_names", "reward_of"]
+__all__ = ["UNSCORED", "EpisodeFailed", "refuse_names", "reward_of", "warn_of_mask"]

@@ -32,7 +32,8 @@ class McpenvEnv(gymnasium.Env[Any, Any]):
 
     ``info`` of the last step has ``status``, ``retryable``, ``reason``, ``return`` and the ``parts`` of the rewards.
     ``info`` of a reset has ``tools`` with whole schemas. If the environment, a judge or the connection failed, the
-    reward is NaN and the episode truncated, or `EpisodeFailed` is raised.
+    reward is NaN and the episode truncated, or `EpisodeFailed` is raised. If nothing scored the episode, the reward is
+    NaN too, or `EpisodeFailed` is raised.
 
     Args:
         target: the URL of a server or an environment in this process, as `Sessions` takes it.

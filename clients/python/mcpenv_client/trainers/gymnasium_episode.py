@@ -14,7 +14,7 @@ from mcpenv_client.formats.model_calls import TextCalls
 from mcpenv_client.pool.sessions import Session
 from mcpenv_client.types.turns import Ending, Turn
 
-from .failures import EpisodeFailed
+from .failures import EpisodeFailed, reward_of
 from .text_spaces import AnyJSON, AnyText
 
 Call = tuple[str, Mapping[str, Any]]
@@ -110,7 +110,7 @@ class GymnasiumEpisode:
         """Make the calls of an action. At the end of the episode the verifier is asked.
 
         Raises:
-            EpisodeFailed: the episode ended by no fault of the agent, with ``on_failure="raise"``.
+            EpisodeFailed: the episode has no reward, with ``on_failure="raise"``.
         """
         turn = await self._conversation.act(self._message(action))
         results = [observation.result for observation in turn.observations]
@@ -123,10 +123,14 @@ class GymnasiumEpisode:
             return observed, reward, False, False, {}
         self.over = True
         ending = await self._conversation.end()
-        if not ending.status.usable and self._rules.on_failure == "raise":
-            raise EpisodeFailed(ending.status, ending.reason)
+        try:
+            left = reward_of(ending) - self._given
+        except EpisodeFailed:
+            if self._rules.on_failure == "raise":
+                raise
+            left = math.nan
         truncated = ending.truncated or not ending.status.usable
-        return observed, self._last_reward(ending), not truncated, truncated, _told(ending)
+        return observed, left, not truncated, truncated, _told(ending)
 
     async def close(self) -> None:
         """End the episode and the session."""
@@ -147,10 +151,6 @@ class GymnasiumEpisode:
 
     def _observed(self, text: str, data: Any, images: list[dict[str, Any]]) -> Any:
         return text if self._rules.observations == "text" else {"text": text, "data": data, "images": images}
-
-    def _last_reward(self, ending: Ending) -> float:
-        """Return what is left of the return; NaN if the status says that rewards are not about the agent."""
-        return (ending.reward or 0.0) - self._given if ending.status.usable else math.nan
 
 
 def _text(turn: Turn) -> str:

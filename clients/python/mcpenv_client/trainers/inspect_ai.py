@@ -16,7 +16,7 @@ from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import mcp_connection
 from inspect_ai.util import store
 
-from .failures import refuse_names, reward_of
+from .failures import UNSCORED, refuse_names, reward_of
 from .inspect_tools import KEY, EpisodeTools, SampleEpisode, current, left_out
 from .sessions import Sessions
 
@@ -57,7 +57,8 @@ def play() -> Solver:
 def episode_return() -> Scorer:
     """End the episode, and score the sample with its return.
 
-    A failure of the environment, a judge or the connection raises `EpisodeFailed`, which is the sample's error.
+    A failure of the environment, a judge or the connection raises `EpisodeFailed`, which is the sample's error. A
+    sample that nothing scored is unscored, so that metrics leave it out.
     """
 
     async def score(state: TaskState, target: Target) -> Score:
@@ -67,7 +68,10 @@ def episode_return() -> Scorer:
         truncated = not stopped and not await hosted.over()
         ending = await hosted.end(truncated=truncated, reason="limit" if truncated else None)
         about = {"status": ending.status.to_plain(), "reason": ending.reason, "parts": dict(ending.parts)}
-        return Score(value=reward_of(ending), explanation=ending.status.code.value, metadata=about)
+        code = ending.status.code.value
+        if ending.status.usable and ending.reward is None:
+            return Score.unscored(reason=UNSCORED, explanation=code, metadata=about)
+        return Score(value=reward_of(ending), explanation=code, metadata=about)
 
     return score
 

@@ -41,8 +41,9 @@ class McpenvTextEnv(BaseTextEnv):
     """An episode for SkyRL's generator. `register` gives it an id.
 
     The first message of the prompt has the tools with whole schemas, the last one the episode's prompt. The last step's
-    reward has that of the end. If the environment, a judge or the connection failed, `init` and `step` raise
-    `EpisodeFailed` or an error of the client: SkyRL has no reward that means nothing.
+    reward has that of the end. If the environment, a judge or the connection failed, or nothing scored the episode,
+    `init`, `step` and `get_metrics` raise `EpisodeFailed` or an error of the client: SkyRL has no reward that means
+    nothing.
 
     Args:
         target: a URL or an environment in this process, as `Sessions` takes it.
@@ -120,9 +121,15 @@ class McpenvTextEnv(BaseTextEnv):
         )
 
     def get_metrics(self) -> dict[str, Any]:
-        """Return the return and the parts of the rewards. The episode ends, if the generator stopped before its end."""
+        """Return the return and the parts of the rewards. The episode ends, if the generator stopped before its end.
+
+        Raises:
+            EpisodeFailed: the episode has no reward.
+        """
         ending = self._end()
-        return {"return": ending.reward or 0.0, "truncated": float(ending.truncated), **ending.parts}
+        if ending.reward is None:
+            self.close()  # the generator does not, after an exception
+        return {"return": reward_of(ending), "truncated": float(ending.truncated), **ending.parts}
 
     def close(self) -> None:
         """End the session, and an episode that is not over."""

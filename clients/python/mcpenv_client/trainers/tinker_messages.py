@@ -19,7 +19,8 @@ class EpisodeMessages(MessageEnv):
     """One episode as messages of a renderer.
 
     The last step's reward has that of the end. A failure of the environment, a judge or the connection raises
-    `EpisodeFailed` or an error of the client, which the rollout strategy retries or drops.
+    `EpisodeFailed` or an error of the client, which the rollout strategy retries or drops. So does an episode that
+    nothing scored.
 
     Args:
         url: the server.

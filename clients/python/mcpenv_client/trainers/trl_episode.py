@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,9 +12,8 @@ from mcpenv_client.formats.images import block_of
 from mcpenv_client.types.turns import NOT_BEGUN, Ending, Message
 
 from .attempts import begun
+from .failures import warn_of_mask
 from .sessions import Sessions
-
-logger = logging.getLogger(__name__)
 
 
 class ToolSchema(dict[str, Any]):
@@ -69,8 +67,7 @@ class TrainedEpisode:
         """End the episode, and return its return. None masks it: nothing was scored, or the agent is not to blame."""
         if self._begun:
             self.ending = self._sessions.run(self._conversation.end)
-        if not self.ending.status.usable:
-            logger.warning("masked an episode: %s, %s", self.ending.status.code.value, self.ending.reason)
+        warn_of_mask(self.ending)
         return self.ending.reward
 
     def _call(self, name: str, arguments: dict[str, Any]) -> str | list[dict[str, Any]]:

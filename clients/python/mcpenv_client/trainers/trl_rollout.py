@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,8 +11,7 @@ from mcpenv_client.conversation import Conversation
 from mcpenv_client.types.turns import NOT_BEGUN, Ending, Message
 
 from .attempts import begun
-
-logger = logging.getLogger(__name__)
+from .failures import warn_of_mask
 
 FULL = "max_completion_length"
 """The reason of an episode that had no room for another turn."""
@@ -78,8 +76,7 @@ class Rollout:
         """End the episode, which asks the verifier."""
         if self.ending is NOT_BEGUN:
             self.ending = await self._conversation.end()
-        if not self.ending.status.usable:
-            logger.warning("masked an episode: %s, %s", self.ending.status.code.value, self.ending.reason)
+        warn_of_mask(self.ending)
 
     async def _stop(self) -> None:
         self.done = True

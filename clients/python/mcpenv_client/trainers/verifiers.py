@@ -94,7 +94,8 @@ class McpenvTask(vf.Task[McpenvData, vf.State, vf.TaskConfig]):
         """End the episode, and record its return and the parts of its rewards.
 
         Raises:
-            EpisodeFailed: the environment, a judge or the connection failed. The trace has an error and no reward.
+            EpisodeFailed: the environment, a judge or the connection failed, or nothing scored the episode. The trace
+                has an error and no reward.
         """
         played = Played.by_trace[trace.id]
         truncated = trace.is_truncated or trace.is_timeout

@@ -42,7 +42,8 @@ class McpenvLoop(ToolAgentLoop):
 
     The prompt has the tools with whole schemas, and the system messages of the row. The score is the episode's return;
     ``episode_status`` and ``episode_parts`` are columns of the batch. An episode that the environment, a judge or the
-    connection failed is played again, then raises: verl has no score that means nothing.
+    connection failed is played again, then raises; one that nothing scored raises at once. verl has no score that
+    means nothing.
 
     Args:
         args, kwargs: what verl gives a loop.
@@ -75,7 +76,7 @@ class McpenvLoop(ToolAgentLoop):
         """Play the episode that the row's ``episode`` names.
 
         Raises:
-            EpisodeFailed: each attempt failed by no fault of the agent.
+            EpisodeFailed: each attempt failed by no fault of the agent, or nothing scored the episode.
             ToolNotExpressible: the chat template leaves out parts of a tool's schema.
             ValueError: the row names no episode.
             WireError: the environment refused the row.
