@@ -5,8 +5,8 @@ import-openenv``. To ship them: ``mcpenv build | push | fork | deploy``. For tas
 validate | eval | model-proxy | trajectories | console | replay | rescore``.
 
 Exit status 0: success. 1: the environment's code failed (a tool, a reset). 2: the command was refused before it ran
-(usage, TARGET, configuration, connection). 130: Ctrl-C. A failure prints one line on stderr; ``--debug`` adds the
-traceback.
+(usage, TARGET, configuration, connection). 130: Ctrl-C. A failure prints one line on stderr, and with ``--json`` one
+JSON object on stdout; ``--debug`` adds the traceback.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from mcpenv import __version__
 from mcpenv.errors import InvalidTasks, StartupError
 from mcpenv_client.errors import ConnectionFailed, ListingFailed, McpenvError
 
-from .output import report, settle_streams, short_warnings
+from .failure import USAGE, Failures, asks_for_json
+from .output import settle_streams, short_warnings
 
 FAILED = 1
 REFUSED = 2
@@ -152,33 +153,36 @@ def execute(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit status."""
     settle_streams()
     try:
-        command, bound, _ = app.parse_args(list(arguments), print_error=False, exit_on_error=False)
-    except CycloptsError as error:
-        report(f"{error} (see --help)")
-        return REFUSED
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    debug = bool(bound.arguments.get("debug"))
-    try:
-        with short_warnings():
-            status = command(*bound.args, **bound.kwargs)
-        sys.stdout.flush()
+        return _run(arguments, Failures(asks_for_json(arguments)))
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
         # The reader closed the pipe. The interpreter's flush at exit would fail on it again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+
+
+def _run(arguments: Sequence[str], failures: Failures) -> int:
+    try:
+        command, bound, _ = app.parse_args(list(arguments), print_error=False, exit_on_error=False)
+    except CycloptsError as error:
+        return failures.print(f"{error} (see --help)", USAGE, REFUSED)
+    debug = bool(bound.arguments.get("debug"))
+    try:
+        with short_warnings():
+            status = command(*bound.args, **bound.kwargs)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
     except McpenvError as error:
         if debug:
             traceback.print_exception(error)
-        report(str(error))
-        return REFUSED if isinstance(error, _REFUSALS) else FAILED
+        return failures.print(str(error), error, REFUSED if isinstance(error, _REFUSALS) else FAILED)
     except Exception as error:  # noqa: BLE001 - the command line's boundary: a bug in mcpenv
         if debug:
             traceback.print_exception(error)
-        report(f"{type(error).__name__}: {error} (a bug in mcpenv; --debug shows the traceback)")
-        return FAILED
+        text = f"{type(error).__name__}: {error} (a bug in mcpenv; --debug shows the traceback)"
+        return failures.print(text, error, FAILED)
     return int(status or 0)
 
 

@@ -140,8 +140,13 @@ def test_a_server_that_answers_401_is_one_line_that_says_how_to_give_a_token(
 ) -> None:
     name, *rest = command
     for address in (url, f"{url}/mcp"):
-        assert cli(name, address, *rest) == Done(2, "", f"error: {address}: {WANTED}")
-        assert cli(name, address, *rest, "--agent-token", WRONG_TOKEN) == Done(2, "", f"error: {address}: {REFUSED}")
+        for given, said in (((), WANTED), (("--agent-token", WRONG_TOKEN), REFUSED)):
+            done = cli(name, address, *rest, *given)
+            assert (done.status, done.err) == (2, f"error: {address}: {said}")
+            if "--json" in rest:
+                assert json.loads(done.out)["error"]["message"] == f"{address}: {said.rstrip()}"
+            else:
+                assert done.out == ""
 
 
 @pytest.mark.parametrize("token", [ADAS_TOKEN, WRONG_TOKEN])

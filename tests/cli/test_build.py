@@ -69,7 +69,8 @@ def test_the_error_of_a_build_that_fails_has_the_end_of_its_output(
     engine.chmod(0o755)
     monkeypatch.setenv("PATH", str(engine.parent))
     done = cli("build", "shop", "--json", *(f"--wheel={wheel}" for wheel in WHEELS))
-    assert (done.status, done.out) == (2, "")
+    error = json.loads(done.out)["error"]
+    assert (done.status, error["exit_status"], done.err) == (2, 2, f"error: {error['message']}\n")
     assert "the build by podman failed with status 7: step one | the disk is full" in done.err
 
 

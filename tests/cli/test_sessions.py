@@ -252,8 +252,10 @@ def test_the_token_comes_by_option_file_or_variable(
 
 def test_without_the_token_nothing_is_told(cli: Cli, guarded: str) -> None:
     said = f"error: {guarded}: it requires its control token%s (--control-token-file, or MCPENV_CONTROL_TOKEN)\n"
-    for options in ((), ("--end", "x"), ("--json",)):
+    for options in ((), ("--end", "x")):
         assert cli("sessions", guarded, *options) == Done(2, "", said % "")
+    asked = cli("sessions", guarded, "--json")
+    assert (asked.status, asked.err) == (2, said % "") and list(json.loads(asked.out)) == ["error"]
     wrong = cli("sessions", guarded, "--control-token", "another-secret")
     assert wrong == Done(2, "", said % ", and refuses this one")
 
@@ -297,7 +299,7 @@ def test_a_url_where_nobody_listens_is_one_line(cli: Cli) -> None:
 )
 def test_wrong_usage_is_one_line_and_status_2(cli: Cli, arguments: tuple[str, ...], said: str) -> None:
     done = cli(*arguments)
-    assert (done.status, done.out) == (2, "")
+    assert done.status == 2 and bool(done.out) is ("--json" in arguments)
     assert done.err.startswith(f"error: {said}")
     assert done.err.count("\n") == 1
 
