@@ -159,6 +159,16 @@ class Once:
         return five_rolls(episode)
 
 
+class OnceAsync(Once):
+    """An async policy that does something in the first attempt at one episode, and otherwise rolls."""
+
+    async def __call__(self, episode: Episode) -> int:  # type: ignore[override]
+        if episode.assignment.number == self.number and not self.marker.exists():
+            self.marker.touch()
+            await episode.call_tool(self.tool, self.arguments)
+        return await five_rolls_async(episode)
+
+
 def wrong(episode: BlockingEpisode) -> None:
     raise KeyError("a mistake of the policy")
 

@@ -13,7 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pool_worlds import Calls, Dice, Once, calls, five_rolls, five_rolls_async, one_chat, wrong, wrong_at_three
+from pool_worlds import (
+    Calls,
+    Dice,
+    Once,
+    OnceAsync,
+    calls,
+    five_rolls,
+    five_rolls_async,
+    one_chat,
+    wrong,
+    wrong_at_three,
+)
 
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
@@ -128,6 +139,23 @@ def test_a_worker_that_hangs_is_killed_at_the_time_limit(tmp_path: Path, monkeyp
             assert time.monotonic() - began < 60
             assert [each.attempts for each in played] == [1, 2, 1, 1, 1, 1]
             assert all(each.status.usable for each in played)
+
+    run(play)
+
+
+def test_a_worker_that_hangs_beside_other_episodes_is_killed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcpenv_client.pool.processes.GRACE_S", 0.5)
+
+    async def play() -> None:
+        async with EnvPool(Dice, 3, backend="process", workers=1) as pool:
+            expected = digests(await pool.rollout(five_rolls_async, TASKS, seed=0))
+            policy = OnceAsync(tmp_path / "hung", "hang", {"seconds": 3600}, 1)
+            began = time.monotonic()
+            played = await pool.rollout(policy, TASKS, seed=0, limits=Limits(episode_timeout_s=1.0))
+            assert time.monotonic() - began < 60
+            assert digests(played) == expected and played[1].attempts == 2
 
     run(play)
 

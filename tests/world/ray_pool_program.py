@@ -21,6 +21,7 @@ from pool_worlds import (
     Locked,
     Marked,
     Once,
+    OnceAsync,
     Wild,
     calls,
     five_rolls,
@@ -69,6 +70,11 @@ async def episodes(pool: EnvPool, expected: list[str], directory: Path) -> dict[
         Once(directory / "hung", "hang", {"seconds": 3600}, 70), TASKS, n=20, seed=5, limits=limits
     )
     found["hung"] = [digests(hung) == expected, 70 in again(hung), time.monotonic() - began < 60]
+    began = time.monotonic()
+    hung = await pool.rollout(
+        OnceAsync(directory / "hung_async", "hang", {"seconds": 3600}, 70), TASKS, n=20, seed=5, limits=limits
+    )
+    found["hung async"] = [digests(hung) == expected, 70 in again(hung), time.monotonic() - began < 60]
 
     try:
         await pool.rollout(wrong, TASKS)

@@ -39,6 +39,7 @@ def test_actors_play_the_same_episodes_and_lose_nothing_that_was_promised(tmp_pa
         "lost": ["transport_lost", 2, None],
         "poison": [70],
         "hung": [True, True, True],
+        "hung async": [True, True, True],
         "policy": True,
         "recorded": ["completed"] * 3 + ["cancelled"] + ["completed"] * 2,
         "not plain": True,

@@ -2,7 +2,7 @@
 
 from .assignment import Assignment, Limits, Played
 from .backend import PoolError
-from .env_pool import EnvPool, SyncEnvPool
+from .env_pool import EnvPool, PolicyErrors, SyncEnvPool
 from .episode import BlockingEpisode, Episode, OutOfTime, Policy, PolicyFailed
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "OutOfTime",
     "Played",
     "Policy",
+    "PolicyErrors",
     "PolicyFailed",
     "PoolError",
     "SyncEnvPool",
