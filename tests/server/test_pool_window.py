@@ -13,7 +13,7 @@ from pool_worlds import Dice, five_rolls_async
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv_client.pool import EnvPool, PoolError
-from mcpenv_client.pool.remote import read_servers
+from mcpenv_client.pool.servers import read_servers
 from mcpenv_client.pool.window import Window
 
 

@@ -53,9 +53,10 @@ def tools_of(episode: Any) -> dict[str, Any]:
     return {tool.__name__: tool for tool in found}
 
 
-@pytest.mark.parametrize("place", ["here", "server"])
+@pytest.mark.parametrize("place", ["here", "server", "servers"])
 def test_an_episode_is_played_as_the_trainer_does(place: str, url: str) -> None:
-    spec = McpenvSpec(Doors if place == "here" else url)
+    places: dict[str, Any] = {"here": Doors, "server": url, "servers": [url]}
+    spec = McpenvSpec(places[place])
     episode = spec.environment_factory()
     rows = list(spec.train_dataset)
     assert [row["prompt"] for row in rows] == [[{"role": "user", "content": ""}]] * 3
@@ -107,6 +108,20 @@ def test_a_server_that_is_gone_masks_its_episodes_and_no_others() -> None:
     assert episode.get_reward() is None and not episode.ending.status.usable
     assert episode.reset(**row) == ""
     assert "is over" in tools_of(episode)["look"]() and episode.get_reward() is None
+
+
+def test_where_one_of_many_servers_is_gone_the_next_episodes_are_on_the_others(url: str) -> None:
+    with served(create_app(Doors)) as address:
+        spec = McpenvSpec([url, address.removesuffix("/mcp")])
+        row = spec.train_dataset[0]
+        episodes = [spec.environment_factory() for _ in range(4)]
+        assert {episode.reset(**row) for episode in episodes} == {"Number 0."}
+    masked = [episode for episode in episodes if "is over" in tools_of(episode)["look"]()]
+    assert len(masked) == 2 and all(episode.get_reward() is None for episode in masked)
+    assert {episode.reset(**row) for episode in episodes} == {"Number 0."}
+    for episode in episodes:
+        tools_of(episode)["open_door"](colour="red")
+        assert episode.get_reward() == 1.0
 
 
 def test_a_row_of_another_environment_is_refused() -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,20 @@ def on_node(episode: BlockingEpisode) -> str:
     return str(ray.get_runtime_context().get_node_id())
 
 
+class OnNodes:
+    """Play once episodes have begun on that many nodes, and return the id of the node on which this runs."""
+
+    def __init__(self, directory: Path, nodes: int) -> None:
+        self.directory, self.nodes = directory, nodes
+
+    def __call__(self, episode: BlockingEpisode) -> str:
+        node = on_node(episode)
+        (self.directory / node).touch()
+        while len(list(self.directory.iterdir())) < self.nodes:
+            time.sleep(0.01)  # how long an actor takes to start is Ray's
+        return node
+
+
 async def one_after_the_other(expected: list[str], cluster: Cluster) -> list[bool]:
     """Connect to the cluster in several pools in a row."""
     equal = []
@@ -41,7 +57,7 @@ async def one_after_the_other(expected: list[str], cluster: Cluster) -> list[boo
     return equal
 
 
-async def main() -> dict[str, Any]:
+async def main(directory: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     async with EnvPool(Dice, 4) as local:
         expected = digests(await local.rollout(five_rolls, TASKS, n=50, seed=5))
@@ -53,7 +69,7 @@ async def main() -> dict[str, Any]:
         found["pools in a row"] = await one_after_the_other(few, cluster)
         found["left"] = not ray.is_initialized()
         async with EnvPool(Dice, 4, backend="ray", workers=2, address=cluster.address) as pool:
-            played = await pool.rollout(on_node, TASKS, n=50, seed=5)
+            played = await pool.rollout(OnNodes(directory, 2), TASKS, n=50, seed=5)
             found["equal"] = digests(played) == expected
             found["nodes"] = len({each.value for each in played})
 
@@ -80,4 +96,4 @@ async def main() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(asyncio.wait_for(main(), 400))))
+    print(json.dumps(asyncio.run(asyncio.wait_for(main(Path(sys.argv[1])), 400))))

@@ -23,6 +23,7 @@ from .local import LocalBackend
 from .playing import played_of
 from .processes import ProcessBackend
 from .remote import RemoteBackend
+from .servers import Listed
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -68,7 +69,7 @@ class EnvPool:
 
     def __init__(
         self,
-        target: Target | Sequence[str] | Mapping[str, float],
+        target: Target | Listed,
         size: int = 8,
         *,
         backend: BackendName = "local",

@@ -3,154 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import random
-import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, cast
-from urllib.parse import urlsplit, urlunsplit
 
 from mcpenv_client.client import EnvClient
 from mcpenv_client.connection.addresses import without_password
-from mcpenv_client.errors import CapacityReached, ConnectionFailed, McpenvError, WireError
+from mcpenv_client.errors import CapacityReached, ConnectionFailed, WireError
 from mcpenv_client.types.records import StepResult
 
 from .assignment import Limits, Played, Share
-from .backend import LOST, PoolError, lost_result, step_failed
+from .backend import LOST, lost_result, step_failed
 from .episode import AsyncPolicy, BlockingPolicy, Outcome, Policy, is_async
 from .playing import are_fit, changed, is_lost, play, play_blocking, played_of
+from .servers import Client, Listed, Server, Servers
 from .sessions import Session
-from .window import Window
-
-logger = logging.getLogger("mcpenv")
-
-CHECK_S = 5.0
-"""Seconds between two looks at a server that is not healthy, and at a file of servers."""
-
-
-@dataclass(frozen=True)
-class _Client:
-    """A client, and True if its blocking form is used: a client belongs to one event loop."""
-
-    client: EnvClient
-    blocking: bool = False
-
-    async def close(self) -> None:
-        """End its session."""
-        if self.blocking:
-            await asyncio.to_thread(self.client.sync().close)
-        else:
-            await self.client.close()
-
-
-@dataclass
-class Server:
-    """A server of the pool.
-
-    Attributes:
-        url: its address.
-        weight: its share of the episodes, beside the others.
-        sessions: the clients of the pool that play on it now.
-        idle: its clients without an episode. Each has a session.
-        limit: the clients that the pool may have there, as of the last look; None: the server does not say.
-        window: the clients that the pool may have there, as refusals and the speed of its episodes say.
-        ill: why it does not answer; None while it does.
-        looked_at: the time of the last look, by `time.monotonic`.
-    """
-
-    url: str
-    window: Window
-    weight: float = 1.0
-    sessions: int = 0
-    idle: list[_Client] = field(default_factory=list)
-    limit: int | None = None
-    ill: str | None = None
-    looked_at: float = float("-inf")
-
-    @property
-    def free(self) -> bool:
-        """True if it may be asked for another session."""
-        limit = self.window.limit if self.limit is None else min(self.window.limit, self.limit)
-        return self.ill is None and self.sessions < limit
-
-    def take_idle(self) -> list[_Client]:
-        """Return its clients without an episode, and forget them."""
-        taken, self.idle = self.idle, []
-        return taken
-
-
-def read_servers(given: str | Sequence[str] | Mapping[str, float]) -> list[tuple[str, float]]:
-    """Return the servers of a URL, a list, a mapping of URLs to weights, or a file (``@PATH``).
-
-    Each line of a file has a URL, and a weight after a space if it is not 1. Empty lines and ``#`` are left out. A URL
-    that begins with ``dns+http://`` stands for a server at each address of its host.
-
-    Raises:
-        PoolError: the file cannot be read, a host has no address, or there is no server.
-    """
-    if isinstance(given, str) and given.startswith("@"):
-        try:
-            lines = Path(given[1:]).read_text(encoding="utf-8").splitlines()
-        except OSError as error:
-            raise PoolError(f"the file of servers cannot be read: {error}") from error
-        found = [
-            _line(given[1:], number, line) for number, line in enumerate(lines, 1) if line.partition("#")[0].strip()
-        ]
-    elif isinstance(given, str):
-        found = [(given, 1.0)]
-    elif isinstance(given, Mapping):
-        found = [(url, float(weight)) for url, weight in given.items()]
-    else:
-        found = [(url, 1.0) for url in given]
-    found = [(url, weight) for name, weight in found for url in _addresses(name)]
-    if not found:
-        raise PoolError("a remote pool needs at least one server")
-    for url, weight in found:
-        if not url.startswith(("http://", "https://", "ws://", "wss://")) or not weight > 0:
-            raise PoolError(
-                f"{without_password(url)!r} with weight {weight:g} is no server: give a URL and a positive weight"
-            )
-    return found
-
-
-def _addresses(url: str) -> list[str]:
-    """Return the URLs of a URL: one for each address of its host, if it begins with ``dns+http://``."""
-    if not url.startswith("dns+http://"):
-        return [url]
-    parts = urlsplit(url.removeprefix("dns+"))
-    try:
-        found = socket.getaddrinfo(parts.hostname, parts.port or 80, type=socket.SOCK_STREAM)
-    except (OSError, ValueError) as error:
-        raise PoolError(f"{url!r} names no servers: {error}") from error
-    hosts = sorted(
-        {f"[{where[0]}]" if family == socket.AF_INET6 else str(where[0]) for family, _, _, _, where in found}
-    )
-    return [urlunsplit(parts._replace(netloc=f"{host}:{parts.port or 80}")) for host in hosts]
-
-
-def _line(path: str, number: int, line: str) -> tuple[str, float]:
-    words = line.partition("#")[0].split()
-    try:
-        url, weight = words[0], float(words[1]) if len(words) > 1 else 1.0
-    except ValueError as error:
-        raise PoolError(f"{path}, line {number}: {words[1]!r} is no weight") from error
-    return url, weight
 
 
 class RemoteBackend:
     """Plays on servers that run elsewhere.
 
-    Each episode has a session of one server: that with the fewest sessions for its weight. A server that does not
-    answer is left out for some seconds; one that is full is asked for no more sessions than it had, and for one more
-    some seconds later.
+    Each episode has a session of one server, taken of `Servers`.
 
     Args:
-        servers: as `read_servers` takes them. A file is read again while the pool runs.
+        servers: as `read_servers` takes them.
         size: the sessions in all.
         connect: makes a client of a URL, with credentials and timeouts; None: `EnvClient`.
         adaptive: find how many sessions a server bears by the episodes per second, and have no more.
@@ -160,7 +38,7 @@ class RemoteBackend:
 
     def __init__(
         self,
-        servers: str | Sequence[str] | Mapping[str, float],
+        servers: Listed,
         size: int,
         *,
         connect: Callable[[str], EnvClient] | None = None,
@@ -169,17 +47,12 @@ class RemoteBackend:
         wait_s: float = 60.0,
     ) -> None:
         self.size = size
-        self._given = servers
-        self._connect = EnvClient if connect is None else connect
-        self._wait_s = wait_s
-        self._adaptive, self._warm = adaptive, warm
+        self._warm = warm
+        self._servers = Servers(servers, self.at_once, connect=connect, adaptive=adaptive, wait_s=wait_s)
         self._gate, self._thread_gate = asyncio.Semaphore(size), threading.Semaphore(size)
-        self._servers: dict[str, Server] = {}
-        self._read_at = 0.0
-        self._room = asyncio.Condition()
         self._policy: Policy
         self._limits = Limits()
-        self._held: list[tuple[Server, _Client] | None] = [None] * size
+        self._held: list[tuple[Server, Client] | None] = [None] * size
         self._threads = ThreadPoolExecutor(size + warm, thread_name_prefix="mcpenv-pool")
 
     @property
@@ -190,49 +63,44 @@ class RemoteBackend:
     @property
     def servers(self) -> list[Server]:
         """The servers, as they are now."""
-        return list(self._servers.values())
+        return self._servers.all
 
     async def start(self) -> None:
         """Read the list of servers, and look at each."""
-        await asyncio.to_thread(self._read)
-        await asyncio.gather(*(self._look(server) for server in self._servers.values()))
+        await self._servers.start()
 
     async def close(self) -> None:
         """Close the sessions."""
-        clients = [client for server in self._servers.values() for client in server.take_idle()]
-        clients += [held[1] for held in self._held if held is not None]
-        self._held = [None] * self.size
-        await asyncio.gather(*(client.close() for client in clients))
+        held, self._held = self._held, [None] * self.size
+        await asyncio.gather(self._servers.close(), *(each[1].close() for each in held if each is not None))
         self._threads.shutdown(wait=False)
 
     async def begin(self, policy: Policy, limits: Limits) -> None:
         """Prepare for a rollout. Clients that another kind of policy used are closed."""
         self._policy, self._limits = policy, limits
-        blocking = not is_async(policy)
-        for server in self._servers.values():
-            for client in [client for client in server.idle if client.blocking is not blocking]:
-                server.idle.remove(client)
-                await client.close()
+        await self._servers.close_others(blocking=not is_async(policy))
 
     async def play(self, share: Share) -> list[Outcome]:
         """Play one share."""
-        give_up = time.monotonic() + self._wait_s
+        give_up = time.monotonic() + self._servers.wait_s
         while True:
-            server, client = await self._session(give_up, blocking=not is_async(self._policy))
+            server, client = await self._servers.take(give_up, blocking=not is_async(self._policy))
             outcomes: list[Outcome] | None = None
             try:
                 outcomes = await self._play(client, share)
             except CapacityReached as full:
-                self._full(server)
+                self._servers.full(server)
                 if time.monotonic() > give_up:
                     where = without_password(server.url)
                     return [Played(each, LOST, error=str(full), where=where) for each in share]
                 continue
             finally:
-                await self._give_back(server, client, outcomes)
+                finished = len(outcomes) if outcomes is not None and are_fit(outcomes) else None
+                lost = any(is_lost(each) and played_of(each).status == LOST for each in outcomes or ())
+                await self._servers.give_back(server, client, finished=finished, lost=lost)
             return [changed(each, where=without_password(server.url)) for each in outcomes]
 
-    async def _play(self, client: _Client, share: Share) -> list[Outcome]:
+    async def _play(self, client: Client, share: Share) -> list[Outcome]:
         if not client.blocking:
             session = cast("Session", client.client)
             return await play(session, cast("AsyncPolicy", self._policy), share, self._limits, self._gate)
@@ -242,107 +110,17 @@ class RemoteBackend:
             self._threads, play_blocking, blocking, policy, share, self._limits, self._thread_gate
         )
 
-    # -- servers
-
-    def _read(self) -> None:
-        found = dict(read_servers(self._given))
-        for url, weight in found.items():
-            if url not in self._servers:
-                self._servers[url] = Server(url, Window(self.at_once, adaptive=self._adaptive))
-            self._servers[url].weight = weight
-        for url in [url for url in self._servers if url not in found]:
-            if not self._servers[url].sessions:
-                del self._servers[url]
-            else:
-                self._servers[url].ill = "it is not listed any more"  # its episodes play on
-        self._read_at = time.monotonic()
-
-    async def _read_again(self) -> None:
-        """Read the list of servers, if a file or a name may have changed. What cannot be read now stays as it was."""
-        self._read_at = time.monotonic()
-        try:
-            await asyncio.to_thread(self._read)
-        except PoolError as error:
-            logger.warning("pool: the servers stay as they were: %s", error)
-
-    async def _session(self, give_up: float, *, blocking: bool = False) -> tuple[Server, _Client]:
-        """Return a session of the server with the most room.
-
-        Raises:
-            PoolError: no server has room before ``give_up``.
-        """
-        while True:
-            now = time.monotonic()
-            if now - self._read_at > CHECK_S:
-                await self._read_again()
-            old = [server for server in self._servers.values() if now - server.looked_at > CHECK_S]
-            await asyncio.gather(*(self._look(server) for server in old))
-            free = [server for server in self._servers.values() if server.free]
-            if free:
-                server = min(free, key=lambda each: (each.sessions / each.weight, random.random()))
-                server.sessions += 1
-                return server, server.idle.pop() if server.idle else _Client(self._connect(server.url), blocking)
-            left_s = give_up - time.monotonic()
-            if left_s <= 0:
-                raise PoolError(f"no server has had room for {self._wait_s:g} s: {self._described()}")
-            async with self._room:
-                try:
-                    await asyncio.wait_for(self._room.wait(), min(left_s, 0.2))
-                except asyncio.TimeoutError:
-                    continue  # an ill server may be well
-
-    async def _give_back(self, server: Server, client: _Client, outcomes: list[Outcome] | None) -> None:
-        server.sessions -= 1
-        if outcomes is not None and are_fit(outcomes):
-            server.idle.append(client)
-            for _ in outcomes:
-                server.window.finished(time.monotonic())
-        else:
-            await client.close()
-        if any(is_lost(each) and played_of(each).status == LOST for each in outcomes or ()):
-            await self._look(server)
-        async with self._room:
-            self._room.notify_all()
-
-    async def _look(self, server: Server) -> None:
-        """Ask a server whether it is well, and how many more sessions it may have."""
-        server.looked_at = time.monotonic()
-        try:
-            capacity = await asyncio.wait_for(self._connect(server.url).capacity(), CHECK_S)
-        except (McpenvError, asyncio.TimeoutError) as error:
-            if isinstance(error, ConnectionFailed) and error.http_status is not None:
-                server.ill = server.limit = None  # it answers, and does not say
-                return
-            if server.ill is None:
-                logger.warning("pool: %s is left out: %s", without_password(server.url), error or "no answer in time")
-            server.ill = str(error) or "no answer in time"
-            await asyncio.gather(*(client.close() for client in server.take_idle()))
-        else:
-            server.ill = None if capacity.ready else "it accepts no new sessions"
-            server.limit = server.sessions + len(server.idle) + capacity.available_slots
-
-    def _full(self, server: Server) -> None:
-        """Note that a server refused a session."""
-        server.limit, server.looked_at = server.sessions - 1, time.monotonic()
-        server.window.refused(server.sessions - 1)
-
-    def _described(self) -> str:
-        return ", ".join(
-            f"{without_password(each.url)}: {each.ill or f'full with {each.sessions} sessions of this pool'}"
-            for each in self._servers.values()
-        )
-
     # -- single steps
 
     async def reset(self, options: Sequence[Mapping[str, Any] | None]) -> list[StepResult[Any] | None]:
         """Reset environments, on the servers with the most room."""
-        give_up = time.monotonic() + self._wait_s
+        give_up = time.monotonic() + self._servers.wait_s
 
         async def one(index: int, given: Mapping[str, Any] | None) -> StepResult[Any] | None:
             if given is None:
                 return None
             if self._held[index] is None:
-                self._held[index] = await self._session(give_up)
+                self._held[index] = await self._servers.take(give_up)
             return await self._ask(index, lambda client: client.reset(**given))
 
         return list(await asyncio.gather(*(one(index, given) for index, given in enumerate(options))))
@@ -366,13 +144,12 @@ class RemoteBackend:
             result: StepResult[Any] = await call(client.client)
         except (WireError, ConnectionFailed) as error:
             self._held[index] = None
-            server.sessions -= 1
-            await client.close()
-            if isinstance(error, ConnectionFailed):
-                await self._look(server)
+            gone = isinstance(error, ConnectionFailed)
+            await self._servers.give_back(server, client, finished=None, lost=gone)
+            if gone:
                 return lost_result(LOST, str(error))
             return step_failed(error)
         return result
 
 
-__all__ = ["RemoteBackend", "Server", "read_servers"]
+__all__ = ["RemoteBackend"]

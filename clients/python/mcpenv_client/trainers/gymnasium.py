@@ -12,11 +12,10 @@ from typing import Any, Literal
 import gymnasium
 
 from mcpenv_client.formats.model_calls import TextCalls
-from mcpenv_client.pool.instances import Target
 
 from .failures import EpisodeFailed
 from .gymnasium_episode import Call, GymnasiumEpisode, Rules, Step
-from .sessions import Sessions
+from .sessions import Place, Sessions
 
 ID = "mcpenv/Env-v0"
 
@@ -36,7 +35,7 @@ class McpenvEnv(gymnasium.Env[Any, Any]):
     NaN too, or `EpisodeFailed` is raised.
 
     Args:
-        target: the URL of a server or an environment in this process, as `Sessions` takes it.
+        target: servers or an environment in this process, as `Sessions` takes it.
         actions: a call for each number of a `Discrete` action space; None: actions are texts.
         text_calls: how texts call tools, as `Conversation` takes it.
         observations: ``"text"``: the prompt, then the answers to the calls; ``"structured"``: an object with this
@@ -56,7 +55,7 @@ class McpenvEnv(gymnasium.Env[Any, Any]):
 
     def __init__(
         self,
-        target: Target,
+        target: Place,
         *,
         actions: Sequence[Call] | None = None,
         text_calls: TextCalls = "hermes",
@@ -109,7 +108,7 @@ class McpenvEnv(gymnasium.Env[Any, Any]):
             self.sessions.run(episode.close)
 
 
-def register(env_id: str, target: Target, **arguments: Any) -> None:
+def register(env_id: str, target: Place, **arguments: Any) -> None:
     """Register an environment for ``gymnasium.make(env_id)``.
 
     Args:

@@ -14,10 +14,8 @@ from gymnasium.utils.seeding import np_random
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, iterate
 
-from mcpenv_client.pool.instances import Target
-
 from .gymnasium_episode import GymnasiumEpisode, Rules, Step
-from .sessions import Sessions
+from .sessions import Place, Sessions
 
 Info = dict[str, Any]
 
@@ -32,7 +30,7 @@ class McpenvVectorEnv(VectorEnv[Any, Any, Any]):
     the same name with ``_`` before it which environments have it. Otherwise as `McpenvEnv`.
 
     Args:
-        target: the URL of a server or an environment in this process, as `Sessions` takes it.
+        target: servers or an environment in this process, as `Sessions` takes it.
         num_envs: the number of environments.
         autoreset_mode: when an environment begins its next episode: in the step after the end, in the same step (with
             ``final_obs`` and ``final_info`` in ``info``), or only by ``reset(options={"reset_mask": ...})``.
@@ -42,7 +40,7 @@ class McpenvVectorEnv(VectorEnv[Any, Any, Any]):
 
     def __init__(
         self,
-        target: Target,
+        target: Place,
         num_envs: int = 8,
         *,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,

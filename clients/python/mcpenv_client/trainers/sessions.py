@@ -1,20 +1,29 @@
-"""Where an adapter's episodes are played: on a server, or in this process."""
+"""Where an adapter's episodes are played: on a server, on many, or in this process."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from mcpenv_client.client import EnvClient
 from mcpenv_client.pool.backend import all_of
 from mcpenv_client.pool.instances import Instances, Target, instances_of
+from mcpenv_client.pool.pooled_session import PooledSession
+from mcpenv_client.pool.servers import Listed, Servers
 from mcpenv_client.pool.sessions import Session
 from mcpenv_client.portal import PORTAL, Portal
 from mcpenv_client.rows import rows_of
 from mcpenv_client.types.tools import Tool
 
 T = TypeVar("T")
+
+Place = Target | Listed
+"""An environment in this process, or servers."""
+
+MANY = ("@", "dns+http://")
+"""How a target begins that is many servers."""
 
 _HERE = Portal()
 """The event loop of environments in this process: their tools do not block the one of clients."""
@@ -26,45 +35,59 @@ class Sessions:
     """Opens sessions of one environment. Any thread may use it, and it can be pickled.
 
     Args:
-        target: the URL of a server (``http://``, ``https://``), or an environment in this process: a TARGET of
-            ``mcpenv run``, a class, a function that makes one. The latter need the package ``mcpenv``.
+        target: the URL of a server (``http://``, ``https://``); many servers of one environment: a list, a mapping of
+            URLs to weights, a file (``@PATH``) or a name (``dns+http://``), as `EnvPool` takes them; or an environment
+            in this process: a TARGET of ``mcpenv run``, a class, a function that makes one. The latter need the
+            package ``mcpenv``.
         settings: ``NAME=VALUE`` for each setting; only for a target that is a text.
-        client: arguments of `EnvClient`; only for a URL.
+        client: arguments of `EnvClient`; only for servers.
 
     Raises:
-        ValueError: settings for a URL, or client arguments for another target.
+        ValueError: settings for servers, or client arguments for another target.
     """
 
-    def __init__(self, target: Target, settings: Sequence[str] = (), client: Mapping[str, Any] | None = None) -> None:
-        self.remote = isinstance(target, str) and target.startswith(("http://", "https://"))
+    def __init__(self, target: Place, settings: Sequence[str] = (), client: Mapping[str, Any] | None = None) -> None:
+        self.remote = not callable(target) and (
+            not isinstance(target, str) or target.startswith(("http://", "https://", *MANY))
+        )
         if self.remote and settings:
             raise ValueError(f"settings are for an environment in this process; {target} has its own")
         if client and not self.remote:
             raise ValueError("client has arguments of EnvClient, for the URL of a server; the target is none")
         self.target = target
+        self._servers: Servers | None = None
         self._settings = tuple(settings)
         self._client = dict(client or {})
         self._instances: Instances | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled: everything but loaded code."""
-        return {**self.__dict__, "_instances": None}
+        return {**self.__dict__, "_instances": None, "_servers": None}
 
     def open(self) -> Session:
         """Return a new session.
 
         Raises:
-            PoolError: the package ``mcpenv`` is missing, or the target cannot be loaded.
+            PoolError: the package ``mcpenv`` is missing, the target cannot be loaded, or no servers are listed.
             ConnectionFailed: there is no server.
             WireError: the server refused.
         """
+        if self.remote and not (isinstance(self.target, str) and self.target.startswith("http")):
+            if self._servers is None:
+                self._servers = self.run(self._started)
+            return PooledSession(self._servers)
         if self.remote:
             client = EnvClient(str(self.target), **self._client)
             self.run(client.connect)
             return client
         if self._instances is None:
-            self._instances = instances_of(self.target, self._settings)
+            self._instances = instances_of(cast("Target", self.target), self._settings)
         return self._instances.session()
+
+    async def _started(self) -> Servers:
+        servers = Servers(cast("Listed", self.target), sys.maxsize, connect=lambda url: EnvClient(url, **self._client))
+        await servers.start()
+        return servers
 
     def run(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run ``await function()`` where the sessions live, and return its result."""
@@ -122,4 +145,4 @@ class Sessions:
         return rows_of(session.env.get_tasks(split, 0, stop))
 
 
-__all__ = ["Sessions"]
+__all__ = ["Place", "Sessions"]

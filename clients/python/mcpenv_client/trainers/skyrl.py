@@ -15,13 +15,12 @@ from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 from mcpenv_client.conversation import Conversation
 from mcpenv_client.errors import McpenvError
 from mcpenv_client.formats.model_calls import TextCalls
-from mcpenv_client.pool.instances import Target
 from mcpenv_client.pool.sessions import Session
 from mcpenv_client.rows import COLUMNS
 from mcpenv_client.types.turns import NOT_BEGUN, Ending
 
 from .failures import reward_of
-from .sessions import Sessions
+from .sessions import Place, Sessions
 
 HERMES = """# Tools
 
@@ -46,7 +45,7 @@ class McpenvTextEnv(BaseTextEnv):
     nothing.
 
     Args:
-        target: a URL or an environment in this process, as `Sessions` takes it.
+        target: servers or an environment in this process, as `Sessions` takes it.
         extras: the columns of the row, and the generator's ``max_turns``.
         env_config: unused.
         text_calls: how the model writes calls; ``tools_prompt`` must say so.
@@ -56,7 +55,7 @@ class McpenvTextEnv(BaseTextEnv):
 
     def __init__(
         self,
-        target: Target,
+        target: Place,
         extras: Mapping[str, Any] | None = None,
         env_config: Any = None,
         *,
@@ -148,7 +147,7 @@ class McpenvTextEnv(BaseTextEnv):
         return self._ending
 
 
-def register(id: str, target: Target, **options: Any) -> None:
+def register(id: str, target: Place, **options: Any) -> None:
     """Register an environment, in each process that generates.
 
     Args:
@@ -159,7 +158,7 @@ def register(id: str, target: Target, **options: Any) -> None:
 
 
 def rows(
-    id: str, target: Target, split: str | None = "train", num_tasks: int | None = None, **options: Any
+    id: str, target: Place, split: str | None = "train", num_tasks: int | None = None, **options: Any
 ) -> list[dict[str, Any]]:
     """Return the rows of a dataset, one for each task or seed. SkyRL plays a row several times as one group.
 

@@ -13,9 +13,8 @@ from datasets import Dataset
 
 from mcpenv_client.errors import ToolNotExpressible
 from mcpenv_client.formats.tool_formats import tools_for
-from mcpenv_client.pool.instances import Target
 
-from .sessions import Sessions
+from .sessions import Place, Sessions
 from .templates import left_out
 from .trl_episode import TrainedEpisode
 
@@ -27,7 +26,7 @@ class McpenvSpec:
     """An environment for `GRPOTrainer`: read `train_dataset`, `environment_factory` and `reward_funcs` off it.
 
     Args:
-        target: the URL of a server or an environment in this process, as `Sessions` takes it.
+        target: servers or an environment in this process, as `Sessions` takes it.
         split: the split whose tasks are the rows; None: rows have seeds instead of tasks.
         num_tasks: the maximum of rows; the number of seeds without a split.
         processing_class: the tokenizer or processor that the trainer gets, to check that its template shows schemas
@@ -46,7 +45,7 @@ class McpenvSpec:
 
     def __init__(
         self,
-        target: Target,
+        target: Place,
         *,
         split: str | None = "train",
         num_tasks: int | None = None,

@@ -14,9 +14,8 @@ from datasets import Dataset
 from trl.models.utils import unwrap_model_for_generation
 
 from mcpenv_client.conversation import Conversation
-from mcpenv_client.pool.instances import Target
 
-from .sessions import Sessions
+from .sessions import Place, Sessions
 from .trl_rollout import Rollout
 
 Generate = Callable[[Any, list[list[int]]], list[list[int]]]
@@ -46,7 +45,7 @@ class McpenvRollouts:
     its own task has. The model's tokens are trained on as they were generated; those of tools are masked.
 
     Args:
-        target: the URL of a server or an environment in this process, as `Sessions` takes it.
+        target: servers or an environment in this process, as `Sessions` takes it.
         split: the split whose tasks are the rows; None: rows have seeds instead of tasks.
         num_tasks: the maximum of rows; the number of seeds without a split.
         max_turns: the maximum of the model's messages in an episode.
@@ -62,7 +61,7 @@ class McpenvRollouts:
 
     def __init__(
         self,
-        target: Target,
+        target: Place,
         *,
         split: str | None = "train",
         num_tasks: int | None = None,

@@ -1,0 +1,126 @@
+"""A session of many servers, for trainers that keep one session for each of their rollouts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from mcpenv_client.client import EnvClient
+from mcpenv_client.errors import CapacityReached, ConnectionFailed, SessionLost, WireError
+from mcpenv_client.types.records import StepResult, Trajectory
+from mcpenv_client.types.tasks import Task
+from mcpenv_client.types.tools import Tool
+
+from .servers import Client, Server, Servers
+
+T = TypeVar("T")
+
+
+class PooledSession:
+    """A session whose episodes are each on the server with the most room at their reset.
+
+    An episode stays on its server. If that fails, the episode is lost, and the next reset is on another.
+
+    Args:
+        servers: the servers; started.
+    """
+
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+        self._held: tuple[Server, Client] | None = None
+        self._fit = True
+        self._lost: str | None = None
+
+    async def reset(self, seed: int | None = None, **options: Any) -> StepResult[Any]:
+        """Begin an episode.
+
+        Raises:
+            PoolError: no server has had room for a minute.
+            CapacityReached: the servers refused for a minute.
+            WireError, ConnectionFailed: as `EnvClient.reset` does.
+        """
+        give_up = time.monotonic() + self._servers.wait_s
+        await self._give_back(finished=1 if self._fit else None)
+        self._fit, self._lost = True, None
+        while True:
+            try:
+                return await self._ask(lambda client: client.reset(seed=seed, **options), give_up)
+            except CapacityReached:
+                if time.monotonic() > give_up:
+                    raise
+
+    async def step(self, action: Any, *, timeout_s: float | None = None) -> StepResult[Any]:
+        """Take one step. This and what follows: as the methods of `EnvClient` with these names."""
+        return await self._ask(lambda client: client.step(action, timeout_s=timeout_s))
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any] | None = None, *, timeout_s: float | None = None
+    ) -> StepResult[Any]:
+        """Call one tool, as a step."""
+        return await self._ask(lambda client: client.call_tool(name, arguments, timeout_s=timeout_s))
+
+    async def list_tools(self) -> list[Tool]:
+        """Return the tools. This is no step."""
+        return await self._ask(lambda client: client.list_tools())
+
+    async def end(self, *, truncated: bool = False, reason: str | None = None) -> StepResult[Any]:
+        """End the episode, and return the reward of its end."""
+        return await self._ask(lambda client: client.end(truncated=truncated, reason=reason))
+
+    async def snapshot(self) -> Any:
+        """Return a snapshot of the episode, which is on its server."""
+        return await self._ask(lambda client: client.snapshot())
+
+    async def restore(self, snapshot: Any) -> StepResult[Any]:
+        """Continue from a snapshot of this server, in a new episode."""
+        return await self._ask(lambda client: client.restore(snapshot))
+
+    async def drop_snapshot(self, snapshot: Any) -> bool:
+        """Delete a snapshot of this server."""
+        return await self._ask(lambda client: client.drop_snapshot(snapshot))
+
+    async def trajectory(self) -> Trajectory:
+        """Return the record of the episode."""
+        return await self._ask(lambda client: client.trajectory())
+
+    async def num_tasks(self, split: str) -> int:
+        """Return the number of tasks in a split."""
+        return await self._ask(lambda client: client.num_tasks(split))
+
+    async def get_tasks(self, split: str, start: int, stop: int) -> list[Task]:
+        """Return tasks of a split."""
+        return await self._ask(lambda client: client.get_tasks(split, start, stop))
+
+    async def close(self) -> None:
+        """End the session."""
+        await self._give_back(finished=None)
+
+    async def _ask(self, call: Callable[[EnvClient], Awaitable[T]], give_up: float | None = None) -> T:
+        """Call the client of the session's server, and take a server if there is none."""
+        if self._lost is not None:
+            raise SessionLost(f"the episode was lost with its server; reset: {self._lost}")
+        if self._held is None:
+            self._held = await self._servers.take(give_up or time.monotonic() + self._servers.wait_s)
+        server, client = self._held
+        try:
+            return await call(client.client)
+        except CapacityReached:
+            self._servers.full(server)
+            await self._give_back(finished=None)
+            raise
+        except (ConnectionFailed, SessionLost) as error:
+            self._lost = str(error)
+            await self._give_back(finished=None, lost=True)
+            raise
+        except WireError as error:
+            self._fit = self._fit and error.status is None  # a refusal, which has no status, changes nothing
+            raise
+
+    async def _give_back(self, *, finished: int | None, lost: bool = False) -> None:
+        if self._held is not None:
+            (server, client), self._held = self._held, None
+            await self._servers.give_back(server, client, finished=finished, lost=lost)
+
+
+__all__ = ["PooledSession"]

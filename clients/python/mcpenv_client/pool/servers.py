@@ -1,0 +1,293 @@
+"""The servers of a remote pool: read from where they are listed, looked at, and shared out by their weights."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from mcpenv_client.client import EnvClient
+from mcpenv_client.connection.addresses import without_password
+from mcpenv_client.errors import ConnectionFailed, McpenvError
+
+from .backend import PoolError
+from .window import Window
+
+logger = logging.getLogger("mcpenv")
+
+CHECK_S = 5.0
+"""Seconds between two looks at a server that is not healthy, and at a file of servers."""
+
+
+Listed = str | Sequence[str] | Mapping[str, float]
+"""Servers: a URL, a list, a mapping of URLs to weights, a file (``@PATH``) or a name (``dns+http://``)."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client, and True if its blocking form is used: a client belongs to one event loop."""
+
+    client: EnvClient
+    blocking: bool = False
+
+    async def close(self) -> None:
+        """End its session."""
+        if self.blocking:
+            await asyncio.to_thread(self.client.sync().close)
+        else:
+            await self.client.close()
+
+
+@dataclass
+class Server:
+    """A server of the pool.
+
+    Attributes:
+        url: its address.
+        weight: its share of the episodes, beside the others.
+        sessions: the clients of the pool that play on it now.
+        idle: its clients without an episode. Each has a session.
+        limit: the clients that the pool may have there, as of the last look; None: the server does not say.
+        window: the clients that the pool may have there, as refusals and the speed of its episodes say.
+        ill: why it does not answer; None while it does.
+        looked_at: the time of the last look, by `time.monotonic`.
+    """
+
+    url: str
+    window: Window
+    weight: float = 1.0
+    sessions: int = 0
+    idle: list[Client] = field(default_factory=list)
+    limit: int | None = None
+    ill: str | None = None
+    looked_at: float = float("-inf")
+
+    @property
+    def free(self) -> bool:
+        """True if it may be asked for another session."""
+        limit = self.window.limit if self.limit is None else min(self.window.limit, self.limit)
+        return self.ill is None and self.sessions < limit
+
+    def take_idle(self) -> list[Client]:
+        """Return its clients without an episode, and forget them."""
+        taken, self.idle = self.idle, []
+        return taken
+
+
+def read_servers(given: Listed) -> list[tuple[str, float]]:
+    """Return the servers of a URL, a list, a mapping of URLs to weights, or a file (``@PATH``).
+
+    Each line of a file has a URL, and a weight after a space if it is not 1. Empty lines and ``#`` are left out. A URL
+    that begins with ``dns+http://`` stands for a server at each address of its host.
+
+    Raises:
+        PoolError: the file cannot be read, a host has no address, or there is no server.
+    """
+    if isinstance(given, str) and given.startswith("@"):
+        try:
+            lines = Path(given[1:]).read_text(encoding="utf-8").splitlines()
+        except OSError as error:
+            raise PoolError(f"the file of servers cannot be read: {error}") from error
+        found = [
+            _line(given[1:], number, line) for number, line in enumerate(lines, 1) if line.partition("#")[0].strip()
+        ]
+    elif isinstance(given, str):
+        found = [(given, 1.0)]
+    elif isinstance(given, Mapping):
+        found = [(url, float(weight)) for url, weight in given.items()]
+    else:
+        found = [(url, 1.0) for url in given]
+    found = [(url, weight) for name, weight in found for url in _addresses(name)]
+    if not found:
+        raise PoolError("a remote pool needs at least one server")
+    for url, weight in found:
+        if not url.startswith(("http://", "https://", "ws://", "wss://")) or not weight > 0:
+            raise PoolError(
+                f"{without_password(url)!r} with weight {weight:g} is no server: give a URL and a positive weight"
+            )
+    return found
+
+
+def _addresses(url: str) -> list[str]:
+    """Return the URLs of a URL: one for each address of its host, if it begins with ``dns+http://``."""
+    if not url.startswith("dns+http://"):
+        return [url]
+    parts = urlsplit(url.removeprefix("dns+"))
+    try:
+        found = socket.getaddrinfo(parts.hostname, parts.port or 80, type=socket.SOCK_STREAM)
+    except (OSError, ValueError) as error:
+        raise PoolError(f"{url!r} names no servers: {error}") from error
+    hosts = sorted(
+        {f"[{where[0]}]" if family == socket.AF_INET6 else str(where[0]) for family, _, _, _, where in found}
+    )
+    return [urlunsplit(parts._replace(netloc=f"{host}:{parts.port or 80}")) for host in hosts]
+
+
+def _line(path: str, number: int, line: str) -> tuple[str, float]:
+    words = line.partition("#")[0].split()
+    try:
+        url, weight = words[0], float(words[1]) if len(words) > 1 else 1.0
+    except ValueError as error:
+        raise PoolError(f"{path}, line {number}: {words[1]!r} is no weight") from error
+    return url, weight
+
+
+class Servers:
+    """The servers that sessions are taken of: each time the one with the fewest for its weight.
+
+    A server that does not answer is left out for some seconds; one that is full is asked for no more sessions than it
+    had, and for one more some seconds later. For the one event loop in which it is used.
+
+    Args:
+        given: as `read_servers` takes them. A file and a name are read again while sessions are taken.
+        most: the sessions in all.
+        connect: makes a client of a URL, with credentials and timeouts; None: `EnvClient`.
+        adaptive: find how many sessions a server bears by the episodes per second, and have no more.
+        wait_s: seconds to wait for a healthy server with room.
+    """
+
+    def __init__(
+        self,
+        given: Listed,
+        most: int,
+        *,
+        connect: Callable[[str], EnvClient] | None = None,
+        adaptive: bool = False,
+        wait_s: float = 60.0,
+    ) -> None:
+        self.wait_s = wait_s
+        self._given, self._most, self._adaptive = given, most, adaptive
+        self._connect = EnvClient if connect is None else connect
+        self._servers: dict[str, Server] = {}
+        self._read_at = float("-inf")
+        self._room = asyncio.Condition()
+
+    @property
+    def all(self) -> list[Server]:
+        """The servers, as they are now."""
+        return list(self._servers.values())
+
+    async def start(self) -> None:
+        """Read the list of servers, and look at each.
+
+        Raises:
+            PoolError: as `read_servers` does.
+        """
+        await asyncio.to_thread(self._read)
+        await asyncio.gather(*(self.look(server) for server in self.all))
+
+    async def close(self) -> None:
+        """Close the clients without an episode."""
+        await asyncio.gather(*(client.close() for server in self.all for client in server.take_idle()))
+
+    async def close_others(self, *, blocking: bool) -> None:
+        """Close the clients without an episode of the other form."""
+        for server in self.all:
+            for client in [client for client in server.idle if client.blocking is not blocking]:
+                server.idle.remove(client)
+                await client.close()
+
+    async def take(self, give_up: float, *, blocking: bool = False) -> tuple[Server, Client]:
+        """Return a session of the server with the most room.
+
+        Raises:
+            PoolError: no server has room before ``give_up``.
+        """
+        while True:
+            now = time.monotonic()
+            if now - self._read_at > CHECK_S:
+                await self._read_again()
+            old = [server for server in self.all if now - server.looked_at > CHECK_S]
+            await asyncio.gather(*(self.look(server) for server in old))
+            free = [server for server in self.all if server.free]
+            if free:
+                server = min(free, key=lambda each: (each.sessions / each.weight, random.random()))
+                server.sessions += 1
+                return server, server.idle.pop() if server.idle else Client(self._connect(server.url), blocking)
+            left_s = give_up - time.monotonic()
+            if left_s <= 0:
+                raise PoolError(f"no server has had room for {self.wait_s:g} s: {self._described()}")
+            async with self._room:
+                try:
+                    await asyncio.wait_for(self._room.wait(), min(left_s, 0.2))
+                except asyncio.TimeoutError:
+                    continue  # an ill server may be well
+
+    async def give_back(self, server: Server, client: Client, *, finished: int | None, lost: bool = False) -> None:
+        """Give a session back.
+
+        Args:
+            server: its server.
+            client: its client.
+            finished: the episodes that were played to their ends; None: the session cannot be used again.
+            lost: look at the server, because it may be gone.
+        """
+        server.sessions -= 1
+        if finished is None:
+            await client.close()
+        else:
+            server.idle.append(client)
+            for _ in range(finished):
+                server.window.finished(time.monotonic())
+        if lost:
+            await self.look(server)
+        async with self._room:
+            self._room.notify_all()
+
+    async def look(self, server: Server) -> None:
+        """Ask a server whether it is well, and how many more sessions it may have."""
+        server.looked_at = time.monotonic()
+        try:
+            capacity = await asyncio.wait_for(self._connect(server.url).capacity(), CHECK_S)
+        except (McpenvError, asyncio.TimeoutError) as error:
+            if isinstance(error, ConnectionFailed) and error.http_status is not None:
+                server.ill = server.limit = None  # it answers, and does not say
+                return
+            if server.ill is None:
+                logger.warning("pool: %s is left out: %s", without_password(server.url), error or "no answer in time")
+            server.ill = str(error) or "no answer in time"
+            await asyncio.gather(*(client.close() for client in server.take_idle()))
+        else:
+            server.ill = None if capacity.ready else "it accepts no new sessions"
+            server.limit = server.sessions + len(server.idle) + capacity.available_slots
+
+    def full(self, server: Server) -> None:
+        """Note that a server refused a session."""
+        server.limit, server.looked_at = server.sessions - 1, time.monotonic()
+        server.window.refused(server.sessions - 1)
+
+    def _read(self) -> None:
+        found = dict(read_servers(self._given))
+        for url, weight in found.items():
+            if url not in self._servers:
+                self._servers[url] = Server(url, Window(self._most, adaptive=self._adaptive))
+            self._servers[url].weight = weight
+        for url in [url for url in self._servers if url not in found]:
+            if not self._servers[url].sessions:
+                del self._servers[url]
+            else:
+                self._servers[url].ill = "it is not listed any more"  # its episodes play on
+        self._read_at = time.monotonic()
+
+    async def _read_again(self) -> None:
+        """Read the list of servers, if a file or a name may have changed. What cannot be read now stays as it was."""
+        self._read_at = time.monotonic()
+        try:
+            await asyncio.to_thread(self._read)
+        except PoolError as error:
+            logger.warning("pool: the servers stay as they were: %s", error)
+
+    def _described(self) -> str:
+        return ", ".join(
+            f"{without_password(each.url)}: {each.ill or f'full with {each.sessions} sessions of this pool'}"
+            for each in self.all
+        )
+
+
+__all__ = ["Client", "Listed", "Server", "Servers", "read_servers"]
