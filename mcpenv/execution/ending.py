@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Protocol
 
 from mcpenv.errors import Misuse
@@ -46,7 +47,7 @@ async def end(instance: Instance, truncated: bool, reason: str | None) -> None:
     if scoring is not None and scoring.owes_end and not instance.user_code.abandoned:
         ended = episode.as_ended(truncated, reason)
         code, status = ErrorCode.CANCELLED.value, Status(StatusCode.CANCELLED, Stage.SCORE, True)
-        scored = False
+        scored, clock = False, time.perf_counter()
         try:
             reward = await scoring.of_end(ended)
             scored = True
@@ -54,6 +55,7 @@ async def end(instance: Instance, truncated: bool, reason: str | None) -> None:
             code, status = error.code.value, error.status or status_of_code(error.code.value)
             raise
         finally:
+            trajectory.end_scoring_s = time.perf_counter() - clock
             if not scored:
                 episode.end(None, truncated, reason, code, status)
         trajectory.verified = ended.verified

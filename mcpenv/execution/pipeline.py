@@ -102,7 +102,7 @@ async def _take(at: Instance, step: Step, run: Run) -> StepRecord:
     # `close` may empty the instance while a tool that could not be stopped still runs.
     env, episode, scores = at.env, at.episode, at.scoring
     record: StepRecord | None = None
-    token = current.set(step)
+    token, clock, tool_s = current.set(step), time.perf_counter(), 0.0
     try:
         try:
             outcome = await run(step) if step.trace is None else await _traced(step.trace, step, run)
@@ -110,7 +110,7 @@ async def _take(at: Instance, step: Step, run: Run) -> StepRecord:
             # A score would run beside the tool that could not be stopped.
             step.score = None if at.user_code.abandoned else NOT_SCORED
             outcome = _failure(step, ToolErrorType.TIMEOUT, str(late))
-        step.ran = True
+        step.ran, tool_s = True, outcome.duration_s
         if outcome.error is not None:
             step.status = step_status(outcome.error)
         if step.client is not None:
@@ -139,6 +139,8 @@ async def _take(at: Instance, step: Step, run: Run) -> StepRecord:
     finally:
         current.reset(token)
         if record is not None:
+            if step.ran:
+                record.scoring_s = max(0.0, time.perf_counter() - clock - tool_s)
             dropped = episode.add(record, env.max_kept_steps)
             if at.observer is not None:
                 at.observer.step_over(record)

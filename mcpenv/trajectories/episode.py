@@ -166,9 +166,9 @@ def _serializer() -> SchemaSerializer:
 
 def _numbers_are_finite(trajectory: Trajectory) -> bool:
     """Return True if all fields that are numbers are finite. The serializer would write others as null."""
-    numbers = [trajectory.total_reward, trajectory.started_at, trajectory.ended_at]
+    numbers = [trajectory.total_reward, trajectory.started_at, trajectory.ended_at, trajectory.end_scoring_s]
     for step in trajectory.steps:
-        numbers += [step.started_at, step.outcome.duration_s]
+        numbers += [step.started_at, step.outcome.duration_s, step.scoring_s]
         numbers += [number for entry in step.logs for number in (entry.progress, entry.total)]
     return all(number is None or math.isfinite(number) for number in numbers)
 

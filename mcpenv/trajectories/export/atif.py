@@ -99,6 +99,7 @@ def _result(answer: Message, step: StepRecord | None) -> dict[str, Any]:
                 "status": step.status.to_plain(),
                 "is_error": True if step.outcome.result is not None and step.outcome.result.is_error else None,
                 "duration_s": step.outcome.duration_s,
+                "scoring_s": step.scoring_s,
             }
         )
     return result

@@ -67,6 +67,7 @@ SCHEMA = pa.schema(
                         ("reward_components", pa.string()),
                         ("started_at", _TIME),
                         ("duration_s", pa.float64()),
+                        ("scoring_s", pa.float64()),
                     ]
                 )
             ),
@@ -130,6 +131,7 @@ def _step(episode: RecordedEpisode, step: StepRecord) -> dict[str, Any]:
         "reward_components": None if reward is None else _json(reward.components),
         "started_at": _time(step.started_at),
         "duration_s": step.outcome.duration_s,
+        "scoring_s": step.scoring_s,
     }
 
 

@@ -245,6 +245,8 @@ class StepRecord(_Stored):
         logs: the messages and progress reports of the tool.
         status: what became of the step. If it is not given, as in records of older versions, it is derived from the
             outcome and the fault. A tool that raised then counts as one that refused the call.
+        scoring_s: seconds from the tool's end until the step had its reward, that of an end included; 0 in records of
+            older versions.
     """
 
     call: ToolCall
@@ -257,6 +259,7 @@ class StepRecord(_Stored):
     logs: list[LogEntry] = field(default_factory=list)
     fault: str | None = None
     status: Status = None  # type: ignore[assignment]  # `__post_init__` derives it
+    scoring_s: float = 0.0
 
     def __post_init__(self) -> None:
         """Derive the status if it is not given."""
@@ -321,6 +324,7 @@ class Trajectory(_Stored):
         task: the agent's task; None if the reset named none.
         observation: the observation of the reset, as plain data without ``info``; None if it has no JSON form.
         end_reward: the reward of an end that was not a step.
+        end_scoring_s: seconds that scoring such an end took.
         verified: the reward that verification gave at the end; None before the end, and if nothing verifies it.
         fault: the wire code of the error with which scoring or verifying such an end failed.
         forked_from: the episode that this one continues. The steps up to that point are copies of its steps.
@@ -347,6 +351,7 @@ class Trajectory(_Stored):
     fault: str | None = None
     forked_from: Fork | None = None
     status: Status | None = None
+    end_scoring_s: float = 0.0
 
     def __post_init__(self) -> None:
         """Derive the status if it is not given."""
