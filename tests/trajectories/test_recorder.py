@@ -447,11 +447,14 @@ def test_what_a_program_keeps_beside_an_episode_is_recorded_in_its_json_form(odd
 
 
 def as_before(line: bytes) -> Any:
-    """The content of an episode's line without what earlier versions did not write: statuses, and model turns."""
+    """The content of an episode's line without what earlier versions did not write: statuses, model turns, scoring times."""
     content = json.loads(line)
     assert content.pop("model_turns") is None
+    assert content["trajectory"].pop("end_scoring_s") == 0.0
     for each in (content["trajectory"], *content["trajectory"]["steps"]):
         del each["status"]
+    for step in content["trajectory"]["steps"]:
+        assert step.pop("scoring_s") == 0.0
     return content
 
 
