@@ -14,7 +14,7 @@ export function el(selector, first, ...children) {
 	const properties = bare ? {} : first;
 	const [tag = "", ...classes] = selector.split(".");
 	const element = /** @type {Selected<S>} */ (document.createElement(tag));
-	element.classList.add(...classes);
+	if (classes.length) element.classList.add(...classes);
 	for (const [name, value] of Object.entries(properties)) {
 		if (name.startsWith("on") && typeof value === "function") {
 			element.addEventListener(name.slice(2), /** @type {EventListener} */ (value));
