@@ -64,6 +64,15 @@ interface Entry {
 /** What can be put into an element: a text stays a text. */
 type Child = Node | string | number | null | undefined | false;
 
+type Tag = keyof HTMLElementTagNameMap;
+
+/** A tag with classes as in CSS: `p.error`. */
+type Selector = Tag | `${Tag}.${string}`;
+
+/** The element of a selector. */
+type Selected<S extends Selector> = S extends Tag ? HTMLElementTagNameMap[S]
+  : S extends `${infer T extends Tag}.${string}` ? HTMLElementTagNameMap[T] : never;
+
 /** Attributes and listeners of an element. */
 interface Properties {
   onsubmit?: (event: Event) => unknown;
@@ -72,7 +81,16 @@ interface Properties {
   [name: string]: unknown;
 }
 
-type Schema = Record<string, any>;
+/** A JSON Schema. */
+interface Schema {
+  properties?: Record<string, Schema>;
+  required?: string[];
+  allOf?: Schema[];
+  anyOf?: Schema[];
+  oneOf?: Schema[];
+  enum?: unknown[];
+  [keyword: string]: any;
+}
 
 /** A tool as `list_tools` describes it. */
 interface Tool {
@@ -126,6 +144,9 @@ interface Observed {
   info?: Record<string, any>;
 }
 
+/** The `data` of the answer to a frame of the visitor's session. */
+type AnswerTo<T extends string> = T extends "reset" | "step" | "restore" | "end" ? Observed : any;
+
 interface Call {
   name: string;
   arguments: Record<string, unknown>;
@@ -139,6 +160,21 @@ interface ToolCard {
   /** Say whether the episode has ended, after which no tool can be called. */
   end: (ended: boolean) => void;
   refuse: (error: Failure) => void;
+}
+
+/** An episode that is to be played again: its reset, and its calls with what each returned, if that is known. */
+interface Replay {
+  reset: Plain;
+  calls: (Call & { expected?: unknown })[];
+}
+
+/** Writes the program that begins an episode of the server at `base` and makes its calls. */
+type ProgramWriter = (base: string, reset: Plain, calls: Call[]) => string;
+
+/** A value of a step, or of the reset (0). */
+interface Earlier {
+  number: number;
+  value: unknown;
 }
 
 /** A call of the visitor's and what it did. `took` in seconds. */
@@ -307,7 +343,6 @@ interface Hashes {
   end: string;
 }
 
-/** Where the pages of records read from: a server, or a file that has all of it. */
 /** An evaluation, as `/evaluations` lists it. */
 interface Run {
   name: string;
@@ -353,7 +388,7 @@ interface Point {
   label: string;
   value: number;
   sum: number;
-  parts: Record<string, number>;
+  parts: Map<string, number>;
 }
 
 /** One of two compared episodes. */
@@ -362,13 +397,3 @@ interface Side {
   hashes: Hashes;
 }
 
-/** What the list of records asks and tells the page that it is on. */
-interface RowsOwner {
-  /** The path of the record. */
-  base: string;
-  query: () => URLSearchParams;
-  picked: (id: string) => boolean;
-  pick: (id: string, wanted: boolean) => void;
-  onCount: (total: number, leftOut: LeftOut[]) => void;
-  onProblem: (error: unknown) => void;
-}

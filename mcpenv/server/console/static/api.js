@@ -5,7 +5,7 @@ export const BASE = new URL("../", new URL(".", import.meta.url));
 
 /** The refusal of a request. `status` is 0 if no server answered. */
 export class ApiError extends Error {
-	/** @param {string} message @param {string} code @param {number} status @param {Plain} [body] */
+	/** @param {string} message @param {string} code @param {number} status @param {any} [body] */
 	constructor(message, code, status, body = {}) {
 		super(message);
 		this.name = "ApiError";
@@ -13,17 +13,22 @@ export class ApiError extends Error {
 		this.status = status;
 		this.body = body;
 	}
+
+	/** True if the same request would be refused again. */
+	get final() {
+		return this.status >= 400 && this.status < 500 && this.status !== 429;
+	}
 }
 
 /**
  * Return the address of a path relative to the server's base.
  * @param {string} path such as `sessions/abc`
- * @param {Record<string, string | number | null | undefined>} [query] without the empty ones
+ * @param {AskOptions["query"]} [query] without the empty ones
  */
 export function address(path, query = {}) {
 	const url = new URL(path.replace(/^\/+/, ""), BASE);
 	for (const [name, value] of Object.entries(query)) {
-		if (value !== null && value !== undefined && value !== "") url.searchParams.set(name, String(value));
+		if (value != null && value !== "") url.searchParams.set(name, String(value));
 	}
 	return url;
 }
@@ -37,7 +42,6 @@ export function address(path, query = {}) {
  */
 export async function ask(path, options = {}) {
 	const response = await send(path, options, "application/json");
-	if (response.status === 204) return null;
 	try {
 		return await response.json();
 	} catch {
@@ -67,7 +71,7 @@ export async function stream(path, onEvent, { signal, lastEventId }) {
 	const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
 	let rest = "";
 	for (;;) {
-		const { value, done } = await reader.read();
+		const { value, done } = await reader.read().catch((error) => unanswered(error, signal));
 		if (done) return;
 		rest += value;
 		const blocks = rest.split(/\r?\n\r?\n/);
@@ -80,7 +84,7 @@ export async function stream(path, onEvent, { signal, lastEventId }) {
 }
 
 /** Return the event of a block of lines; null for a comment. @param {string} block @returns {StreamEvent | null} */
-export function parseEvent(block) {
+function parseEvent(block) {
 	let id = "";
 	let event = "message";
 	/** @type {string[]} */
@@ -94,15 +98,6 @@ export function parseEvent(block) {
 	return data.length ? { id, event, data: JSON.parse(data.join("\n")) } : null;
 }
 
-/** @returns {Promise<ConsoleSession>} */
-export const consoleSession = () => ask("console/api/session");
-
-/** @param {string} token @returns {Promise<ConsoleSession>} */
-export const signIn = (token) => ask("console/api/sign-in", { method: "POST", body: { token } });
-
-/** @returns {Promise<ConsoleSession>} */
-export const signOut = () => ask("console/api/sign-out", { method: "POST", body: {} });
-
 /** @param {string} path @param {AskOptions} options @param {string} accept */
 async function send(path, { method = "GET", query, body, signal, headers }, accept) {
 	/** @type {Response} */
@@ -115,11 +110,15 @@ async function send(path, { method = "GET", query, body, signal, headers }, acce
 			body: body === undefined ? undefined : JSON.stringify(body),
 		});
 	} catch (error) {
-		if (signal?.aborted) throw error;
-		throw new ApiError("The server does not answer. Is it running?", "CONNECTION_FAILED", 0);
+		return unanswered(error, signal);
 	}
 	if (response.ok) return response;
 	throw await refusal(path, response);
+}
+
+/** @param {unknown} error of the browser @param {AbortSignal} [signal] @returns {never} */
+function unanswered(error, signal) {
+	throw signal?.aborted ? error : new ApiError("The server does not answer. Is it running?", "CONNECTION_FAILED", 0);
 }
 
 /** @param {string} path @param {Response} response */
@@ -135,6 +134,6 @@ async function refusal(path, response) {
 	}
 	const message = String(body.message ?? body.detail ?? "") || `${path}: status ${response.status}`;
 	const error = new ApiError(message, String(body.code ?? ""), response.status, body);
-	if (response.status === 401 && !/^(console\/api|http)/.test(path)) dispatchEvent(new CustomEvent("signed-out"));
+	if (response.status === 401 && !/^(console\/api|http)/.test(path)) dispatchEvent(new Event("signed-out"));
 	return error;
 }

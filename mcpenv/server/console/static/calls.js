@@ -1,35 +1,24 @@
 /** One call in the words of others: Python, curl, the oracle of a task, the configuration of an MCP client. */
 
-/**
- * Return the program that begins the episode and makes its calls.
- * @param {string} base the server's address
- * @param {Plain} reset
- * @param {Call[]} calls
- */
+/** Write a program in Python. @type {ProgramWriter} */
 export function asPython(base, reset, calls) {
 	const lines = calls.map((call) => `    step = env.${call.own ? `step(${python(actionOf(call))})` : `call_tool(${python(call.name)}, ${python(call.arguments)})`}`);
 	return [
 		"from mcpenv_client import EnvClient", "",
-		`with EnvClient(${python(base.replace(/\/$/, ""))}).sync() as env:`,
+		`with EnvClient(${python(base)}).sync() as env:`,
 		`    env.reset(**${python(reset)})`, ...lines, "    print(step.text, step.reward, step.done)",
 	].join("\n");
 }
 
-/**
- * Return the commands that begin the episode and make its calls, for a POSIX shell with jq.
- * @param {string} base
- * @param {Plain} reset
- * @param {Call[]} calls
- */
+/** Write commands for a POSIX shell with jq. @type {ProgramWriter} */
 export function asCurl(base, reset, calls) {
-	const url = base.replace(/\/$/, "");
 	const header = "-H 'Content-Type: application/json'";
 	const steps = calls.map((call) => {
 		const action = actionOf(call);
 		return `jq -n --arg session_id "$id" --argjson action ${quoted(JSON.stringify(action))} '{$session_id, $action}' |\n`
-			+ `  curl -s ${header} --data @- ${quoted(`${url}/step`)}`;
+			+ `  curl -s ${header} --data @- ${quoted(`${base}/step`)}`;
 	});
-	return [`id=$(curl -s ${header} --data ${quoted(JSON.stringify(reset))} ${quoted(`${url}/reset`)} | jq -r .session_id)`, ...steps].join("\n");
+	return [`id=$(curl -s ${header} --data ${quoted(JSON.stringify(reset))} ${quoted(`${base}/reset`)} | jq -r .session_id)`, ...steps].join("\n");
 }
 
 /** Return the action of a call, as it is sent. @param {Call} call */
@@ -40,10 +29,10 @@ export const actionOf = (call) => (call.own ? { ...call.arguments, type: call.na
 export const asOracle = (call) => JSON.stringify({ tool_name: call.name, arguments: call.arguments });
 
 /** Return the configuration of an MCP client. @param {string} name @param {string} url */
-export const asMcpConfig = (name, url) => JSON.stringify({ mcpServers: { [name]: { type: "http", url } } }, null, 2);
+export const mcpConfig = (name, url) => ({ mcpServers: { [name]: { type: "http", url } } });
 
 /** Return a JSON value as a Python literal. @param {unknown} value @returns {string} */
-export function python(value) {
+function python(value) {
 	if (value === null || value === undefined) return "None";
 	if (typeof value === "boolean") return value ? "True" : "False";
 	if (typeof value === "string") return pythonText(value);

@@ -1,6 +1,6 @@
 /** Charts of one episode, drawn as SVG of our own, with a table beside: the return, the parts of the reward, the time. */
 
-import { add, el, fill, folded, muted, tableOf } from "./dom.js";
+import { add, el, fill, foldedLater, muted, tableOf } from "./dom.js";
 import { countText, durationText, numberText } from "./format.js";
 
 const WIDTH = 600;
@@ -18,8 +18,8 @@ export class Charts {
 
 	/** @param {boolean} open */
 	constructor(open) {
-		this.body = el("div", { class: "charts" });
-		this.element = el("details", { class: "card", open, ontoggle: () => this.#draw() }, el("summary", "Charts"), this.body);
+		this.body = el("div.charts");
+		this.element = el("details.card", { open, ontoggle: () => this.#draw() }, el("summary", "Charts"), this.body);
 	}
 
 	/** Draw an episode. Call it once a frame. @param {Step[]} steps @param {Frame} frame @param {ModelTurn[] | null} [turns] */
@@ -47,33 +47,30 @@ export class Charts {
  * @param {Frame} frame
  * @returns {Point[]}
  */
-export function pointsOf(steps, frame) {
+function pointsOf(steps, frame) {
 	/** @type {Point[]} */
 	const points = [];
 	let sum = 0;
 	const give = (/** @type {string} */ label, /** @type {Reward | null} */ reward) => {
 		if (!reward) return;
 		sum += reward.value;
-		const parts = Object.keys(reward.components).length ? reward.components : { reward: reward.value };
-		points.push({ label, value: reward.value, sum, parts });
+		const parts = Object.entries(reward.components);
+		points.push({ label, value: reward.value, sum, parts: new Map(parts.length ? parts : [["reward", reward.value]]) });
 	};
 	const first = frame.observation?.reward;
 	give("reset", typeof first === "number" ? { value: first, components: {} } : null);
-	steps.forEach((step, index) => give(labelOf(step, index, frame), step.reward));
+	steps.forEach((step, index) => give(`${step.position ?? frame.dropped + index + 1}. ${step.call.name}`, step.reward));
 	give("end", frame.end_reward);
 	return points;
 }
 
-/** @param {Step} step @param {number} index @param {Frame} frame */
-const labelOf = (step, index, frame) => `${step.position ?? frame.dropped + index + 1}. ${step.call.name}`;
-
 /** @param {Point[]} points */
 function returnChart(points) {
-	const sums = columnsOf(points).map((column) => column[column.length - 1]?.sum ?? 0);
+	const sums = columnsOf(points).map((column) => column.at(-1)?.sum ?? 0);
 	const { y, range } = scale(sums);
 	const x = (/** @type {number} */ index) => ((index + 0.5) / sums.length * WIDTH).toFixed(1);
 	const d = sums.map((value, index) => `${index ? "L" : "M"}${x(index)} ${y(value)}`).join("");
-	return figure("Return so far", `${numberText(sums[sums.length - 1])} after ${countText(points.length, "reward")}.`, range,
+	return figure("Return so far", `${numberText(sums.at(-1))} after ${countText(points.length, "reward")}.`, range,
 		[zero(y), shape("path", { d: sums.length > 1 ? d : `${d}h1`, class: "curve" })], HEIGHT);
 }
 
@@ -81,35 +78,35 @@ function returnChart(points) {
 function partsChart(points) {
 	/** @type {Map<string, number>} */
 	const sizes = new Map();
-	for (const { parts } of points) for (const [name, value] of Object.entries(parts)) sizes.set(name, (sizes.get(name) ?? 0) + Math.abs(value));
+	for (const { parts } of points) for (const [name, value] of parts) sizes.set(name, (sizes.get(name) ?? 0) + Math.abs(value));
 	const all = [...sizes].sort((one, other) => other[1] - one[1]).map(([name]) => name);
 	const names = all.slice(0, COLOURS);
-	const of = (/** @type {Point} */ { parts }, /** @type {string} */ name) => (Object.hasOwn(parts, name) ? parts[name] ?? 0 : 0);
-	const columns = columnsOf(points).map((column) => names.map((name) => column.reduce((sum, point) => sum + of(point, name), 0)));
-	const values = columnsOf(points).map((column) => column.reduce((sum, { value }) => sum + value, 0));
-	const { y, range } = scale([...values, ...columns.flatMap((column) => [1, -1].map((sign) =>
-		column.reduce((sum, value) => (value * sign > 0 ? sum + value : sum), 0)))]);
+	const columns = columnsOf(points);
+	const values = columns.map((column) => column.reduce((sum, { value }) => sum + value, 0));
+	// Where the parts of a column begin and end: those above zero stand on each other, those below it hang.
+	const stacks = columns.map((column) => {
+		let [up, down] = [0, 0];
+		return names.map((name) => {
+			const value = column.reduce((sum, { parts }) => sum + (parts.get(name) ?? 0), 0);
+			return value > 0 ? [up, up += value] : [down, down += value];
+		});
+	});
+	const { y, range } = scale([...values, ...stacks.flat(2)]);
 	const width = WIDTH / columns.length;
 	const bar = (/** @type {number} */ index) => `M${(index * width).toFixed(2)} `;
 	const across = `h${(width > 4 ? width - 1 : width).toFixed(2)}`;
 	// One path a part: thousands of elements would be slow to redraw.
 	const paths = names.map(() => "");
-	columns.forEach((column, index) => {
-		let [up, down] = [0, 0];
-		column.forEach((value, part) => {
-			const from = value > 0 ? up : down;
-			if (value > 0) up += value;
-			else down += value;
-			if (value) paths[part] += `${bar(index)}${y(from)}V${y(from + value)}${across}V${y(from)}z`;
-		});
-	});
+	stacks.forEach((stack, index) => stack.forEach(([from = 0, to = 0], part) => {
+		if (from !== to) paths[part] += `${bar(index)}${y(from)}V${y(to)}${across}V${y(from)}z`;
+	}));
 	const ticks = values.map((value, index) => `${bar(index)}${y(value)}${across}`).join("");
 	const words = all.length > names.length ? `The ${COLOURS} largest of ${all.length} parts; the table has all.` : `Parts: ${names.join(", ")}.`;
 	return figure("Reward per step, by its parts", words, range, [zero(y), ...paths.map((d, index) => shape("path", { d, class: `part-${index}` })),
 		shape("path", { d: ticks, class: "tick" })], HEIGHT, [...names.map((name, index) => [`part-${index}`, name]), ["tick", "reward of the step"]],
-	() => el("div", points.length > ROWS && muted(`The first ${ROWS} of ${points.length} rows.`),
+	() => [points.length > ROWS && muted(`The first ${ROWS} of ${points.length} rows.`),
 		tableOf("Values", ["Step", "Reward", "Return", ...all], points.slice(0, ROWS).map((point) =>
-			[point.label, ...[point.value, point.sum, ...all.map((name) => of(point, name))].map((value) => numberText(value))]), "number")));
+			[point.label, ...[point.value, point.sum, ...all.map((name) => point.parts.get(name) ?? 0)].map((value) => numberText(value))]), "number")]);
 }
 
 /**
@@ -154,19 +151,15 @@ function spansOf(spans) {
  * @param {(SVGElement | false)[]} shapes
  * @param {number} height
  * @param {string[][]} [legend] classes and names
- * @param {() => HTMLElement} [tableOf] made when it is opened
+ * @param {() => Child[]} [table]
  */
-function figure(title, description, range, shapes, height, legend = [], tableOf) {
+function figure(title, description, range, shapes, height, legend = [], table) {
 	const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${height}`, preserveAspectRatio: "none", role: "img",
 		"aria-label": `${title}. ${description}`, class: height === HEIGHT ? "chart" : "chart low" });
 	add(svg, ...shapes);
-	const values = tableOf && folded("As a table");
-	values?.addEventListener("toggle", () => {
-		if (values.open && values.childElementCount === 1) add(values, tableOf?.());
-	});
-	return el("figure", el("figcaption", el("strong", title), el("span", { class: "muted" }, ` ${range}`)), svg,
-		legend.length > 0 && el("ul", { class: "legend" }, ...legend.map(([style, text]) => el("li", el("span", { class: `swatch ${style}` }), text))),
-		muted(description), values);
+	return el("figure", el("figcaption", el("strong", title), el("span.muted", ` ${range}`)), svg,
+		legend.length > 0 && el("ul.legend", ...legend.map(([style, text]) => el("li", el("span", { class: `swatch ${style}` }), text))),
+		muted(description), table && foldedLater("details", el("summary", "As a table"), table));
 }
 
 /** Return an element of SVG. @param {string} tag @param {Record<string, string | number>} attributes */
@@ -179,15 +172,10 @@ function shape(tag, attributes) {
 /** @param {(value: number) => string} y */
 const zero = (y) => shape("line", { x1: 0, x2: WIDTH, y1: y(0), y2: y(0), class: "zero" });
 
-/**
- * Return values in at most `COLUMNS` groups.
- * @template T
- * @param {T[]} values at least one
- * @returns {T[][]}
- */
-function columnsOf(values) {
-	const size = Math.ceil(values.length / COLUMNS);
-	return Array.from({ length: Math.ceil(values.length / size) }, (_, index) => values.slice(index * size, (index + 1) * size));
+/** Return rewards in at most `COLUMNS` groups. @param {Point[]} points at least one */
+function columnsOf(points) {
+	const size = Math.ceil(points.length / COLUMNS);
+	return Array.from({ length: Math.ceil(points.length / size) }, (_, index) => points.slice(index * size, (index + 1) * size));
 }
 
 /** Return the range of values with zero, and the place of one from the top. @param {number[]} values */

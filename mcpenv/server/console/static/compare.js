@@ -2,7 +2,7 @@
 
 import { recordPath, recorded } from "./api.js";
 import { changes } from "./changes.js";
-import { add, button, el, fill, link, muted } from "./dom.js";
+import { add, button, cardOf, el, fill, link, muted } from "./dom.js";
 import { countText, numberText } from "./format.js";
 import { onKeys } from "./frame.js";
 import { stepsOf } from "./record.js";
@@ -11,74 +11,66 @@ import { LazyRows } from "./rows.js";
 
 /** Show two episodes. @param {string} id @param {string} other @param {PageContext} context @param {AbortSignal} signal */
 export async function showComparison(id, other, { root, base }, signal) {
-	const [left, right] = await Promise.all([id, other].map((each) => recorded(recordPath(each, base), signal)));
+	const sides = await Promise.all([id, other].map(async (name) => {
+		const { episode, hashes } = await recorded(recordPath(name, base), signal);
+		return { name, steps: stepsOf(episode), hashes, trajectory: episode.trajectory };
+	}));
 	if (signal.aborted) return;
-	const names = /** @type {[string, string]} */ ([id, other]);
-	const one = { name: id, steps: stepsOf(left.episode), hashes: left.hashes };
-	const two = { name: other, steps: stepsOf(right.episode), hashes: right.hashes };
+	const names = [id, other];
+	const [one, two] = sides;
 	const count = Math.max(one.steps.length, two.steps.length);
-	const resetDiffers = left.hashes.reset !== right.hashes.reset;
-	const endDiffers = left.hashes.end !== right.hashes.end;
+	const resetDiffers = one.hashes.reset !== two.hashes.reset;
+	const endDiffers = one.hashes.end !== two.hashes.end;
 	const verdicts = Array.from({ length: count }, (_, index) => verdictOf(one, two, index));
 	const first = verdicts.findIndex((verdict) => verdict !== null);
 	const rows = new LazyRows(
 		(index) => {
 			const verdict = verdicts[index] ?? null;
-			const row = el("li", { class: verdict ? "card step differs" : "card step", tabindex: "-1", "data-step": index + 1 });
-			add(row, el("p", { class: verdict ? "verdict error" : "verdict muted" },
-				`Step ${index + 1}: ${verdict ?? "equal"}${index === first && !resetDiffers ? ". This is the first difference." : ""}`));
-			add(row, ...[one, two].map(({ name, steps: { [index]: step } }) =>
+			const row = el(verdict ? "li.card.step.differs" : "li.card.step", { tabindex: "-1", "data-step": index + 1 });
+			add(row, el(verdict ? "p.verdict.error" : "p.verdict.muted",
+				`Step ${index + 1}: ${verdict ?? "equal"}${index === first && !resetDiffers ? ". This is the first difference." : ""}`),
+			...sides.map(({ name, steps: { [index]: step } }) =>
 				el("div", { "aria-label": name, role: "group" }, step ? stepHead(step, index + 1) : muted("No such step."))));
 			return row;
 		},
 		(row, index) => {
-			/** @type {NodeListOf<HTMLElement>} */
-			const groups = row.querySelectorAll(":scope > div");
-			groups.forEach((group, place) => {
+			row.querySelectorAll(":scope > div").forEach((group, place) => {
 				const { name, steps } = place ? two : one;
-				if (steps[index]) addStepBody(group, steps[index], `${recordPath(name, base)}/blobs/`, null);
+				if (steps[index]) addStepBody(group, steps[index], `${recordPath(name, base)}/blobs/`);
 			});
 			const found = verdicts[index] ? changes(factsOf(one.steps[index]), factsOf(two.steps[index])) : [];
-			if (found.length) add(row, el("details", { class: "verdict", open: index === first }, el("summary", "What differs"), changeTable(found, names)));
+			add(row, found.length > 0 && el("details.verdict", { open: index === first }, el("summary", "What differs"), changeTable(found, names)));
 		}, signal);
 	rows.element.classList.add("pairs");
 	rows.grow(count);
 	let at = -1;
 	const select = (/** @type {number} */ index) => {
-		const row = rows.row(index);
-		if (!row) return;
-		at = index;
-		row.focus({ preventScroll: true });
-		row.scrollIntoView({ block: "start", behavior: "instant" });
+		if (rows.show(index, "start")) at = index;
 	};
 	const next = (/** @type {number} */ by) => {
 		for (let index = at + by; index >= 0 && index < count; index += by) {
-			if (verdicts[index]) {
-				select(index);
-				return;
-			}
+			if (verdicts[index]) return select(index);
 		}
 	};
 	onKeys({ j: () => select(at + 1), k: () => select(at - 1), n: () => next(1), N: () => next(-1) }, signal);
-	const differing = (/** @type {string} */ what, /** @type {(trajectory: Trajectory) => unknown} */ of) =>
-		el("section", { class: "card differs", "aria-label": what }, el("h2", `The ${what} differ`),
-			changeTable(changes(of(left.episode.trajectory), of(right.episode.trajectory)), names));
+	const differing = (/** @type {string} */ what, /** @type {unknown[]} */ [before, after]) =>
+		el("section.card.differs", { "aria-label": what }, el("h2", `The ${what} differ`), changeTable(changes(before, after), names));
 	const summary = resetDiffers ? "The episodes differ from the reset on."
 		: first >= 0 ? `The first difference is at step ${first + 1}.`
 			: endDiffers ? "All steps are equal. The ends differ." : "The episodes are equal: reset, all steps, and end.";
 	fill(root, el("h1", "Two episodes"),
-		el("p", { class: "row" }, link(`#/${base}`, "All records"), ...names.map((name) =>
+		el("p.row", link(`#/${base}`, "All records"), ...names.map((name) =>
 			link(`#/${recordPath(name, base)}`, name))),
-		el("section", { class: "card", "aria-label": "Comparison" },
+		cardOf("Comparison",
 			el("p", { id: "first-difference" }, el("strong", summary)),
 			muted("Outcomes are compared by hash, calls by name and arguments. Times, logs and ids do not count."),
-			el("p", `${countText(one.steps.length, "step")}, return ${numberText(left.episode.trajectory.total_reward)}`,
-				` and ${countText(two.steps.length, "step")}, return ${numberText(right.episode.trajectory.total_reward)}. `,
-				countText(verdicts.filter(Boolean).length, "step"), " differ."),
+			el("p", sides.map(({ steps, trajectory }) =>
+				`${countText(steps.length, "step")}, return ${numberText(trajectory.total_reward)}`).join(" and "), ". ",
+			countText(verdicts.filter(Boolean).length, "step"), " differ."),
 			first >= 0 && button("First difference", () => select(first), { class: "primary" })),
-		resetDiffers && differing("resets", ({ observation }) => observation),
+		resetDiffers && differing("resets", sides.map(({ trajectory }) => trajectory.observation)),
 		rows.element,
-		endDiffers && differing("ends", endOf));
+		endDiffers && differing("ends", sides.map(endOf)));
 }
 
 /** Return the difference of two steps in words; null if they are equal. @param {Side} one @param {Side} two @param {number} index */
@@ -101,7 +93,7 @@ function factsOf(step) {
 		terminated: step.terminated, truncated: step.truncated, fault: step.fault };
 }
 
-/** @param {Trajectory} trajectory */
-function endOf({ terminated, truncated, end_reward, verified, total_reward, fault }) {
+/** @param {{trajectory: Trajectory}} side */
+function endOf({ trajectory: { terminated, truncated, end_reward, verified, total_reward, fault } }) {
 	return { terminated, truncated, end_reward, verified, return: total_reward, fault };
 }

@@ -1,7 +1,7 @@
 /** What a tool returned, as elements: text as text, images and sounds by their declared type, never HTML. */
 
 import { address } from "./api.js";
-import { copyButton, el, muted } from "./dom.js";
+import { copyButton, el, muted, region } from "./dom.js";
 
 const IMAGE = /^image\/(png|jpeg|gif|webp|avif|bmp|svg\+xml)$/;
 const SOUND = /^audio\/(mpeg|mp[34]|(x-)?wave?|ogg|webm|aac|flac)$/;
@@ -9,22 +9,19 @@ const SOUND = /^audio\/(mpeg|mp[34]|(x-)?wave?|ogg|webm|aac|flac)$/;
 const LINE = 60;
 const BASE64 = /^[A-Za-z0-9+/=\s]*$/;
 
-/** Return a content block. @param {Block} block @param {string} [blobs] the path of the record's blobs @returns {HTMLElement} */
+/** Return a content block. @param {Block} block @param {string} [blobs] the path of the record's blobs */
 export function contentOf(block, blobs = "") {
-	const type = (block.mimeType ?? "").toLowerCase().split(";")[0]?.trim() ?? "";
-	if (block.type === "text") return textOf(block.text ?? "");
-	if (block.type === "image" || block.type === "audio") {
-		const elsewhere = block.ref ?? (block.blob === undefined ? undefined : blobs + encodeURIComponent(block.blob));
-		return mediaOf(type, elsewhere === undefined ? dataUrl(type, block.data ?? "") : address(elsewhere).href, block);
-	}
-	if (block.type === "resource" && block.resource) return resourceOf(block.resource);
-	if (block.type === "resource_link") {
-		return el("p", "Resource ", el("code", block.uri ?? ""), ` ${block.title ?? block.name ?? ""} ${block.description ?? ""}`);
+	const { type, blob, ref = blob === undefined ? undefined : blobs + encodeURIComponent(blob) } = block;
+	if (type === "text") return textOf(block.text ?? "");
+	if (type === "image" || type === "audio") return mediaOf(block.mimeType, block.data, jsonOf(block), ref);
+	if (type === "resource" && block.resource) return resourceOf(block.resource);
+	if (type === "resource_link") {
+		return el("p", "Resource ", el("code", block.uri), ` ${block.title ?? block.name ?? ""} ${block.description ?? ""}`);
 	}
 	return jsonOf(block);
 }
 
-/** Return a text; one that is JSON is shown indented. @param {string} text @returns {HTMLElement} */
+/** Return a text; one that is JSON is shown indented. @param {string} text */
 export function textOf(text) {
 	if (text === "") return muted("An empty text.");
 	// A number of more digits than a browser holds would be shown as another.
@@ -32,46 +29,40 @@ export function textOf(text) {
 		try {
 			return jsonOf(JSON.parse(text));
 		} catch {
-			return codeOf(text, "text"); // It only begins like JSON.
+			// It only begins like JSON.
 		}
 	}
 	return codeOf(text, "text");
 }
 
-/** Return a value as indented JSON. @param {unknown} value @returns {HTMLElement} */
+/** Return a value as indented JSON. @param {unknown} value */
 export function jsonOf(value) {
 	const short = JSON.stringify(value) ?? "undefined";
 	return codeOf(short.length > LINE ? JSON.stringify(value, null, 2) : short, "JSON");
 }
 
-/**
- * Return a text as it is, with a button that copies it.
- * @param {string} text
- * @param {string} name what it is, for screen readers
- * @returns {HTMLElement}
- */
+/** Return a text as it is, with a button that copies it. @param {string} text @param {string} name what it is, for screen readers */
 export function codeOf(text, name) {
-	return el("div", { class: "block" },
-		el("pre", { tabindex: "0", role: "region", "aria-label": name }, text), copyButton(() => text, name));
+	return el("div.block", region("pre", name, text), copyButton(text, name));
 }
 
-/** @param {{uri?: string, mimeType?: string, text?: string, blob?: string}} resource */
-function resourceOf(resource) {
-	const type = (resource.mimeType ?? "").toLowerCase();
-	const body = resource.text !== undefined ? textOf(resource.text)
-		: IMAGE.test(type) || SOUND.test(type) ? mediaOf(type, dataUrl(type, resource.blob ?? ""), resource)
-			: muted(`${type || "bytes"}, ${(resource.blob ?? "").length} base64 characters`);
-	return el("figure", el("figcaption", "Resource ", el("code", resource.uri ?? "")), body);
+/** @param {Block["resource"] & {}} resource */
+function resourceOf({ uri, mimeType, text, blob = "" }) {
+	return el("figure", el("figcaption", "Resource ", el("code", uri)), text !== undefined ? textOf(text)
+		: mediaOf(mimeType, blob, muted(`${mimeType ?? "bytes"}, ${blob.length} base64 characters`)));
 }
 
-/** @param {string} type @param {string | null} url @param {unknown} otherwise what is shown as JSON if the type is not a known one */
-function mediaOf(type, url, otherwise) {
-	if (url && IMAGE.test(type)) return el("img", { src: url, alt: `Image (${type}) returned by the environment` });
-	if (url && SOUND.test(type)) return el("audio", { src: url, controls: true, "aria-label": `Sound (${type}) returned by the environment` });
-	return jsonOf(otherwise);
-}
-
-/** @param {string} type @param {string} data */
-function dataUrl(type, data) {
-	return BASE64.test(data) && (IMAGE.test(type) || SOUND.test(type)) ? `data:${type};base64,${data}` : null;
+/**
+ * Return an image or a sound.
+ * @param {string | undefined} declared its type
+ * @param {string | undefined} data in base64
+ * @param {HTMLElement} otherwise shown if the type is not a known one
+ * @param {string} [ref] its address, in place of data
+ */
+function mediaOf(declared = "", data = "", otherwise, ref) {
+	const type = declared.toLowerCase().split(";")[0]?.trim() ?? "";
+	const src = ref !== undefined ? address(ref).href : BASE64.test(data) && `data:${type};base64,${data}`;
+	if (src && IMAGE.test(type)) return el("img", { src, alt: `Image (${type}) returned by the environment` });
+	if (src && SOUND.test(type)) return el("audio", { src, controls: true, "aria-label": `Sound (${type}) returned by the environment` });
+	return otherwise;
 }

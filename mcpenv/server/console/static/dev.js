@@ -33,9 +33,9 @@ export async function followCode(place, onReload, signal) {
 				known = running;
 			}, { signal });
 		} catch (error) {
-			if (signal.aborted || (error instanceof ApiError && error.status > 0 && error.status < 500)) return;
-			// A connection that breaks while it is read is a TypeError of the browser.
-			if (!(error instanceof ApiError) && !(error instanceof TypeError)) throw error;
+			if (signal.aborted) return;
+			if (!(error instanceof ApiError)) throw error;
+			if (error.final) return;
 		}
 		await after(pause, signal);
 		pause = Math.min(MOST, pause * 2 || MOST / 4);
@@ -44,8 +44,8 @@ export async function followCode(place, onReload, signal) {
 
 /** @param {CodeEvent} code */
 function faultOf({ file, line, message, source, traceback }) {
-	return el("section", { class: "card differs", role: "alert", "aria-label": "Fault of the code" },
-		el("p", { class: "error" }, el("strong", message)),
+	return el("section.card.differs", { role: "alert", "aria-label": "Fault of the code" },
+		el("p.error", el("strong", message)),
 		file && el("p", el("code", line ? `${file}, line ${line}` : file)), source && el("pre", source),
 		folded("Traceback", codeOf(traceback, "Traceback")),
 		muted("The code from before goes on serving. Mend the file: it is loaded when you save it."));

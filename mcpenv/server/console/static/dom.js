@@ -1,22 +1,24 @@
 /** Elements, made from code only: no text of a server is ever parsed as HTML. */
 
 /**
- * Return an element. A property `on...` is a listener, `class` the class name, true an empty attribute;
- * null, undefined and false leave the attribute out. An element without any needs no properties.
- * @template {keyof HTMLElementTagNameMap} K
- * @param {K} tag
+ * Return an element. A property `on...` is a listener, true an empty attribute; null, undefined and false leave the
+ * attribute out. An element without any needs no properties.
+ * @template {Selector} S
+ * @param {S} selector the tag, and classes as in CSS: `p.error`
  * @param {Properties | Child} [first] the properties, or the first child
  * @param {...Child} children
- * @returns {HTMLElementTagNameMap[K]}
+ * @returns {Selected<S>}
  */
-export function el(tag, first, ...children) {
+export function el(selector, first, ...children) {
 	const bare = typeof first !== "object" || first === null || first instanceof Node;
 	const properties = bare ? {} : first;
-	const element = document.createElement(tag);
+	const [tag = "", ...classes] = selector.split(".");
+	const element = /** @type {Selected<S>} */ (document.createElement(tag));
+	if (classes.length) element.classList.add(...classes);
 	for (const [name, value] of Object.entries(properties)) {
 		if (name.startsWith("on") && typeof value === "function") {
 			element.addEventListener(name.slice(2), /** @type {EventListener} */ (value));
-		} else if (value !== null && value !== undefined && value !== false) {
+		} else if (value != null && value !== false) {
 			element.setAttribute(name, value === true ? "" : String(value));
 		}
 	}
@@ -27,26 +29,25 @@ export function el(tag, first, ...children) {
 /** Append children, texts as text. @param {Element} element @param {...Child} children */
 export function add(element, ...children) {
 	for (const child of children) {
-		if (child === null || child === undefined || child === false) continue;
-		element.append(child instanceof Node ? child : String(child));
+		if (child != null && child !== false) element.append(child instanceof Node ? child : String(child));
 	}
 }
 
 /** Return a paragraph that matters less. @param {...Child} children */
-export const muted = (...children) => el("p", { class: "muted" }, ...children);
+export const muted = (...children) => el("p.muted", ...children);
 
 /** Return the text of an error. @param {unknown} error */
 export const messageOf = (error) => (error instanceof Error ? error.message : String(error));
 
-/**
- * Return a place that scrolls by itself, also by the keyboard.
- * @param {string} name for screen readers
- * @param {string} style
- * @param {...Child} children
- */
-export function region(name, style, ...children) {
-	return el("div", { class: style, tabindex: "0", role: "region", "aria-label": name }, ...children);
-}
+/** Return a place that scrolls by itself, also by the keyboard. @param {Selector} selector @param {string} name for screen readers @param {...Child} children */
+export const region = (selector, name, ...children) => el(selector, { tabindex: "0", role: "region", "aria-label": name }, ...children);
+
+/** Return a card. @param {string} name for screen readers @param {...Child} children */
+export const cardOf = (name, ...children) => el("section.card", { "aria-label": name }, ...children);
+
+/** Return the head of a table. @param {[head: Child, style?: string][]} columns */
+export const headOf = (columns) =>
+	el("thead", el("tr", { "aria-rowindex": 1 }, ...columns.map(([head, style]) => el("th", { scope: "col", class: style }, head))));
 
 /**
  * Return a table whose first column names the rows.
@@ -56,24 +57,37 @@ export function region(name, style, ...children) {
  * @param {string} [style] of the other columns
  */
 export function tableOf(name, heads, rows, style) {
-	return region(name, "scroll", el("table", {},
-		el("thead", el("tr", ...heads.map((head) => el("th", { scope: "col" }, head)))),
+	return region("div.scroll", name, el("table", headOf(heads.map((head) => [head])),
 		el("tbody", ...rows.map(([head, ...cells]) => el("tr", el("th", { scope: "row" }, head),
 			...cells.map((cell) => el("td", { class: style }, cell)))))));
 }
 
-/** Return an input under its label. @param {string} label @param {HTMLElement} input which has an id */
-export function labelled(label, input) {
-	return el("div", { class: "field" }, el("label", { for: input.id }, label), input);
+/** Return an input under its label. @param {string} label @param {HTMLElement} input which has an id @param {...Child} children after it */
+export function labelled(label, input, ...children) {
+	return el("div.field", el("label", { for: input.id }, label), input, ...children);
+}
+
+/** Return a form. @param {Selector} selector @param {Properties} properties @param {() => unknown} onSubmit @param {...Child} children */
+export function formOf(selector, properties, onSubmit, ...children) {
+	return el(selector, { ...properties, onsubmit: (event) => {
+		event.preventDefault();
+		onSubmit();
+	} }, ...children);
 }
 
 /** Return a place for the text of an error, which screen readers read out. @param {Properties} [properties] @param {...Child} children */
 export function alertOf(properties, ...children) {
-	return el("p", { class: "error", role: "alert", ...properties }, ...children);
+	return el("p.error", { role: "alert", ...properties }, ...children);
 }
 
 /** Return children that are shown when their heading is opened. @param {string} heading @param {...Child} children */
 export const folded = (heading, ...children) => el("details", el("summary", heading), ...children);
+
+/** Return `details` whose children are made when they are opened first. @param {"details" | "details.card"} selector @param {HTMLElement} summary @param {() => Child[]} make */
+export function foldedLater(selector, summary, make) {
+	const details = el(selector, { ontoggle: () => details.open && details.childElementCount === 1 && add(details, ...make()) }, summary);
+	return details;
+}
 
 /** Return a link. @param {string} href @param {...Child} children */
 export const link = (href, ...children) => el("a", { href }, ...children);
@@ -84,11 +98,18 @@ export function fill(element, ...children) {
 	add(element, ...children);
 }
 
-/** Replace the children of an element, and keep the keyboard at the same button. @param {Element} element @param {...Child} children */
+/** Replace the children of an element, and keep the keyboard at the same id or button. @param {Element} element @param {...Child} children */
 export function refill(element, ...children) {
-	const at = [...element.querySelectorAll("button")].findIndex((each) => each === document.activeElement);
+	const focused = element.contains(document.activeElement) ? document.activeElement : null;
+	const at = [...element.querySelectorAll("button")].findIndex((each) => each === focused);
 	fill(element, ...children);
-	if (at >= 0) element.querySelectorAll("button")[at]?.focus({ preventScroll: true });
+	const same = focused?.id ? document.getElementById(focused.id) : element.querySelectorAll("button")[at];
+	same?.focus({ preventScroll: true });
+}
+
+/** Show a text, unless it is there: screen readers would read it again. @param {Element} element @param {string} text */
+export function tell(element, text) {
+	if (element.textContent !== text) fill(element, text);
 }
 
 /** Return a button that submits nothing. @param {string} text @param {(event: Event) => unknown} onclick @param {Properties} [properties] */
@@ -96,15 +117,11 @@ export function button(text, onclick, properties = {}) {
 	return el("button", { type: "button", onclick, ...properties }, text);
 }
 
-/**
- * Return a button that copies a text, which it asks for when it is pressed.
- * @param {() => string} text
- * @param {string} name what is copied, for screen readers
- */
+/** Return a button that copies a text. @param {string} text @param {string} name what is copied, for screen readers */
 export function copyButton(text, name) {
 	return button("Copy", async () => {
 		try {
-			await navigator.clipboard.writeText(text());
+			await navigator.clipboard.writeText(text);
 			notify(`Copied: ${name}.`);
 		} catch (error) {
 			notify(`Not copied: ${messageOf(error)}`);

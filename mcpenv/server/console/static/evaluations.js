@@ -1,10 +1,8 @@
 /** The page of the evaluations below a folder: their list, one of them with its episodes, and two compared. */
 
 import { ApiError, ask, recordPath } from "./api.js";
-import { alertOf, el, fill, labelled, link, muted, tableOf } from "./dom.js";
+import { alertOf, cardOf, el, fill, formOf, labelled, link, muted, tableOf } from "./dom.js";
 import { countText, momentText, numberText } from "./format.js";
-
-const HEADS = ["Name", "Environment", "Agent", "Split", "Episodes", "pass@1", "Mean return", "Started"];
 
 /** @type {Page} */
 export async function page(context, signal) {
@@ -22,8 +20,8 @@ export async function page(context, signal) {
 	/** @type {RunReport} */
 	const { title, notes, recorded, tables } = await ask(`${path}/report`, { signal });
 	fill(root, el("h1", `${title}: `, el("code", name)),
-		el("p", { class: "row" }, link(`#/${context.base}`, "All evaluations"), recorded && link(`#/${base}`, "All its episodes")),
-		el("section", { class: "card", "aria-label": "Report" }, ...notes.map((note) => el("p", { class: "warn" }, note)), ...tablesOf(tables, base)));
+		el("p.row", link(`#/${context.base}`, "All evaluations"), recorded && link(`#/${base}`, "All its episodes")),
+		cardOf("Report", ...notes.map((note) => el("p.warn", note)), ...tablesOf(tables, base)));
 }
 
 /** Show the list, and the two evaluations that the address names. @param {PageContext} context @param {AbortSignal} signal */
@@ -37,20 +35,19 @@ async function showList({ root, base, query }, signal) {
 		return input;
 	});
 	const result = el("div");
-	fill(root, el("h1", "Evaluations"), el("form", { class: "card row", onsubmit: (event) => {
-		event.preventDefault();
+	fill(root, el("h1", "Evaluations"), formOf("form.card.row", {}, () => {
 		location.hash = `#/evaluations?${new URLSearchParams(sides.map(({ id, value }) => [id, value]))}`;
-	} }, ...sides.map((side) => labelled(side.id, side)), el("button", { class: "primary", disabled: runs.length < 2 }, "Compare")),
-	result, el("section", { class: "card" }, el("h2", countText(runs.length, "evaluation")),
-		tableOf("Evaluations", HEADS, runs.map((run) => [link(`#/${recordPath(run.name, base)}`, run.name), run.environment, run.agent, run.split,
+	}, ...sides.map((side) => labelled(side.id, side)), el("button.primary", { disabled: runs.length < 2 }, "Compare")),
+	result, el("section.card", el("h2", countText(runs.length, "evaluation")),
+		tableOf("Evaluations", ["Name", "Environment", "Agent", "Split", "Episodes", "pass@1", "Mean return", "Started"], runs.map((run) => [link(`#/${recordPath(run.name, base)}`, run.name), run.environment, run.agent, run.split,
 			run.planned === run.finished ? run.finished : `${run.finished} of ${run.planned ?? "?"}`,
 			numberText(run.pass_at_1), numberText(run.mean_return), momentText(run.started_at)])),
-		...leftOut.map(({ where, why }) => el("p", { class: "warn" }, `${where} cannot be read: ${why}`))));
+		...leftOut.map(({ where, why }) => el("p.warn", `${where} cannot be read: ${why}`))));
 	if (!query.has("baseline")) return;
 	try {
 		/** @type {RunComparison} */
 		const { verdict, significant, notes, tables } = await ask(`${base}/compare`, { query: Object.fromEntries(query), signal });
-		fill(result, el("section", { class: "card", "aria-label": "Comparison" },
+		fill(result, cardOf("Comparison",
 			el("p", { role: "status", class: significant && "warn" }, el("strong", verdict)), ...notes.map((note) => muted(note)), ...tablesOf(tables, base)));
 	} catch (error) {
 		if (!(error instanceof ApiError)) throw error;
@@ -61,6 +58,6 @@ async function showList({ root, base, query }, signal) {
 /** Return the tables with their headings. @param {RunTable[]} tables @param {string} base the path of the record */
 function tablesOf(tables, base) {
 	return tables.flatMap(({ title, heads, rows, style }) => [el("h2", title), tableOf(title, heads, rows.map((cells) => cells.map((cell) =>
-		typeof cell === "string" ? cell : el("span", { class: "bar" }, ...cell.map(({ id, text, name }) =>
+		typeof cell === "string" ? cell : el("span.bar", ...cell.map(({ id, text, name }) =>
 			id === null ? text : el("a", { href: `#/${recordPath(id, base)}`, "aria-label": name }, text))))), style)]);
 }

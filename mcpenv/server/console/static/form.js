@@ -2,7 +2,7 @@
 
 import { alertOf, button, el, fill, muted } from "./dom.js";
 import { inputField } from "./inputs.js";
-import { fits, memberName, members, resolved } from "./schema.js";
+import { fits, isPlain, memberName, members, resolved } from "./schema.js";
 
 /**
  * Return the field of a schema.
@@ -11,7 +11,7 @@ import { fits, memberName, members, resolved } from "./schema.js";
  * @param {Schema} root the schema that references lead into
  * @returns {Field}
  */
-export function fieldOf(given, name, root) {
+function fieldOf(given, name, root) {
 	const schema = resolved(given, root);
 	const field = bareField(schema, name, root);
 	// A visitor who gives a value means more than the null that stands for none.
@@ -40,12 +40,12 @@ export function objectField(schema, name, root) {
 		const always = required.includes(key) || "const" in resolved(child, root);
 		fields.set(key, always ? fieldOf(child, key, root) : optionalField(child, key, root));
 	}
-	const more = typeof additionalProperties === "object" ? rowsField(additionalProperties, root) : null;
-	const { group, refuse } = groupOf(name, schema, ...[...fields.values()].map((field) => field.element), more?.element);
-	return {
-		element: group,
+	const more = typeof additionalProperties === "object" ? entriesField(additionalProperties, name, root) : null;
+	const all = [...fields.values(), ...more ? [more] : []];
+	return groupOf(name, schema, {
+		element: el("div", ...all.map((field) => field.element)),
 		read() {
-			const value = more ? more.read() : {};
+			const value = /** @type {Plain} */ (more?.read() ?? {});
 			for (const [key, field] of fields) {
 				const given = field.read();
 				if (given !== undefined) set(value, key, given);
@@ -53,48 +53,39 @@ export function objectField(schema, name, root) {
 			return value;
 		},
 		write(value) {
-			const given = record(value);
+			const given = isPlain(value) ? value : {};
 			for (const [key, field] of fields) field.write(Object.hasOwn(given, key) ? given[key] : undefined);
 			more?.write(Object.fromEntries(Object.entries(given).filter(([key]) => !fields.has(key))));
 		},
-		mark([key, ...rest], message) {
-			const field = key === undefined ? undefined : fields.get(key);
-			if (field ? field.mark(rest, message) : key !== undefined && more?.mark([key, ...rest], message)) return true;
-			return refuse(key === undefined ? message : `${key}: ${message}`);
+		mark(path, message) {
+			const [key = "", ...rest] = path;
+			return (path.length > 0 && (fields.get(key)?.mark(rest, message) ?? more?.mark(path, message))) || false;
 		},
 		clear() {
-			refuse();
-			for (const field of [...fields.values(), ...(more ? [more] : [])]) field.clear();
+			for (const field of all) field.clear();
 		},
-	};
+	});
 }
 
-/**
- * The field of a value that can be left out. It is built when it is wanted, so that recursive schemas end.
- * @param {Schema} child
- * @param {string} name
- * @param {Schema} root
- * @returns {Field}
- */
+/** The field of a value that can be left out. It is built when it is wanted, so that recursive schemas end. @type {FieldMaker} */
 function optionalField(child, name, root) {
 	const fallback = resolved(child, root).default;
-	const given = el("input", { type: "checkbox", "aria-label": `Give ${name}` });
+	const given = el("input", { type: "checkbox", "aria-label": `Give ${name}`, onchange: () => show() });
 	const place = el("div");
-	const note = el("span", { class: "muted" }, fallback === undefined ? " optional" : ` default ${JSON.stringify(fallback)}`);
+	const note = el("span.muted", fallback === undefined ? " optional" : ` default ${JSON.stringify(fallback)}`);
 	/** @type {Field | null} */
 	let field = null;
 	const show = () => {
 		field = given.checked ? fieldOf(child, name, root) : null;
 		fill(place, field?.element);
 	};
-	given.addEventListener("change", show);
 	return {
-		element: el("div", { class: "field" }, el("label", given, ` ${name}`), note, place),
+		element: el("div.field", el("label", given, ` ${name}`), note, place),
 		read: () => field?.read(),
 		write(value) {
 			given.checked = value !== undefined;
 			show();
-			if (value !== undefined) field?.write(value);
+			field?.write(value);
 		},
 		mark: (path, message) => field?.mark(path, message) ?? false,
 		clear: () => field?.clear(),
@@ -104,7 +95,7 @@ function optionalField(child, name, root) {
 /** @type {FieldMaker} */
 function unionField(schema, name, root) {
 	const choices = members(schema, root);
-	const picker = el("select", { "aria-label": `Kind of ${name}` },
+	const picker = el("select", { "aria-label": `Kind of ${name}`, onchange: () => show() },
 		...choices.map((member, index) => el("option", { value: index }, memberName(member, schema, root))));
 	const place = el("div");
 	/** @type {Field} */
@@ -114,13 +105,11 @@ function unionField(schema, name, root) {
 		field = fieldOf(member, memberName(member, schema, root), root);
 		fill(place, field.element);
 	};
-	picker.addEventListener("change", show);
 	const first = choices.findIndex((member) => member.type !== "null");
 	picker.value = String(Math.max(first, 0));
 	show();
-	const { group, refuse } = groupOf(name, schema, picker, place);
-	return {
-		element: group,
+	return groupOf(name, schema, {
+		element: el("div", picker, place),
 		read: () => field.read(),
 		write(value) {
 			const index = choices.findIndex((member) => fits(value, member, root));
@@ -133,129 +122,125 @@ function unionField(schema, name, root) {
 		mark(path, message) {
 			// The server names the member too, by its tag, its type or its class, unless null is the only other one.
 			const named = choices.filter((member) => member.type !== "null").length > 1;
-			return field.mark(named ? path.slice(1) : path, message) || refuse(message);
+			return field.mark(named ? path.slice(1) : path, message);
 		},
-		clear() {
-			refuse();
-			field.clear();
-		},
-	};
+		clear: () => field.clear(),
+	});
 }
 
 /** @type {FieldMaker} */
 function arrayField(schema, name, root) {
 	const { prefixItems = [], items, minItems = 0, maxItems = Infinity } = schema;
 	const most = items === false || (prefixItems.length && items === undefined) ? Math.min(prefixItems.length, maxItems) : maxItems;
-	/** @type {{field: Field, row: HTMLElement}[]} */
-	let rows = [];
-	const list = el("div");
-	const more = button(`Add to ${name}`, () => grow());
-	const { group, refuse } = groupOf(name, schema, list, more);
+	return groupOf(name, schema, listField(name, `Add to ${name}`,
+		(index) => fieldOf(prefixItems[index] ?? items, `${name} ${index + 1}`, root), minItems, most));
+}
+
+/** The names and values of an object with `additionalProperties`. @type {FieldMaker} */
+function entriesField(values, name, root) {
+	const list = listField(name, "Add a name", () => {
+		const key = el("input", { type: "text", "aria-label": "Name" });
+		const field = fieldOf(values, "value", root);
+		return {
+			element: el("div", key, field.element),
+			read: () => [key.value, field.read()],
+			write(/** @type {any} */ [given, value]) {
+				key.value = given;
+				field.write(value);
+			},
+			mark: ([given, ...rest], message) => given === key.value && field.mark(rest, message),
+			clear: field.clear,
+		};
+	});
+	return {
+		...list,
+		read() {
+			/** @type {Plain} */
+			const value = {};
+			for (const [key, each] of /** @type {[string, unknown][]} */ (list.read())) set(value, key, each);
+			return value;
+		},
+		write: (value) => list.write(isPlain(value) ? Object.entries(value) : []),
+		mark: (path, message) => list.fields().some((field) => field.mark(path, message)),
+	};
+}
+
+/**
+ * Return a field of the values of other fields, which a visitor adds and removes.
+ * @param {string} name
+ * @param {string} text of the button that adds a field
+ * @param {(index: number) => Field} make
+ * @param {number} [least] of fields
+ * @param {number} [most]
+ */
+function listField(name, text, make, least = 0, most = Infinity) {
+	/** @type {Field[]} */
+	let fields = [];
+	const rows = el("div");
+	const more = button(text, () => grow());
 	const refresh = () => {
-		more.disabled = rows.length >= most;
-		for (const { row } of rows) {
-			const remove = row.querySelector(":scope > button");
-			if (remove instanceof HTMLButtonElement) remove.disabled = rows.length <= Math.max(minItems, 0);
+		more.disabled = fields.length >= most;
+		for (const { lastElementChild: remove } of rows.children) {
+			if (remove instanceof HTMLButtonElement) remove.disabled = fields.length <= least;
 		}
 	};
 	const grow = () => {
-		const field = fieldOf(prefixItems[rows.length] ?? items, `${name} ${rows.length + 1}`, root);
-		const row = el("div", { class: "field" }, field.element, button("Remove", () => {
-			rows = rows.filter((each) => each.row !== row);
+		const field = make(fields.length);
+		const row = el("div.field", field.element, button("Remove", () => {
+			fields = fields.filter((each) => each !== field);
 			row.remove();
 			refresh();
 			more.focus();
 		}, { class: "quiet", "aria-label": `Remove an entry of ${name}` }));
-		rows.push({ field, row });
-		list.append(row);
+		fields.push(field);
+		rows.append(row);
 		refresh();
 		return field;
 	};
-	const reset = (/** @type {number} */ length) => {
-		rows = [];
-		fill(list);
-		while (rows.length < length) grow();
-		refresh();
-	};
-	reset(Math.max(minItems, 0));
+	while (fields.length < least) grow();
+	refresh();
 	return {
-		element: group,
-		read: () => rows.map(({ field }) => field.read()),
-		write(value) {
-			const values = Array.isArray(value) ? value : [];
-			reset(values.length);
-			values.forEach((each, index) => rows[index]?.field.write(each));
-		},
-		mark([key, ...rest], message) {
-			return (key !== undefined && rows[Number(key)]?.field.mark(rest, message)) || refuse(message);
-		},
-		clear() {
-			refuse();
-			for (const { field } of rows) field.clear();
-		},
-	};
-}
-
-/** The rows of names and values of an object with `additionalProperties`. @param {Schema} values @param {Schema} root */
-function rowsField(values, root) {
-	/** @type {{key: HTMLInputElement, field: Field, row: HTMLElement}[]} */
-	let rows = [];
-	const list = el("div");
-	const grow = () => {
-		const key = el("input", { type: "text", "aria-label": "Name" });
-		const field = fieldOf(values, "value", root);
-		const row = el("div", { class: "field" }, key, field.element, button("Remove", () => {
-			rows = rows.filter((each) => each.row !== row);
-			row.remove();
-		}, { class: "quiet" }));
-		rows.push({ key, field, row });
-		list.append(row);
-		return { key, field };
-	};
-	return {
-		element: el("div", list, button("Add a name", grow)),
-		read() {
-			/** @type {Plain} */
-			const value = {};
-			for (const { key, field } of rows) set(value, key.value, field.read());
-			return value;
-		},
+		element: el("div", rows, more),
+		fields: () => fields,
+		read: () => /** @type {unknown} */ (fields.map((field) => field.read())),
 		write(/** @type {unknown} */ value) {
-			rows = [];
-			fill(list);
-			for (const [name, each] of Object.entries(record(value))) {
-				const { key, field } = grow();
-				key.value = name;
-				field.write(each);
-			}
+			fields = [];
+			fill(rows);
+			for (const each of Array.isArray(value) ? value : []) grow().write(each);
+			refresh();
 		},
-		mark: (/** @type {string[]} */ [name, ...rest], /** @type {string} */ message) =>
-			rows.find(({ key }) => key.value === name)?.field.mark(rest, message) ?? false,
+		mark: (/** @type {string[]} */ [key, ...rest], /** @type {string} */ message) =>
+			fields[Number(key)]?.mark(rest, message) ?? false,
 		clear() {
-			for (const { field } of rows) field.clear();
+			for (const field of fields) field.clear();
 		},
 	};
 }
 
-/** @param {string} name @param {Schema} schema @param {...(HTMLElement | undefined)} children */
-function groupOf(name, schema, ...children) {
+/**
+ * Return a field with a frame and a place for what is refused inside of it.
+ * @param {string} name
+ * @param {Schema} schema
+ * @param {Field} inside
+ * @returns {Field}
+ */
+function groupOf(name, schema, inside) {
 	const problem = alertOf();
-	const group = el("fieldset", el("legend", name),
-		typeof schema.description === "string" && muted(schema.description), ...children, problem);
-	/** Show why the value is refused, or nothing. @param {string} [message] */
-	const refuse = (message) => {
-		fill(problem, message);
-		return true;
+	return {
+		...inside,
+		element: el("fieldset", el("legend", name), typeof schema.description === "string" && muted(schema.description), inside.element, problem),
+		mark(path, message) {
+			if (!inside.mark(path, message)) fill(problem, [...path.slice(0, 1), message].join(": "));
+			return true;
+		},
+		clear() {
+			fill(problem);
+			inside.clear();
+		},
 	};
-	return { group, refuse };
 }
 
 /** Set a member, also one named `__proto__`. @param {Plain} object @param {string} name @param {unknown} value */
 function set(object, name, value) {
 	Object.defineProperty(object, name, { value, enumerable: true, configurable: true, writable: true });
-}
-
-/** @param {unknown} value @returns {Plain} */
-function record(value) {
-	return typeof value === "object" && value !== null && !Array.isArray(value) ? /** @type {Plain} */ (value) : {};
 }

@@ -2,7 +2,7 @@
 
 /** Return a number with at most six digits. @param {number | null | undefined} value @param {string} [none] the text for no value */
 export function numberText(value, none = "–") {
-	if (value === null || value === undefined) return none;
+	if (value == null) return none;
 	return Number.isInteger(value) ? value.toLocaleString("en") : String(Number(value.toPrecision(6)));
 }
 
@@ -29,6 +29,12 @@ export function taskText(task) {
 export function countText(count, noun) {
 	return `${numberText(count)} ${noun}${count === 1 ? "" : "s"}`;
 }
+
+/** Return the texts of a list that are there, with a comma between them. @param {...(string | null | undefined | false)} texts */
+export const listText = (...texts) => texts.filter(Boolean).join(", ");
+
+/** Return how an episode has ended. @param {{terminated?: boolean, truncated?: boolean}} outcome @param {string} otherwise */
+export const endText = ({ terminated, truncated }, otherwise) => (terminated ? "terminated" : truncated ? "truncated" : otherwise);
 
 /** Return the parts of a reward on one line. @param {Reward["components"]} components */
 export function partsText(components) {

@@ -1,6 +1,6 @@
 /** The fields of single values: constants, choices, numbers, texts with formats, files, any JSON. */
 
-import { alertOf, el, fill, messageOf } from "./dom.js";
+import { alertOf, el, fill, labelled, messageOf } from "./dom.js";
 import { same } from "./schema.js";
 
 /** An input that holds no value of its schema. It is marked at its field already. */
@@ -14,17 +14,12 @@ const FILES = new Set(["binary", "byte", "base64", "base64url"]);
 
 let last = 0;
 
-/**
- * Return the field of a schema that is neither union, array nor object with named members.
- * @param {Schema} schema
- * @param {string} name
- * @returns {Field}
- */
+/** Return the field of a schema that is neither union, array nor object with named members. @type {InputMaker} */
 export function inputField(schema, name) {
 	if ("const" in schema) return constantField(schema.const);
-	if (Array.isArray(schema.enum)) return choiceField(schema, name, schema.enum);
+	if (Array.isArray(schema.enum)) return choiceField(schema, name);
 	if (schema.type === "null") return constantField(null);
-	if (schema.type === "boolean") return choiceField(schema, name, [false, true]);
+	if (schema.type === "boolean") return choiceField({ ...schema, enum: [false, true] }, name);
 	if (schema.type === "number" || schema.type === "integer") return numberField(schema, name);
 	if (schema.type !== "string") return jsonField(schema, name);
 	if (FILES.has(schema.format) || String(schema.contentEncoding).startsWith("base64")) return fileField(schema, name);
@@ -36,11 +31,12 @@ function constantField(value) {
 	return { element: el("div", { hidden: true }), read: () => value, write() {}, mark: () => false, clear() {} };
 }
 
-/** @param {Schema} schema @param {string} name @param {unknown[]} choices @returns {Field} */
-function choiceField(schema, name, choices) {
+/** @type {InputMaker} */
+function choiceField(schema, name) {
+	const choices = schema.enum ?? [];
 	const input = el("select", ...choices.map((each, index) =>
 		el("option", { value: index }, typeof each === "string" ? each : JSON.stringify(each))));
-	return labelled(schema, name, input, () => choices[Number(input.value)], (value) => {
+	return valueField(schema, name, input, () => choices[Number(input.value)], (value) => {
 		const index = choices.findIndex((each) => same(each, value));
 		input.value = String(Math.max(index, 0));
 	});
@@ -50,7 +46,7 @@ function choiceField(schema, name, choices) {
 function numberField(schema, name) {
 	const whole = schema.type === "integer";
 	const input = el("input", { type: "number", step: whole ? 1 : "any", min: schema.minimum, max: schema.maximum });
-	return labelled(schema, name, input, () => {
+	return valueField(schema, name, input, () => {
 		const value = input.valueAsNumber;
 		if (Number.isNaN(value)) throw new Problem("Type a number.");
 		if (whole && !Number.isInteger(value)) throw new Problem("Type a whole number.");
@@ -70,8 +66,8 @@ function textField(schema, name) {
 	const input = one
 		? el("input", { type: INPUT_TYPES[format] ?? "text", step: format === "date-time" || format === "time" ? "any" : null,
 			placeholder: PLACEHOLDERS[format], autocomplete: "off" })
-		: el("textarea", { rows: 1, class: "short" });
-	return labelled(schema, name, input, () => {
+		: el("textarea.short", { rows: 1 });
+	return valueField(schema, name, input, () => {
 		const value = input.value;
 		// Code points are counted, as JSON Schema does, not UTF-16 units.
 		const length = [...value].length;
@@ -89,7 +85,7 @@ function textField(schema, name) {
 /** @type {InputMaker} */
 function fileField(schema, name) {
 	const input = el("input", { type: "file" });
-	const held = el("span", { class: "muted" });
+	const held = el("span.muted");
 	const safe = schema.format === "base64url" || schema.contentEncoding === "base64url";
 	let data = "";
 	/** @type {string | null} */
@@ -107,7 +103,7 @@ function fileField(schema, name) {
 		});
 		reader.readAsDataURL(file);
 	});
-	const field = labelled(schema, name, input, () => {
+	const field = valueField(schema, name, input, () => {
 		if (reading !== null) throw new Problem(`${reading} is still being read. Try again.`);
 		return data;
 	}, (value) => {
@@ -123,26 +119,25 @@ function fileField(schema, name) {
 function jsonField(schema, name) {
 	const input = el("textarea", { rows: 2, spellcheck: "false" });
 	input.value = schema.type === "object" ? "{}" : "null";
-	return labelled(schema, `${name} (JSON)`, input, () => parsed(input.value), (value) => {
+	return valueField(schema, `${name} (JSON)`, input, () => parsed(input.value), (value) => {
 		input.value = JSON.stringify(value ?? (schema.type === "object" ? {} : null), null, 2);
 	});
 }
 
 /**
- * Do something with the values of a form. If one of them is none, say so and return false.
+ * Return what is made of the values of a form. If one of them is none, say so and return undefined.
+ * @template T
  * @param {HTMLElement} problem
  * @param {string} refusal
- * @param {() => unknown} act
+ * @param {() => T} read
  */
-export function attempt(problem, refusal, act) {
+export function attempt(problem, refusal, read) {
 	fill(problem);
 	try {
-		act();
-		return true;
+		return read();
 	} catch (error) {
 		if (!(error instanceof Problem)) throw error;
 		fill(problem, `${refusal} ${error.message}`);
-		return false;
 	}
 }
 
@@ -170,9 +165,8 @@ function localTime(text) {
  * @param {(value: unknown) => void} write
  * @returns {Field}
  */
-function labelled(schema, name, input, read, write) {
-	last += 1;
-	input.id = `field-${last}`;
+function valueField(schema, name, input, read, write) {
+	input.id = `field-${last += 1}`;
 	input.setAttribute("aria-describedby", `${input.id}-about ${input.id}-error`);
 	const problem = alertOf({ id: `${input.id}-error` });
 	const mark = (/** @type {string} */ message) => {
@@ -184,8 +178,7 @@ function labelled(schema, name, input, read, write) {
 		fill(problem);
 	};
 	return {
-		element: el("div", { class: "field" }, el("label", { for: input.id }, name), input,
-			el("p", { class: "muted", id: `${input.id}-about` }, typeof schema.description === "string" ? schema.description : ""), problem),
+		element: labelled(name, input, el("p.muted", { id: `${input.id}-about` }, typeof schema.description === "string" && schema.description), problem),
 		read() {
 			clear();
 			try {

@@ -1,10 +1,10 @@
 /** The page of the sessions that run on this server, and of one that is watched. */
 
 import { ask } from "./api.js";
-import { alertOf, el, fill, messageOf, region } from "./dom.js";
+import { alertOf, el, fill, headOf, messageOf, refill, region, tell } from "./dom.js";
 import { countText, durationText, numberText, taskText } from "./format.js";
 import { after, onKeys } from "./frame.js";
-import { watch } from "./watch.js";
+import { Watcher } from "./watch.js";
 
 /** Milliseconds between two looks at the sessions. */
 const EVERY = 2000;
@@ -12,7 +12,7 @@ const EVERY = 2000;
 /** @type {Page} */
 export async function page(context, signal) {
 	const [id] = context.parts;
-	if (id) await watch(id, context, signal);
+	if (id) await new Watcher(id, context.root, signal).follow();
 	else await list(context.root, signal);
 }
 
@@ -20,28 +20,23 @@ export async function page(context, signal) {
 async function list(root, signal) {
 	const status = el("p", { role: "status" });
 	const problem = alertOf();
-	const body = el("tbody", {});
-	fill(root, el("h1", "Live"), status, problem, region("Sessions", "scroll card", 
-		el("table", el("thead", el("tr", ...["Session", "Task", "Step", "Return", "State", "Opened by", "Age"].map((head, place) =>
-			el("th", { scope: "col", class: place > 4 && "wide" }, head)))), body)));
+	const body = el("tbody");
+	fill(root, el("h1", "Live"), status, problem, region("div.scroll.card", "Sessions", el("table", headOf([["Session"], ["Task"], ["Step"],
+		["Return"], ["State"], ["Opened by", "wide"], ["Age", "wide"]]), body)));
 	const step = (/** @type {number} */ by) => {
 		const links = [...body.querySelectorAll("a")];
 		const at = links.findIndex((link) => link === document.activeElement);
 		links[Math.max(0, Math.min(links.length - 1, at + by))]?.focus();
 	};
 	onKeys({ j: () => step(1), k: () => step(-1) }, signal);
-	let shown = "";
 	for (;;) {
 		try {
 			/** @type {{sessions: SessionInfo[]}} */
 			const { sessions } = await ask("sessions", { signal });
 			fill(problem);
-			const said = countText(sessions.length, "session");
-			if (said !== shown) fill(status, shown = said);
-			const focused = document.activeElement?.id;
-			fill(body, ...[...sessions].sort((one, other) => other.created_at - one.created_at).map(rowOf));
-			if (!sessions.length) fill(body, el("tr", el("td", { colspan: 7, class: "empty" }, "No session is open.")));
-			if (focused?.startsWith("session-")) document.getElementById(focused)?.focus({ preventScroll: true });
+			tell(status, countText(sessions.length, "session"));
+			refill(body, ...sessions.sort((one, other) => other.created_at - one.created_at).map(rowOf),
+				sessions.length === 0 && el("tr", el("td.empty", { colspan: 7 }, "No session is open.")));
 		} catch (error) {
 			if (signal.aborted) return;
 			fill(problem, `The sessions could not be read: ${messageOf(error)} Trying again.`);
@@ -56,10 +51,9 @@ function rowOf(session) {
 	const age = durationText(Math.max(1, Math.round(Date.now() / 1000 - session.created_at)));
 	const watched = session.origin === "socket" || session.origin === "http";
 	const name = session.session_id.slice(0, 12);
-	return el("tr", {},
-		el("th", { scope: "row" }, watched ? el("a", { id: `session-${session.session_id}`, href: `#/live/${encodeURIComponent(session.session_id)}`,
+	return el("tr", el("th", { scope: "row" }, watched ? el("a", { id: `session-${session.session_id}`, href: `#/live/${encodeURIComponent(session.session_id)}`,
 			title: session.session_id, "aria-label": `Watch session ${name}` }, name) : el("span", { title: "An agent opened it: it has no episodes" }, name)),
-		el("td", taskText(session.task) || "–"), el("td", { class: "number" }, String(session.step_count)), el("td", { class: "number" }, numberText(session.return)),
+		el("td", taskText(session.task) || "–"), el("td.number", session.step_count), el("td.number", numberText(session.return)),
 		el("td", session.busy ? `${session.state}, busy` : session.state),
-		el("td", { class: "wide" }, `${session.origin}, ${session.planes.join(" and ")}`), el("td", { class: "number wide" }, age));
+		el("td.wide", `${session.origin}, ${session.planes.join(" and ")}`), el("td.number.wide", age));
 }

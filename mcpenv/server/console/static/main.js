@@ -1,8 +1,8 @@
 /** The shell: navigation, sign-in and the router. The address says which page is shown (`#/live/abc`). */
 
-import { ApiError, consoleSession, signIn, signOut } from "./api.js";
+import { ApiError, ask } from "./api.js";
 import { followCode } from "./dev.js";
-import { add, alertOf, button, el, fill, messageOf, muted, notify } from "./dom.js";
+import { alertOf, button, el, fill, formOf, labelled, messageOf, muted, notify } from "./dom.js";
 import { onKeys } from "./frame.js";
 
 /** @type {Entry[]} In the order of the navigation; the digits 1, 2, ... lead to them. */
@@ -16,24 +16,18 @@ const PAGES = [
 /** @type {ConsoleSession | null} */
 let session = null;
 let leave = new AbortController();
+const FOREVER = new AbortController().signal;
 /** @type {Promise<void> | undefined} */
 let following;
-
-/** Show the page anew with the code that the server runs now. A page may keep what it needs on `code-reloaded`. */
-function reload() {
-	dispatchEvent(new CustomEvent("code-reloaded"));
-	void start();
-}
 
 /** Ask who the visitor is, then show the page of the address. @param {boolean} [refused] a server that refuses a signed-in visitor is not asked again */
 async function start(refused) {
 	try {
-		session = await consoleSession();
+		session = await ask("console/api/session");
 	} catch (error) {
-		showFailure(error);
-		return;
+		return showFailure(error);
 	}
-	if (!refused || (session.needs_token && !session.signed_in)) await route();
+	if (!refused || (session?.needs_token && !session.signed_in)) await route();
 	else notify("The server refuses this page although nothing is missing. Load it again.");
 }
 
@@ -42,32 +36,32 @@ async function route() {
 	leave = new AbortController();
 	const { signal } = leave;
 	const root = at("page");
-	if (!session) return;
-	fill(at("environment"), session.name);
-	showAccount(session);
-	if (session.needs_token && !session.signed_in) {
-		fill(at("pages"));
-		showSignIn(root);
-		return;
-	}
-	following ??= followCode(at("code"), reload, new AbortController().signal);
-	const shown = PAGES.filter((entry) => session && entry.shown(session));
+	const current = session;
+	if (!current) return;
+	const { name: environment, needs_token: guarded, signed_in: entered } = current;
+	fill(at("environment"), environment);
+	fill(at("account"), guarded && entered && button("Sign out", () => sign("out", {}, notify), { class: "quiet" }));
+	if (guarded && !entered) return showSignIn();
+	following ??= followCode(at("code"), () => {
+		dispatchEvent(new Event("code-reloaded")); // A page may keep what it needs.
+		void start();
+	}, FOREVER);
+	const shown = PAGES.filter((each) => each.shown(current));
 	const [path = "", query = ""] = location.hash.replace(/^#\/?/, "").split("?", 2);
 	const [name = "", ...parts] = path.split("/").map(decoded);
 	const entry = shown.find((each) => each.name === name) ?? (name === "" ? shown[0] : undefined);
 	fill(at("pages"), ...shown.map((each) =>
 		el("a", { href: `#/${each.name}`, "aria-current": each === entry ? "page" : null }, each.title)));
 	if (!entry) {
-		fill(root, el("h1", "No such page"), el("p", `The console has no page "${name}" on this server.`));
-		return;
+		return fill(root, el("h1", "No such page"), el("p", `The console has no page "${name}" on this server.`));
 	}
-	document.title = `${entry.title} - ${session.name} - mcpenv console`;
+	document.title = `${entry.title} - ${environment} - mcpenv console`;
 	fill(root, muted("Loading"));
 	try {
 		const { page } = await entry.load();
 		if (signal.aborted) return;
 		fill(root);
-		await page({ root, parts, base: entry.name, query: new URLSearchParams(query), session }, signal);
+		await page({ root, parts, base: entry.name, query: new URLSearchParams(query), session: current }, signal);
 	} catch (error) {
 		if (!signal.aborted) showFailure(error);
 	}
@@ -85,45 +79,29 @@ function decoded(part) {
 /** @param {unknown} error */
 function showFailure(error) {
 	if (!(error instanceof ApiError)) console.error(error);
-	fill(at("page"),
-		el("h1", "The page could not be shown"),
-		el("p", { role: "alert" }, messageOf(error)),
+	fill(at("page"), el("h1", "The page could not be shown"), el("p", { role: "alert" }, messageOf(error)),
 		button("Try again", () => start()));
 }
 
-/** @param {ConsoleSession} current */
-function showAccount(current) {
-	fill(at("account"));
-	if (!current.needs_token || !current.signed_in) return;
-	add(at("account"), button("Sign out", async () => {
-		try {
-			session = await signOut();
-			await route();
-		} catch (error) {
-			notify(messageOf(error));
-		}
-	}, { class: "quiet" }));
+/** Sign in or out and show the page. @param {"in" | "out"} way @param {Plain} body @param {(why: string) => void} refuse */
+async function sign(way, body, refuse) {
+	try {
+		session = await ask(`console/api/sign-${way}`, { method: "POST", body });
+		await route();
+	} catch (error) {
+		refuse(messageOf(error));
+	}
 }
 
-/** @param {HTMLElement} root */
-function showSignIn(root) {
+function showSignIn() {
 	const token = el("input", { id: "token", type: "password", autocomplete: "current-password", required: true,
 		"aria-describedby": "token-error" });
 	const problem = alertOf({ id: "token-error" });
-	const form = el("form", { class: "card narrow", onsubmit: async (event) => {
-		event.preventDefault();
-		try {
-			session = await signIn(token.value);
-			await route();
-		} catch (error) {
-			fill(problem, messageOf(error));
-			token.focus();
-		}
-	} },
-	el("h1", "Sign in"),
-	el("label", { for: "token" }, "Control token"), token, problem,
-	el("button", { class: "primary" }, "Sign in"));
-	fill(root, form);
+	fill(at("pages"));
+	fill(at("page"), formOf("form.card.narrow", {}, () => sign("in", { token: token.value }, (why) => {
+		fill(problem, why);
+		token.focus();
+	}), el("h1", "Sign in"), labelled("Control token", token), problem, el("button.primary", "Sign in")));
 	token.focus();
 }
 
@@ -144,7 +122,7 @@ addEventListener("signed-out", () => start(true));
 onKeys({
 	"/": () => /** @type {HTMLElement | null} */ (at("page").querySelector("input[type=search]"))?.focus(),
 	...Object.fromEntries(PAGES.map((_, index) => [index + 1, () => at("pages").querySelectorAll("a")[index]?.click()])),
-}, new AbortController().signal);
+}, FOREVER);
 at("skip").addEventListener("click", (event) => {
 	event.preventDefault(); // The hash is the address of the page.
 	at("page").focus();

@@ -1,14 +1,14 @@
 /** The page that plays an episode in a session of the visitor's own. */
 
 import { ApiError, BASE, ask } from "./api.js";
-import { actionOf, asMcpConfig } from "./calls.js";
+import { actionOf, mcpConfig } from "./calls.js";
 import { changes } from "./changes.js";
 import { jsonOf } from "./content.js";
-import { alertOf, button, copyButton, el, fill, messageOf, muted, notify, refill } from "./dom.js";
-import { countText, numberText } from "./format.js";
+import { alertOf, button, cardOf, copyButton, el, fill, messageOf, muted, notify, refill, region } from "./dom.js";
+import { countText, endText, numberText } from "./format.js";
 import { playedCard } from "./played.js";
 import { recordedCalls } from "./record.js";
-import { resolved } from "./schema.js";
+import { resolved, withoutProperties } from "./schema.js";
 import { setupForm } from "./setup.js";
 import { Session } from "./socket.js";
 import { toolCard } from "./tool.js";
@@ -16,8 +16,9 @@ import { AppView, readView } from "./view.js";
 
 /** The number of snapshots that are held for undoing. */
 const UNDO_DEPTH = 10;
+const ABOUT = "About this environment";
 
-/** The episode that goes on with new code. @type {{reset: Plain, calls: Call[]} | null} */
+/** The episode that goes on with new code. @type {Replay | null} */
 let carried = null;
 
 /** @type {Page} */
@@ -28,12 +29,11 @@ export async function page({ root, query }, signal) {
 	if (carried) {
 		const { reset, calls } = carried;
 		carried = null;
-		if (await play.begin(reset)) play.offer("The code was reloaded, and the episode began again.", calls, reset);
+		if (await play.begin(reset)) play.offer("The code was reloaded, and the episode began again.", calls);
 	}
 	const record = query.get("record");
 	if (!record) return;
-	const { reset, calls } = await recordedCalls(record, Number(query.get("steps") ?? Infinity), signal);
-	await play.replay(reset, calls);
+	await play.replay(await recordedCalls(record, Number(query.get("steps") ?? Infinity), signal));
 }
 
 class Play {
@@ -67,29 +67,33 @@ class Play {
 		this.signal = signal;
 		this.setup = setupForm(metadata, schema.reset ?? {}, async (reset) => { await this.begin(reset); }, signal);
 		this.lost = el("div", { role: "alert" });
-		this.prompt = el("p", { class: "card prose", hidden: true });
-		this.status = el("div", { class: "card bar", hidden: true });
-		this.agent = el("details", { class: "card", hidden: true });
-		this.search = el("input", { type: "search", "aria-label": "Search tools", placeholder: "Search (/)" });
-		this.list = el("ul", { class: "list" });
+		this.prompt = el("p.card.prose", { hidden: true });
+		this.status = el("div.card.bar", { hidden: true });
+		this.agent = el("details.card", { hidden: true });
+		this.search = el("input", { type: "search", "aria-label": "Search tools", placeholder: "Search (/)",
+			oninput: () => this.showTools() });
+		this.list = el("ul.list");
 		this.form = el("div");
-		this.own = el("section", { class: "card", "aria-label": "View", hidden: true });
+		this.own = cardOf("View");
+		this.own.hidden = true;
 		this.result = el("section", { "aria-label": "Result", "aria-live": "polite" });
-		this.past = el("ol", { class: "list" });
-		this.hint = el("p", { class: "empty" }, "Start an episode to see the tools and call them.");
-		this.board = el("div", { class: "columns", hidden: true },
-			el("section", { class: "card", "aria-label": "Tools" }, el("h2", "Tools"), this.search, this.list), this.form,
-			el("div", this.own, this.result, el("section", { class: "card", "aria-label": "History" }, el("h2", "History"), this.past)));
-		this.search.addEventListener("input", () => this.showTools());
+		this.past = el("ol.list");
+		this.hint = el("p.empty", "Start an episode to see the tools and call them.");
+		this.board = el("div.columns", { hidden: true },
+			cardOf("Tools", el("h2", "Tools"), this.search, this.list), this.form,
+			el("div", this.own, this.result, cardOf("History", el("h2", "History"), this.past)));
 		const [lead = "", ...more] = String(metadata.description ?? "").split("\n\n");
 		fill(root, el("h1", "Play ", el("code", metadata.name)), muted(lead),
-			more.length > 0 && el("details", { class: "card" }, el("summary", "About this environment"),
-				el("pre", { class: "prose", tabindex: "0", role: "region", "aria-label": "About this environment" }, more.join("\n\n"))),
+			more.length > 0 && el("details.card", el("summary", ABOUT), region("pre.prose", ABOUT, more.join("\n\n"))),
 			this.lost, this.setup.element, this.prompt, this.status, this.agent, this.hint, this.board);
 		signal.addEventListener("abort", () => this.session?.close());
 		addEventListener("code-reloaded", () => {
-			if (this.session) carried = { reset: this.reset, calls: this.history.map(({ call }) => call) };
+			if (this.session) carried = { reset: this.reset, calls: this.calls };
 		}, { signal });
+	}
+
+	get calls() {
+		return this.history.map(({ call }) => call);
 	}
 
 	/**
@@ -104,8 +108,7 @@ class Play {
 		try {
 			if (!this.session || this.session.closed) {
 				const session = await Session.open((error) => {
-					if (this.signal.aborted) return;
-					this.offer(`${error.message} Your calls are still here.`, this.history.map(({ call }) => call), this.reset);
+					if (!this.signal.aborted) this.offer(`${error.message} Your calls are still here.`, this.calls);
 				});
 				if (this.signal.aborted) {
 					session.close();
@@ -128,7 +131,6 @@ class Play {
 	/** @param {Plain} reset */
 	begin(reset) {
 		return this.alone(async (session) => {
-			/** @type {Observed} */
 			const answer = await session.ask("reset", reset);
 			fill(this.lost);
 			this.reset = reset;
@@ -139,23 +141,22 @@ class Play {
 			this.why = null;
 			this.over = answer.done;
 			this.state = await session.ask("state");
-			const listed = this.over ? null : await session.ask("step", { type: "list_tools" });
+			const listed = answer.done ? null : await session.ask("step", { type: "list_tools" });
 			this.tools = [...listed?.observation.tools ?? [], ...this.actions];
 			this.hint.hidden = true;
 			this.board.hidden = false;
 			this.showTools();
 			if (this.tools.length) this.select(this.open?.name ?? "");
-			this.showStatus(answer);
+			this.showEpisode(answer);
 			const { metadata = {}, ...observation } = answer.observation;
 			const prompt = metadata.prompt ?? answer.metadata?.prompt;
 			fill(this.prompt, typeof prompt === "string" && prompt);
 			this.prompt.hidden = !this.prompt.textContent;
 			this.show("Start", Object.keys(observation).length > 0 && jsonOf(observation), el("h3", "State"), jsonOf(this.state));
-			this.showHistory();
 			const uri = this.tools.map((tool) => tool.meta?.ui?.resourceUri).find((each) => typeof each === "string");
 			const html = uri && this.mcpUrl ? await readView(this.mcpUrl, uri) : null;
 			this.showView(html);
-		}, (error) => this.setup.refuse(error.message, /** @type {any} */ (error.body.errors)));
+		}, (error) => this.setup.refuse(error.message, error.body.errors));
 	}
 
 	/** @param {Call} call */
@@ -163,18 +164,16 @@ class Play {
 		return this.alone(async (session) => {
 			const snapshot = await this.snapshot(session);
 			const started = performance.now();
-			/** @type {Observed} */
 			const answer = await session.ask("step", actionOf(call));
 			const took = (performance.now() - started) / 1000;
 			const before = this.state;
 			this.snapshots.push(snapshot);
 			this.state = await session.ask("state");
-			this.over = answer.done;
-			this.history.push({ call, answer, took, before, after: this.state });
-			this.showStatus(answer);
+			const played = { call, answer, took, before, after: this.state };
+			this.history.push(played);
+			this.showEpisode(answer);
 			this.showPlayed(this.history.length - 1);
-			this.showHistory();
-			if (answer.observation.result) this.view?.app.show(call, answer.observation.result);
+			this.tellView(played);
 			const { error } = answer.observation;
 			if (error?.error_type === "invalid_args" && this.open?.name === call.name) this.open.card.refuse(error);
 		}, (error) => fill(this.result, alertOf({ class: "card error" }, `${error.code}: ${error.message}`)));
@@ -200,43 +199,33 @@ class Play {
 
 	/** Show a card as the result. @param {string} title @param {...Child} children */
 	show(title, ...children) {
-		fill(this.result, el("div", { class: "card" }, el("h2", title), ...children));
+		fill(this.result, el("div.card", el("h2", title), ...children));
 	}
 
 	undo() {
 		const snapshot = this.snapshots.at(-1);
 		if (!snapshot) return;
 		void this.alone(async (session) => {
-			/** @type {Observed} */
 			const answer = await session.ask("restore", { snapshot_id: snapshot });
 			this.snapshots.pop();
 			const undone = this.history.pop();
 			this.showView(this.view?.html ?? null);
-			this.over = answer.done;
 			this.state = await session.ask("state");
-			this.showStatus(answer);
-			this.showHistory();
+			this.showEpisode(answer);
 			this.show(`Undone: ${undone?.call.name}`, el("h3", "State"), jsonOf(this.state));
 		}, (error) => notify(`Not undone: ${error.message}`));
 	}
 
 	end() {
 		void this.alone(async (session) => {
-			/** @type {Observed} */
 			const answer = await session.ask("end", {});
-			this.over = true;
-			this.showStatus(answer);
-			this.showHistory();
+			this.showEpisode({ ...answer, done: true });
 			this.show("The episode is over", jsonOf(answer.info ?? {}));
 		}, (error) => notify(`Not ended: ${error.message}`));
 	}
 
-	/**
-	 * Begin an episode and make calls.
-	 * @param {Plain} reset
-	 * @param {(Call & {expected?: unknown})[]} calls with what each returned, if that is known
-	 */
-	async replay(reset, calls) {
+	/** Begin an episode and make calls. @param {Replay} replay */
+	async replay({ reset, calls }) {
 		if (!(await this.begin(reset))) return;
 		for (const { expected, ...call } of calls) {
 			if (this.over || !(await this.call(call))) break;
@@ -249,11 +238,12 @@ class Play {
 		notify(`${this.history.length} of ${countText(calls.length, "call")} were made again.`);
 	}
 
-	/** Say why the episode is another one, and offer its calls. @param {string} why @param {Call[]} calls @param {Plain} reset */
-	offer(why, calls, reset) {
-		fill(this.lost, el("div", { class: "card bar" }, el("p", { class: "warn" }, why),
+	/** Say why the episode is another one, and offer its calls. @param {string} why @param {Call[]} calls */
+	offer(why, calls) {
+		const { reset } = this;
+		fill(this.lost, el("div.card.bar", el("p.warn", why),
 			button("Start again", () => this.begin(reset)),
-			calls.length > 0 && button(`Play ${countText(calls.length, "call")} again`, () => this.replay(reset, calls), { class: "primary" })));
+			calls.length > 0 && button(`Play ${countText(calls.length, "call")} again`, () => this.replay({ reset, calls }), { class: "primary" })));
 	}
 
 	showTools() {
@@ -261,8 +251,8 @@ class Play {
 		const shown = this.tools.filter((tool) =>
 			`${tool.name} ${tool.title ?? ""} ${tool.description ?? ""}`.toLowerCase().includes(wanted));
 		refill(this.list, ...shown.map((tool) => el("li", button(tool.own ? `${tool.name} (action)` : tool.name, () => this.select(tool.name),
-			{ "aria-pressed": String(this.open?.name === tool.name), title: tool.description }))));
-		if (!shown.length) fill(this.list, el("li", { class: "muted" }, this.tools.length ? "No tool has this text." : "No tools."));
+			{ "aria-pressed": String(this.open?.name === tool.name), title: tool.description }))),
+		!shown.length && el("li.muted", this.tools.length ? "No tool has this text." : "No tools."));
 	}
 
 	/** Show the form of a tool, the first one if there is none of that name. @param {string} name @param {Plain} [values] */
@@ -284,20 +274,21 @@ class Play {
 		this.showTools();
 	}
 
-	/** @param {Observed} answer */
-	showStatus(answer) {
+	/** Show how the episode stands after an answer. @param {Observed} answer */
+	showEpisode(answer) {
+		this.over = answer.done;
 		this.open?.card.end(this.over);
-		const info = answer.info ?? {};
-		const end = answer.terminated ? "terminated" : answer.truncated ? "truncated" : answer.done ? "over" : "running";
+		this.showHistory();
+		const { info = {}, done } = answer;
 		const status = info.episode_status?.code;
 		this.status.hidden = false;
 		refill(this.status,
-			el("div", { class: "bar", role: "status" }, el("span", { class: `chip ${answer.done ? "warn" : "good"}` }, end),
+			el("div.bar", { role: "status" }, el(done ? "span.chip.warn" : "span.chip.good", endText(answer, done ? "over" : "running")),
 				el("span", "Return ", el("strong", numberText(info.return))),
 				el("span", "Step ", el("strong", this.history.length)),
-				status && status !== "completed" && el("span", { class: "warn" }, status), info.reason && el("span", info.reason),
-				el("span", { class: "muted wide" }, "Episode ", el("code", info.episode_id))),
-			el("div", { class: "bar end" }, button("Undo", () => this.undo(), { disabled: !this.snapshots.at(-1), title: this.why }),
+				status && status !== "completed" && el("span.warn", status), info.reason && el("span", info.reason),
+				el("span.muted.wide", "Episode ", el("code", info.episode_id))),
+			el("div.bar.end", button("Undo", () => this.undo(), { disabled: !this.snapshots.at(-1), title: this.why }),
 				button("End", () => this.end(), { disabled: this.over })),
 			this.why !== null && muted(`No undo: ${this.why}`));
 		const url = typeof info.mcp_url === "string" ? new URL(info.mcp_url, BASE).href : null;
@@ -305,7 +296,7 @@ class Play {
 		this.mcpUrl = url;
 		this.agent.hidden = false;
 		fill(this.agent, el("summary", "Let an MCP agent play this episode"),
-			el("p", el("code", url), " ", copyButton(() => url, "the MCP address")), jsonOf(JSON.parse(asMcpConfig(this.name, url))));
+			el("p", el("code", url), " ", copyButton(url, "the MCP address")), jsonOf(mcpConfig(this.name, url)));
 	}
 
 	/** Show the environment's own view of the calls so far. @param {string | null} html */
@@ -313,7 +304,12 @@ class Play {
 		this.own.hidden = !html;
 		this.view = html ? { html, app: new AppView(html, (call) => this.callFor(call), this.signal) } : null;
 		fill(this.own, this.view?.app.element);
-		for (const { call, answer } of this.history) if (answer.observation.result) this.view?.app.show(call, answer.observation.result);
+		for (const played of this.history) this.tellView(played);
+	}
+
+	/** Tell the environment's own view of a call. @param {Played} played */
+	tellView({ call, answer: { observation } }) {
+		if (observation.result) this.view?.app.show(call, observation.result);
 	}
 
 	/** Make a call for the view. @param {Call} call @returns {Promise<Result | null>} */
@@ -329,24 +325,22 @@ class Play {
 	}
 
 	showHistory() {
-		refill(this.past, ...this.history.map(({ call, answer }, index) => el("li", { class: "row" },
-			button(`${index + 1}. ${call.name}${answer.reward === null ? "" : `: ${numberText(answer.reward)}`}`, () => this.showPlayed(index)),
-			button("Call again", () => this.call(call), { class: "quiet", "aria-label": `Call again: step ${index + 1}, ${call.name}`,
-				disabled: this.over }),
-			button("Edit", () => this.select(call.name, call.arguments), { class: "quiet", "aria-label": `Edit: step ${index + 1}, ${call.name}` }))));
-		if (!this.history.length) fill(this.past, el("li", { class: "muted" }, "No calls so far."));
+		refill(this.past, ...this.history.map(({ call, answer: { reward } }, index) => {
+			const named = (/** @type {string} */ what) => ({ class: "quiet", "aria-label": `${what}: step ${index + 1}, ${call.name}` });
+			return el("li", button(`${index + 1}. ${call.name}${reward === null ? "" : `: ${numberText(reward)}`}`, () => this.showPlayed(index)),
+				button("Call again", () => this.call(call), { ...named("Call again"), disabled: this.over }),
+				button("Edit", () => this.select(call.name, call.arguments), named("Edit")));
+		}), !this.history.length && el("li.muted", "No calls so far."));
 	}
 }
 
 /** Return the environment's own actions as tools are described. @param {Schema} schema of all actions @returns {Tool[]} */
 function ownActions(schema) {
-	return (schema.anyOf ?? schema.oneOf ?? [schema]).flatMap((/** @type {Schema} */ each) => {
+	return (schema.anyOf ?? schema.oneOf ?? [schema]).flatMap((each) => {
 		const member = resolved(each, schema);
-		const { type, metadata, ...properties } = member.properties ?? {};
-		const name = type?.const;
+		const name = member.properties?.type?.const;
 		if (name === undefined || name === "call_tool" || name === "list_tools") return [];
-		const required = (member.required ?? []).filter((/** @type {string} */ key) => key in properties);
 		return [{ name, description: member.description, own: true,
-			input_schema: { type: "object", properties, required, $defs: schema.$defs } }];
+			input_schema: { ...withoutProperties(member, ["type", "metadata"]), $defs: schema.$defs } }];
 	});
 }

@@ -4,11 +4,11 @@ import { BASE } from "./api.js";
 import { asCurl, asOracle, asPython } from "./calls.js";
 import { changes } from "./changes.js";
 import { codeOf, jsonOf } from "./content.js";
-import { el, folded } from "./dom.js";
+import { add, el, folded } from "./dom.js";
 import { addStepBody, changeTable, stepHead } from "./step.js";
 
 /** Return the step that an answer tells of. @param {Played} played @param {number} number @returns {Step} */
-export function stepOf({ call, answer, took }, number) {
+function stepOf({ call, answer, took }, number) {
 	const { observation, info = {}, reward } = answer;
 	const { result, error, ...own } = observation;
 	return {
@@ -26,16 +26,14 @@ export function playedCard(history, index, reset) {
 	if (!played) throw new RangeError(`there is no call ${index}`);
 	const step = stepOf(played, index + 1);
 	const changed = changes(played.before, played.after);
+	const base = BASE.href.replace(/\/$/, "");
 	const calls = history.slice(0, index + 1).map(({ call }) => call);
-	const card = el("div", { class: "card" }, el("h2", stepHead(step, index + 1)));
-	addStepBody(card, step, "", null);
-	card.append(
-		el("h3", changed.length ? `What changed in the state (${changed.length})` : "The state is unchanged"),
-		...changed.length ? [changeTable(changed, ["Before", "After"])] : [],
+	const card = el("div.card", el("h2", stepHead(step, index + 1)));
+	addStepBody(card, step, "");
+	add(card, el("h3", changed.length ? `What changed in the state (${changed.length})` : "The state is unchanged"),
+		changed.length > 0 && changeTable(changed),
 		folded("Whole state", jsonOf(played.after)),
-		folded("The same as code",
-			el("h3", "Python"), codeOf(asPython(BASE.href, reset, calls), "Python"),
-			el("h3", "curl"), codeOf(asCurl(BASE.href, reset, calls), "curl"),
-			...played.call.own ? [] : [el("h3", "Oracle"), codeOf(asOracle(played.call), "Oracle")]));
+		folded("The same as code", ...[["Python", asPython(base, reset, calls)], ["curl", asCurl(base, reset, calls)],
+			...played.call.own ? [] : [["Oracle", asOracle(played.call)]]].flatMap(([name = "", code = ""]) => [el("h3", name), codeOf(code, name)])));
 	return card;
 }

@@ -2,9 +2,8 @@
 
 import { address, recordPath, recorded } from "./api.js";
 import { Charts } from "./chart.js";
-import { jsonOf } from "./content.js";
-import { add, button, el, fill, labelled, link, muted } from "./dom.js";
-import { countText, durationText, momentText, numberText, partsText, taskText } from "./format.js";
+import { button, cardOf, el, fill, formOf, labelled, link } from "./dom.js";
+import { countText, durationText, endText, momentText, numberText, partsText, taskText } from "./format.js";
 import { onKeys } from "./frame.js";
 import { StepList, statusText } from "./step.js";
 import { turnsOf } from "./turns.js";
@@ -14,9 +13,10 @@ export async function showEpisode(id, { root, base, query, session }, signal) {
 	const path = recordPath(id, base);
 	const { episode } = await recorded(path, signal);
 	if (signal.aborted) return;
-	const { trajectory } = episode;
+	const { trajectory, model_turns: turns } = episode;
+	const { dropped } = trajectory;
 	const steps = stepsOf(episode);
-	const playable = session.mode === "simulation" && trajectory.dropped === 0;
+	const playable = session.mode === "simulation" && dropped === 0;
 	const list = new StepList(`${path}/blobs/`, signal, (number) => {
 		query.set("step", String(number));
 		history.replaceState(null, "", `#/${path}?${query}`);
@@ -29,15 +29,13 @@ export async function showEpisode(id, { root, base, query, session }, signal) {
 	const again = new URLSearchParams(back);
 	again.append("pick", id);
 	fill(root, el("h1", "Episode ", el("code", trajectory.episode_id)),
-		el("p", { class: "row" }, link(`#/${base}?${back}`, "All records"), link(`#/${base}?${again}`, "Compare with another"),
+		el("p.row", link(`#/${base}?${back}`, "All records"), link(`#/${base}?${again}`, "Compare with another"),
 			playable && link(`#/play?record=${encodeURIComponent(id)}`, "Play it again"), link(address(`${path}/page.html`).href, "Save as one HTML file")),
-		el("section", { class: "card", "aria-label": "Summary" }, factsOf(episode, base)), charts.element,
-		finder(list, signal), el("h2", countText(trajectory.dropped + steps.length, "step")),
-		trajectory.dropped > 0 && muted(`The first ${countText(trajectory.dropped, "step")} are not in the record.`),
-		trajectory.observation && el("details", { class: "card" }, el("summary", "Reset"), jsonOf(trajectory.observation)),
-		list.element, turnsOf(episode.model_turns, (step) => list.select(step - trajectory.dropped - 1)));
-	charts.draw(steps, trajectory, episode.model_turns);
-	const wanted = Number(query.get("step") ?? 0) - trajectory.dropped - 1;
+		cardOf("Summary", factsOf(episode, base)), charts.element,
+		finder(list, signal), el("h2", countText(dropped + steps.length, "step")),
+		list.element, turnsOf(turns, (step) => list.select(step - dropped - 1)));
+	charts.draw(steps, trajectory, turns);
+	const wanted = Number(query.get("step") ?? 0) - dropped - 1;
 	if (wanted >= 0) list.select(wanted);
 }
 
@@ -47,13 +45,7 @@ export function stepsOf(episode) {
 	return episode.trajectory.steps.map((step) => ({ ...step, observation: observations[String(step.call.step)] }));
 }
 
-/**
- * Return the reset data and the first calls of a recorded episode, to make them again.
- * @param {string} id
- * @param {number} count
- * @param {AbortSignal} signal
- * @returns {Promise<{reset: Plain, calls: (Call & {expected?: unknown})[]}>}
- */
+/** Return a recorded episode and its first calls, to play them again. @param {string} id @param {number} count @param {AbortSignal} signal @returns {Promise<Replay>} */
 export async function recordedCalls(id, count, signal) {
 	const { episode } = await recorded(recordPath(id), signal);
 	const { seed, options, task, dropped } = episode.trajectory;
@@ -68,50 +60,42 @@ export async function recordedCalls(id, count, signal) {
 /** Return the field that finds text in steps, and the keys that go through them. @param {StepList} list @param {AbortSignal} signal */
 export function finder(list, signal) {
 	const input = el("input", { type: "search", id: "find", autocomplete: "off" });
-	const found = el("span", { role: "status", class: "muted" });
+	const found = el("span.muted", { role: "status" });
 	const go = (/** @type {number} */ by) => {
-		if (input.value === "") {
-			fill(found);
-			return;
-		}
+		if (input.value === "") return fill(found);
 		const all = list.find(input.value);
 		const next = by > 0 ? all.find((index) => index > list.selected) ?? all[0]
-			: [...all].reverse().find((index) => index < list.selected) ?? all[all.length - 1];
+			: [...all].reverse().find((index) => index < list.selected) ?? all.at(-1);
 		fill(found, next === undefined ? "Not found" : `${all.indexOf(next) + 1} of ${all.length}`);
 		if (next !== undefined) list.select(next);
 	};
 	onKeys({ j: () => list.select(list.selected + 1), k: () => list.select(list.selected - 1),
 		n: () => go(1), N: () => go(-1) }, signal);
-	return el("form", { class: "row", role: "search", onsubmit: (event) => {
-		event.preventDefault();
-		go(1);
-	} }, labelled("Find in the steps", input),
-	button("Previous", () => go(-1)), el("button", "Next"), found);
+	return formOf("form.row", { role: "search" }, () => go(1), labelled("Find in the steps", input),
+		button("Previous", () => go(-1)), el("button", "Next"), found);
 }
 
 /** @param {Episode} episode @param {string} base */
 function factsOf({ trajectory, environment, agent }, base) {
 	const { task, forked_from: fork, status } = trajectory;
-	const ending = trajectory.terminated ? "terminated" : trajectory.truncated ? "truncated" : trajectory.reason ?? "unfinished";
+	const ending = endText(trajectory, trajectory.reason ?? "unfinished");
 	const rewarded = (/** @type {Reward | null} */ reward) => reward && `${numberText(reward.value)} ${partsText(reward.components)}`;
-	/** @type {[string, string | HTMLElement | null][]} */
+	/** @type {[string, Child][]} */
 	const facts = [
-		["Environment", [environment.name, environment.version].filter(Boolean).join(" ")],
+		["Environment", `${environment.name} ${environment.version ?? ""}`],
 		["Task", taskText(task)],
-		["Seed", trajectory.seed === null ? "" : String(trajectory.seed)],
-		["Options", Object.keys(trajectory.options).length ? JSON.stringify(trajectory.options) : ""],
-		["Agent", agent ? JSON.stringify(agent) : ""],
-		["Status", status ? statusText(status) : ""],
+		["Seed", trajectory.seed?.toString()],
+		["Options", Object.keys(trajectory.options).length > 0 && JSON.stringify(trajectory.options)],
+		["Agent", agent && JSON.stringify(agent)],
+		["Status", status && statusText(status)],
 		["Ending", trajectory.reason && trajectory.reason !== ending ? `${ending}: ${trajectory.reason}` : ending],
 		["Sum of rewards", numberText(trajectory.total_reward)],
 		["Verified", rewarded(trajectory.verified)],
 		["Reward of the end", rewarded(trajectory.end_reward)],
 		["Scoring failed", trajectory.fault],
 		["Started", momentText(trajectory.started_at)],
-		["Took", trajectory.ended_at && trajectory.started_at ? durationText(trajectory.ended_at - trajectory.started_at) : ""],
+		["Took", trajectory.ended_at && trajectory.started_at && durationText(trajectory.ended_at - trajectory.started_at)],
 		["Continues", fork && link(`#/${recordPath(fork.episode_id, base)}?step=${fork.step}`, `${fork.episode_id} after step ${fork.step}`)],
 	];
-	const list = el("dl", { class: "facts" });
-	for (const [name, value] of facts) if (value) add(list, el("dt", name), el("dd", value));
-	return list;
+	return el("dl.facts", ...facts.flatMap(([name, value]) => (value ? [el("dt", name), el("dd", value)] : [])));
 }

@@ -1,14 +1,13 @@
 /** The list of recorded episodes: filters that stand in the address, and rows that exist only where they are seen. */
 
 import { ask, recordPath } from "./api.js";
-import { button, el, fill, labelled, link, messageOf, region } from "./dom.js";
+import { button, el, fill, formOf, headOf, labelled, link, messageOf, refill, region } from "./dom.js";
 import { countText, momentText, numberText, taskText } from "./format.js";
 import { onKeys, onceAFrame } from "./frame.js";
 
-const STATUSES = ["completed", "truncated", "agent_error", "env_error", "judge_error", "transport_lost", "cancelled"];
 /** Milliseconds after the last key before the list is asked for. */
 const PATIENCE = 250;
-/** The height of a row in pixels, as in views.css. */
+/** The height of a row in pixels, as in style.css. */
 const HEIGHT = 40;
 /** The number of rows that are asked for at once. */
 const PAGE = 100;
@@ -17,90 +16,13 @@ const BESIDE = 10;
 /** The columns with their classes. @type {[string, string?][]} */
 const COLUMNS = [["Pick", "pick"], ["Episode"], ["Task"], ["Steps", "number wide"], ["Return", "number"], ["Status"], ["Agent", "wide"], ["Ending", "wide"],
 	["Started", "wide"]];
-/** @type {Record<string, string>} */
-const LABELS = { text: "Text", task: "Task", split: "Split", status: "Status", return_min: "Least return", tool: "Tool", console: "Played in the console" };
+/** The filters with their labels, and their type or choices. @type {[string, string, (string | string[])?][]} */
+const FILTERS = [["text", "Text", "search"], ["task", "Task"], ["split", "Split"],
+	["status", "Status", ["any", "completed", "truncated", "agent_error", "env_error", "judge_error", "transport_lost", "cancelled"]],
+	["return_min", "Least return", "number"], ["tool", "Tool"], ["console", "Played in the console", ["hidden", "shown"]]];
 
-/** Show the list. @param {PageContext} context @param {AbortSignal} signal */
-export function showList({ root, base, query }, signal) {
-	const fields = filterFields(query);
-	const problem = el("div", { role: "alert" });
-	const count = el("p", { role: "status" });
-	const compared = el("p", {});
-	const missing = el("div");
-	const empty = el("p", { class: "empty" });
-	const picked = query.getAll("pick").slice(-2);
-	const read = () => {
-		const conditions = new URLSearchParams();
-		for (const { name, value } of fields) if (value.trim() !== "") conditions.set(name, value.trim());
-		return conditions;
-	};
-	const showPicked = () => {
-		const [one, other] = picked;
-		fill(compared, one !== undefined && other !== undefined
-			? link(`#/${recordPath(one, base)}?${new URLSearchParams({ with: other })}`, "Compare the two picked episodes")
-			: el("span", { class: "muted" }, one === undefined ? "Pick two episodes to compare them." : "Pick another episode to compare it with."));
-	};
-	const list = new Rows({
-		base,
-		query: read,
-		picked: (id) => picked.includes(id),
-		pick: (id, wanted) => {
-			const place = picked.indexOf(id);
-			if (place >= 0) picked.splice(place, 1);
-			if (wanted) picked.push(id);
-			if (picked.length > 2) picked.shift();
-			showPicked();
-			list.render();
-		},
-		onCount: (total, leftOut) => {
-			fill(count, countText(total, "episode"));
-			fill(missing, leftOut.length > 0 && el("details", { class: "card" },
-				el("summary", { class: "warn" }, `${countText(leftOut.length, "part")} of the record cannot be shown`),
-				el("ul", ...leftOut.map(({ where, why }) => el("li", el("code", where), ` ${why}`)))));
-			compared.hidden = list.element.hidden = total === 0;
-			fill(empty, total > 0 ? null : read().size ? "No episode fits these filters." : "No episode is recorded so far. One is written when it ends.");
-		},
-		onProblem: (error) => fill(problem, error === null ? null : el("p", { class: "error" },
-			messageOf(error), " ", button("Try again", () => list.reload()))),
-	}, signal);
-	/** @type {ReturnType<typeof setTimeout> | undefined} */
-	let timer;
-	const apply = () => {
-		clearTimeout(timer);
-		if (signal.aborted) return;
-		history.replaceState(null, "", `#/${base}${suffix(read())}`);
-		list.reload();
-	};
-	const form = el("form", { class: "card", role: "search", onsubmit: (event) => {
-		event.preventDefault();
-		apply();
-	}, onchange: apply, oninput: () => {
-		clearTimeout(timer);
-		timer = setTimeout(apply, PATIENCE);
-	} }, el("div", { class: "row" }, ...fields.map((input) => labelled(LABELS[input.name] ?? "", input)), button("Load again", () => list.reload())));
-	signal.addEventListener("abort", () => clearTimeout(timer));
-	onKeys({ j: () => list.step(1), k: () => list.step(-1) }, signal);
-	fill(root, el("h1", "Records"), form, el("div", { class: "row" }, count, compared), problem, missing, list.element, empty);
-	showPicked();
-	list.reload();
-}
-
-/** Return the address of a list. @param {URLSearchParams} conditions */
-const suffix = (conditions) => (conditions.size ? `?${conditions}` : "");
-
-/** Return the inputs of the filters. @param {URLSearchParams} query */
-function filterFields(query) {
-	const text = (/** @type {string} */ name, type = "text") =>
-		el("input", { id: `filter-${name}`, name, type, autocomplete: "off", step: type === "number" ? "any" : null });
-	const choice = (/** @type {string} */ name, /** @type {string} */ none, /** @type {string[]} */ choices) =>
-		el("select", { id: `filter-${name}`, name }, el("option", { value: "" }, none), ...choices.map((each) => el("option", each)));
-	const fields = [text("text", "search"), text("task"), text("split"), choice("status", "any", STATUSES), text("return_min", "number"), text("tool"),
-		choice("console", "hidden", ["shown"])];
-	for (const field of fields) field.value = query.get(field.name) ?? "";
-	return fields;
-}
-
-class Rows {
+/** The page of the list. */
+export class RecordList {
 	/** @type {Map<number, RecordRow[] | null>} null: asked for */
 	#pages = new Map();
 	#asking = new AbortController();
@@ -108,17 +30,32 @@ class Rows {
 	#current = -1;
 	#known = false;
 
-	/** @param {RowsOwner} owner @param {AbortSignal} signal */
-	constructor(owner, signal) {
-		this.owner = owner;
-		this.body = el("tbody", {});
-		this.table = el("table", el("thead", el("tr", { "aria-rowindex": 1 },
-			...COLUMNS.map(([head, style]) => el("th", { scope: "col", class: style }, head)))), this.body);
-		this.element = region("Episodes", "window card", this.table);
+	/** @param {PageContext} context @param {AbortSignal} signal */
+	constructor({ root, base, query }, signal) {
+		this.base = base;
+		this.signal = signal;
+		this.picked = query.getAll("pick").slice(-2);
+		this.fields = FILTERS.map(([name, , kind]) => filterOf(name, kind, query.get(name)));
+		this.problem = el("div", { role: "alert" });
+		this.count = el("p", { role: "status" });
+		this.compared = el("p");
+		this.missing = el("div");
+		this.empty = el("p.empty");
+		this.body = el("tbody");
+		this.table = el("table", headOf(COLUMNS), this.body);
+		this.element = region("div.window.card", "Episodes", this.table);
 		this.render = onceAFrame(() => this.#render(), signal);
 		this.element.addEventListener("scroll", this.render, { signal, passive: true });
 		addEventListener("resize", this.render, { signal });
-		signal.addEventListener("abort", () => this.#asking.abort());
+		const form = formOf("form.card", { role: "search", onchange: () => this.#apply(), oninput: () => this.#apply(PATIENCE) }, () => this.#apply(),
+			el("div.row", ...this.fields.map((input, place) => labelled(FILTERS[place]?.[1] ?? "", input)), button("Load again", () => this.reload())));
+		signal.addEventListener("abort", () => {
+			clearTimeout(this.timer);
+			this.#asking.abort();
+		});
+		onKeys({ j: () => this.#step(1), k: () => this.#step(-1) }, signal);
+		fill(root, el("h1", "Records"), form, el("div.row", this.count, this.compared), this.problem, this.missing, this.element, this.empty);
+		this.#showPicked();
 	}
 
 	/** Ask for everything anew. */
@@ -129,12 +66,46 @@ class Rows {
 		this.#known = false;
 		this.#current = -1;
 		this.element.scrollTop = 0;
-		this.owner.onProblem(null);
+		fill(this.problem);
 		void this.#load(0);
 	}
 
+	/** Return the filters that are set, as they stand in the address. */
+	#conditions() {
+		return new URLSearchParams(this.fields.map(({ name, value }) => [name, value.trim()]).filter(([, value]) => value));
+	}
+
+	/** Return the part of an address that has the filters. */
+	#suffix() {
+		const conditions = this.#conditions();
+		return conditions.size ? `?${conditions}` : "";
+	}
+
+	/** Apply the filters. @param {number} [patience] milliseconds to wait for another change */
+	#apply(patience = 0) {
+		clearTimeout(this.timer);
+		this.timer = setTimeout(() => {
+			history.replaceState(null, "", `#/${this.base}${this.#suffix()}`);
+			this.reload();
+		}, patience);
+	}
+
+	/** @param {string} id @param {boolean} wanted */
+	#pick(id, wanted) {
+		this.picked = [...this.picked.filter((each) => each !== id), ...wanted ? [id] : []].slice(-2);
+		this.#showPicked();
+		this.render();
+	}
+
+	#showPicked() {
+		const [one, other] = this.picked;
+		fill(this.compared, one !== undefined && other !== undefined
+			? link(`#/${recordPath(one, this.base)}?${new URLSearchParams({ with: other })}`, "Compare the two picked episodes")
+			: el("span.muted", one === undefined ? "Pick two episodes to compare them." : "Pick another episode to compare it with."));
+	}
+
 	/** Go to the next or previous episode. @param {number} by */
-	step(by) {
+	#step(by) {
 		if (!this.#total) return;
 		this.#current = Math.max(0, Math.min(this.#total - 1, this.#current + by));
 		const top = this.#current * HEIGHT;
@@ -151,38 +122,46 @@ class Rows {
 		if (this.#pages.has(page)) return;
 		this.#pages.set(page, null);
 		const { signal } = this.#asking;
-		const query = this.owner.query();
-		const conditions = Object.fromEntries(query);
-		if (!query.has("console")) conditions.not_agent = "console";
-		delete conditions.console;
+		const { console: shown, ...conditions } = Object.fromEntries(this.#conditions());
+		const query = { ...conditions, not_agent: shown ? null : "console", offset: page * PAGE, limit: PAGE };
 		try {
-			const { total, rows, left_out: leftOut } = await ask(this.owner.base, { query: { ...conditions, offset: page * PAGE, limit: PAGE }, signal });
+			/** @type {{total: number, rows: RecordRow[], left_out?: LeftOut[]}} */
+			const { total, rows, left_out: leftOut = [] } = await ask(this.base, { query, signal });
 			if (signal.aborted) return;
 			// The newest come first: a new episode moves all others.
 			if (this.#known && total !== this.#total) this.#pages.clear();
 			this.#known = true;
 			this.#total = total;
 			this.#pages.set(page, rows);
-			this.owner.onCount(total, leftOut ?? []);
+			this.#showCount(leftOut);
 			this.render();
 		} catch (error) {
 			if (signal.aborted) return;
 			this.#asking.abort();
-			this.owner.onProblem(error);
+			fill(this.problem, el("p.error", messageOf(error), " ", button("Try again", () => this.reload())));
 		}
+	}
+
+	/** @param {LeftOut[]} leftOut */
+	#showCount(leftOut) {
+		const none = this.#total === 0;
+		fill(this.count, countText(this.#total, "episode"));
+		fill(this.missing, leftOut.length > 0 && el("details.card",
+			el("summary.warn", `${countText(leftOut.length, "part")} of the record cannot be shown`),
+			el("ul", ...leftOut.map(({ where, why }) => el("li", el("code", where), ` ${why}`)))));
+		this.compared.hidden = this.element.hidden = none;
+		fill(this.empty, none && (this.#suffix() ? "No episode fits these filters."
+			: "No episode is recorded so far. One is written when it ends."));
 	}
 
 	#render() {
 		const seen = Math.ceil(this.element.clientHeight / HEIGHT) + 2 * BESIDE;
 		const from = Math.max(0, Math.min(Math.floor(this.element.scrollTop / HEIGHT) - BESIDE, this.#total - 1));
 		const to = Math.min(this.#total, from + seen);
-		const focused = document.activeElement?.id ?? "";
 		const rows = [];
 		for (let index = from; index < to; index += 1) rows.push(this.#row(index));
 		this.table.setAttribute("aria-rowcount", String(this.#total + 1));
-		fill(this.body, space(from), ...rows, space(this.#total - to));
-		// The rows are new elements: the keyboard stays where it was.
-		if (focused.startsWith("episode-") || focused.startsWith("pick-")) document.getElementById(focused)?.focus({ preventScroll: true });
+		refill(this.body, space(from), ...rows, space(this.#total - to));
 		if (this.#asking.signal.aborted || !this.#known) return;
 		for (let page = Math.floor(from / PAGE); page * PAGE < to; page += 1) void this.#load(page);
 	}
@@ -190,23 +169,30 @@ class Rows {
 	/** @param {number} index */
 	#row(index) {
 		const row = this.#pages.get(Math.floor(index / PAGE))?.[index % PAGE];
-		const current = index === this.#current ? "true" : null;
+		const properties = { "aria-rowindex": index + 2, "aria-current": index === this.#current ? "true" : null };
 		if (!row) {
-			return el("tr", { "aria-rowindex": index + 2, "aria-current": current }, el("td", { class: "pick" }),
-				el("td", { class: "muted" }, "Loading"), ...COLUMNS.slice(2).map(([, style]) => el("td", { class: style })));
+			return el("tr", properties, el("td.pick"), el("td.muted", "Loading"), ...COLUMNS.slice(2).map(([, style]) => el("td", { class: style })));
 		}
-		const pick = el("input", { id: `pick-${index}`, type: "checkbox", "aria-label": `Pick episode ${row.id}` });
-		pick.addEventListener("change", () => this.owner.pick(row.place, pick.checked));
-		pick.checked = this.owner.picked(row.place);
-		const back = this.owner.query();
+		const { id, place } = row;
+		const pick = el("input", { id: `pick-${index}`, type: "checkbox", "aria-label": `Pick episode ${id}`,
+			onchange: () => this.#pick(place, pick.checked) });
+		pick.checked = this.picked.includes(place);
 		const task = taskText(row.task_id === null ? null : { id: row.task_id, split: row.split ?? "" });
-		const cells = [String(row.n_steps), numberText(row.return), row.status ?? "running", row.agent ?? "", row.ending, momentText(row.started_at)];
-		return el("tr", { "aria-rowindex": index + 2, "aria-current": current },
-			el("td", { class: "pick" }, pick),
-			el("th", { scope: "row" }, el("a", { id: `episode-${index}`, href: `#/${recordPath(row.place, this.owner.base)}${suffix(back)}`, title: row.id }, row.id)),
-			el("td", { title: task }, task),
-			...cells.map((cell, place) => el("td", { class: COLUMNS[place + 3]?.[1], title: cell }, cell)));
+		const cells = [task, row.n_steps, numberText(row.return), row.status ?? "running", row.agent ?? "", row.ending, momentText(row.started_at)];
+		return el("tr", properties, el("td.pick", pick),
+			el("th", { scope: "row" }, el("a", { id: `episode-${index}`, href: `#/${recordPath(place, this.base)}${this.#suffix()}`, title: id }, id)),
+			...cells.map((cell, column) => el("td", { class: COLUMNS[column + 2]?.[1], title: cell }, cell)));
 	}
+}
+
+/** Return the input of a filter. @param {string} name @param {string | string[]} [kind] its type, or its choices @param {string | null} [value] */
+function filterOf(name, kind = "text", value) {
+	const properties = { id: `filter-${name}`, name };
+	const input = typeof kind === "string"
+		? el("input", { ...properties, type: kind, autocomplete: "off", step: kind === "number" ? "any" : null })
+		: el("select", properties, ...kind.map((each, place) => el("option", { value: place ? each : "" }, each)));
+	input.value = value ?? "";
+	return input;
 }
 
 /** Return a row as high as those that do not exist. @param {number} rows */

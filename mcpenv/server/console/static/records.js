@@ -4,15 +4,12 @@ import { ApiError } from "./api.js";
 import { showComparison } from "./compare.js";
 import { alertOf, el, fill, link } from "./dom.js";
 import { showEpisode } from "./record.js";
-import { showList } from "./record_list.js";
+import { RecordList } from "./record_list.js";
 
 /** @type {Page} */
 export async function page(context, signal) {
 	const [id] = context.parts;
-	if (!id) {
-		showList(context, signal);
-		return;
-	}
+	if (!id) return new RecordList(context, signal).reload();
 	const other = context.query.get("with");
 	try {
 		if (other) await showComparison(id, other, context, signal);

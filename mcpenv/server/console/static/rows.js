@@ -8,23 +8,26 @@ export class LazyRows {
 
 	/**
 	 * @param {(index: number) => HTMLElement} make returns a row without what takes long
-	 * @param {(row: HTMLElement, index: number) => void} complete adds the rest, once
+	 * @param {(row: Element, index: number) => void} complete adds the rest, once
 	 * @param {AbortSignal} signal
 	 */
 	constructor(make, complete, signal) {
 		this.make = make;
-		this.element = el("ol", { class: "steps" });
-		this.complete = (/** @type {Element} */ row) => {
-			const index = this.#numbers.get(row);
-			if (index === undefined || !(row instanceof HTMLElement)) return;
-			this.#numbers.delete(row);
-			this.observer.unobserve(row);
-			complete(row, index);
-		};
+		this.element = el("ol.steps");
+		this.complete = complete;
 		this.observer = new IntersectionObserver((entries) => {
-			for (const entry of entries) if (entry.isIntersecting) this.complete(entry.target);
+			for (const { isIntersecting, target } of entries) if (isIntersecting) this.#complete(target);
 		}, { rootMargin: "800px 0px" });
 		signal.addEventListener("abort", () => this.observer.disconnect());
+	}
+
+	/** @param {Element} row */
+	#complete(row) {
+		const index = this.#numbers.get(row);
+		if (index === undefined) return;
+		this.#numbers.delete(row);
+		this.observer.unobserve(row);
+		this.complete(row, index);
 	}
 
 	/** Remove all rows. */
@@ -45,11 +48,13 @@ export class LazyRows {
 		this.element.append(...rows);
 	}
 
-	/** Return the row of an index, complete; null if there is none. @param {number} index */
-	row(index) {
+	/** Complete the row of an index, bring it into view, and return it; null if there is none. @param {number} index @param {ScrollLogicalPosition} block */
+	show(index, block) {
 		const row = this.element.children[index];
 		if (!(row instanceof HTMLElement)) return null;
-		this.complete(row);
+		this.#complete(row);
+		row.focus({ preventScroll: true });
+		row.scrollIntoView({ block, behavior: "instant" });
 		return row;
 	}
 }

@@ -20,7 +20,7 @@ export function resolved(schema, root) {
 	}
 	if (!Array.isArray(current.allOf)) return current;
 	const { allOf, ...beside } = current;
-	return [...allOf.map((/** @type {Schema} */ each) => resolved(each, root)), beside].reduce(merged, {});
+	return [...allOf.map((each) => resolved(each, root)), beside].reduce(merged, {});
 }
 
 /**
@@ -69,14 +69,23 @@ export function fits(value, given, root) {
 	if (schema.type === "array") return Array.isArray(value);
 	if (schema.type === "null") return value === null;
 	if (schema.type !== "object") return schema.type === undefined || typeof value === schema.type;
-	if (typeof value !== "object" || value === null || Array.isArray(value)) return false;
+	if (!isPlain(value)) return false;
 	const properties = schema.properties ?? {};
 	const has = (/** @type {string} */ name) => Object.hasOwn(value, name);
-	if ((schema.required ?? []).some((/** @type {string} */ name) => !has(name))) return false;
+	if ((schema.required ?? []).some((name) => !has(name))) return false;
 	if (schema.additionalProperties === false && Object.keys(value).some((name) => !Object.hasOwn(properties, name))) return false;
 	return Object.keys(properties).every((name) => !has(name)
-		|| fits(/** @type {Plain} */ (value)[name], properties[name], root));
+		|| fits(value[name], properties[name], root));
 }
+
+/** Return the schema of an object without some of its properties. @param {Schema} schema @param {string[]} names @returns {Schema} */
+export function withoutProperties(schema, names) {
+	const properties = Object.fromEntries(Object.entries(schema.properties ?? {}).filter(([name]) => !names.includes(name)));
+	return { type: "object", properties, required: schema.required?.filter((name) => Object.hasOwn(properties, name)) };
+}
+
+/** Return true if a value is an object of JSON. @param {unknown} value @returns {value is Plain} */
+export const isPlain = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 
 /** Return true if two JSON values are the same. @param {unknown} one @param {unknown} other */
 export const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);

@@ -1,25 +1,26 @@
 /** The form that begins an episode: task, split, seed and the environment's own reset options. */
 
 import { ask } from "./api.js";
-import { alertOf, el, fill, folded, labelled, messageOf } from "./dom.js";
+import { alertOf, el, fill, folded, formOf, labelled, messageOf } from "./dom.js";
 import { objectField } from "./form.js";
 import { Problem, attempt } from "./inputs.js";
+import { withoutProperties } from "./schema.js";
 
 /** The options that the form has fields of its own for, or that a visitor has no use for. */
-const OWN = new Set(["seed", "episode_id", "task", "split", "index", "timeout_s"]);
+const OWN = ["seed", "episode_id", "task", "split", "index", "timeout_s"];
 /** The number of tasks that are offered by name. Any other can be typed. */
 const OFFERED = 200;
 
 /**
  * @param {{name: string, tasks: Record<string, number> | null}} metadata
- * @param {Record<string, any>} schema of the reset options
+ * @param {Schema} schema of the reset options
  * @param {(reset: Plain) => Promise<void>} onStart
  * @param {AbortSignal} signal
  */
 export function setupForm(metadata, schema, onStart, signal) {
 	const seed = el("input", { id: "seed", type: "number", step: 1, min: 0, placeholder: "any" });
 	const splits = Object.entries(metadata.tasks ?? {});
-	const split = el("select", { id: "split" }, ...splits.map(([name, count]) => el("option", { value: name }, `${name} (${count})`)));
+	const split = el("select", { id: "split", onchange: () => offer() }, ...splits.map(([name, count]) => el("option", { value: name }, `${name} (${count})`)));
 	const task = el("input", { id: "task", list: "tasks", placeholder: "none", autocomplete: "off" });
 	const tasks = el("datalist", { id: "tasks" });
 	const problem = alertOf();
@@ -32,26 +33,22 @@ export function setupForm(metadata, schema, onStart, signal) {
 			if (!signal.aborted) fill(problem, `The tasks could not be listed: ${messageOf(error)}`);
 		}
 	};
-	split.addEventListener("change", () => offer());
-	const properties = Object.fromEntries(Object.entries(schema.properties ?? {}).filter(([name]) => !OWN.has(name)));
-	const required = (schema.required ?? []).filter((/** @type {string} */ name) => name in properties);
-	const options = Object.keys(properties).length ? objectField({ type: "object", properties, required }, "Options", schema) : null;
-	const start = el("button", { class: "primary" }, "Start an episode");
-	const element = el("form", { class: "card", novalidate: true, onsubmit: async (event) => {
-		event.preventDefault();
+	const own = withoutProperties(schema, OWN);
+	const options = Object.keys(own.properties ?? {}).length ? objectField(own, "Options", schema) : null;
+	const start = el("button.primary", "Start an episode");
+	const element = formOf("form.card", { novalidate: true }, async () => {
 		if (start.disabled) return;
 		options?.clear();
-		/** @type {Plain} */
-		const reset = {};
-		const given = attempt(problem, "Not started.", () => {
-			Object.assign(reset, options?.read());
+		const reset = attempt(problem, "Not started.", () => {
+			const reset = /** @type {Plain} */ (options?.read() ?? {});
 			if (seed.value !== "") reset.seed = seed.valueAsNumber;
 			if (seed.value !== "" && !Number.isSafeInteger(reset.seed)) throw new Problem("The seed is a whole number.");
 			if (task.value !== "") reset.task = task.value;
 			// Drawn here, so that the calls can be made again in the same world. A task draws its own.
 			else if (!splits.length) reset.seed ??= Math.floor(Math.random() * 2 ** 31);
+			return reset;
 		});
-		if (!given) return;
+		if (!reset) return;
 		start.disabled = true;
 		fill(start, "Starting");
 		try {
@@ -60,8 +57,7 @@ export function setupForm(metadata, schema, onStart, signal) {
 			fill(start, "Start an episode");
 			start.disabled = false;
 		}
-	} },
-	el("div", { class: "row" }, splits.length > 0 && labelled("Split", split), splits.length > 0 && labelled("Task", task), tasks,
+	}, el("div.row", ...splits.length ? [labelled("Split", split), labelled("Task", task), tasks] : [],
 		labelled("Seed", seed), start), options && folded("Reset options", options.element), problem);
 	if (splits.length) void offer();
 	return {
@@ -69,7 +65,7 @@ export function setupForm(metadata, schema, onStart, signal) {
 		/** @param {string} message @param {{loc: unknown[], msg: string}[]} [errors] */
 		refuse(message, errors = []) {
 			fill(problem, message);
-			for (const { loc, msg } of errors) if (properties[String(loc[0])] !== undefined) options?.mark(loc.map(String), msg);
+			for (const { loc, msg } of errors) if (own.properties?.[String(loc[0])]) options?.mark(loc.map(String), msg);
 		},
 	};
 }

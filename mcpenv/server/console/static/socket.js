@@ -20,7 +20,6 @@ export class Session {
 	/**
 	 * Open a session.
 	 * @param {(error: ApiError) => void} onLost
-	 * @returns {Promise<Session>}
 	 * @throws {ApiError} if the server does not answer or refuses
 	 */
 	static async open(onLost) {
@@ -42,9 +41,10 @@ export class Session {
 
 	/**
 	 * Send a frame and return the `data` of its answer.
-	 * @param {string} type
+	 * @template {string} T
+	 * @param {T} type
 	 * @param {unknown} [data]
-	 * @returns {Promise<any>}
+	 * @returns {Promise<AnswerTo<T>>}
 	 * @throws {ApiError} if the server refuses the frame or the session ends first
 	 */
 	ask(type, data) {

@@ -2,8 +2,8 @@
 
 import { changes } from "./changes.js";
 import { contentOf, jsonOf, textOf } from "./content.js";
-import { add, el, folded, muted, tableOf } from "./dom.js";
-import { durationText, momentText, numberText, partsText } from "./format.js";
+import { add, el, fill, folded, muted, tableOf } from "./dom.js";
+import { countText, durationText, endText, listText, momentText, numberText, partsText } from "./format.js";
 import { LazyRows } from "./rows.js";
 
 /** The most characters of arguments in the heading of a step. */
@@ -11,59 +11,52 @@ const SHORT = 100;
 
 /** Return the text of a status with all that is known of it. @param {Status} status */
 export function statusText(status) {
-	return [status.code, status.limit && `(${status.limit})`, status.stage && `stage ${status.stage}`,
-		status.retryable && "a retry may help"].filter(Boolean).join(", ");
+	return listText(status.code, status.limit && `(${status.limit})`, status.stage && `stage ${status.stage}`,
+		status.retryable && "a retry may help");
 }
 
 /** Return the heading of a step: its number, call, reward, and what is unusual. @param {Step} step @param {number} number */
 export function stepHead(step, number) {
 	const given = JSON.stringify(step.call.arguments);
 	const { status } = step;
-	return el("div", { class: "row step-head" },
+	return el("div.row.step-head",
 		el("strong", `${number}. ${step.call.name}`),
-		given !== "{}" && el("code", { class: "muted" }, given.length > SHORT ? `${given.slice(0, SHORT)}…` : given),
-		step.reward && el("span", { class: step.reward.value < 0 ? "error" : "good" }, `reward ${numberText(step.reward.value)}`),
-		status && status.code !== "completed" && el("span", { class: "warn" }, statusText(status)),
-		(step.terminated || step.truncated) && el("span", { class: "warn" },
-			`${step.terminated ? "terminated" : "truncated"}${step.reason ? `: ${step.reason}` : ""}`),
-		el("span", { class: "muted end" }, durationText(step.outcome.duration_s), step.started_at > 0 && ` at ${momentText(step.started_at).slice(-8)}`));
+		given !== "{}" && el("code.muted", given.length > SHORT ? `${given.slice(0, SHORT)}…` : given),
+		step.reward && el(step.reward.value < 0 ? "span.error" : "span.good", `reward ${numberText(step.reward.value)}`),
+		status && status.code !== "completed" && el("span.warn", statusText(status)),
+		(step.terminated || step.truncated) && el("span.warn", endText(step, ""), step.reason && `: ${step.reason}`),
+		el("span.muted.end", durationText(step.outcome.duration_s), step.started_at > 0 && ` at ${momentText(step.started_at).slice(-8)}`));
 }
 
 /**
  * Append what a step has beside its heading.
- * @param {HTMLElement} root
+ * @param {Element} root
  * @param {Step} step
  * @param {string} blobs the path of the record's blobs
- * @param {{number: number, value: unknown} | null} earlier the value that this step's is compared with
+ * @param {Earlier} [earlier] the value that this step's is compared with
  */
 export function addStepBody(root, step, blobs, earlier) {
 	const { result, error } = step.outcome;
 	const value = valueOf(step);
-	if (JSON.stringify(step.call.arguments).length > SHORT) add(root, jsonOf(step.call.arguments));
-	if (error) add(root, el("p", { class: "error" }, `${error.error_type}: `), textOf(error.message));
-	if (step.fault) add(root, el("p", { class: "error" }, `The environment failed: ${step.fault}`));
-	if (result?.is_error) add(root, el("p", { class: "error" }, "The tool marked its result as an error."));
-	for (const block of result?.content ?? []) add(root, contentOf(block, blobs));
-	if (result && !result.content.length) add(root, muted("No content."));
-	add(root, result && structuredOf(result));
-	if (step.observation !== undefined && step.observation !== null) {
-		add(root, el("details", { open: !result }, el("summary", "Observation"), jsonOf(step.observation)));
-	}
-	if (earlier && value !== undefined) add(root, changesOf(earlier, value));
-	if (step.reward && Object.keys(step.reward.components).length) {
-		add(root, el("p", `Parts of the reward: ${partsText(step.reward.components)}`));
-	}
-	if (step.logs.length) {
-		add(root, folded(`Log (${step.logs.length})`, el("ul", ...step.logs.map((entry) => el("li", {},
-			`${entry.level}: ${entry.message ?? ""} ${entry.progress === null ? "" : `${entry.progress} of ${entry.total ?? "unknown"}`}`)))));
-	}
-	if (step.call.plane !== "control") {
-		add(root, muted(`Called on the ${step.call.plane} plane${step.call.principal ? ` by ${step.call.principal}` : ""}.`));
-	}
+	const { plane, principal } = step.call;
+	const parts = step.reward && partsText(step.reward.components);
+	add(root, JSON.stringify(step.call.arguments).length > SHORT && jsonOf(step.call.arguments),
+		...error ? [el("p.error", `${error.error_type}: `), textOf(error.message)] : [],
+		step.fault && el("p.error", `The environment failed: ${step.fault}`),
+		result?.is_error && el("p.error", "The tool marked its result as an error."),
+		...result?.content.map((block) => contentOf(block, blobs)) ?? [],
+		result && !result.content.length && muted("No content."),
+		result && structuredOf(result),
+		step.observation != null && el("details", { open: !result }, el("summary", "Observation"), jsonOf(step.observation)),
+		earlier && value !== undefined && changesOf(earlier, value),
+		parts && el("p", `Parts of the reward: ${parts}`),
+		step.logs.length > 0 && folded(`Log (${step.logs.length})`, el("ul", ...step.logs.map(({ level, message, progress, total }) =>
+			el("li", `${level}: ${message ?? ""} `, progress !== null && `${progress} of ${total ?? "unknown"}`)))),
+		plane !== "control" && muted(`Called on the ${plane} plane${principal ? ` by ${principal}` : ""}.`));
 }
 
 /** Return the structured content of a result; null if its text says the same. @param {Result} result */
-export function structuredOf({ content, structured_content: value }) {
+function structuredOf({ content, structured_content: value }) {
 	if (!value) return null;
 	const only = Object.keys(value).length === 1 ? value.result : undefined;
 	const said = content.length === 1 ? content[0]?.text : undefined;
@@ -80,16 +73,16 @@ function same(text, value) {
 	}
 }
 
-/** Return a table of changes. @param {{number: number, value: unknown}} earlier @param {unknown} value */
+/** Return a table of changes. @param {Earlier} earlier @param {unknown} value */
 function changesOf(earlier, value) {
 	const found = changes(earlier.value, value);
 	const since = earlier.number ? `step ${earlier.number}` : "the reset";
 	if (!found.length) return muted(`Unchanged since ${since}.`);
-	return el("details", { open: true }, el("summary", `Changed since ${since}: ${found.length}`), changeTable(found, ["Before", "After"]));
+	return el("details", { open: true }, el("summary", `Changed since ${since}: ${found.length}`), changeTable(found));
 }
 
-/** Return changes as a table. @param {Change[]} found @param {[string, string]} names of the two sides */
-export function changeTable(found, names) {
+/** Return changes as a table. @param {Change[]} found @param {string[]} [names] of the two sides */
+export function changeTable(found, names = ["Before", "After"]) {
 	return tableOf("Changes", ["Path", ...names], found.map((each) => [each.path || "(all)",
 		...[each.before, each.after].map((side) => JSON.stringify(side) ?? "not there")]));
 }
@@ -102,12 +95,12 @@ export class StepList {
 	/** @type {Step[]} */
 	steps = [];
 	selected = -1;
-	/** The index of the step that each one is compared with, -1 for the reset. @type {(number | undefined)[]} */
+	/** The steps before the first of the list. */
+	dropped = 0;
+	/** What each step is compared with. @type {(Earlier | undefined)[]} */
 	#earlier = [];
-	/** @type {Map<string, number>} */
+	/** The last answer to each call. @type {Map<string, Earlier>} */
 	#last = new Map();
-	/** @type {unknown} */
-	#reset = undefined;
 
 	/**
 	 * @param {string} blobs the path of the record's blobs
@@ -118,13 +111,14 @@ export class StepList {
 	constructor(blobs, signal, onSelect, beside) {
 		this.onSelect = onSelect;
 		this.rows = new LazyRows(
-			(index) => el("li", { class: "card step", tabindex: "-1", "data-step": this.number(index),
+			(index) => el("li.card.step", { tabindex: "-1", "data-step": this.number(index),
 				"aria-current": index === this.selected ? "step" : null }, stepHead(this.#step(index), this.number(index))),
 			(row, index) => {
-				addStepBody(row, this.#step(index), blobs, this.#before(index));
+				addStepBody(row, this.#step(index), blobs, this.#earlier[index]);
 				add(row, beside?.(this.number(index)));
 			}, signal);
-		this.element = this.rows.element;
+		this.reset = el("div");
+		this.element = el("div", this.reset, this.rows.element);
 	}
 
 	/** Begin anew. @param {Pick<Trajectory, "observation" | "dropped">} trajectory */
@@ -133,44 +127,38 @@ export class StepList {
 		this.selected = -1;
 		this.dropped = dropped;
 		this.#earlier = [];
-		this.#reset = observation ?? undefined;
-		this.#last = new Map(this.#reset === undefined ? [] : [["observation", -1]]);
+		this.#last = new Map(observation ? [["observation", { number: 0, value: observation }]] : []);
 		this.rows.clear();
+		fill(this.reset, dropped > 0 && muted(`The first ${countText(dropped, "step")} of the episode were not kept.`),
+			observation && el("details.card", el("summary", "Reset"), jsonOf(observation)));
 	}
 
 	/** Append steps. @param {Step[]} steps */
 	append(steps) {
 		for (const step of steps) {
-			const key = step.observation !== undefined && step.observation !== null ? "observation"
-				: `${step.call.name} ${JSON.stringify(step.call.arguments)}`;
-			if (valueOf(step) !== undefined) {
-				this.#earlier[this.steps.length] = this.#last.get(key);
-				this.#last.set(key, this.steps.length);
-			}
-			this.steps.push(step);
+			const key = step.observation != null ? "observation" : `${step.call.name} ${JSON.stringify(step.call.arguments)}`;
+			const value = valueOf(step);
+			const index = this.steps.push(step) - 1;
+			if (value === undefined) continue;
+			this.#earlier[index] = this.#last.get(key);
+			this.#last.set(key, { number: this.number(index), value });
 		}
 		this.rows.grow(this.steps.length);
 	}
-
-	/** The steps before the first of the list. */
-	dropped = 0;
 
 	/** Return the number of a step in its episode. @param {number} index */
 	number(index) {
 		return this.steps[index]?.position ?? this.dropped + index + 1;
 	}
 
-	/** Select a step and show it. @param {number} index @returns {boolean} false if there is none */
+	/** Select a step and show it. @param {number} index */
 	select(index) {
-		const row = this.rows.row(index);
-		if (!row) return false;
+		const row = this.rows.show(index, "nearest");
+		if (!row) return;
 		this.element.querySelector("[aria-current]")?.removeAttribute("aria-current");
 		row.setAttribute("aria-current", "step");
 		this.selected = index;
-		row.focus({ preventScroll: true });
-		row.scrollIntoView({ block: "nearest", behavior: "instant" });
 		this.onSelect?.(this.number(index));
-		return true;
 	}
 
 	/** Return the indices of the steps whose call or outcome has a text, in any case. @param {string} text */
@@ -179,8 +167,8 @@ export class StepList {
 		return this.steps.flatMap((step, index) => {
 			const { call, outcome, observation, logs } = step;
 			const plain = JSON.stringify([call.name, call.arguments, outcome.result?.structured_content, outcome.error, observation, logs]);
-			const all = `${plain}\n${(outcome.result?.content ?? []).map((block) => block.text ?? "").join("\n")}`.toLowerCase();
-			return all.includes(wanted) ? [index] : [];
+			const texts = outcome.result?.content.map((block) => block.text) ?? [];
+			return [plain, ...texts].join("\n").toLowerCase().includes(wanted) ? [index] : [];
 		});
 	}
 
@@ -189,13 +177,5 @@ export class StepList {
 		const step = this.steps[index];
 		if (!step) throw new RangeError(`there is no step ${index}`);
 		return step;
-	}
-
-	/** @param {number} index */
-	#before(index) {
-		const earlier = this.#earlier[index];
-		if (earlier === undefined) return null;
-		if (earlier < 0) return { number: 0, value: this.#reset };
-		return { number: this.number(earlier), value: valueOf(this.#step(earlier)) };
 	}
 }

@@ -1,8 +1,9 @@
 /** The card of one tool: its form, the same as JSON, and the server's faults at their fields. */
 
-import { alertOf, button, el, fill, muted } from "./dom.js";
+import { alertOf, button, el, fill, formOf, muted } from "./dom.js";
 import { objectField } from "./form.js";
 import { Problem, attempt, parsed } from "./inputs.js";
+import { isPlain } from "./schema.js";
 
 /** Return the card of a tool. @param {Tool} tool @param {(value: Plain) => Promise<void>} onCall @returns {ToolCard} */
 export function toolCard(tool, onCall) {
@@ -12,8 +13,8 @@ export function toolCard(tool, onCall) {
 	const json = el("textarea", { "aria-label": "Arguments as JSON", spellcheck: "false" });
 	const place = el("div", form.element);
 	const problem = alertOf();
-	const submit = el("button", { class: "primary", "aria-describedby": "call-over" }, "Call");
-	const why = el("span", { class: "warn", id: "call-over", role: "status" });
+	const submit = el("button.primary", { "aria-describedby": "call-over" }, "Call");
+	const why = el("span.warn", { id: "call-over", role: "status" });
 	let byJson = false;
 	let over = false;
 	const read = () => /** @type {Plain} */ (byJson ? objectOf(json.value) : form.read());
@@ -24,21 +25,18 @@ export function toolCard(tool, onCall) {
 		fill(place, byJson ? json : form.element);
 		fill(swap, byJson ? "Back to the form" : "Edit as JSON");
 	}));
-	const element = el("form", { class: "card", novalidate: true, onsubmit: async (event) => {
-		event.preventDefault();
-		/** @type {Plain} */
-		let value = {};
+	const element = formOf("form.card", { novalidate: true }, async () => {
 		form.clear();
-		if (submit.disabled || !attempt(problem, "Not called.", () => { value = read(); })) return;
+		const value = !submit.disabled && attempt(problem, "Not called.", read);
+		if (!value) return;
 		submit.disabled = true;
 		try {
 			await onCall(value);
 		} finally {
 			submit.disabled = over;
 		}
-	} },
-	el("h2", tool.title ?? tool.name, " ", el("code", tool.name)), muted(tool.description),
-	place, problem, el("div", { class: "row" }, submit, swap, why));
+	}, el("h2", tool.title ?? tool.name, " ", el("code", tool.name)), muted(tool.description),
+	place, problem, el("div.row", submit, swap, why));
 	return {
 		element,
 		write(value) {
@@ -59,6 +57,6 @@ export function toolCard(tool, onCall) {
 /** @param {string} text */
 function objectOf(text) {
 	const value = parsed(text);
-	if (typeof value !== "object" || value === null || Array.isArray(value)) throw new Problem("The arguments are a JSON object.");
-	return /** @type {Plain} */ (value);
+	if (!isPlain(value)) throw new Problem("The arguments are a JSON object.");
+	return value;
 }

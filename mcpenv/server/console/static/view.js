@@ -5,6 +5,7 @@ import { el } from "./dom.js";
 
 const VERSION = "2026-07-28";
 const META = "io.modelcontextprotocol/";
+const NOTICE = "ui/notifications/";
 const HOST = { name: "mcpenv console", version: "1" };
 /** The most pixels of height that a view can ask for. */
 const MOST = 900;
@@ -41,14 +42,15 @@ export class AppView {
 		addEventListener("message", async ({ source, data }) => {
 			if (source !== this.element.contentWindow) return;
 			const { id, method, params = {} } = data;
-			if (method === "ui/notifications/sandbox-proxy-ready") this.#tell("ui/notifications/sandbox-resource-ready", { html });
+			if (method === `${NOTICE}sandbox-proxy-ready`) this.#send({ method: `${NOTICE}sandbox-resource-ready`, params: { html } });
 			else if (method === "ui/initialize") {
 				this.#send({ id, result: { protocolVersion: params.protocolVersion, hostInfo: HOST,
 					hostCapabilities: { serverTools: {} }, hostContext: {} } });
-			} else if (method === "ui/notifications/initialized") {
-				for (const [name, told] of this.#waiting ?? []) this.#tell(name, told);
+			} else if (method === `${NOTICE}initialized`) {
+				const waiting = this.#waiting ?? [];
 				this.#waiting = null;
-			} else if (method === "ui/notifications/size-changed") this.element.style.height = `${Math.min(MOST, Number(params.height) + 2)}px`;
+				for (const [name, params] of waiting) this.#tell(name, params);
+			} else if (method === `${NOTICE}size-changed`) this.element.style.height = `${Math.min(MOST, Number(params.height) + 2)}px`;
 			else if (method === "tools/call") {
 				const result = await onCall({ name: String(params.name), arguments: params.arguments ?? {} });
 				this.#send(result ? { id, result: wire(result) } : { id, error: { code: -32000, message: "The call was not made." } });
@@ -58,15 +60,14 @@ export class AppView {
 
 	/** Tell the view of a call. @param {Call} call @param {Result} result */
 	show(call, result) {
-		for (const [name, told] of [["input", { arguments: call.arguments }], ["result", wire(result)]]) {
-			if (this.#waiting) this.#waiting.push([`ui/notifications/tool-${name}`, told]);
-			else this.#tell(`ui/notifications/tool-${name}`, told);
-		}
+		this.#tell("tool-input", { arguments: call.arguments });
+		this.#tell("tool-result", wire(result));
 	}
 
-	/** @param {string} method @param {unknown} params */
-	#tell(method, params) {
-		this.#send({ method, params });
+	/** Notify the view once it is ready. @param {string} name @param {unknown} params */
+	#tell(name, params) {
+		if (this.#waiting) this.#waiting.push([name, params]);
+		else this.#send({ method: NOTICE + name, params });
 	}
 
 	/** @param {Plain} message */

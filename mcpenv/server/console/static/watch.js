@@ -2,9 +2,8 @@
 
 import { ApiError, ask, stream } from "./api.js";
 import { Charts } from "./chart.js";
-import { jsonOf } from "./content.js";
-import { button, el, fill, link, messageOf, muted } from "./dom.js";
-import { durationText, momentText, numberText, taskText } from "./format.js";
+import { button, el, fill, link, messageOf, tell } from "./dom.js";
+import { durationText, listText, momentText, numberText, taskText } from "./format.js";
 import { after, onceAFrame } from "./frame.js";
 import { finder } from "./record.js";
 import { StepList, statusText } from "./step.js";
@@ -16,23 +15,18 @@ const MOST = 10_000;
 const NEAR = 60;
 const OVER = "The session is over.";
 
-/** Show a session until the page is left. @param {string} id @param {{root: HTMLElement}} context @param {AbortSignal} signal */
-export async function watch(id, { root }, signal) {
-	await new Watcher(id, root, signal).follow();
-}
-
-class Watcher {
+/** The page of a session. */
+export class Watcher {
 	/** What has come since the last frame. @type {StreamEvent[]} */
 	#news = [];
 	#lastId = "";
 	#episode = "";
 	#closed = false;
-	#pinned = true;
 	#scrolled = 0;
 	/** @type {Trajectory | null} */
 	#trajectory = null;
-	#return = 0;
-	#scored = false;
+	/** The sum of the rewards, null before the first. @type {number | null} */
+	#return = null;
 	#paused = false;
 
 	/** @param {string} id @param {HTMLElement} root @param {AbortSignal} signal */
@@ -40,27 +34,31 @@ class Watcher {
 		this.path = `sessions/${encodeURIComponent(id)}`;
 		this.signal = signal;
 		this.connection = el("p", { role: "status" }, "Connecting");
-		this.facts = el("p", {});
-		this.reset = el("div", {});
+		this.facts = el("p");
 		this.charts = new Charts(false);
 		this.pause = button("Pause", () => this.#pause(), { hidden: true });
 		this.cancel = button("Cancel", () => this.#cancel());
 		this.steps = new StepList("", signal);
-		this.newest = button("Follow the newest step", () => this.#pin(), { class: "primary follow", hidden: true });
+		this.newest = button("Follow the newest step", () => {
+			this.newest.hidden = true;
+			this.#stay();
+		}, { class: "primary follow", hidden: true });
 		fill(root, el("h1", "Session ", el("code", id)), el("p", link("#/live", "All sessions")),
-			el("section", { class: "card watched bar", "aria-label": "Episode" }, this.connection, this.facts, el("div", { class: "bar end" }, this.pause, this.cancel)),
-			this.charts.element, finder(this.steps, signal), this.reset, this.steps.element, this.newest);
+			el("section.card.watched.bar", { "aria-label": "Episode" }, this.connection, this.facts, el("div.bar.end", this.pause, this.cancel)),
+			this.charts.element, finder(this.steps, signal), this.steps.element, this.newest);
 		this.draw = onceAFrame(() => this.#draw(), signal);
 		addEventListener("scroll", () => this.#noticeScroll(), { signal, passive: true });
 		// A row that gets its contents later makes the page longer.
 		const sizes = new ResizeObserver(() => this.#stay());
 		sizes.observe(this.steps.element);
-		signal.addEventListener("abort", () => sizes.disconnect());
 		const clock = setInterval(() => {
 			this.#showFacts();
 			if (!this.#closed) void this.#lookAtPause();
 		}, 1000);
-		signal.addEventListener("abort", () => clearInterval(clock));
+		signal.addEventListener("abort", () => {
+			sizes.disconnect();
+			clearInterval(clock);
+		});
 	}
 
 	/** End the session if the visitor means it. */
@@ -98,7 +96,7 @@ class Watcher {
 			this.#paused = until !== null;
 			this.pause.hidden = until === undefined;
 			const text = until ? `Resume (paused until ${momentText(until).slice(-8)})` : "Pause";
-			if (this.pause.textContent !== text) fill(this.pause, text);
+			tell(this.pause, text);
 		} catch (error) {
 			if (!(error instanceof ApiError) && !this.signal.aborted) throw error;
 		}
@@ -106,15 +104,15 @@ class Watcher {
 
 	/** Read the stream until the session is closed or the page is left. */
 	async follow() {
-		const { path } = this;
+		const { path, signal } = this;
 		let pause = FIRST;
 		let lost = false;
-		while (!this.signal.aborted && !this.#closed) {
+		for (;;) {
 			let why = "The server ended the stream.";
 			try {
 				if (lost) {
 					// A stream without news is silent: the session itself says that the server is there again.
-					await ask(path, { signal: this.signal });
+					await ask(path, { signal });
 					this.#say(`Connected again. The steps go on after step ${this.#newestNumber()}.`);
 					lost = false;
 				}
@@ -125,24 +123,20 @@ class Watcher {
 					pause = FIRST;
 					this.#news.push(event);
 					this.draw();
-				}, { signal: this.signal, lastEventId: this.#lastId });
+				}, { signal, lastEventId: this.#lastId });
 			} catch (error) {
-				if (this.signal.aborted) return;
-				if (error instanceof ApiError && error.status >= 400 && error.status < 500 && error.status !== 429) {
-					this.#over(error.status === 404 ? OVER : error.message);
-					return;
-				}
-				// A connection that breaks while it is read is a TypeError of the browser.
-				if (!(error instanceof ApiError) && !(error instanceof TypeError)) throw error;
+				if (signal.aborted) return;
+				if (!(error instanceof ApiError)) throw error;
+				if (error.final) return this.#over(error.status === 404 ? OVER : error.message);
 				why = error.message;
 			}
-			if (this.#closed || this.signal.aborted) break;
+			if (signal.aborted) return;
+			if (this.#closed) return this.#over(OVER);
 			lost = true;
 			this.#say(`Connection lost: ${why} Connecting again in ${durationText(pause / 1000)}.`);
-			await after(pause, this.signal);
+			await after(pause, signal);
 			pause = Math.min(MOST, pause * 2);
 		}
-		if (!this.signal.aborted) this.#over(OVER);
 	}
 
 	#newestNumber() {
@@ -159,14 +153,11 @@ class Watcher {
 				steps = [];
 				this.#begin(episode, trajectory);
 			} else if (event === "step" && episode === this.#episode) {
-				const last = steps[steps.length - 1] ?? this.steps.steps[this.steps.steps.length - 1];
+				const last = steps.at(-1) ?? this.steps.steps.at(-1);
 				// A stream that was resumed may repeat a step.
 				if (last?.position !== undefined && step.position !== undefined && step.position <= last.position) continue;
 				steps.push(step);
-				if (step.reward) {
-					this.#scored = true;
-					this.#return += step.reward.value;
-				}
+				if (step.reward) this.#return = (this.#return ?? 0) + step.reward.value;
 			} else if (event === "end" && episode === this.#episode) {
 				this.#trajectory = trajectory;
 			}
@@ -181,52 +172,37 @@ class Watcher {
 	#begin(episode, trajectory) {
 		this.#episode = episode;
 		this.#trajectory = trajectory;
-		const { observation, dropped } = trajectory;
-		const first = observation?.reward;
-		this.#scored = typeof first === "number";
-		this.#return = typeof first === "number" ? first : 0;
-		this.steps.begin({ observation, dropped });
-		fill(this.reset, dropped > 0 && muted(`The first ${dropped} steps are no longer at the server.`),
-			observation && el("details", { class: "card" }, el("summary", "Reset"), jsonOf(observation)));
+		const first = trajectory.observation?.reward;
+		this.#return = typeof first === "number" ? first : null;
+		this.steps.begin(trajectory);
 	}
 
 	#showFacts() {
 		const trajectory = this.#trajectory;
 		if (!trajectory) return;
-		const until = trajectory.ended_at ?? Date.now() / 1000;
-		const said = [taskText(trajectory.task) && `Task ${taskText(trajectory.task)}`, `episode ${trajectory.episode_id}`,
-			`step ${this.#newestNumber()}`,
-			trajectory.ended_at ? `sum of rewards ${numberText(trajectory.total_reward)}`
-				: trajectory.dropped ? null : `return ${this.#scored ? numberText(this.#return) : "none"}`,
-			trajectory.status && `status ${statusText(trajectory.status)}`, trajectory.reason,
-			trajectory.ended_at ? `over after ${durationText(Math.max(0, until - trajectory.started_at))}`
-				: `running for ${durationText(Math.max(0, Math.round(until - trajectory.started_at)))}`].filter(Boolean).join(", ");
-		if (this.facts.textContent !== said) fill(this.facts, said);
+		const { ended_at: ended, started_at: started, dropped, status } = trajectory;
+		const task = taskText(trajectory.task);
+		tell(this.facts, listText(task && `Task ${task}`, `episode ${trajectory.episode_id}`, `step ${this.#newestNumber()}`,
+			ended ? `sum of rewards ${numberText(trajectory.total_reward)}`
+				: dropped ? null : `return ${numberText(this.#return, "none")}`,
+			status && `status ${statusText(status)}`, trajectory.reason,
+			ended ? `over after ${durationText(Math.max(0, ended - started))}`
+				: `running for ${durationText(Math.max(0, Math.round(Date.now() / 1000 - started)))}`));
 	}
 
 	/** @param {string} text */
 	#say(text) {
-		if (this.connection.textContent !== text) fill(this.connection, text);
+		tell(this.connection, text);
 	}
 
 	#noticeScroll() {
-		const page = document.documentElement;
-		const atEnd = scrollY + innerHeight >= page.scrollHeight - NEAR;
-		if (atEnd) this.#pinned = true;
-		else if (scrollY < this.#scrolled) this.#pinned = false;
+		if (scrollY + innerHeight >= document.documentElement.scrollHeight - NEAR) this.newest.hidden = true;
+		else if (scrollY < this.#scrolled) this.newest.hidden = false;
 		this.#scrolled = scrollY;
-		this.newest.hidden = this.#pinned;
 	}
 
-	#pin() {
-		this.#pinned = true;
-		this.newest.hidden = true;
-		this.#stay();
-	}
-
-	/** Keep the newest step in view if the reader has not scrolled up. */
+	/** Keep the newest step in view unless the reader has scrolled up, which shows the button that follows it again. */
 	#stay() {
-		if (!this.#pinned) return;
-		scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
+		if (this.newest.hidden) scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
 	}
 }
