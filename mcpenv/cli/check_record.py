@@ -11,8 +11,9 @@ from cyclopts import Parameter
 
 from mcpenv.trajectories.check import Check, check_record
 from mcpenv.trajectories.finding import Finding, Kind
+from mcpenv.trajectories.reader import unread_files
 
-from .output import Page, note_torn, number_of, print_json, print_table, printable
+from .output import Page, note, note_torn, number_of, print_json, print_table, printable
 
 FOUND = 1
 
@@ -41,6 +42,8 @@ def check_command(
         debug: Show the traceback when something fails.
     """
     found = check_record(record, on_torn=note_torn).without(ignore or ())
+    for file in unread_files(Path(record)):
+        note(f"{printable(file.name)}: not checked; the files of a record are named episodes-*.jsonl.gz")
     if as_json:
         print_json(found.to_plain())
     else:

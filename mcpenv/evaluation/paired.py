@@ -34,12 +34,14 @@ class PairedDifference:
         p: the two-sided p-value of the hypothesis that the mean is 0. It is at most 0.05 exactly where the interval
             leaves out 0.
         tasks: number of tasks.
+        changed: the number of those with a difference other than 0. Fewer than six cannot be significant.
     """
 
     value: float
     interval: Interval | None
     p: float
     tasks: int
+    changed: int
 
     @property
     def significant(self) -> bool:
@@ -72,7 +74,7 @@ def paired_difference(values: Sequence[float], *, seed: int = 0, level: float = 
     interval = Interval(typical[tail - 1], typical[-tail]) if tail else None
     not_above, not_below = sum(mean <= 0.0 for mean in typical), sum(mean >= 0.0 for mean in typical)
     p = min(1.0, 2.0 * (1 + min(not_above, not_below)) / count)
-    return PairedDifference(fmean(values), interval, p, len(values))
+    return PairedDifference(fmean(values), interval, p, len(values), sum(abs(value) > _ROUNDING for value in values))
 
 
 def _typical_values(values: Sequence[float], rng: random.Random) -> Iterator[float]:

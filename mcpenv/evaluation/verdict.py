@@ -26,10 +26,16 @@ def notes_on(found: Comparison) -> Iterator[str]:
     for run in (found.baseline, found.candidate):
         if run.planned is None or run.planned > len(run.results):
             yield f"{run.directory} has not come to its end: its finished episodes are compared."
+    count = found.primary.difference.changed
+    if found.primary.difference.interval is not None and 0 < count < ENOUGH_TASKS:
+        yield (
+            f"{count} of {found.primary.difference.tasks} tasks differ: too few for a significant change, which "
+            f"needs at least {ENOUGH_TASKS} that differ."
+        )
     if found.primary.difference.interval is None:
         count = found.primary.difference.tasks
         tasks = f"{count} task{'' if count == 1 else 's'}"
-        yield f"{tasks}: too few for an interval and for a significant change; {ENOUGH_TASKS} are enough."
+        yield f"{tasks}: too few for an interval and for a significant change, which need at least {ENOUGH_TASKS}."
 
 
 def _of_world(difference: Difference) -> bool:

@@ -140,8 +140,9 @@ class ResetOptions:
         unknown = [] if self._takes_any else [name for name in options if name not in self._own]
         if unknown:
             takes = ", ".join(self._own) or "none"
+            no_tasks = "; it has no tasks" if _TASK_SCHEMA.keys() & set(unknown) else ""
             raise InvalidMessage(
-                f"unknown reset option {', '.join(map(repr, unknown))}; this environment's options: {takes}",
+                f"unknown reset option {', '.join(map(repr, unknown))}; this environment's options: {takes}{no_tasks}",
                 errors=[{"loc": [name], "msg": "unknown reset option", "type": "extra_forbidden"} for name in unknown],
             )
 

@@ -119,5 +119,16 @@ def _masked(block: dict[str, Any]) -> dict[str, Any]:
     return {**block, "text": _mask(text)} if isinstance(text, str) else block
 
 
+def without_incidents(data: Any) -> Any:
+    """Return plain JSON data whose texts have no incident ids, which are random."""
+    if isinstance(data, str):
+        return _mask(data)
+    if isinstance(data, list):
+        return [without_incidents(each) for each in data]
+    if isinstance(data, dict):
+        return {name: without_incidents(value) for name, value in data.items()}
+    return data
+
+
 def _mask(text: str) -> str:
     return _INCIDENT.sub("(incident)", text)

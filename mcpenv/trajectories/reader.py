@@ -56,6 +56,13 @@ def segments_of(path: Path) -> list[Path]:
     return [path]
 
 
+def unread_files(path: Path) -> list[Path]:
+    """Return the compressed files of a record's folder that are not read, because they have other names."""
+    if not path.is_dir():
+        return []
+    return sorted(set(path.glob("*.jsonl.gz")) - set(_segments_in(path)))
+
+
 def _segments_in(folder: Path) -> list[Path]:
     return sorted(file for pattern in PATTERNS for file in folder.glob(pattern))
 
@@ -84,4 +91,4 @@ def _lines(path: Path, on_torn: Callable[[TornTail], None] | None) -> Iterator[t
             yield f"{path}, byte {offset}", line
 
 
-__all__ = ["TornTail", "read_episodes", "segments_of"]
+__all__ = ["TornTail", "read_episodes", "segments_of", "unread_files"]

@@ -239,8 +239,16 @@ def test_what_weakens_a_comparison_is_noted(cli: Cli, stored: Stored) -> None:
     assert done.err.splitlines() == [
         "The evaluations differ in environment.version, set: the change may come from that, and not from the agent.",
         "other has not come to its end: its finished episodes are compared.",
-        "5 tasks: too few for an interval and for a significant change; 6 are enough.",
+        "5 tasks: too few for an interval and for a significant change, which need at least 6.",
     ]
+
+
+def test_too_few_tasks_that_differ_are_noted(cli: Cli, stored: Stored) -> None:
+    stored("one", many(1.0, 6))
+    stored("other", many(0.0, 5) | dict(list(many(1.0, 6).items())[5:]))
+    done = cli("one", "other")
+    assert done.status == 0 and "no significant change" in done.out
+    assert "5 of 6 tasks differ: too few for a significant change, which needs at least 6 that differ." in done.err
 
 
 def test_what_cannot_be_compared_exits_with_2_and_one_line(cli: Cli, stored: Stored, tmp_path: Path) -> None:

@@ -235,6 +235,24 @@ def test_a_file_of_servers_with_weights(tmp_path: Path) -> None:
         run(EnvPool(f"@{tmp_path / 'servers'}", backend="remote").connect)
 
 
+def test_servers_that_do_not_answer_are_named_at_once_and_waited_for_where_others_may_come(tmp_path: Path) -> None:
+    with pytest.raises(PoolError, match=r"no server answers: http://127\.0\.0\.1:1: cannot connect"):
+        run(EnvPool("http://127.0.0.1:1", backend="remote").connect)
+    with pytest.raises(ValueError, match="plays on servers; give their URLs"):
+        EnvPool(Dice, backend="remote")
+    (tmp_path / "servers").write_text("http://127.0.0.1:1")
+
+    async def play() -> None:
+        async with EnvPool(f"@{tmp_path / 'servers'}", 8, backend="remote") as pool:
+            pool._backend._servers.wait_s = 0.3  # type: ignore[attr-defined]
+            before = asyncio.all_tasks()
+            with pytest.raises(PoolError, match=r"has had room for 0\.3 s: http://127\.0\.0\.1:1: cannot"):
+                await pool.rollout(five_rolls, TASKS, group=4)
+            assert asyncio.all_tasks() == before
+
+    run(play)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_error_of_the_policy_ends_the_rollout_and_the_pool_works_on(kind: Any) -> None:
     async def play() -> None:

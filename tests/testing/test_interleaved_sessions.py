@@ -14,6 +14,7 @@ from mcpenv.testing.parts import interleaved
 from mcpenv.testing.parts.candidate import Candidate
 from mcpenv.testing.parts.interleaved import judge_interleaved
 from mcpenv.testing.parts.judged import Judged
+from mcpenv.testing.parts.load import judge_load
 from mcpenv_client.types.tasks import Task
 
 
@@ -103,6 +104,25 @@ def test_a_sound_environment_is_compared_in_every_pair_and_order() -> None:
     into = judged(BoardInSight, BIRD, FISH)
     assert into.findings == [] and into.summary == ""
     assert into.facts["interleaved"] == 2 * 2 * 4
+
+
+class Crashing(MCPEnvironment):
+    """A tool that always fails by mistake, which gives each failure an incident id of its own."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self) -> None:
+        @self.tool
+        def crash() -> str:
+            """Fail."""
+            raise ZeroDivisionError("a mistake")
+
+
+@pytest.mark.parametrize("judge", [judge_interleaved, judge_load])
+def test_the_ids_of_incidents_are_no_leak(judge: Callable[[Candidate, Judged], Any]) -> None:
+    into = Judged("load")
+    judge(Candidate(Crashing, ()), into)
+    assert [finding for finding in into.findings if finding.verdict is Verdict.FAILED] == []
 
 
 @pytest.mark.parametrize("tasks", [(), (BIRD,)])

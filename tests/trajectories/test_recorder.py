@@ -447,7 +447,7 @@ def test_what_a_program_keeps_beside_an_episode_is_recorded_in_its_json_form(odd
 
 
 def as_before(line: bytes) -> Any:
-    """The content of an episode's line without what earlier versions did not write: statuses, model turns, scoring times."""
+    """The content of an episode's line without what was not written before: statuses, model turns, times of scoring."""
     content = json.loads(line)
     assert content.pop("model_turns") is None
     assert content["trajectory"].pop("end_scoring_s") == 0.0

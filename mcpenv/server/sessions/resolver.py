@@ -1,4 +1,4 @@
-"""The session that an MCP request belongs to. DESIGN section 4 has the order of the rules; the first match wins."""
+"""The session that an MCP request belongs to: rules in an order, of which the first match wins."""
 
 from __future__ import annotations
 

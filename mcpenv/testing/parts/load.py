@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from mcpenv.testing.findings import Verdict
+from mcpenv.testing.tasks.play import plain_of
 from mcpenv_client.types.actions import Action, CallToolAction
-from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.tools import Mode
-from mcpenv_client.types.values import to_plain
 
 from .candidate import Candidate
 from .interleaved import REMEDY, judge_interleaved
@@ -87,7 +86,7 @@ class _Session:
         self.env = candidate.subject.make()
         self.seconds: list[float] = []
         self.slow: set[str] = set()
-        self.shown: list[Any] = [_plain(candidate.reset(self.env))]
+        self.shown: list[Any] = [plain_of(candidate.reset(self.env))]
         self.actions = _actions(candidate)
 
     def step(self, number: int) -> None:
@@ -99,7 +98,7 @@ class _Session:
         self.seconds.append(time.perf_counter() - began)
         if self.seconds[-1] > SLOW_S:
             self.slow.add(self.label_of(number + 1))
-        self.shown.append(_plain(observation))
+        self.shown.append(plain_of(observation))
 
     def play(self) -> None:
         """Make all calls, and end the episode."""
@@ -109,7 +108,7 @@ class _Session:
 
     def end(self) -> None:
         """End the episode."""
-        self.shown.append(_plain(self.env.end()))
+        self.shown.append(plain_of(self.env.end()))
 
     def label_of(self, index: int) -> str:
         """Return the name of what it showed at an index."""
@@ -259,10 +258,6 @@ def _actions(candidate: Candidate) -> list[Action]:
         calls: list[Action] = [CallToolAction(tool_name=c.tool_name, arguments=c.arguments) for c in task.oracle]
         return calls[:MAX_CALLS]
     return candidate.subject.actions_of(Mode.SIMULATION)[:MAX_CALLS]
-
-
-def _plain(observation: Observation) -> Any:
-    return to_plain(observation, "observation", exclude={"info"})
 
 
 def _held() -> dict[str, int]:

@@ -9,7 +9,7 @@ from typing import Any
 from mcpenv.environment import MCPEnvironment
 from mcpenv.rewards.rubrics import score_of, worth_of
 from mcpenv.testing.arguments import arguments_for, wrong_arguments
-from mcpenv.trajectories.fingerprint import digest
+from mcpenv.trajectories.fingerprint import digest, without_incidents
 from mcpenv.worlds import Tree, capture
 from mcpenv_client.errors import McpenvError
 from mcpenv_client.types.observations import CallToolObservation, Observation
@@ -170,7 +170,7 @@ def _make_calls(env: MCPEnvironment, calls: Calls, played: Play, observation: Ob
 
 
 def plain_of(observation: Observation) -> dict[str, Any]:
-    """Return an observation and the parts of its reward, without fields of the framework that are new each time."""
-    data: dict[str, Any] = to_plain(observation, "observation", exclude={"info"})
+    """Return an observation and the parts of its reward, without what the framework makes anew each time."""
+    data: dict[str, Any] = without_incidents(to_plain(observation, "observation", exclude={"info"}))
     parts = observation.info.get("reward")
     return data if parts is None else {**data, "reward parts": to_plain(parts)}

@@ -109,6 +109,8 @@ class EnvPool:
             raise ValueError(f"the backend {backend!r} has no use for {', '.join(wrong)}")
         own: Any = target
         self._backend: Backend
+        if backend == "remote" and callable(own):
+            raise ValueError(f'backend="remote" plays on servers; give their URLs, and not {own!r}')
         if backend == "remote":
             self._backend = RemoteBackend(own, size, connect=connect, adaptive=adaptive, warm=warm)
         elif not (isinstance(own, str) or callable(own)):

@@ -21,6 +21,9 @@ from .window import Window
 
 logger = logging.getLogger("mcpenv")
 
+MANY = ("@", "dns+http://")
+"""How a text begins that lists servers, which may change."""
+
 CHECK_S = 5.0
 """Seconds between two looks at a server that is not healthy, and at a file of servers."""
 
@@ -166,7 +169,7 @@ class Servers:
         self._connect = EnvClient if connect is None else connect
         self._servers: dict[str, Server] = {}
         self._read_at = float("-inf")
-        self._room = asyncio.Condition()
+        self._changed = asyncio.Event()
 
     @property
     def all(self) -> list[Server]:
@@ -177,10 +180,14 @@ class Servers:
         """Read the list of servers, and look at each.
 
         Raises:
-            PoolError: as `read_servers` does.
+            PoolError: as `read_servers` does; or none of the servers answers, unless a file or a name lists them, to
+                which others may come.
         """
         await asyncio.to_thread(self._read)
         await asyncio.gather(*(self.look(server) for server in self.all))
+        fixed = not isinstance(self._given, str) or not self._given.startswith(MANY)
+        if fixed and all(server.ill is not None for server in self.all):
+            raise PoolError(f"no server answers: {self._described()}")
 
     async def close(self) -> None:
         """Close the clients without an episode."""
@@ -213,11 +220,7 @@ class Servers:
             left_s = give_up - time.monotonic()
             if left_s <= 0:
                 raise PoolError(f"no server has had room for {self.wait_s:g} s: {self._described()}")
-            async with self._room:
-                try:
-                    await asyncio.wait_for(self._room.wait(), min(left_s, 0.2))
-                except asyncio.TimeoutError:
-                    continue  # an ill server may be well
+            await self._change(min(left_s, 0.2))  # an ill server may be well after that
 
     async def give_back(self, server: Server, client: Client, *, finished: int | None, lost: bool = False) -> None:
         """Give a session back.
@@ -237,8 +240,16 @@ class Servers:
                 server.window.finished(time.monotonic())
         if lost:
             await self.look(server)
-        async with self._room:
-            self._room.notify_all()
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _change(self, timeout_s: float) -> None:
+        """Wait until a session is given back, or some time is over. A cancellation is never lost, as by `wait_for`."""
+        change = asyncio.ensure_future(self._changed.wait())
+        try:
+            await asyncio.wait([change], timeout=timeout_s)
+        finally:
+            change.cancel()
 
     async def look(self, server: Server) -> None:
         """Ask a server whether it is well, and how many more sessions it may have."""
@@ -290,4 +301,4 @@ class Servers:
         )
 
 
-__all__ = ["Client", "Listed", "Server", "Servers", "read_servers"]
+__all__ = ["MANY", "Client", "Listed", "Server", "Servers", "read_servers"]

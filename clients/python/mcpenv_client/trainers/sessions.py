@@ -11,7 +11,7 @@ from mcpenv_client.client import EnvClient
 from mcpenv_client.pool.backend import all_of
 from mcpenv_client.pool.instances import Instances, Target, instances_of
 from mcpenv_client.pool.pooled_session import PooledSession
-from mcpenv_client.pool.servers import Listed, Servers
+from mcpenv_client.pool.servers import MANY, Listed, Servers
 from mcpenv_client.pool.sessions import Session
 from mcpenv_client.portal import PORTAL, Portal
 from mcpenv_client.rows import rows_of
@@ -21,9 +21,6 @@ T = TypeVar("T")
 
 Place = Target | Listed
 """An environment in this process, or servers."""
-
-MANY = ("@", "dns+http://")
-"""How a target begins that is many servers."""
 
 _HERE = Portal()
 """The event loop of environments in this process: their tools do not block the one of clients."""
