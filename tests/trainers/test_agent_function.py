@@ -7,6 +7,7 @@ import pickle
 import re
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -141,11 +142,22 @@ def test_calls_in_the_text_are_read_where_the_endpoint_does_not_read_them(doors:
         assert asyncio.run(EpisodeAgent(doors).run(ROW, base_url=base_url)) == 0.0
 
 
+class _Trainer:
+    """Stands for AReaL's trainer, which makes the agent of a name and arguments in its workers."""
+
+    def train(self, *, workflow: str, workflow_kwargs: dict[str, Any]) -> None:
+        module, _, name = workflow.rpartition(".")
+        self.agent = getattr(import_module(module), name)(**workflow_kwargs)
+
+
 def test_the_lines_of_the_page_name_what_the_agent_has() -> None:
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "train-agent-function.md").read_text(encoding="utf-8")
-    (lines, *others) = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    for block in (lines, *others):
+    (lines, areal, *others) = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    for block in (lines, areal, *others):
+        compile(block, "page", "exec")
         assert len(list(filter(None, block.splitlines()))) <= 10
-    scope: dict[str, Any] = {}
-    exec(lines, scope)
+    trainer = _Trainer()
+    scope: dict[str, Any] = {"trainer": trainer}
+    exec(lines + areal, scope)
     assert isinstance(scope["agent"], EpisodeAgent)
+    assert isinstance(trainer.agent, EpisodeAgent) and trainer.agent.token_limit == 28000
