@@ -20,10 +20,12 @@ class DoorPlayer:
 
     Args:
         as_text: the model's calls are left in its text, as by an endpoint that does not read them.
+        cut: the model's messages are cut off before they have a call.
     """
 
-    def __init__(self, *, as_text: bool = False) -> None:
+    def __init__(self, *, as_text: bool = False, cut: bool = False) -> None:
         self.as_text = as_text
+        self.cut = cut
         self.asked: list[dict[str, Any]] = []
         path = "/v1/chat/completions"
         self.app = Starlette(routes=[Route(path, self._complete, methods=["POST"])])
@@ -41,14 +43,16 @@ class DoorPlayer:
         answers = [_text_of(message) for message in body["messages"] if message["role"] == "tool"]
         called = call_of(prompt, answers)
         message: dict[str, Any] = {"role": "assistant", "content": "Done." if called is None else ""}
-        if called is not None and self.as_text:
+        if self.cut:
+            message["content"] = "Let me"
+        elif called is not None and self.as_text:
             message["content"] = written(*called)
         elif called is not None:
             function = {"name": called[0], "arguments": json.dumps(called[1])}
             message["tool_calls"] = [
                 {"index": 0, "id": f"call-{len(answers)}", "type": "function", "function": function}
             ]
-        reason = "tool_calls" if "tool_calls" in message else "stop"
+        reason = "length" if self.cut else "tool_calls" if "tool_calls" in message else "stop"
         if not body.get("stream"):
             return JSONResponse(_chunk(body, "chat.completion", {"message": message, "finish_reason": reason}))
         chunks = [

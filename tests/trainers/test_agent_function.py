@@ -6,6 +6,9 @@ import asyncio
 import pickle
 import re
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ from trainer_worlds import Diary, Doors, Shop
 from mcpenv.server.app import create_app
 from mcpenv_client import EnvClient
 from mcpenv_client.trainers.agent_function import EpisodeAgent
-from mcpenv_client.trainers.failures import EpisodeFailed
+from mcpenv_client.trainers.failures import EndpointFailed, EpisodeFailed
 
 ROW = {"split": "train", "index": 0, "messages": []}
 
@@ -81,11 +84,47 @@ def test_a_limit_of_turns_asks_the_verifier(doors: str, player: tuple[DoorPlayer
     assert ending.parts["verified"] == 0.0
 
 
+def test_at_the_token_limit_the_verifier_is_asked_before_the_endpoint_refuses_a_prompt(
+    doors: str, player: tuple[DoorPlayer, str]
+) -> None:
+    # Each answer of the endpoint has 13 tokens with its prompt.
+    ending = asyncio.run(EpisodeAgent(doors, token_limit=13).play(ROW, player[1]))
+    assert (ending.reward, ending.truncated, ending.reason, ending.turns) == (0.25, True, "token_limit", 1)
+    assert ending.parts["verified"] == 0.0
+    ending = asyncio.run(EpisodeAgent(doors, token_limit=14).play(ROW, player[1]))
+    assert (ending.reward, ending.truncated, ending.reason) == (1.25, False, None)
+
+
+def test_a_message_that_is_cut_off_before_a_call_ends_the_episode_as_truncated(doors: str) -> None:
+    with served(DoorPlayer(cut=True).app) as model:
+        ending = asyncio.run(EpisodeAgent(doors).play(ROW, f"{model.removesuffix('/mcp')}/v1"))
+    assert (ending.reward, ending.truncated, ending.reason, ending.turns) == (0.0, True, "length", 1)
+
+
 def test_an_endpoint_that_fails_ends_the_episode(doors: str) -> None:
-    with served(create_app(Doors)) as other, pytest.raises(httpx.HTTPStatusError):
+    with served(create_app(Doors)) as other, pytest.raises(EndpointFailed, match="HTTP 404") as raised:
         asyncio.run(EpisodeAgent(doors).play(ROW, other.removesuffix("/mcp")))
+    assert raised.value.http_status == 404
+    with pytest.raises(EndpointFailed, match="ConnectError") as raised:
+        asyncio.run(EpisodeAgent(doors).play(ROW, "http://127.0.0.1:1/v1"))
+    assert raised.value.http_status is None
     with EnvClient(doors).sync() as client:
         assert client.capacity().active_sessions == 1
+
+
+def _run(agent: EpisodeAgent, base_url: str) -> float:
+    return asyncio.run(agent.run(ROW, base_url=base_url))
+
+
+def test_an_endpoint_that_fails_leaves_a_trainers_process_pool_usable(
+    doors: str, player: tuple[DoorPlayer, str]
+) -> None:
+    # AReaL's mode "subproc" runs agents in such a pool, which an error that does not unpickle breaks for good.
+    with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
+        with pytest.raises(EndpointFailed, match="HTTP 404") as raised:
+            pool.submit(_run, EpisodeAgent(doors), doors).result(timeout=60)
+        assert raised.value.http_status == 404
+        assert pool.submit(_run, EpisodeAgent(doors), player[1]).result(timeout=60) == 1.25
 
 
 def test_a_schema_reaches_the_model_whole_and_nested_arguments_the_tool(player: tuple[DoorPlayer, str]) -> None:
@@ -103,11 +142,22 @@ def test_calls_in_the_text_are_read_where_the_endpoint_does_not_read_them(doors:
         assert asyncio.run(EpisodeAgent(doors).run(ROW, base_url=base_url)) == 0.0
 
 
+class _Trainer:
+    """Stands for AReaL's trainer, which makes the agent of a name and arguments in its workers."""
+
+    def train(self, *, workflow: str, workflow_kwargs: dict[str, Any]) -> None:
+        module, _, name = workflow.rpartition(".")
+        self.agent = getattr(import_module(module), name)(**workflow_kwargs)
+
+
 def test_the_lines_of_the_page_name_what_the_agent_has() -> None:
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "train-agent-function.md").read_text(encoding="utf-8")
-    (lines, *others) = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    for block in (lines, *others):
+    (lines, areal, *others) = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    for block in (lines, areal, *others):
+        compile(block, "page", "exec")
         assert len(list(filter(None, block.splitlines()))) <= 10
-    scope: dict[str, Any] = {}
-    exec(lines, scope)
+    trainer = _Trainer()
+    scope: dict[str, Any] = {"trainer": trainer}
+    exec(lines + areal, scope)
     assert isinstance(scope["agent"], EpisodeAgent)
+    assert isinstance(trainer.agent, EpisodeAgent) and trainer.agent.token_limit == 28000

@@ -16,6 +16,7 @@ from served import served
 from trainer_worlds import Diary, Doors, Odd, Shop
 
 from mcpenv.server.app import create_app
+from mcpenv_client import EnvClient
 
 pytestmark = [pytest.mark.world, pytest.mark.timeout(600)]
 
@@ -110,6 +111,23 @@ def test_without_a_split_tasks_are_seeds(doors: str, tmp_path: Path) -> None:
     assert eval(done.stdout) == [("", {"seed": 0}), ("", {"seed": 1})]
     done = ran(tmp_path, str(python()), "-c", LOADED, doors, "{'split': None}")
     assert "num_tasks says how many seeds" in done.stderr
+
+
+def test_the_environment_server_that_prime_rl_starts_runs_tasks_that_its_client_loaded(
+    doors: str, tmp_path: Path
+) -> None:
+    program = str(Path(__file__).with_name("verifiers_serve_program.py"))
+    with served(DoorPlayer().app) as model:
+        done = ran(tmp_path, str(python()), program, doors, model.removesuffix("/mcp"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    answers = json.loads(done.stdout.splitlines()[-1])
+    red, blue = answers["found"]
+    assert answers["tasks"] == 3
+    assert red == {"ok": [True, True], "turns": 3, "reward": 1.25, "status": "completed", "error": None}
+    # prime-rl drops what is not ok: its reward of 0 is no reward.
+    assert blue["ok"] == [False, False] and blue["status"] == "judge_error" and "EpisodeFailed" in blue["error"]
+    with EnvClient(doors).sync() as client:
+        assert client.capacity().active_sessions == 1
 
 
 ABANDONED = """

@@ -16,10 +16,17 @@ from mcpenv_client.client import EnvClient
 from mcpenv_client.conversation import Conversation
 from mcpenv_client.formats.model_calls import TextCalls
 from mcpenv_client.rows import COLUMNS
-from mcpenv_client.types.turns import Ending
+from mcpenv_client.types.turns import Ending, Turn
 
-from .failures import reward_of
+from .failures import EndpointFailed, reward_of
 from .hosted import WAIT_FOR_SLOT_S
+
+TOKEN_LIMIT = "token_limit"
+LENGTH = "length"
+"""The reasons of an episode's end at a limit of tokens: that of the agent, and that of the model's last message."""
+
+_BODY_SHOWN = 300
+"""The characters of an error's body that `EndpointFailed` has."""
 
 
 class EpisodeAgent:
@@ -33,6 +40,9 @@ class EpisodeAgent:
             that messages have ``tool_calls``.
         system: a system message before the prompt.
         max_turns: the maximum of the model's messages.
+        token_limit: the tokens of a prompt and its answer, by the endpoint's ``usage``, at which the episode ends as
+            truncated. Endpoints refuse a prompt that is too long, and then there is no reward: leave room for one
+            result of a tool and one answer. None: no limit.
         timeout_s: the deadline of a request, in seconds.
         client: arguments of `EnvClient`.
     """
@@ -46,6 +56,7 @@ class EpisodeAgent:
         text_calls: TextCalls | None = None,
         system: str | None = None,
         max_turns: int = 50,
+        token_limit: int | None = None,
         timeout_s: float = 600.0,
         client: Mapping[str, Any] | None = None,
     ) -> None:
@@ -55,6 +66,7 @@ class EpisodeAgent:
         self.text_calls: TextCalls | None = text_calls
         self.system = system
         self.max_turns = max_turns
+        self.token_limit = token_limit
         self.timeout_s = timeout_s
         self.client = {"capacity_timeout_s": WAIT_FOR_SLOT_S, **(client or {})}
 
@@ -76,7 +88,7 @@ class EpisodeAgent:
 
         Raises:
             WireError, ConnectionFailed: the episode cannot begin.
-            httpx.HTTPError: the endpoint failed. The episode is ended as abandoned.
+            EndpointFailed: the endpoint failed. The episode is ended as abandoned.
         """
         named = {name: row[name] for name in COLUMNS if row.get(name) is not None}
         address, headers = f"{base_url.rstrip('/')}/chat/completions", {"Authorization": f"Bearer {api_key}"}
@@ -88,13 +100,37 @@ class EpisodeAgent:
             )
             await stack.enter_async_context(conversation)
             opening = await conversation.begin(named or None)
-            done = opening.done
-            while not done:
+            turn, cut = Turn([], done=opening.done), None
+            while not turn.done and cut is None:
                 body = {"model": self.model, "messages": conversation.visible, "tools": opening.tools, **self.request}
-                answer = await http.post(address, json=body, headers=headers, timeout=self.timeout_s)
-                answer.raise_for_status()
-                done = (await conversation.act(answer.json()["choices"][0]["message"])).done
-            return await conversation.end()
+                answer = await self._ask(http, address, body, headers)
+                turn = await conversation.act(answer["choices"][0]["message"])
+                cut = self._cut_of(address, answer, turn)
+            return await conversation.end() if cut is None else await conversation.end(truncated=True, reason=cut)
+
+    async def _ask(
+        self, http: httpx.AsyncClient, address: str, body: Mapping[str, Any], headers: Mapping[str, str]
+    ) -> dict[str, Any]:
+        try:
+            answer = await http.post(address, json=body, headers=headers, timeout=self.timeout_s)
+        except httpx.HTTPError as error:
+            raise EndpointFailed(address, f"{type(error).__name__}: {error}") from error
+        if not answer.is_success:
+            raise EndpointFailed(address, f"HTTP {answer.status_code}: {answer.text[:_BODY_SHOWN]}", answer.status_code)
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def _cut_of(self, address: str, answer: Mapping[str, Any], turn: Turn) -> str | None:
+        """Return why the episode ends as truncated after an answer, if it does."""
+        if turn.done:
+            stopped = not turn.calls and turn.limit is None
+            return LENGTH if stopped and answer["choices"][0].get("finish_reason") == LENGTH else None
+        if self.token_limit is None:
+            return None
+        used = (answer.get("usage") or {}).get("total_tokens")
+        if used is None:
+            raise EndpointFailed(address, "its answer has no usage.total_tokens, which token_limit needs")
+        return TOKEN_LIMIT if used >= self.token_limit else None
 
     async def run(self, data: Mapping[str, Any], **given: Any) -> float:
         """Play one episode, and return its return, as AReaL calls an agent.
@@ -106,6 +142,7 @@ class EpisodeAgent:
 
         Raises:
             EpisodeFailed: the episode has no reward: it failed, or nothing scored it. AReaL rejects the trajectory.
+            EndpointFailed, WireError, ConnectionFailed: as `play` raises them.
             ValueError: there is no base URL.
         """
         base_url = given.get("base_url") or os.environ.get("OPENAI_BASE_URL")

@@ -33,6 +33,27 @@ class EpisodeFailed(McpenvError):
         return type(self), (self.status, str(self).partition(": ")[2])
 
 
+class EndpointFailed(McpenvError):
+    """Raised if the endpoint of a model cannot be reached, or answers with an error.
+
+    The errors of httpx do not pickle: one of them breaks the process pool of a trainer that runs agents in it.
+
+    Attributes:
+        url: the address.
+        reason: the error, with the beginning of its body.
+        http_status: the status of the answer; None without one.
+    """
+
+    def __init__(self, url: str, reason: str, http_status: int | None = None) -> None:
+        super().__init__(url, reason, http_status)
+        self.url = url
+        self.reason = reason
+        self.http_status = http_status
+
+    def __str__(self) -> str:
+        return f"the model's endpoint {self.url} failed: {self.reason}"
+
+
 def reward_of(ending: Ending) -> float:
     """Return the return of an episode.
 
@@ -65,4 +86,4 @@ def refuse_names(library: str, tools: Iterable[Tool]) -> None:
         raise ToolNotExpressible(library, dict.fromkeys(names, "models' APIs refuse this name; rename it"))
 
 
-__all__ = ["UNSCORED", "EpisodeFailed", "refuse_names", "reward_of", "warn_of_mask"]
+__all__ = ["UNSCORED", "EndpointFailed", "EpisodeFailed", "refuse_names", "reward_of", "warn_of_mask"]
