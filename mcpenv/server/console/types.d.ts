@@ -11,6 +11,13 @@ interface AskOptions {
   headers?: Record<string, string>;
 }
 
+/** Calls a function with each event. The caller connects again, with the id of its last event. */
+type StreamReader = (
+  path: string,
+  onEvent: (event: StreamEvent) => void,
+  options: { signal: AbortSignal; lastEventId?: string },
+) => Promise<void>;
+
 interface ConsoleSession {
   signed_in: boolean;
   needs_token: boolean;
@@ -81,6 +88,31 @@ interface Properties {
   [name: string]: unknown;
 }
 
+/** Makes a table. `name` is for screen readers, `style` a class of all columns but the first. */
+type TableMaker = (name: string, heads: Child[], rows: Child[][], style?: string) => HTMLElement;
+
+/** Makes an image or a sound of the type `declared` from base64 or an address; `otherwise` stands for unknown types. */
+type MediaMaker = (
+  declared: string | undefined,
+  data: string | undefined,
+  otherwise: HTMLElement,
+  ref?: string,
+) => HTMLElement;
+
+/** Writes the body of a step. `blobs` is the path of the record's blobs, `earlier` the value that this step's is compared with. */
+type StepWriter = (root: Element, step: Step, blobs: string, earlier?: Earlier) => void;
+
+/** Makes the form that begins an episode. `schema` is that of the reset options. */
+type SetupMaker = (
+  metadata: { name: string; tasks: Record<string, number> | null },
+  schema: Schema,
+  onStart: (reset: Plain) => Promise<void>,
+  signal: AbortSignal,
+) => {
+  element: HTMLElement;
+  refuse: (message: string, errors?: { loc: unknown[]; msg: string }[]) => void;
+};
+
 /** A JSON Schema. */
 interface Schema {
   properties?: Record<string, Schema>;
@@ -112,8 +144,31 @@ interface Field {
   clear: () => void;
 }
 
-/** Makes the field of a schema, with its label; references lead into `root`. */
+/** Makes the field of a resolved schema, with its label; references lead into `root`. */
 type FieldMaker = (schema: Schema, name: string, root: Schema) => Field;
+
+/** Makes the field of a schema that is not resolved yet. */
+type AnyFieldMaker = (given: Schema | boolean | undefined, name: string, root: Schema) => Field;
+
+/** Makes a list of fields. `text` stands on the button that adds one; `least` and `most` limit their number. */
+type ListFieldMaker = (name: string, text: string, make: (index: number) => Field, least?: number, most?: number) =>
+  Field & { fields: () => Field[] };
+
+/** Puts a field into a frame. */
+type GroupMaker = (name: string, schema: Schema, inside: Field) => Field;
+
+/** Makes the field of an input. */
+type ValueFieldMaker = (
+  schema: Schema,
+  name: string,
+  input: HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement,
+  read: () => unknown,
+  write: (value: unknown) => void,
+) => Field;
+
+type MemberNamer = (member: Schema, union: Schema, root: Schema) => string;
+
+type SchemaTest = (value: unknown, given: Schema | boolean | undefined, root: Schema) => boolean;
 
 /** Makes the field of a single value. */
 type InputMaker = (schema: Schema, name: string) => Field;
@@ -390,6 +445,23 @@ interface Point {
   sum: number;
   parts: Map<string, number>;
 }
+
+/** Makes a chart with its words. `range` is that of the axis; `legend` has classes and names. */
+type FigureMaker = (
+  title: string,
+  description: string,
+  range: string,
+  shapes: (SVGElement | false)[],
+  height: number,
+  legend?: string[][],
+  table?: () => Child[],
+) => HTMLElement;
+
+/** Begins and lengths of spans, in seconds, in order. */
+type Spans = [at: number, long: number][];
+
+/** Returns how long spans take together, when the last is over, and the path that draws them in a chart of `whole` seconds. */
+type SpanReader = (spans: Spans) => { busy: number; over: number; path: (whole: number) => string };
 
 /** One of two compared episodes. */
 interface Side {

@@ -41,12 +41,7 @@ export class Charts {
 	}
 }
 
-/**
- * Return the rewards of an episode in order. A reward without parts is its own part.
- * @param {Step[]} steps
- * @param {Frame} frame
- * @returns {Point[]}
- */
+/** Return the rewards of an episode in order. A reward without parts is its own part. @param {Step[]} steps @param {Frame} frame */
 function pointsOf(steps, frame) {
 	/** @type {Point[]} */
 	const points = [];
@@ -130,7 +125,7 @@ function timeChart(steps, frame, turns) {
 	[["part-0", "in tools"], ...turns.length ? [["part-1", "in the model"]] : [], ["between", "between them"]]);
 }
 
-/** Return how long spans take together, when the last is over, and their shape. @param {[number, number][]} spans begins and lengths, in seconds, in order */
+/** @type {SpanReader} */
 function spansOf(spans) {
 	let [busy, over] = [0, 0];
 	for (const [at, long] of spans) {
@@ -144,15 +139,7 @@ function spansOf(spans) {
 	return { busy, over, path };
 }
 
-/**
- * @param {string} title
- * @param {string} description
- * @param {string} range of the axis
- * @param {(SVGElement | false)[]} shapes
- * @param {number} height
- * @param {string[][]} [legend] classes and names
- * @param {() => Child[]} [table]
- */
+/** @type {FigureMaker} */
 function figure(title, description, range, shapes, height, legend = [], table) {
 	const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${height}`, preserveAspectRatio: "none", role: "img",
 		"aria-label": `${title}. ${description}`, class: height === HEIGHT ? "chart" : "chart low" });

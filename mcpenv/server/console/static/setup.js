@@ -11,12 +11,7 @@ const OWN = ["seed", "episode_id", "task", "split", "index", "timeout_s"];
 /** The number of tasks that are offered by name. Any other can be typed. */
 const OFFERED = 200;
 
-/**
- * @param {{name: string, tasks: Record<string, number> | null}} metadata
- * @param {Schema} schema of the reset options
- * @param {(reset: Plain) => Promise<void>} onStart
- * @param {AbortSignal} signal
- */
+/** @type {SetupMaker} */
 export function setupForm(metadata, schema, onStart, signal) {
 	const seed = el("input", { id: "seed", type: "number", step: 1, min: 0, placeholder: "any" });
 	const splits = Object.entries(metadata.tasks ?? {});
@@ -62,7 +57,6 @@ export function setupForm(metadata, schema, onStart, signal) {
 	if (splits.length) void offer();
 	return {
 		element,
-		/** @param {string} message @param {{loc: unknown[], msg: string}[]} [errors] */
 		refuse(message, errors = []) {
 			fill(problem, message);
 			for (const { loc, msg } of errors) if (own.properties?.[String(loc[0])]) options?.mark(loc.map(String), msg);

@@ -28,13 +28,7 @@ export function stepHead(step, number) {
 		el("span.muted.end", durationText(step.outcome.duration_s), step.started_at > 0 && ` at ${momentText(step.started_at).slice(-8)}`));
 }
 
-/**
- * Append what a step has beside its heading.
- * @param {Element} root
- * @param {Step} step
- * @param {string} blobs the path of the record's blobs
- * @param {Earlier} [earlier] the value that this step's is compared with
- */
+/** Append what a step has beside its heading. @type {StepWriter} */
 export function addStepBody(root, step, blobs, earlier) {
 	const { result, error } = step.outcome;
 	const value = valueOf(step);
