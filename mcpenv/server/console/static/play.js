@@ -320,8 +320,7 @@ class Play {
 	/** @param {number} index */
 	showPlayed(index) {
 		fill(this.result, playedCard(this.history, index, this.reset));
-		const { top } = this.result.getBoundingClientRect();
-		if (top < 0 || top > innerHeight * 0.7) this.result.scrollIntoView({ block: "start" });
+		this.result.querySelector("h2")?.scrollIntoView({ block: "nearest" });
 	}
 
 	showHistory() {
