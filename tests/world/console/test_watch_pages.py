@@ -241,3 +241,22 @@ def test_text_is_found_in_steps_and_keys_go_through_them(reader: Reader) -> None
     assert reader.find("//li[@aria-current='step']").get_attribute("data-step") == "3"
     reader.browser.switch_to.active_element.send_keys("k")
     reader.find("//li[@aria-current='step'][@data-step='2']")
+
+
+def test_the_list_says_how_many_episodes_it_hides_and_shows_them(record: Path, reader: Reader) -> None:
+    def write(id: str, agent: str) -> None:
+        trajectory = Trajectory(id, started_at=1e9, ended_at=1e9 + 1, status=Status(StatusCode.COMPLETED))
+        with Recorder(record) as recorder:
+            recorder.write(RecordedEpisode(trajectory, RecordedEnvironment("dice"), agent={"name": agent}))
+
+    write("mine", "console")
+    reader.open("records")
+    reader.see("0 episodes. Hidden: 1 played in the console.")
+    assert "No episode" not in reader.find("//main").text
+    write("other", "somebody")
+    reader.press("Load again")
+    reader.see("1 episode. Hidden: 1 played in the console.")
+    reader.press("Show them")
+    reader.see("2 episodes")
+    assert reader.browser.execute_script("return location.hash") == "#/records?console=shown"
+    assert "Hidden" not in reader.find("//p[@role='status']").text
