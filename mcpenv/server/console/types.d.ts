@@ -282,6 +282,8 @@ interface Step {
   truncated: boolean;
   reason: string | null;
   started_at: number;
+  /** Seconds from the tool's end until the step had its reward; 0 in older records. */
+  scoring_s: number;
   fault: string | null;
   status: Status | null;
   logs: { level: string; message: string | null; progress: number | null; total: number | null }[];
@@ -308,6 +310,8 @@ interface Trajectory {
   started_at: number;
   ended_at: number | null;
   end_reward: Reward | null;
+  /** Seconds that scoring the end took, before `ended_at`; 0 if a step ended the episode. */
+  end_scoring_s: number;
   verified: Reward | null;
   fault: string | null;
   forked_from: { episode_id: string; step: number } | null;
@@ -436,7 +440,7 @@ interface RunTable {
 }
 
 /** The facts of an episode that its charts need. */
-type Frame = Pick<Trajectory, "observation" | "end_reward" | "started_at" | "ended_at" | "dropped">;
+type Frame = Pick<Trajectory, "observation" | "end_reward" | "end_scoring_s" | "started_at" | "ended_at" | "dropped">;
 
 /** A reward in a chart. */
 interface Point {

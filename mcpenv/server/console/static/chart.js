@@ -1,7 +1,7 @@
 /** Charts of one episode, drawn as SVG of our own, with a table beside: the return, the parts of the reward, the time. */
 
 import { add, el, fill, foldedLater, muted, tableOf } from "./dom.js";
-import { countText, durationText, numberText } from "./format.js";
+import { countText, durationText, listText, numberText } from "./format.js";
 
 const WIDTH = 600;
 const HEIGHT = 120;
@@ -105,7 +105,7 @@ function partsChart(points) {
 }
 
 /**
- * Return the time of tools and of the model, and what is left of the episode. Scoring has no times in a record.
+ * Return the time of tools, of scoring and of the model, and what is left of the episode. Scoring takes 0 s in older records.
  * @param {Step[]} steps
  * @param {Frame} frame
  * @param {ModelTurn[]} turns
@@ -115,14 +115,21 @@ function timeChart(steps, frame, turns) {
 	if (!start || !steps.length) return null;
 	const tools = spansOf(steps.map((step) => [step.started_at - start, step.outcome.duration_s]));
 	const model = spansOf(turns.map((turn) => [turn.started_at - start, turn.duration_s]));
-	const span = Math.max((frame.ended_at ?? 0) - start, tools.over, model.over, 1e-6);
-	const rest = durationText(Math.max(0, span - tools.busy - model.busy));
-	const words = turns.length ? `Tools ${durationText(tools.busy)}, the model ${durationText(model.busy)}, else ${rest}: scoring, the agent and the connection.`
-		: `Tools ${durationText(tools.busy)}, between the calls ${rest}: the model, scoring and the connection. `
-			+ "The model has times of its own if mcpenv's proxy records it.";
+	const ended = (frame.ended_at ?? 0) - start;
+	/** @type {Spans} */
+	const scored = steps.filter((step) => step.scoring_s > 0).map((step) => [step.started_at - start + step.outcome.duration_s, step.scoring_s]);
+	if (frame.end_scoring_s > 0) scored.push([ended - frame.end_scoring_s, frame.end_scoring_s]);
+	const scoring = spansOf(scored);
+	const span = Math.max(ended, tools.over, scoring.over, model.over, 1e-6);
+	const rest = durationText(Math.max(0, span - tools.busy - scoring.busy - model.busy));
+	const [asked, timed] = [turns.length > 0, scoring.busy > 0];
+	const words = `${listText(`Tools ${durationText(tools.busy)}`, timed && `scoring ${durationText(scoring.busy)}`,
+		asked && `the model ${durationText(model.busy)}`, `else ${rest}`)}: ${listText(asked ? "the agent" : "the model", !timed && "scoring")} and the connection.`
+		+ (asked ? "" : " The model has times of its own if mcpenv's proxy records it.");
 	return figure("Time", words, `0 to ${durationText(span)}`, [shape("rect", { x: 0, y: 6, width: WIDTH, height: 28, class: "between" }),
-		shape("path", { d: tools.path(span), class: "part-0" }), shape("path", { d: model.path(span), class: "part-1" })], 40,
-	[["part-0", "in tools"], ...turns.length ? [["part-1", "in the model"]] : [], ["between", "between them"]]);
+		shape("path", { d: tools.path(span), class: "part-0" }), shape("path", { d: model.path(span), class: "part-1" }),
+		shape("path", { d: scoring.path(span), class: "part-2" })], 40,
+	[["part-0", "in tools"], ...asked ? [["part-1", "in the model"]] : [], ...timed ? [["part-2", "in scoring"]] : [], ["between", "between them"]]);
 }
 
 /** @type {SpanReader} */
