@@ -448,6 +448,8 @@ interface Point {
   value: number;
   sum: number;
   parts: Map<string, number>;
+  /** The parts without parts of their own: `verified` is the parent of `verified/key`. */
+  leaves: Map<string, number>;
 }
 
 /** Makes a chart with its words. `range` is that of the axis; `legend` has classes and names. */

@@ -11,7 +11,7 @@ from record_worlds import Dice
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv.trajectories import RecordedEnvironment, RecordedEpisode, Recorder
-from mcpenv_client.types.records import StepRecord, ToolCall, ToolOutcome, Trajectory
+from mcpenv_client.types.records import Reward, StepRecord, ToolCall, ToolOutcome, Trajectory
 
 pytest.importorskip("selenium", reason="a browser is driven by it")
 
@@ -66,3 +66,28 @@ def test_a_record_without_times_of_scoring_has_them_in_the_rest(browser: Visitor
     browser.open(url, "records/e1")
     browser.read("Tools 100 ms, else 900 ms: the model, scoring and the connection.")
     assert "in scoring" not in browser.find("//main").text
+
+
+def test_the_only_reward_is_a_dot_that_can_be_seen(browser: Visitor, record: Path, url: str) -> None:
+    write(record, Trajectory("e1", steps=[step(1, 1.0, 0.0)], started_at=1.0, ended_at=2.0, end_reward=Reward(0.5)))
+    browser.open(url, "records/e1")
+    browser.read("0.5 after 1 reward.")
+    (line,) = browser.all(".curve")
+    drawn = browser.browser.execute_script(
+        "const line = arguments[0], at = line.getPointAtLength(0);"
+        "return [3, -3].map((by) => [new DOMPoint(at.x + by, at.y), new DOMPoint(at.x, at.y + by)])"
+        ".flat().every((point) => line.isPointInStroke(point))",
+        line,
+    )
+    assert drawn is True
+
+
+def test_a_part_is_not_stacked_on_its_own_parts(browser: Visitor, record: Path, url: str) -> None:
+    reward = Reward(0.75, {"verified": 0.75, "verified/key": 0.5, "verified/escaped": 0.25})
+    write(record, Trajectory("e1", steps=[step(1, 1.0, 0.0)], started_at=1.0, ended_at=2.0, end_reward=reward))
+    browser.open(url, "records/e1")
+    browser.read("Parts: verified/key, verified/escaped.")
+    browser.read("0 to 0.75")
+    browser.find("//summary[.='As a table']").click()
+    heads = [each.text for each in browser.all("div[aria-label='Values'] thead th")]
+    assert heads == ["Step", "Reward", "Return", "verified", "verified/key", "verified/escaped"]

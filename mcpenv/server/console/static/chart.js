@@ -50,7 +50,9 @@ function pointsOf(steps, frame) {
 		if (!reward) return;
 		sum += reward.value;
 		const parts = Object.entries(reward.components);
-		points.push({ label, value: reward.value, sum, parts: new Map(parts.length ? parts : [["reward", reward.value]]) });
+		if (!parts.length) parts.push(["reward", reward.value]);
+		const leaves = parts.filter(([name]) => !parts.some(([other]) => other.startsWith(`${name}/`)));
+		points.push({ label, value: reward.value, sum, parts: new Map(parts), leaves: new Map(leaves) });
 	};
 	const first = frame.observation?.reward;
 	give("reset", typeof first === "number" ? { value: first, components: {} } : null);
@@ -66,23 +68,24 @@ function returnChart(points) {
 	const x = (/** @type {number} */ index) => ((index + 0.5) / sums.length * WIDTH).toFixed(1);
 	const d = sums.map((value, index) => `${index ? "L" : "M"}${x(index)} ${y(value)}`).join("");
 	return figure("Return so far", `${numberText(sums.at(-1))} after ${countText(points.length, "reward")}.`, range,
-		[zero(y), shape("path", { d: sums.length > 1 ? d : `${d}h1`, class: "curve" })], HEIGHT);
+		[zero(y), shape("path", sums.length > 1 ? { d, class: "curve" } : { d: `${d}h0`, class: "curve dot" })], HEIGHT);
 }
 
 /** @param {Point[]} points */
 function partsChart(points) {
 	/** @type {Map<string, number>} */
 	const sizes = new Map();
-	for (const { parts } of points) for (const [name, value] of parts) sizes.set(name, (sizes.get(name) ?? 0) + Math.abs(value));
-	const all = [...sizes].sort((one, other) => other[1] - one[1]).map(([name]) => name);
-	const names = all.slice(0, COLOURS);
+	for (const { leaves } of points) for (const [name, value] of leaves) sizes.set(name, (sizes.get(name) ?? 0) + Math.abs(value));
+	const drawn = [...sizes].sort((one, other) => other[1] - one[1]).map(([name]) => name);
+	const names = drawn.slice(0, COLOURS);
+	const all = [...new Set(points.flatMap(({ parts }) => [...parts.keys()]))];
 	const columns = columnsOf(points);
 	const values = columns.map((column) => column.reduce((sum, { value }) => sum + value, 0));
 	// Where the parts of a column begin and end: those above zero stand on each other, those below it hang.
 	const stacks = columns.map((column) => {
 		let [up, down] = [0, 0];
 		return names.map((name) => {
-			const value = column.reduce((sum, { parts }) => sum + (parts.get(name) ?? 0), 0);
+			const value = column.reduce((sum, { leaves }) => sum + (leaves.get(name) ?? 0), 0);
 			return value > 0 ? [up, up += value] : [down, down += value];
 		});
 	});
@@ -96,7 +99,7 @@ function partsChart(points) {
 		if (from !== to) paths[part] += `${bar(index)}${y(from)}V${y(to)}${across}V${y(from)}z`;
 	}));
 	const ticks = values.map((value, index) => `${bar(index)}${y(value)}${across}`).join("");
-	const words = all.length > names.length ? `The ${COLOURS} largest of ${all.length} parts; the table has all.` : `Parts: ${names.join(", ")}.`;
+	const words = drawn.length > names.length ? `The ${COLOURS} largest of ${drawn.length} parts; the table has all.` : `Parts: ${names.join(", ")}.`;
 	return figure("Reward per step, by its parts", words, range, [zero(y), ...paths.map((d, index) => shape("path", { d, class: `part-${index}` })),
 		shape("path", { d: ticks, class: "tick" })], HEIGHT, [...names.map((name, index) => [`part-${index}`, name]), ["tick", "reward of the step"]],
 	() => [points.length > ROWS && muted(`The first ${ROWS} of ${points.length} rows.`),
