@@ -60,11 +60,10 @@ interface CodeEvent {
   traceback: string;
 }
 
-/** A page of the navigation. */
+/** A page of the navigation: `NAME.js` exports it as `page`. */
 interface Entry {
   name: string;
   title: string;
-  load: () => Promise<{ page: Page }>;
   shown: (session: ConsoleSession) => boolean;
 }
 
@@ -377,6 +376,9 @@ interface TurnTokens {
   logprobs: (number | null)[] | null;
   texts: string[] | null;
 }
+
+/** Shows the step of a number. */
+type OnStep = (step: number) => void;
 
 /** A request to a model, and its answer. */
 interface ModelTurn {

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import pytest
 from console_world import ATTACK
 from record_worlds import Dice
@@ -260,3 +261,22 @@ def test_the_list_says_how_many_episodes_it_hides_and_shows_them(record: Path, r
     reader.see("2 episodes")
     assert reader.browser.execute_script("return location.hash") == "#/records?console=shown"
     assert "Hidden" not in reader.find("//p[@role='status']").text
+
+
+def test_two_compared_episodes_have_their_ids_and_returns_above_their_steps(reader: Reader) -> None:
+    said = played(reader.url, "same")
+    with EnvClient(reader.url).sync() as env:
+        rolled = str(env.reset(seed=1).info["episode_id"])
+        env.call_tool("roll")
+    # The list compares rows by their places, as an id may stand in a record twice.
+    places = {row["id"]: row["place"] for row in httpx.get(f"{reader.url}/records").json()["rows"]}
+    reader.open(f"records/{places[said]}?with={places[rolled]}")
+    reader.see("The first difference")
+    heads = [each.text.split("\n") for each in reader.visitor.all(".pair > div")]
+    assert heads == [[said, "1 step, return \u2013"], [rolled, "1 step, return 0.5"]]
+    lefts = [each.location["x"] for each in reader.visitor.all(".pair > div, .steps > li:first-child > div")]
+    assert lefts == pytest.approx(lefts[2:] * 2, abs=5), "a heading stands above its column"
+    assert reader.find("//table//th[2]").text == said
+    reader.find(f"//a[.='{said}']").click()
+    reader.see(f"Episode {said}")
+    assert reader.find("//dt[.='Sum of rewards']/following-sibling::dd").text == "\u2013"
