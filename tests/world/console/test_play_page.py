@@ -288,3 +288,16 @@ def test_the_modules_are_typed_strictly() -> None:
 def test_no_module_makes_elements_from_text() -> None:
     sinks = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser")
     assert [file.name for file in STATIC.rglob("*.js") if sinks.search(file.read_text(encoding="utf-8"))] == []
+
+
+def test_an_optional_boolean_that_is_given_begins_with_what_is_not_its_default(visitor: Visitor) -> None:
+    visitor.press("take_switches")
+    for name in ("off", "on", "maybe"):
+        visitor.give(name)
+    visitor.call()
+    visitor.see("off True, on False, maybe True")
+    visitor.give("off")
+    visitor.find("//button[starts-with(@aria-label, 'Edit')]").click()
+    visitor.call()
+    visitor.see("2. take_switches")
+    visitor.see("off True, on False, maybe True")

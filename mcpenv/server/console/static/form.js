@@ -63,8 +63,14 @@ export function objectField(schema, name, root) {
 
 /** The field of a value that can be left out. It is built when it is wanted, so that recursive schemas end. @type {FieldMaker} */
 function optionalField(child, name, root) {
-	const fallback = resolved(child, root).default;
-	const given = el("input", { type: "checkbox", "aria-label": `Give ${name}`, onchange: () => show() });
+	const schema = resolved(child, root);
+	const fallback = schema.default;
+	const [kind = schema] = members(schema, root).filter(({ type }) => type !== "null");
+	const given = el("input", { type: "checkbox", "aria-label": `Give ${name}`, onchange: () => {
+		show();
+		// A visitor who gives a boolean means the one that is not sent anyway.
+		if (kind.type === "boolean") field?.write(fallback !== true);
+	} });
 	const place = el("div");
 	const note = el("span.muted", fallback === undefined ? " optional" : ` default ${JSON.stringify(fallback)}`);
 	/** @type {Field | null} */
