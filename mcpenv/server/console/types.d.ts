@@ -60,6 +60,9 @@ interface CodeEvent {
   traceback: string;
 }
 
+/** Shows the fault of new code in `place`, and calls `onReload` when the server runs other code than before. */
+type CodeFollower = (place: HTMLElement, onReload: () => void, signal: AbortSignal) => Promise<void>;
+
 /** A page of the navigation: `NAME.js` exports it as `page`. */
 interface Entry {
   name: string;
@@ -164,6 +167,9 @@ type ValueFieldMaker = (
   read: () => unknown,
   write: (value: unknown) => void,
 ) => Field;
+
+/** Follows the references of a schema into `root`. It throws an Error if one leads nowhere or in a circle. */
+type SchemaResolver = (schema: Schema | boolean | undefined, root: Schema) => Schema;
 
 type MemberNamer = (member: Schema, union: Schema, root: Schema) => string;
 
@@ -464,6 +470,8 @@ type FigureMaker = (
   legend?: string[][],
   table?: () => Child[],
 ) => HTMLElement;
+
+type TimeChart = (steps: Step[], frame: Frame, turns: ModelTurn[]) => HTMLElement | null;
 
 /** Begins and lengths of spans, in seconds, in order. */
 type Spans = [at: number, long: number][];

@@ -280,3 +280,19 @@ def test_two_compared_episodes_have_their_ids_and_returns_above_their_steps(read
     reader.find(f"//a[.='{said}']").click()
     reader.see(f"Episode {said}")
     assert reader.find("//dt[.='Sum of rewards']/following-sibling::dd").text == "\u2013"
+
+
+def test_no_pause_is_offered_between_two_episodes(reader: Reader) -> None:
+    with EnvClient(reader.url).sync() as env:
+        env.reset(seed=1, target=1000)
+        reader.open("live")
+        reader.find("//a[starts-with(@id, 'session-')]").click()
+        reader.see("running for")
+        pause = reader.find("//button[.='Pause']")
+        reader.visitor.until(lambda _: pause.is_displayed() and pause.is_enabled())
+        env.end()
+        reader.see("over after")
+        assert not pause.is_enabled()
+        env.reset(seed=2, target=1000)
+        reader.see("running for")
+        assert pause.is_enabled()

@@ -107,12 +107,7 @@ function partsChart(points) {
 			[point.label, ...[point.value, point.sum, ...all.map((name) => point.parts.get(name) ?? 0)].map((value) => numberText(value))]), "number")]);
 }
 
-/**
- * Return the time of tools, of scoring and of the model, and what is left of the episode. Scoring takes 0 s in older records.
- * @param {Step[]} steps
- * @param {Frame} frame
- * @param {ModelTurn[]} turns
- */
+/** Return the time of tools, of scoring and of the model, and what is left of the episode. Scoring takes 0 s in older records. @type {TimeChart} */
 function timeChart(steps, frame, turns) {
 	const start = frame.started_at || steps[0]?.started_at;
 	if (!start || !steps.length) return null;

@@ -170,6 +170,7 @@ function valueField(schema, name, input, read, write) {
 		input.removeAttribute("aria-invalid");
 		fill(problem);
 	};
+	input.addEventListener("input", clear);
 	return {
 		element: labelled(name, input, el("p.muted", { id: `${input.id}-about` }, typeof schema.description === "string" && schema.description), problem),
 		read() {

@@ -1,12 +1,6 @@
 /** JSON Schemas as the form reads them: references, members of unions, their names, values that fit. */
 
-/**
- * Return a schema without `$ref` and `allOf` at its top. Keywords beside a `$ref` win over those it leads to.
- * @param {Schema | boolean | undefined} schema
- * @param {Schema} root what `#/...` leads into
- * @returns {Schema}
- * @throws {Error} if a reference leads nowhere or in a circle
- */
+/** Return a schema without `$ref` and `allOf` at its top. Keywords beside a `$ref` win over those it leads to. @type {SchemaResolver} */
 export function resolved(schema, root) {
 	if (schema === undefined || typeof schema === "boolean") return {};
 	/** @type {Set<string>} */

@@ -24,7 +24,7 @@ export function stepHead(step, number) {
 		given !== "{}" && el("code.muted", given.length > SHORT ? `${given.slice(0, SHORT)}…` : given),
 		step.reward && el(step.reward.value < 0 ? "span.error" : "span.good", `reward ${numberText(step.reward.value)}`),
 		status && status.code !== "completed" && el("span.warn", statusText(status)),
-		(step.terminated || step.truncated) && el("span.warn", endText(step, ""), step.reason && `: ${step.reason}`),
+		(step.terminated || step.truncated) && el(step.truncated ? "span.warn" : "span", endText(step, ""), step.reason && `: ${step.reason}`),
 		el("span.muted.end", durationText(step.outcome.duration_s), step.started_at > 0 && ` at ${momentText(step.started_at).slice(-8)}`));
 }
 
