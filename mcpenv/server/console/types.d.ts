@@ -11,6 +11,13 @@ interface AskOptions {
   headers?: Record<string, string>;
 }
 
+/** Calls a function with each event. The caller connects again, with the id of its last event. */
+type StreamReader = (
+  path: string,
+  onEvent: (event: StreamEvent) => void,
+  options: { signal: AbortSignal; lastEventId?: string },
+) => Promise<void>;
+
 interface ConsoleSession {
   signed_in: boolean;
   needs_token: boolean;
@@ -53,11 +60,13 @@ interface CodeEvent {
   traceback: string;
 }
 
-/** A page of the navigation. */
+/** Shows the fault of new code in `place`, and calls `onReload` when the server runs other code than before. */
+type CodeFollower = (place: HTMLElement, onReload: () => void, signal: AbortSignal) => Promise<void>;
+
+/** A page of the navigation: `NAME.js` exports it as `page`. */
 interface Entry {
   name: string;
   title: string;
-  load: () => Promise<{ page: Page }>;
   shown: (session: ConsoleSession) => boolean;
 }
 
@@ -80,6 +89,31 @@ interface Properties {
   onclick?: (event: Event) => unknown;
   [name: string]: unknown;
 }
+
+/** Makes a table. `name` is for screen readers, `style` a class of all columns but the first. */
+type TableMaker = (name: string, heads: Child[], rows: Child[][], style?: string) => HTMLElement;
+
+/** Makes an image or a sound of the type `declared` from base64 or an address; `otherwise` stands for unknown types. */
+type MediaMaker = (
+  declared: string | undefined,
+  data: string | undefined,
+  otherwise: HTMLElement,
+  ref?: string,
+) => HTMLElement;
+
+/** Writes the body of a step. `blobs` is the path of the record's blobs, `earlier` the value that this step's is compared with. */
+type StepWriter = (root: Element, step: Step, blobs: string, earlier?: Earlier) => void;
+
+/** Makes the form that begins an episode. `schema` is that of the reset options. */
+type SetupMaker = (
+  metadata: { name: string; tasks: Record<string, number> | null },
+  schema: Schema,
+  onStart: (reset: Plain) => Promise<void>,
+  signal: AbortSignal,
+) => {
+  element: HTMLElement;
+  refuse: (message: string, errors?: { loc: unknown[]; msg: string }[]) => void;
+};
 
 /** A JSON Schema. */
 interface Schema {
@@ -112,8 +146,34 @@ interface Field {
   clear: () => void;
 }
 
-/** Makes the field of a schema, with its label; references lead into `root`. */
+/** Makes the field of a resolved schema, with its label; references lead into `root`. */
 type FieldMaker = (schema: Schema, name: string, root: Schema) => Field;
+
+/** Makes the field of a schema that is not resolved yet. */
+type AnyFieldMaker = (given: Schema | boolean | undefined, name: string, root: Schema) => Field;
+
+/** Makes a list of fields. `text` stands on the button that adds one; `least` and `most` limit their number. */
+type ListFieldMaker = (name: string, text: string, make: (index: number) => Field, least?: number, most?: number) =>
+  Field & { fields: () => Field[] };
+
+/** Puts a field into a frame. */
+type GroupMaker = (name: string, schema: Schema, inside: Field) => Field;
+
+/** Makes the field of an input. */
+type ValueFieldMaker = (
+  schema: Schema,
+  name: string,
+  input: HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement,
+  read: () => unknown,
+  write: (value: unknown) => void,
+) => Field;
+
+/** Follows the references of a schema into `root`. It throws an Error if one leads nowhere or in a circle. */
+type SchemaResolver = (schema: Schema | boolean | undefined, root: Schema) => Schema;
+
+type MemberNamer = (member: Schema, union: Schema, root: Schema) => string;
+
+type SchemaTest = (value: unknown, given: Schema | boolean | undefined, root: Schema) => boolean;
 
 /** Makes the field of a single value. */
 type InputMaker = (schema: Schema, name: string) => Field;
@@ -227,6 +287,8 @@ interface Step {
   truncated: boolean;
   reason: string | null;
   started_at: number;
+  /** Seconds from the tool's end until the step had its reward; 0 in older records. */
+  scoring_s: number;
   fault: string | null;
   status: Status | null;
   logs: { level: string; message: string | null; progress: number | null; total: number | null }[];
@@ -253,6 +315,8 @@ interface Trajectory {
   started_at: number;
   ended_at: number | null;
   end_reward: Reward | null;
+  /** Seconds that scoring the end took, before `ended_at`; 0 if a step ended the episode. */
+  end_scoring_s: number;
   verified: Reward | null;
   fault: string | null;
   forked_from: { episode_id: string; step: number } | null;
@@ -319,6 +383,9 @@ interface TurnTokens {
   texts: string[] | null;
 }
 
+/** Shows the step of a number. */
+type OnStep = (step: number) => void;
+
 /** A request to a model, and its answer. */
 interface ModelTurn {
   request: Record<string, unknown>;
@@ -381,7 +448,7 @@ interface RunTable {
 }
 
 /** The facts of an episode that its charts need. */
-type Frame = Pick<Trajectory, "observation" | "end_reward" | "started_at" | "ended_at" | "dropped">;
+type Frame = Pick<Trajectory, "observation" | "end_reward" | "end_scoring_s" | "started_at" | "ended_at" | "dropped">;
 
 /** A reward in a chart. */
 interface Point {
@@ -389,7 +456,28 @@ interface Point {
   value: number;
   sum: number;
   parts: Map<string, number>;
+  /** The parts without parts of their own: `verified` is the parent of `verified/key`. */
+  leaves: Map<string, number>;
 }
+
+/** Makes a chart with its words. `range` is that of the axis; `legend` has classes and names. */
+type FigureMaker = (
+  title: string,
+  description: string,
+  range: string,
+  shapes: (SVGElement | false)[],
+  height: number,
+  legend?: string[][],
+  table?: () => Child[],
+) => HTMLElement;
+
+type TimeChart = (steps: Step[], frame: Frame, turns: ModelTurn[]) => HTMLElement | null;
+
+/** Begins and lengths of spans, in seconds, in order. */
+type Spans = [at: number, long: number][];
+
+/** Returns how long spans take together, when the last is over, and the path that draws them in a chart of `whole` seconds. */
+type SpanReader = (spans: Spans) => { busy: number; over: number; path: (whole: number) => string };
 
 /** One of two compared episodes. */
 interface Side {

@@ -103,6 +103,11 @@ class ConsoleWorld(MCPEnvironment):
             return self._take(f"{order.model_dump_json()} {pair} {nights}")
 
         @self.tool
+        def take_switches(off: bool = False, on: bool = True, maybe: bool | None = None) -> str:
+            """Take booleans with and without a default."""
+            return self._take(f"off {off}, on {on}, maybe {maybe}")
+
+        @self.tool
         def leave() -> str:
             """End the episode."""
             self.finish()

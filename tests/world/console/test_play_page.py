@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from command_line import started
 
@@ -59,6 +60,8 @@ def test_a_number_out_of_range_is_refused_at_its_field(visitor: Visitor) -> None
     visitor.type("radius", "101")
     visitor.call()
     assert visitor.find("//input[@aria-invalid='true']/following-sibling::p[@class='error']").text == "At most 100."
+    visitor.type("radius", "99")
+    assert not visitor.all("[aria-invalid]") and not visitor.errors()
 
 
 def test_a_recursive_value_is_built_as_far_as_it_is_wanted(visitor: Visitor) -> None:
@@ -191,6 +194,40 @@ def test_no_tool_is_called_after_the_end_until_another_episode_begins(visitor: V
     visitor.until(lambda _: callable_now())
 
 
+def test_an_end_that_the_environment_decided_is_no_warning(visitor: Visitor) -> None:
+    visitor.press("leave")
+    visitor.call()
+    visitor.see("1. leave")
+    ends = [
+        visitor.find(path)
+        for path in ("//span[.='terminated'][contains(@class, 'chip')]", "//h2//span[.='terminated']")
+    ]
+    plain = visitor.find("//h2").value_of_css_property("color")
+    assert [each.value_of_css_property("color") for each in ends] == [plain, plain]
+
+
+def test_the_first_task_of_the_split_is_chosen_until_another_one_is_typed(visitor: Visitor) -> None:
+    def task() -> str:
+        return str(visitor.field("Task").get_property("value"))
+
+    with started(HERE.parents[2], "run", "envs/maze_mcp", "--port", "0") as server:
+        url = server.url()
+        listed = httpx.post(f"{url}/maze/task_range", json={"split": "train", "start": 0, "stop": 4}).json()["tasks"]
+        first, *_, last = [each["prompt"] for each in listed]
+        assert first != last
+        visitor.open(url, "play")
+        visitor.press("Start an episode")
+        visitor.read(first)
+        assert task() == "train-0"
+        visitor.choose("Split", "test (6)")
+        visitor.until(lambda _: task() == "test-0")
+        visitor.type("Task", "train-3")
+        visitor.choose("Split", "train (15)")
+        visitor.press("Start an episode")
+        visitor.read(last)
+        assert task() == "train-3"
+
+
 def test_the_same_calls_as_python_do_the_same(visitor: Visitor, url: str) -> None:
     visitor.press("take_tree")
     visitor.type("name", 'a "b" \u20ac')
@@ -288,3 +325,16 @@ def test_the_modules_are_typed_strictly() -> None:
 def test_no_module_makes_elements_from_text() -> None:
     sinks = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser")
     assert [file.name for file in STATIC.rglob("*.js") if sinks.search(file.read_text(encoding="utf-8"))] == []
+
+
+def test_an_optional_boolean_that_is_given_begins_with_what_is_not_its_default(visitor: Visitor) -> None:
+    visitor.press("take_switches")
+    for name in ("off", "on", "maybe"):
+        visitor.give(name)
+    visitor.call()
+    visitor.see("off True, on False, maybe True")
+    visitor.give("off")
+    visitor.find("//button[starts-with(@aria-label, 'Edit')]").click()
+    visitor.call()
+    visitor.see("2. take_switches")
+    visitor.see("off True, on False, maybe True")

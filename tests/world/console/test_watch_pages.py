@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import pytest
 from console_world import ATTACK
 from record_worlds import Dice
@@ -241,3 +242,57 @@ def test_text_is_found_in_steps_and_keys_go_through_them(reader: Reader) -> None
     assert reader.find("//li[@aria-current='step']").get_attribute("data-step") == "3"
     reader.browser.switch_to.active_element.send_keys("k")
     reader.find("//li[@aria-current='step'][@data-step='2']")
+
+
+def test_the_list_says_how_many_episodes_it_hides_and_shows_them(record: Path, reader: Reader) -> None:
+    def write(id: str, agent: str) -> None:
+        trajectory = Trajectory(id, started_at=1e9, ended_at=1e9 + 1, status=Status(StatusCode.COMPLETED))
+        with Recorder(record) as recorder:
+            recorder.write(RecordedEpisode(trajectory, RecordedEnvironment("dice"), agent={"name": agent}))
+
+    write("mine", "console")
+    reader.open("records")
+    reader.see("0 episodes. Hidden: 1 played in the console.")
+    assert "No episode" not in reader.find("//main").text
+    write("other", "somebody")
+    reader.press("Load again")
+    reader.see("1 episode. Hidden: 1 played in the console.")
+    reader.press("Show them")
+    reader.see("2 episodes")
+    assert reader.browser.execute_script("return location.hash") == "#/records?console=shown"
+    assert "Hidden" not in reader.find("//p[@role='status']").text
+
+
+def test_two_compared_episodes_have_their_ids_and_returns_above_their_steps(reader: Reader) -> None:
+    said = played(reader.url, "same")
+    with EnvClient(reader.url).sync() as env:
+        rolled = str(env.reset(seed=1).info["episode_id"])
+        env.call_tool("roll")
+    # The list compares rows by their places, as an id may stand in a record twice.
+    places = {row["id"]: row["place"] for row in httpx.get(f"{reader.url}/records").json()["rows"]}
+    reader.open(f"records/{places[said]}?with={places[rolled]}")
+    reader.see("The first difference")
+    heads = [each.text.split("\n") for each in reader.visitor.all(".pair > div")]
+    assert heads == [[said, "1 step, return \u2013"], [rolled, "1 step, return 0.5"]]
+    lefts = [each.location["x"] for each in reader.visitor.all(".pair > div, .steps > li:first-child > div")]
+    assert lefts == pytest.approx(lefts[2:] * 2, abs=5), "a heading stands above its column"
+    assert reader.find("//table//th[2]").text == said
+    reader.find(f"//a[.='{said}']").click()
+    reader.see(f"Episode {said}")
+    assert reader.find("//dt[.='Sum of rewards']/following-sibling::dd").text == "\u2013"
+
+
+def test_no_pause_is_offered_between_two_episodes(reader: Reader) -> None:
+    with EnvClient(reader.url).sync() as env:
+        env.reset(seed=1, target=1000)
+        reader.open("live")
+        reader.find("//a[starts-with(@id, 'session-')]").click()
+        reader.see("running for")
+        pause = reader.find("//button[.='Pause']")
+        reader.visitor.until(lambda _: pause.is_displayed() and pause.is_enabled())
+        env.end()
+        reader.see("over after")
+        assert not pause.is_enabled()
+        env.reset(seed=2, target=1000)
+        reader.see("running for")
+        assert pause.is_enabled()

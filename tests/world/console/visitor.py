@@ -87,9 +87,9 @@ class Visitor:
         """Return the messages that stand at fields."""
         return [each.text for each in self.all(".field .error, fieldset > .error") if each.text]
 
-    def width(self, pixels: int) -> None:
+    def width(self, pixels: int, height: int = 900) -> None:
         # A window is at least 500 pixels wide; a device is not.
-        metrics = {"width": pixels, "height": 900, "deviceScaleFactor": 1, "mobile": pixels < 600}
+        metrics = {"width": pixels, "height": height, "deviceScaleFactor": 1, "mobile": pixels < 600}
         self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
     def theme(self, name: str) -> None:

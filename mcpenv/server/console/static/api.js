@@ -55,13 +55,7 @@ export const recordPath = (id, base = "records") => `${base}/${encodeURIComponen
 /** Return a recorded episode. @param {string} path @param {AbortSignal} signal @returns {Promise<{episode: Episode, hashes: Hashes}>} */
 export const recorded = (path, signal) => ask(path, { signal });
 
-/**
- * Read an event stream until it ends or `signal` aborts.
- * @param {string} path
- * @param {(event: StreamEvent) => void} onEvent
- * @param {{signal: AbortSignal, lastEventId?: string}} options
- * @throws {ApiError} if it is refused. The caller connects again, with the id of its last event.
- */
+/** Read an event stream until it ends or `signal` aborts. @type {StreamReader} @throws {ApiError} if it is refused */
 export async function stream(path, onEvent, { signal, lastEventId }) {
 	const headers = lastEventId ? { "Last-Event-ID": lastEventId } : undefined;
 	const response = await send(path, { signal, headers }, "text/event-stream");

@@ -1,7 +1,7 @@
 /** Charts of one episode, drawn as SVG of our own, with a table beside: the return, the parts of the reward, the time. */
 
 import { add, el, fill, foldedLater, muted, tableOf } from "./dom.js";
-import { countText, durationText, numberText } from "./format.js";
+import { countText, durationText, listText, numberText } from "./format.js";
 
 const WIDTH = 600;
 const HEIGHT = 120;
@@ -41,12 +41,7 @@ export class Charts {
 	}
 }
 
-/**
- * Return the rewards of an episode in order. A reward without parts is its own part.
- * @param {Step[]} steps
- * @param {Frame} frame
- * @returns {Point[]}
- */
+/** Return the rewards of an episode in order. A reward without parts is its own part. @param {Step[]} steps @param {Frame} frame */
 function pointsOf(steps, frame) {
 	/** @type {Point[]} */
 	const points = [];
@@ -55,7 +50,9 @@ function pointsOf(steps, frame) {
 		if (!reward) return;
 		sum += reward.value;
 		const parts = Object.entries(reward.components);
-		points.push({ label, value: reward.value, sum, parts: new Map(parts.length ? parts : [["reward", reward.value]]) });
+		if (!parts.length) parts.push(["reward", reward.value]);
+		const leaves = parts.filter(([name]) => !parts.some(([other]) => other.startsWith(`${name}/`)));
+		points.push({ label, value: reward.value, sum, parts: new Map(parts), leaves: new Map(leaves) });
 	};
 	const first = frame.observation?.reward;
 	give("reset", typeof first === "number" ? { value: first, components: {} } : null);
@@ -71,23 +68,24 @@ function returnChart(points) {
 	const x = (/** @type {number} */ index) => ((index + 0.5) / sums.length * WIDTH).toFixed(1);
 	const d = sums.map((value, index) => `${index ? "L" : "M"}${x(index)} ${y(value)}`).join("");
 	return figure("Return so far", `${numberText(sums.at(-1))} after ${countText(points.length, "reward")}.`, range,
-		[zero(y), shape("path", { d: sums.length > 1 ? d : `${d}h1`, class: "curve" })], HEIGHT);
+		[zero(y), shape("path", sums.length > 1 ? { d, class: "curve" } : { d: `${d}h0`, class: "curve dot" })], HEIGHT);
 }
 
 /** @param {Point[]} points */
 function partsChart(points) {
 	/** @type {Map<string, number>} */
 	const sizes = new Map();
-	for (const { parts } of points) for (const [name, value] of parts) sizes.set(name, (sizes.get(name) ?? 0) + Math.abs(value));
-	const all = [...sizes].sort((one, other) => other[1] - one[1]).map(([name]) => name);
-	const names = all.slice(0, COLOURS);
+	for (const { leaves } of points) for (const [name, value] of leaves) sizes.set(name, (sizes.get(name) ?? 0) + Math.abs(value));
+	const drawn = [...sizes].sort((one, other) => other[1] - one[1]).map(([name]) => name);
+	const names = drawn.slice(0, COLOURS);
+	const all = [...new Set(points.flatMap(({ parts }) => [...parts.keys()]))];
 	const columns = columnsOf(points);
 	const values = columns.map((column) => column.reduce((sum, { value }) => sum + value, 0));
 	// Where the parts of a column begin and end: those above zero stand on each other, those below it hang.
 	const stacks = columns.map((column) => {
 		let [up, down] = [0, 0];
 		return names.map((name) => {
-			const value = column.reduce((sum, { parts }) => sum + (parts.get(name) ?? 0), 0);
+			const value = column.reduce((sum, { leaves }) => sum + (leaves.get(name) ?? 0), 0);
 			return value > 0 ? [up, up += value] : [down, down += value];
 		});
 	});
@@ -101,7 +99,7 @@ function partsChart(points) {
 		if (from !== to) paths[part] += `${bar(index)}${y(from)}V${y(to)}${across}V${y(from)}z`;
 	}));
 	const ticks = values.map((value, index) => `${bar(index)}${y(value)}${across}`).join("");
-	const words = all.length > names.length ? `The ${COLOURS} largest of ${all.length} parts; the table has all.` : `Parts: ${names.join(", ")}.`;
+	const words = drawn.length > names.length ? `The ${COLOURS} largest of ${drawn.length} parts; the table has all.` : `Parts: ${names.join(", ")}.`;
 	return figure("Reward per step, by its parts", words, range, [zero(y), ...paths.map((d, index) => shape("path", { d, class: `part-${index}` })),
 		shape("path", { d: ticks, class: "tick" })], HEIGHT, [...names.map((name, index) => [`part-${index}`, name]), ["tick", "reward of the step"]],
 	() => [points.length > ROWS && muted(`The first ${ROWS} of ${points.length} rows.`),
@@ -109,28 +107,30 @@ function partsChart(points) {
 			[point.label, ...[point.value, point.sum, ...all.map((name) => point.parts.get(name) ?? 0)].map((value) => numberText(value))]), "number")]);
 }
 
-/**
- * Return the time of tools and of the model, and what is left of the episode. Scoring has no times in a record.
- * @param {Step[]} steps
- * @param {Frame} frame
- * @param {ModelTurn[]} turns
- */
+/** Return the time of tools, of scoring and of the model, and what is left of the episode. Scoring takes 0 s in older records. @type {TimeChart} */
 function timeChart(steps, frame, turns) {
 	const start = frame.started_at || steps[0]?.started_at;
 	if (!start || !steps.length) return null;
 	const tools = spansOf(steps.map((step) => [step.started_at - start, step.outcome.duration_s]));
 	const model = spansOf(turns.map((turn) => [turn.started_at - start, turn.duration_s]));
-	const span = Math.max((frame.ended_at ?? 0) - start, tools.over, model.over, 1e-6);
-	const rest = durationText(Math.max(0, span - tools.busy - model.busy));
-	const words = turns.length ? `Tools ${durationText(tools.busy)}, the model ${durationText(model.busy)}, else ${rest}: scoring, the agent and the connection.`
-		: `Tools ${durationText(tools.busy)}, between the calls ${rest}: the model, scoring and the connection. `
-			+ "The model has times of its own if mcpenv's proxy records it.";
+	const ended = (frame.ended_at ?? 0) - start;
+	/** @type {Spans} */
+	const scored = steps.filter((step) => step.scoring_s > 0).map((step) => [step.started_at - start + step.outcome.duration_s, step.scoring_s]);
+	if (frame.end_scoring_s > 0) scored.push([ended - frame.end_scoring_s, frame.end_scoring_s]);
+	const scoring = spansOf(scored);
+	const span = Math.max(ended, tools.over, scoring.over, model.over, 1e-6);
+	const rest = durationText(Math.max(0, span - tools.busy - scoring.busy - model.busy));
+	const [asked, timed] = [turns.length > 0, scoring.busy > 0];
+	const words = `${listText(`Tools ${durationText(tools.busy)}`, timed && `scoring ${durationText(scoring.busy)}`,
+		asked && `the model ${durationText(model.busy)}`, `else ${rest}`)}: ${listText(asked ? "the agent" : "the model", !timed && "scoring")} and the connection.`
+		+ (asked ? "" : " The model has times of its own if mcpenv's proxy records it.");
 	return figure("Time", words, `0 to ${durationText(span)}`, [shape("rect", { x: 0, y: 6, width: WIDTH, height: 28, class: "between" }),
-		shape("path", { d: tools.path(span), class: "part-0" }), shape("path", { d: model.path(span), class: "part-1" })], 40,
-	[["part-0", "in tools"], ...turns.length ? [["part-1", "in the model"]] : [], ["between", "between them"]]);
+		shape("path", { d: tools.path(span), class: "part-0" }), shape("path", { d: model.path(span), class: "part-1" }),
+		shape("path", { d: scoring.path(span), class: "part-2" })], 40,
+	[["part-0", "in tools"], ...asked ? [["part-1", "in the model"]] : [], ...timed ? [["part-2", "in scoring"]] : [], ["between", "between them"]]);
 }
 
-/** Return how long spans take together, when the last is over, and their shape. @param {[number, number][]} spans begins and lengths, in seconds, in order */
+/** @type {SpanReader} */
 function spansOf(spans) {
 	let [busy, over] = [0, 0];
 	for (const [at, long] of spans) {
@@ -144,15 +144,7 @@ function spansOf(spans) {
 	return { busy, over, path };
 }
 
-/**
- * @param {string} title
- * @param {string} description
- * @param {string} range of the axis
- * @param {(SVGElement | false)[]} shapes
- * @param {number} height
- * @param {string[][]} [legend] classes and names
- * @param {() => Child[]} [table]
- */
+/** @type {FigureMaker} */
 function figure(title, description, range, shapes, height, legend = [], table) {
 	const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${height}`, preserveAspectRatio: "none", role: "img",
 		"aria-label": `${title}. ${description}`, class: height === HEIGHT ? "chart" : "chart low" });

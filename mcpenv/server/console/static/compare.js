@@ -3,7 +3,7 @@
 import { recordPath, recorded } from "./api.js";
 import { changes } from "./changes.js";
 import { add, button, cardOf, el, fill, link, muted } from "./dom.js";
-import { countText, numberText } from "./format.js";
+import { countText, returnText } from "./format.js";
 import { onKeys } from "./frame.js";
 import { stepsOf } from "./record.js";
 import { addStepBody, changeTable, stepHead } from "./step.js";
@@ -13,10 +13,11 @@ import { LazyRows } from "./rows.js";
 export async function showComparison(id, other, { root, base }, signal) {
 	const sides = await Promise.all([id, other].map(async (name) => {
 		const { episode, hashes } = await recorded(recordPath(name, base), signal);
-		return { name, steps: stepsOf(episode), hashes, trajectory: episode.trajectory };
+		const { trajectory } = episode;
+		return { path: recordPath(name, base), name: trajectory.episode_id, steps: stepsOf(episode), hashes, trajectory };
 	}));
 	if (signal.aborted) return;
-	const names = [id, other];
+	const names = sides.map(({ name }) => name);
 	const [one, two] = sides;
 	const count = Math.max(one.steps.length, two.steps.length);
 	const resetDiffers = one.hashes.reset !== two.hashes.reset;
@@ -35,8 +36,8 @@ export async function showComparison(id, other, { root, base }, signal) {
 		},
 		(row, index) => {
 			row.querySelectorAll(":scope > div").forEach((group, place) => {
-				const { name, steps } = place ? two : one;
-				if (steps[index]) addStepBody(group, steps[index], `${recordPath(name, base)}/blobs/`);
+				const { path, steps } = place ? two : one;
+				if (steps[index]) addStepBody(group, steps[index], `${path}/blobs/`);
 			});
 			const found = verdicts[index] ? changes(factsOf(one.steps[index]), factsOf(two.steps[index])) : [];
 			add(row, found.length > 0 && el("details.verdict", { open: index === first }, el("summary", "What differs"), changeTable(found, names)));
@@ -59,16 +60,15 @@ export async function showComparison(id, other, { root, base }, signal) {
 		: first >= 0 ? `The first difference is at step ${first + 1}.`
 			: endDiffers ? "All steps are equal. The ends differ." : "The episodes are equal: reset, all steps, and end.";
 	fill(root, el("h1", "Two episodes"),
-		el("p.row", link(`#/${base}`, "All records"), ...names.map((name) =>
-			link(`#/${recordPath(name, base)}`, name))),
+		el("p", link(`#/${base}`, "All records")),
 		cardOf("Comparison",
 			el("p", { id: "first-difference" }, el("strong", summary)),
 			muted("Outcomes are compared by hash, calls by name and arguments. Times, logs and ids do not count."),
-			el("p", sides.map(({ steps, trajectory }) =>
-				`${countText(steps.length, "step")}, return ${numberText(trajectory.total_reward)}`).join(" and "), ". ",
-			countText(verdicts.filter(Boolean).length, "step"), " differ."),
+			el("p", `Steps that differ: ${verdicts.filter(Boolean).length}.`),
 			first >= 0 && button("First difference", () => select(first), { class: "primary" })),
 		resetDiffers && differing("resets", sides.map(({ trajectory }) => trajectory.observation)),
+		el("div.card.watched.pair", ...sides.map(({ path, name, steps, trajectory }) => el("div", el("strong", link(`#/${path}`, name)),
+			muted(`${countText(steps.length, "step")}, return ${returnText(trajectory)}`)))),
 		rows.element,
 		endDiffers && differing("ends", sides.map(endOf)));
 }

@@ -52,13 +52,7 @@ function resourceOf({ uri, mimeType, text, blob = "" }) {
 		: mediaOf(mimeType, blob, muted(`${mimeType ?? "bytes"}, ${blob.length} base64 characters`)));
 }
 
-/**
- * Return an image or a sound.
- * @param {string | undefined} declared its type
- * @param {string | undefined} data in base64
- * @param {HTMLElement} otherwise shown if the type is not a known one
- * @param {string} [ref] its address, in place of data
- */
+/** Return an image or a sound. @type {MediaMaker} */
 function mediaOf(declared = "", data = "", otherwise, ref) {
 	const type = declared.toLowerCase().split(";")[0]?.trim() ?? "";
 	const src = ref !== undefined ? address(ref).href : BASE64.test(data) && `data:${type};base64,${data}`;

@@ -8,12 +8,7 @@ import { after } from "./frame.js";
 /** The most milliseconds before an attempt to connect again. */
 const MOST = 2000;
 
-/**
- * Follow the code until `signal` aborts. Return at once from a server that does not reload.
- * @param {HTMLElement} place where a fault of new code is shown
- * @param {() => void} onReload called when the server runs other code than before
- * @param {AbortSignal} signal
- */
+/** Follow the code until `signal` aborts. Return at once from a server that does not reload. @type {CodeFollower} */
 export async function followCode(place, onReload, signal) {
 	let known = "";
 	let pause = 0;

@@ -49,13 +49,7 @@ export const cardOf = (name, ...children) => el("section.card", { "aria-label": 
 export const headOf = (columns) =>
 	el("thead", el("tr", { "aria-rowindex": 1 }, ...columns.map(([head, style]) => el("th", { scope: "col", class: style }, head))));
 
-/**
- * Return a table whose first column names the rows.
- * @param {string} name for screen readers
- * @param {Child[]} heads
- * @param {Child[][]} rows
- * @param {string} [style] of the other columns
- */
+/** Return a table whose first column names the rows. @type {TableMaker} */
 export function tableOf(name, heads, rows, style) {
 	return region("div.scroll", name, el("table", headOf(heads.map((head) => [head])),
 		el("tbody", ...rows.map(([head, ...cells]) => el("tr", el("th", { scope: "row" }, head),

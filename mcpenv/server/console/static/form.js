@@ -4,13 +4,7 @@ import { alertOf, button, el, fill, muted } from "./dom.js";
 import { inputField } from "./inputs.js";
 import { fits, isPlain, memberName, members, resolved } from "./schema.js";
 
-/**
- * Return the field of a schema.
- * @param {Schema | boolean | undefined} given
- * @param {string} name its label
- * @param {Schema} root the schema that references lead into
- * @returns {Field}
- */
+/** @type {AnyFieldMaker} */
 function fieldOf(given, name, root) {
 	const schema = resolved(given, root);
 	const field = bareField(schema, name, root);
@@ -69,8 +63,14 @@ export function objectField(schema, name, root) {
 
 /** The field of a value that can be left out. It is built when it is wanted, so that recursive schemas end. @type {FieldMaker} */
 function optionalField(child, name, root) {
-	const fallback = resolved(child, root).default;
-	const given = el("input", { type: "checkbox", "aria-label": `Give ${name}`, onchange: () => show() });
+	const schema = resolved(child, root);
+	const fallback = schema.default;
+	const [kind = schema] = members(schema, root).filter(({ type }) => type !== "null");
+	const given = el("input", { type: "checkbox", "aria-label": `Give ${name}`, onchange: () => {
+		show();
+		// A visitor who gives a boolean means the one that is not sent anyway.
+		if (kind.type === "boolean") field?.write(fallback !== true);
+	} });
 	const place = el("div");
 	const note = el("span.muted", fallback === undefined ? " optional" : ` default ${JSON.stringify(fallback)}`);
 	/** @type {Field | null} */
@@ -165,14 +165,7 @@ function entriesField(values, name, root) {
 	};
 }
 
-/**
- * Return a field of the values of other fields, which a visitor adds and removes.
- * @param {string} name
- * @param {string} text of the button that adds a field
- * @param {(index: number) => Field} make
- * @param {number} [least] of fields
- * @param {number} [most]
- */
+/** A field of the values of other fields, which a visitor adds and removes. @type {ListFieldMaker} */
 function listField(name, text, make, least = 0, most = Infinity) {
 	/** @type {Field[]} */
 	let fields = [];
@@ -217,13 +210,7 @@ function listField(name, text, make, least = 0, most = Infinity) {
 	};
 }
 
-/**
- * Return a field with a frame and a place for what is refused inside of it.
- * @param {string} name
- * @param {Schema} schema
- * @param {Field} inside
- * @returns {Field}
- */
+/** A field with a frame and a place for what is refused inside of it. @type {GroupMaker} */
 function groupOf(name, schema, inside) {
 	const problem = alertOf();
 	return {

@@ -6,6 +6,12 @@ export function numberText(value, none = "–") {
 	return Number.isInteger(value) ? value.toLocaleString("en") : String(Number(value.toPrecision(6)));
 }
 
+/** Return the sum of an episode's rewards as a text. @param {Trajectory} trajectory */
+export function returnText({ observation, dropped, end_reward: end, steps, total_reward: total }) {
+	const scored = observation?.reward != null || dropped > 0 || end || steps.some(({ reward }) => reward);
+	return numberText(scored ? total : null);
+}
+
 /** Return a duration. @param {number} seconds */
 export function durationText(seconds) {
 	if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;

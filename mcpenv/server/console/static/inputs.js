@@ -157,14 +157,7 @@ function localTime(text) {
 	return new Date(time.getTime() - time.getTimezoneOffset() * 60_000).toISOString().slice(0, -1);
 }
 
-/**
- * @param {Schema} schema
- * @param {string} name
- * @param {HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} input
- * @param {() => unknown} read
- * @param {(value: unknown) => void} write
- * @returns {Field}
- */
+/** @type {ValueFieldMaker} */
 function valueField(schema, name, input, read, write) {
 	input.id = `field-${last += 1}`;
 	input.setAttribute("aria-describedby", `${input.id}-about ${input.id}-error`);
@@ -177,6 +170,7 @@ function valueField(schema, name, input, read, write) {
 		input.removeAttribute("aria-invalid");
 		fill(problem);
 	};
+	input.addEventListener("input", clear);
 	return {
 		element: labelled(name, input, el("p.muted", { id: `${input.id}-about` }, typeof schema.description === "string" && schema.description), problem),
 		read() {

@@ -5,12 +5,12 @@ import { followCode } from "./dev.js";
 import { alertOf, button, el, fill, formOf, labelled, messageOf, muted, notify } from "./dom.js";
 import { onKeys } from "./frame.js";
 
-/** @type {Entry[]} In the order of the navigation; the digits 1, 2, ... lead to them. */
+/** @type {Entry[]} In the order of the navigation; the digits 1, 2, ... lead to them. Each is a module. */
 const PAGES = [
-	{ name: "play", title: "Play", load: () => import("./play.js"), shown: ({ mode }) => mode === "simulation" },
-	{ name: "live", title: "Live", load: () => import("./live.js"), shown: ({ mode }) => mode !== "records" },
-	{ name: "records", title: "Records", load: () => import("./records.js"), shown: ({ records }) => records },
-	{ name: "evaluations", title: "Evaluations", load: () => import("./evaluations.js"), shown: ({ evaluations }) => evaluations === true },
+	{ name: "play", title: "Play", shown: ({ mode }) => mode === "simulation" },
+	{ name: "live", title: "Live", shown: ({ mode }) => mode !== "records" },
+	{ name: "records", title: "Records", shown: ({ records }) => records },
+	{ name: "evaluations", title: "Evaluations", shown: ({ evaluations }) => evaluations === true },
 ];
 
 /** @type {ConsoleSession | null} */
@@ -58,7 +58,8 @@ async function route() {
 	document.title = `${entry.title} - ${environment} - mcpenv console`;
 	fill(root, muted("Loading"));
 	try {
-		const { page } = await entry.load();
+		/** @type {{page: Page}} */
+		const { page } = await import(`./${entry.name}.js`);
 		if (signal.aborted) return;
 		fill(root);
 		await page({ root, parts, base: entry.name, query: new URLSearchParams(query), session: current }, signal);

@@ -283,7 +283,7 @@ class Play {
 		const status = info.episode_status?.code;
 		this.status.hidden = false;
 		refill(this.status,
-			el("div.bar", { role: "status" }, el(done ? "span.chip.warn" : "span.chip.good", endText(answer, done ? "over" : "running")),
+			el("div.bar", { role: "status" }, el(!done ? "span.chip.good" : answer.truncated ? "span.chip.warn" : "span.chip", endText(answer, done ? "over" : "running")),
 				el("span", "Return ", el("strong", numberText(info.return))),
 				el("span", "Step ", el("strong", this.history.length)),
 				status && status !== "completed" && el("span.warn", status), info.reason && el("span", info.reason),
@@ -320,8 +320,7 @@ class Play {
 	/** @param {number} index */
 	showPlayed(index) {
 		fill(this.result, playedCard(this.history, index, this.reset));
-		const { top } = this.result.getBoundingClientRect();
-		if (top < 0 || top > innerHeight * 0.7) this.result.scrollIntoView({ block: "start" });
+		this.result.querySelector("h2")?.scrollIntoView({ block: "nearest" });
 	}
 
 	showHistory() {

@@ -16,7 +16,7 @@ function stepOf({ call, answer, took }, number) {
 		outcome: { result: result ?? null, error: error ?? null, duration_s: took },
 		reward: reward === null ? null : { value: reward, components: info.reward ?? {} },
 		terminated: answer.terminated ?? false, truncated: answer.truncated ?? false, reason: info.reason ?? null,
-		started_at: 0, fault: null, status: info.status ?? null, logs: [],
+		started_at: 0, scoring_s: 0, fault: null, status: info.status ?? null, logs: [],
 	};
 }
 

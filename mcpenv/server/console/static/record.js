@@ -3,7 +3,7 @@
 import { address, recordPath, recorded } from "./api.js";
 import { Charts } from "./chart.js";
 import { button, cardOf, el, fill, formOf, labelled, link } from "./dom.js";
-import { countText, durationText, endText, momentText, numberText, partsText, taskText } from "./format.js";
+import { countText, durationText, endText, momentText, numberText, partsText, returnText, taskText } from "./format.js";
 import { onKeys } from "./frame.js";
 import { StepList, statusText } from "./step.js";
 import { turnsOf } from "./turns.js";
@@ -89,7 +89,7 @@ function factsOf({ trajectory, environment, agent }, base) {
 		["Agent", agent && JSON.stringify(agent)],
 		["Status", status && statusText(status)],
 		["Ending", trajectory.reason && trajectory.reason !== ending ? `${ending}: ${trajectory.reason}` : ending],
-		["Sum of rewards", numberText(trajectory.total_reward)],
+		["Sum of rewards", returnText(trajectory)],
 		["Verified", rewarded(trajectory.verified)],
 		["Reward of the end", rewarded(trajectory.end_reward)],
 		["Scoring failed", trajectory.fault],

@@ -27,6 +27,8 @@ export class RecordList {
 	#pages = new Map();
 	#asking = new AbortController();
 	#total = 0;
+	/** The episodes played in the console that the list leaves out. */
+	#hidden = 0;
 	#current = -1;
 	#known = false;
 
@@ -90,6 +92,11 @@ export class RecordList {
 		}, patience);
 	}
 
+	#showHidden() {
+		for (const field of this.fields) if (field.name === "console") field.value = "shown";
+		this.#apply();
+	}
+
 	/** @param {string} id @param {boolean} wanted */
 	#pick(id, wanted) {
 		this.picked = [...this.picked.filter((each) => each !== id), ...wanted ? [id] : []].slice(-2);
@@ -127,6 +134,7 @@ export class RecordList {
 		try {
 			/** @type {{total: number, rows: RecordRow[], left_out?: LeftOut[]}} */
 			const { total, rows, left_out: leftOut = [] } = await ask(this.base, { query, signal });
+			if (!this.#known) this.#hidden = shown ? 0 : (await ask(this.base, { query: { ...conditions, agent: "console", limit: 1 }, signal })).total;
 			if (signal.aborted) return;
 			// The newest come first: a new episode moves all others.
 			if (this.#known && total !== this.#total) this.#pages.clear();
@@ -145,13 +153,14 @@ export class RecordList {
 	/** @param {LeftOut[]} leftOut */
 	#showCount(leftOut) {
 		const none = this.#total === 0;
-		fill(this.count, countText(this.#total, "episode"));
+		fill(this.count, countText(this.#total, "episode"), this.#hidden > 0 && `. Hidden: ${numberText(this.#hidden)} played in the console. `,
+			this.#hidden > 0 && button("Show them", () => this.#showHidden(), { class: "quiet" }));
 		fill(this.missing, leftOut.length > 0 && el("details.card",
 			el("summary.warn", `${countText(leftOut.length, "part")} of the record cannot be shown`),
 			el("ul", ...leftOut.map(({ where, why }) => el("li", el("code", where), ` ${why}`)))));
 		this.compared.hidden = this.element.hidden = none;
 		fill(this.empty, none && (this.#suffix() ? "No episode fits these filters."
-			: "No episode is recorded so far. One is written when it ends."));
+			: !this.#hidden && "No episode is recorded so far. One is written when it ends."));
 	}
 
 	#render() {

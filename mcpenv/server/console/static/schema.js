@@ -1,12 +1,6 @@
 /** JSON Schemas as the form reads them: references, members of unions, their names, values that fit. */
 
-/**
- * Return a schema without `$ref` and `allOf` at its top. Keywords beside a `$ref` win over those it leads to.
- * @param {Schema | boolean | undefined} schema
- * @param {Schema} root what `#/...` leads into
- * @returns {Schema}
- * @throws {Error} if a reference leads nowhere or in a circle
- */
+/** Return a schema without `$ref` and `allOf` at its top. Keywords beside a `$ref` win over those it leads to. @type {SchemaResolver} */
 export function resolved(schema, root) {
 	if (schema === undefined || typeof schema === "boolean") return {};
 	/** @type {Set<string>} */
@@ -23,12 +17,7 @@ export function resolved(schema, root) {
 	return [...allOf.map((each) => resolved(each, root)), beside].reduce(merged, {});
 }
 
-/**
- * Return the members of a union, null too; none if the schema is no union.
- * @param {Schema} schema a resolved one
- * @param {Schema} root
- * @returns {Schema[]}
- */
+/** Return the members of a union, null too; none if the schema is no union. @param {Schema} schema a resolved one @param {Schema} root */
 export function members(schema, root) {
 	const { anyOf, oneOf, type, ...beside } = schema;
 	if (Array.isArray(type)) return type.map((each) => ({ ...beside, type: each }));
@@ -36,12 +25,7 @@ export function members(schema, root) {
 	return Array.isArray(union) ? union.map((each) => resolved(each, root)) : [];
 }
 
-/**
- * Return the name of a union's member: its discriminator's constant, else its title, else its type.
- * @param {Schema} member
- * @param {Schema} union
- * @param {Schema} root
- */
+/** Return the name of a union's member: its discriminator's constant, else its title, else its type. @type {MemberNamer} */
 export function memberName(member, union, root) {
 	const properties = member.properties ?? {};
 	const key = union.discriminator?.propertyName
@@ -52,13 +36,7 @@ export function memberName(member, union, root) {
 	return String(member.title ?? member.format ?? member.type ?? "any JSON");
 }
 
-/**
- * Return true if a value looks like one of a schema: enough to choose the member of a union.
- * @param {unknown} value
- * @param {Schema} given
- * @param {Schema} root
- * @returns {boolean}
- */
+/** Return true if a value looks like one of a schema: enough to choose the member of a union. @type {SchemaTest} */
 export function fits(value, given, root) {
 	const schema = resolved(given, root);
 	if ("const" in schema) return same(value, schema.const);

@@ -11,23 +11,21 @@ const OWN = ["seed", "episode_id", "task", "split", "index", "timeout_s"];
 /** The number of tasks that are offered by name. Any other can be typed. */
 const OFFERED = 200;
 
-/**
- * @param {{name: string, tasks: Record<string, number> | null}} metadata
- * @param {Schema} schema of the reset options
- * @param {(reset: Plain) => Promise<void>} onStart
- * @param {AbortSignal} signal
- */
+/** @type {SetupMaker} */
 export function setupForm(metadata, schema, onStart, signal) {
 	const seed = el("input", { id: "seed", type: "number", step: 1, min: 0, placeholder: "any" });
 	const splits = Object.entries(metadata.tasks ?? {});
-	const split = el("select", { id: "split", onchange: () => offer() }, ...splits.map(([name, count]) => el("option", { value: name }, `${name} (${count})`)));
+	const split = el("select", { id: "split", onchange: () => { offered = offer(); } }, ...splits.map(([name, count]) => el("option", { value: name }, `${name} (${count})`)));
 	const task = el("input", { id: "task", list: "tasks", placeholder: "none", autocomplete: "off" });
 	const tasks = el("datalist", { id: "tasks" });
 	const problem = alertOf();
+	let preset = "";
 	const offer = async () => {
 		try {
 			const { tasks: listed } = await ask(`${encodeURIComponent(metadata.name)}/task_range`,
 				{ method: "POST", body: { split: split.value, start: 0, stop: Math.min(OFFERED, metadata.tasks?.[split.value] ?? 0) }, signal });
+			// A task that the visitor typed stays.
+			if (task.value === preset) task.value = preset = listed[0]?.id ?? "";
 			fill(tasks, ...listed.map((/** @type {{id: string}} */ each) => el("option", { value: each.id })));
 		} catch (error) {
 			if (!signal.aborted) fill(problem, `The tasks could not be listed: ${messageOf(error)}`);
@@ -37,6 +35,7 @@ export function setupForm(metadata, schema, onStart, signal) {
 	const options = Object.keys(own.properties ?? {}).length ? objectField(own, "Options", schema) : null;
 	const start = el("button.primary", "Start an episode");
 	const element = formOf("form.card", { novalidate: true }, async () => {
+		await offered;
 		if (start.disabled) return;
 		options?.clear();
 		const reset = attempt(problem, "Not started.", () => {
@@ -59,10 +58,9 @@ export function setupForm(metadata, schema, onStart, signal) {
 		}
 	}, el("div.row", ...splits.length ? [labelled("Split", split), labelled("Task", task), tasks] : [],
 		labelled("Seed", seed), start), options && folded("Reset options", options.element), problem);
-	if (splits.length) void offer();
+	let offered = splits.length ? offer() : null;
 	return {
 		element,
-		/** @param {string} message @param {{loc: unknown[], msg: string}[]} [errors] */
 		refuse(message, errors = []) {
 			fill(problem, message);
 			for (const { loc, msg } of errors) if (own.properties?.[String(loc[0])]) options?.mark(loc.map(String), msg);

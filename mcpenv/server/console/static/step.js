@@ -24,17 +24,11 @@ export function stepHead(step, number) {
 		given !== "{}" && el("code.muted", given.length > SHORT ? `${given.slice(0, SHORT)}…` : given),
 		step.reward && el(step.reward.value < 0 ? "span.error" : "span.good", `reward ${numberText(step.reward.value)}`),
 		status && status.code !== "completed" && el("span.warn", statusText(status)),
-		(step.terminated || step.truncated) && el("span.warn", endText(step, ""), step.reason && `: ${step.reason}`),
+		(step.terminated || step.truncated) && el(step.truncated ? "span.warn" : "span", endText(step, ""), step.reason && `: ${step.reason}`),
 		el("span.muted.end", durationText(step.outcome.duration_s), step.started_at > 0 && ` at ${momentText(step.started_at).slice(-8)}`));
 }
 
-/**
- * Append what a step has beside its heading.
- * @param {Element} root
- * @param {Step} step
- * @param {string} blobs the path of the record's blobs
- * @param {Earlier} [earlier] the value that this step's is compared with
- */
+/** Append what a step has beside its heading. @type {StepWriter} */
 export function addStepBody(root, step, blobs, earlier) {
 	const { result, error } = step.outcome;
 	const value = valueOf(step);

@@ -8,7 +8,7 @@ const META = "io.modelcontextprotocol/";
 const NOTICE = "ui/notifications/";
 const HOST = { name: "mcpenv console", version: "1" };
 /** The most pixels of height that a view can ask for. */
-const MOST = 900;
+const MOST = 480;
 
 /**
  * Return the HTML of a `ui://` resource; null if an episode's MCP address does not give it to this page.

@@ -182,6 +182,7 @@ export class Watcher {
 		if (!trajectory) return;
 		const { ended_at: ended, started_at: started, dropped, status } = trajectory;
 		const task = taskText(trajectory.task);
+		this.pause.disabled = this.#closed || (!!ended && !this.#paused);
 		tell(this.facts, listText(task && `Task ${task}`, `episode ${trajectory.episode_id}`, `step ${this.#newestNumber()}`,
 			ended ? `sum of rewards ${numberText(trajectory.total_reward)}`
 				: dropped ? null : `return ${numberText(this.#return, "none")}`,
