@@ -42,7 +42,6 @@ from benchmarks.load import (  # noqa: E402
 )
 from benchmarks.mcp_calls import CALL, HANDSHAKE, MODERN, fastmcp, opened  # noqa: E402
 from benchmarks.pairs import Measured, Pair, take_turns  # noqa: E402
-from benchmarks.recording import SOLVED, in_process, over_ws, solved, solved_over_ws  # noqa: E402
 from benchmarks.results import Results  # noqa: E402
 from benchmarks.rows import CALLS, CPU, OURS, P50, P99, Row, Spread, compare  # noqa: E402
 from benchmarks.serving import SIDES, floor, mcpenv, process_cpu_s, together, tree  # noqa: E402
@@ -56,17 +55,6 @@ PUBLISHED = ROOT / "docs" / "performance.json"
 
 
 # -- turns
-
-
-@pytest.mark.slow
-def test_recording_is_measured_with_and_without_in_process_and_over_ws(tmp_path: Path) -> None:
-    measured = [solved(tmp_path / name, name, 2) for name in SOLVED]
-    measured += [solved_over_ws(tmp_path / f"{name}-ws", name, 2, 2) for name in SOLVED]
-    for pair in (in_process(tmp_path / "process", 2), over_ws(tmp_path / "ws", 2, 2), *measured):
-        assert len(pair.without) == len(pair.with_it) == 2
-        assert all(each.wall_s > 0 for each in (*pair.without, *pair.with_it))
-    assert all(list((tmp_path / name).glob("episodes-*")) for name in ("process", "ws", *SOLVED))
-    assert all(list((tmp_path / f"{name}-ws").glob("episodes-*")) for name in SOLVED)
 
 
 def test_a_process_tree_is_read_while_its_threads_come_and_go() -> None:
