@@ -38,7 +38,7 @@ def strategies(options: Mapping[str, Any], number: int) -> list[Any]:
     """Return the scheduling strategy of each of so many actors, as their options say or so that the nodes share them.
 
     Ray spreads what asks for resources. Actors that ask for none are given to the nodes in turn, one for each
-    processor; an actor whose node is lost is started again on another.
+    processor. The affinity is hard, because Ray takes a soft one for a wish; see `ActorHandle` for lost nodes.
     """
     if "scheduling_strategy" in options:
         return [options["scheduling_strategy"]] * number
@@ -48,7 +48,7 @@ def strategies(options: Mapping[str, Any], number: int) -> list[Any]:
     rounds = range(max(nodes.values()))
     turns = [node for round_number in rounds for node, processors in nodes.items() if round_number < processors]
     chosen = itertools.islice(itertools.cycle(turns or nodes), number)
-    return [NodeAffinitySchedulingStrategy(node, soft=True) for node in chosen]
+    return [NodeAffinitySchedulingStrategy(node, soft=False) for node in chosen]
 
 
 @contextmanager

@@ -6,12 +6,12 @@ import asyncio
 import logging
 import pickle
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import ActorDiedError, ActorUnschedulableError, RayError, RayTaskError
 
 from mcpenv_client.types.records import StepResult
 
@@ -47,10 +47,11 @@ class Waiting:
 
 
 class ActorHandle:
-    """One actor, as the driver sees it.
+    """One actor, as the driver sees it. Ray starts it again, and where its node is lost, it is made anew on any node.
 
     Args:
-        handle: Ray's.
+        make: makes Ray's handle with a scheduling strategy.
+        strategy: the strategy at first.
         environments: those of the pool that it holds.
         start_timeout_s: seconds for it to be placed and to load the target.
 
@@ -61,8 +62,9 @@ class ActorHandle:
         lost: the numbers of environments whose last step may have run without an answer.
     """
 
-    def __init__(self, handle: Any, environments: int, start_timeout_s: float) -> None:
-        self._handle = handle
+    def __init__(self, make: Callable[[Any], Any], strategy: Any, environments: int, start_timeout_s: float) -> None:
+        self._make = make
+        self._handle = make(strategy)
         self.environments = environments
         self._start_timeout_s = start_timeout_s
         self.alive = False
@@ -95,6 +97,12 @@ class ActorHandle:
                 continue
             except RayTaskError as error:
                 raise PoolError(f"a Ray actor failed while it loaded the target: {error}") from error
+            except (ActorDiedError, ActorUnschedulableError) as error:  # for good: its node is lost
+                self.died = _first_line(error)
+                ray.kill(self._handle)
+                self._handle = self._make("DEFAULT")
+                await asyncio.sleep(ASK_AGAIN_S)
+                continue
             except RayError as error:
                 self.died = _first_line(error)
                 await asyncio.sleep(ASK_AGAIN_S)

@@ -116,11 +116,13 @@ class ActorBackend:
         actor_class = ray.remote(Actor)
         for place, strategy in enumerate(strategies(self._options, number)):
             environments = len(range(place, self.size, number))  # as in `in_shares`
-            handle = actor_class.options(**{**self._options, "scheduling_strategy": strategy}).remote(
-                target, self._settings, environments if self._warm else None
-            )
-            self._actors.append(ActorHandle(handle, environments, self.start_timeout_s))
+            given = (target, self._settings, environments if self._warm else None)
+            make = functools.partial(self._made, actor_class, given)
+            self._actors.append(ActorHandle(make, strategy, environments, self.start_timeout_s))
         await all_of(actor.revive() for actor in self._actors)
+
+    def _made(self, actor_class: Any, given: tuple[Any, ...], strategy: Any) -> Any:
+        return actor_class.options(**{**self._options, "scheduling_strategy": strategy}).remote(*given)
 
     async def close(self) -> None:
         """Kill the actors; end Ray if this started it."""
