@@ -245,7 +245,8 @@ class BubblewrapBox(Box):
             text = (await self._process.stderr.read()).decode("utf-8", "replace").strip()
             raise BoxFailed(f"bubblewrap failed: {text.splitlines()[-1] if text else 'no reason given'}")
         self._first_pid = json.loads(told)["child-pid"]
-        self._reader = asyncio.create_task(self._read())
+        assert self._process.stdout is not None
+        self._reader = asyncio.create_task(self._read(self._process.stdout))
         done = await self.run("true", timeout_s=STARTS_WITHIN_S)
         if done.exit_code:
             raise BoxFailed(f"the box does not run commands: {done.reason}")
@@ -338,11 +339,10 @@ class BubblewrapBox(Box):
         if self._process is not None and self._process.stdin is not None and running.started.done():
             self._process.stdin.write(f"kill {running.started.result()}\n".encode())
 
-    async def _read(self) -> None:
+    async def _read(self, told: asyncio.StreamReader) -> None:
         """Read what becomes of commands until the box ends."""
-        assert self._process is not None and self._process.stdout is not None
         try:
-            while line := await self._process.stdout.readline():
+            while line := await told.readline():
                 name, event, number = (*line.decode("ascii", "replace").split(), "", "", "")[:3]
                 running = self._running.get(name)
                 if running is None or not number.isdecimal():
