@@ -97,7 +97,7 @@ def test_servers_without_room_are_waited_for_and_then_named() -> None:
         waiting: Any = sessions.open()
         assert sessions._servers is not None
         sessions._servers.wait_s = 0.5
-        with pytest.raises((PoolError, CapacityReached), match=r"room|full"):
+        with pytest.raises((ConnectionFailed, CapacityReached), match=r"room|full"):
             sessions.run(waiting.reset)
         close(sessions, [made])
         assert not sessions.run(waiting.reset).done

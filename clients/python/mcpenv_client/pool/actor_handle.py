@@ -100,7 +100,7 @@ class ActorHandle:
             except (ActorDiedError, ActorUnschedulableError) as error:  # for good: its node is lost
                 self.died = _first_line(error)
                 ray.kill(self._handle)
-                self._handle = self._make("DEFAULT")
+                self._handle = self._make("SPREAD")
                 await asyncio.sleep(ASK_AGAIN_S)
                 continue
             except RayError as error:

@@ -122,7 +122,8 @@ class ActorBackend:
         await all_of(actor.revive() for actor in self._actors)
 
     def _made(self, actor_class: Any, given: tuple[Any, ...], strategy: Any) -> Any:
-        return actor_class.options(**{**self._options, "scheduling_strategy": strategy}).remote(*given)
+        # A strategy that the user gave goes before.
+        return actor_class.options(**{"scheduling_strategy": strategy, **self._options}).remote(*given)
 
     async def close(self) -> None:
         """Kill the actors; end Ray if this started it."""

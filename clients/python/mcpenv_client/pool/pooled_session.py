@@ -12,6 +12,7 @@ from mcpenv_client.types.records import StepResult, Trajectory
 from mcpenv_client.types.tasks import Task
 from mcpenv_client.types.tools import Tool
 
+from .backend import PoolError
 from .servers import Client, Server, Servers
 
 T = TypeVar("T")
@@ -36,9 +37,8 @@ class PooledSession:
         """Begin an episode.
 
         Raises:
-            PoolError: no server has had room for a minute.
-            CapacityReached: the servers refused for a minute.
-            WireError, ConnectionFailed: as `EnvClient.reset` does.
+            ConnectionFailed: no server has had room for a minute, or the connection was lost.
+            WireError: as `EnvClient.reset` does; `CapacityReached` only after a minute.
         """
         give_up = time.monotonic() + self._servers.wait_s
         await self._give_back(finished=1 if self._fit else None)
@@ -101,7 +101,10 @@ class PooledSession:
         if self._lost is not None:
             raise SessionLost(f"the episode was lost with its server; reset: {self._lost}")
         if self._held is None:
-            self._held = await self._servers.take(give_up or time.monotonic() + self._servers.wait_s)
+            try:
+                self._held = await self._servers.take(give_up or time.monotonic() + self._servers.wait_s)
+            except PoolError as error:
+                raise ConnectionFailed("a server of the pool", str(error)) from error
         server, client = self._held
         try:
             return await call(client.client)
