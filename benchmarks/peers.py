@@ -6,12 +6,16 @@ They cannot be installed together, and must not change mcpenv's dependencies.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import venv
 from pathlib import Path
 
 CACHE_VARIABLE = "MCPENV_BENCHMARKS_CACHE"
 """Names the folder of the virtual environments; default ``~/.cache/mcpenv-benchmarks``."""
+
+UV = shutil.which("uv")
+"""Installs the peers where there is one: it takes a tenth of pip's time."""
 
 FASTER = ("uvloop", "httptools")
 """What mcpenv's server runs on and the peers leave to whoever serves them. They are measured with it."""
@@ -44,7 +48,8 @@ def python_of(peer: str) -> Path:
     wanted = "\n".join(PEERS[peer])
     if not complete.is_file() or complete.read_text() != wanted:
         print(f"installing {' '.join(PEERS[peer])} in {folder}", flush=True)
-        venv.create(folder, with_pip=True, clear=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *PEERS[peer]], check=True)
+        venv.create(folder, with_pip=not UV, clear=True)
+        installer = [UV, "pip", "install", "--python", python] if UV else [python, "-m", "pip", "install"]
+        subprocess.run([*installer, "--quiet", *PEERS[peer]], check=True)
         complete.write_text(wanted)
     return python
