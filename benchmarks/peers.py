@@ -49,7 +49,9 @@ def python_of(peer: str) -> Path:
     if not complete.is_file() or complete.read_text() != wanted:
         print(f"installing {' '.join(PEERS[peer])} in {folder}", flush=True)
         venv.create(folder, with_pip=not UV, clear=True)
-        installer = [UV, "pip", "install", "--python", python] if UV else [python, "-m", "pip", "install"]
+        installer: list[str | Path] = (
+            [UV, "pip", "install", "--python", python] if UV else [python, "-m", "pip", "install"]
+        )
         subprocess.run([*installer, "--quiet", *PEERS[peer]], check=True)
         complete.write_text(wanted)
     return python

@@ -46,7 +46,8 @@ from .tasks.source import TaskSource
 from .tasks.task_set import tasks_of
 from .tools.access import AuthChecks
 from .tools.context.outputs import LongOutputs
-from .tools.definition import PLAIN, KindCache, ToolOptions, check_name
+from .tools.definition import PLAIN, KindCache, ToolOptions
+from .tools.names import check_name
 from .tools.registry import BoundTool, modes_of
 from .tools.settings import ToolSettings
 from .users.user import User

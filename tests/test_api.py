@@ -88,10 +88,19 @@ def test_the_names_to_embed_a_server_are_those_of_its_package() -> None:
         getattr(server, "nonsense")  # noqa: B009
 
 
-NO_SERVER = ["mcpenv.cli", "mcpenv.cli.trajectories", "mcpenv.trajectories", "mcpenv.tasks", "mcpenv.server.config"]
+NO_SERVER = [
+    "mcpenv.cli",
+    *(f"mcpenv.cli.{name}" for name in ("init", "build", "push", "fork", "trajectories")),
+    "mcpenv.trajectories",
+    "mcpenv.tasks",
+    "mcpenv.server.config",
+]
 
 
 @pytest.mark.parametrize("module", NO_SERVER)
 def test_what_needs_no_server_loads_no_fastmcp(module: str) -> None:
     assert run(LOADS_FASTMCP.format(module)) == "False"
+
+
+def test_an_environment_loads_fastmcp() -> None:
     assert run(LOADS_FASTMCP.format("mcpenv.environment")) == "True"

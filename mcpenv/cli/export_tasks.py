@@ -14,7 +14,7 @@ import mcpenv
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import ConfigurationError
 from mcpenv.integrations.harbor.export import Served, slug_of, write_task
-from mcpenv.integrations.mcp_proxy.target import names_servers
+from mcpenv.integrations.mcp_proxy.target_text import names_servers
 from mcpenv.packaging.imported import prefix_of
 from mcpenv.packaging.place import is_url
 from mcpenv.packaging.settings import is_secret

@@ -18,7 +18,7 @@ from fastmcp.server.auth import AuthProvider
 from watchfiles import Change, PythonFilter, run_process
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.integrations.mcp_proxy.target import PREFIX
+from mcpenv.integrations.mcp_proxy.target_text import PREFIX
 from mcpenv.packaging.hub.space import HUB
 from mcpenv.packaging.manifest import MANIFEST
 from mcpenv.packaging.place import manifest_of

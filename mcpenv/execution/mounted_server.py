@@ -37,7 +37,8 @@ from pydantic import PrivateAttr, ValidationError
 from mcpenv.errors import InvalidTool
 from mcpenv.failures import environment_failure, execution_failure, is_no_failure, unusable_result
 from mcpenv.tools.access import AuthChecks, Listing
-from mcpenv.tools.definition import RESERVED_NAMES, spec_of, without_output_schema
+from mcpenv.tools.definition import spec_of, without_output_schema
+from mcpenv.tools.names import RESERVED_NAMES
 from mcpenv.tools.registry import BoundTool, Toolbox
 from mcpenv.tools.results import from_fastmcp, to_fastmcp
 from mcpenv.tools.settings import ToolSettings

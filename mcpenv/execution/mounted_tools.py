@@ -11,7 +11,7 @@ from mcp_types import ToolAnnotations
 from pydantic import PrivateAttr, ValidationError
 
 from mcpenv.errors import InvalidTool
-from mcpenv.tools.definition import check_name
+from mcpenv.tools.names import check_name
 from mcpenv.tools.settings import ToolSettings, unknown_key
 from mcpenv_client.types.tools import Mode
 from mcpenv_client.wire.protocol import describe_faults

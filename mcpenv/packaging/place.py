@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mcpenv.errors import TargetError
-from mcpenv.integrations.mcp_proxy.target import names_servers
-from mcpenv.integrations.openenv.target import MANIFEST
+from mcpenv.integrations.mcp_proxy.target_text import names_servers
+from mcpenv.integrations.openenv import MANIFEST
 
 from .manifest import MANIFEST as OWN_MANIFEST
 from .manifest import Manifest

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.tools.definition import RESERVED_NAMES
+from mcpenv.tools.names import RESERVED_NAMES
 
 from .image.constraints import CONSTRAINTS, constraints
 from .image.dockerfile import DOCKERFILE, dockerfile

@@ -18,16 +18,11 @@ from typing import Any
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import ConfigurationError, TargetError
-from mcpenv.integrations.mcp_proxy.target import (
-    RECORDED,
-    file_of,
-    load_servers,
-    names_servers,
-    with_absolute_paths,
-)
+from mcpenv.integrations.mcp_proxy.target import load_servers
+from mcpenv.integrations.mcp_proxy.target_text import RECORDED, file_of, names_servers, with_absolute_paths
+from mcpenv.integrations.openenv import MANIFEST
 from mcpenv.integrations.openenv.adapter import OpenEnvEnvironment
 from mcpenv.integrations.openenv.target import (
-    MANIFEST,
     has_openenv_elsewhere,
     is_openenvs,
     load_attribute,

@@ -6,8 +6,8 @@ import importlib.util
 from pathlib import Path
 
 from mcpenv.errors import TargetError
-from mcpenv.integrations.mcp_proxy.target import PREFIX, file_of, names_servers
-from mcpenv.integrations.openenv.target import MANIFEST
+from mcpenv.integrations.mcp_proxy.target_text import PREFIX, file_of, names_servers
+from mcpenv.integrations.openenv import MANIFEST
 
 from .external import names_external
 from .imported import path_of, prefix_of

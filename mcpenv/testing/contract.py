@@ -15,7 +15,7 @@ from mcpenv.execution.mounted_server import MountedServer
 from mcpenv.rewards.verifiers.runner import missing_here
 from mcpenv.tasks import TaskSet
 from mcpenv.tasks.assignment import Wanted
-from mcpenv.tools.definition import RESERVED_NAMES
+from mcpenv.tools.names import RESERVED_NAMES
 from mcpenv.tools.schema_tool import SchemaTool
 from mcpenv.tools.signatures import docstring_of
 from mcpenv_client.errors import EpisodeDone, ExecutionError, McpenvError, NotSerializable, SessionLost, WireError

@@ -9,7 +9,8 @@ from typing import Any
 from fastmcp.exceptions import ToolError
 from pydantic import ValidationError
 
-from mcpenv.tools.definition import PLAIN, KindCache, ToolKind, check_name
+from mcpenv.tools.definition import PLAIN, KindCache, ToolKind
+from mcpenv.tools.names import check_name
 from mcpenv.tools.results import result_of
 from mcpenv_client.types.tools import Tool
 from mcpenv_client.types.users import UserCall

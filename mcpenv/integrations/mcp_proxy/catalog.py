@@ -14,7 +14,8 @@ from typing import Any
 from mcp_types import Tool as ListedTool
 
 from mcpenv.errors import ConfigurationError, InvalidTool
-from mcpenv.tools.definition import ToolOptions, check_name
+from mcpenv.tools.definition import ToolOptions
+from mcpenv.tools.names import check_name
 from mcpenv.tools.registry import BOTH_MODES
 from mcpenv.tools.schema_tool import SchemaTool
 from mcpenv_client.types.tools import Mode, Tool

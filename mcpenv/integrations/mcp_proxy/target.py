@@ -1,4 +1,4 @@
-"""Resolve a target of MCP servers: a configuration file, ``mcp:COMMAND``, ``mcp:URL``, or ``cassette:RECORD``."""
+"""Load a target of MCP servers: a configuration file, ``mcp:COMMAND``, ``mcp:URL``, or ``cassette:RECORD``."""
 
 from __future__ import annotations
 
@@ -13,22 +13,7 @@ from mcpenv.errors import ConfigurationError, DamagedRecord, TargetError
 from .cassette import CassetteEnvironment
 from .delivery import DiscoveryFailed
 from .environment import ProxyEnvironment
-
-PREFIX = "mcp:"
-"""The beginning of a target that is a server's command or URL."""
-
-RECORDED = "cassette:"
-"""The beginning of a target that is a record to play, without its servers."""
-
-
-def names_servers(target: str) -> bool:
-    """Return True if a target is ``mcp:...``, ``cassette:...`` or a JSON file."""
-    return target.startswith((PREFIX, RECORDED)) or (target.endswith(".json") and Path(target).expanduser().is_file())
-
-
-def file_of(target: str) -> Path | None:
-    """Return the file or folder of a target of servers; None if it is a command or a URL."""
-    return None if target.startswith(PREFIX) else Path(target.removeprefix(RECORDED)).expanduser()
+from .target_text import PREFIX, RECORDED, file_of
 
 
 def load_servers(target: str, settings: Sequence[str] = ()) -> type[ProxyEnvironment] | type[CassetteEnvironment]:
@@ -49,22 +34,6 @@ def load_servers(target: str, settings: Sequence[str] = ()) -> type[ProxyEnviron
         return ProxyEnvironment.from_config(_of_one(target.removeprefix(PREFIX)) if file is None else file, changes)
     except (ConfigurationError, DamagedRecord, DiscoveryFailed) as error:
         raise TargetError(target, str(error).removeprefix(f"{target}: ")) from error
-
-
-def with_absolute_paths(target: str) -> str:
-    """Return a target that starts the same server from any working directory.
-
-    Words of its command that name an existing file, or contain a ``/`` and name a folder, are made absolute.
-    """
-    what = target.removeprefix(PREFIX).strip()
-    if what.startswith(("http://", "https://")):
-        return target
-    return PREFIX + shlex.join(_absolute(word) for word in shlex.split(what))
-
-
-def _absolute(word: str) -> str:
-    path = Path(word).expanduser()
-    return str(path.absolute()) if path.is_file() or ("/" in word and path.is_dir()) else word
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -96,6 +65,3 @@ def _runs(command: str) -> bool:
 def _name_in(text: str) -> str:
     name = re.sub(r"[^A-Za-z0-9-]+", "-", Path(text.split("?")[0].removesuffix("/mcp")).name.removesuffix(".py"))
     return name.strip("-") or "server"
-
-
-__all__ = ["PREFIX", "RECORDED", "file_of", "load_servers", "names_servers", "with_absolute_paths"]

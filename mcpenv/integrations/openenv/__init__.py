@@ -7,3 +7,6 @@
 
 Decision: docs/decisions/005-openenv-in-a-process-of-its-own.md.
 """
+
+MANIFEST = "openenv.yaml"
+"""The file that makes a folder an OpenEnv environment."""

@@ -17,8 +17,8 @@ from mcpenv.environment import MCPEnvironment
 from mcpenv.failures import SortedFailure
 from mcpenv.tasks.reset_options import ResetOptions
 from mcpenv.tasks.source import TaskRefusal, TaskSource
-from mcpenv.tools.definition import check_name
 from mcpenv.tools.json_schema import embedded
+from mcpenv.tools.names import check_name
 from mcpenv.tools.registry import BOTH_MODES, BoundTool
 from mcpenv.tools.schema_tool import SchemaTool
 from mcpenv_client.errors import NotSupported, SessionLost

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from mcpenv.errors import TargetError
 
-from .target import MANIFEST
+from . import MANIFEST
 
 ENVIRONMENT_FILE = "environment.py"
 

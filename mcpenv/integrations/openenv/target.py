@@ -18,9 +18,6 @@ from .process import OpenEnvProcess
 PYTHON_VARIABLE = "MCPENV_OPENENV"
 """The environment variable with the path of the Python interpreter that has OpenEnv."""
 
-MANIFEST = "openenv.yaml"
-"""The file that makes a folder an OpenEnv environment."""
-
 _PACKAGES = ("openenv", "openenv_core")
 
 

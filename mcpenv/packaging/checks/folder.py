@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from mcpenv.errors import TargetError
-from mcpenv.integrations.mcp_proxy.target import names_servers
+from mcpenv.integrations.mcp_proxy.target_text import names_servers
 from mcpenv.packaging.folder_files import shipped_files
 from mcpenv.packaging.imported import prefix_of
 from mcpenv.packaging.manifest import MANIFEST

@@ -23,7 +23,7 @@ from mcpenv.failures import factory_failure, is_no_failure
 from mcpenv.server.config import ServerConfig
 from mcpenv.tasks import TaskSet
 from mcpenv.tools.access import Listing
-from mcpenv.tools.definition import RESERVED_NAMES
+from mcpenv.tools.names import RESERVED_NAMES
 from mcpenv.trajectories.recorder import OwnTools, Recorder, Tools
 from mcpenv_client.errors import FactoryError, McpenvError
 from mcpenv_client.types.tools import Mode
