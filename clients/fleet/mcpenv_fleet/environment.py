@@ -22,7 +22,8 @@ from mcpenv.failures import LostFailure, SortedFailure
 from mcpenv.rewards.verifiers import Evidence
 from mcpenv.tasks import TaskSet
 from mcpenv.tools.context.outputs import LongOutputs
-from mcpenv.tools.definition import RESERVED_NAMES, ToolOptions
+from mcpenv.tools.definition import ToolOptions
+from mcpenv.tools.names import RESERVED_NAMES
 from mcpenv.tools.registry import BOTH_MODES, BoundTool
 from mcpenv.tools.results import to_fastmcp
 from mcpenv.tools.schema_tool import SchemaTool
