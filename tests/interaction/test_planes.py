@@ -87,14 +87,14 @@ def test_takes_enums_literals_and_unions(plane: Plane) -> None:
     }
 
 
-@pytest.mark.parametrize("value", ["", "äöü 😀 \u2028", 2**53 - 1, -1.5, None, True, [1, [2]], {"a": {"b": []}}, "NaN"])
-def test_values_come_back_unchanged(plane: Plane, value: object) -> None:
-    outcome = plane.call("echo", {"value": value})
-    assert not outcome.failed
-    if isinstance(value, dict):
-        assert outcome.data == value
-    if isinstance(value, str):
-        assert outcome.text == value
+def test_values_come_back_unchanged(plane: Plane) -> None:
+    for value in ("", "äöü 😀 \u2028", 2**53 - 1, -1.5, None, True, [1, [2]], {"a": {"b": []}}, "NaN"):
+        outcome = plane.call("echo", {"value": value})
+        assert not outcome.failed, value
+        if isinstance(value, dict):
+            assert outcome.data == value
+        if isinstance(value, str):
+            assert outcome.text == value
 
 
 def test_carries_images_audio_and_resources(plane: Plane) -> None:
