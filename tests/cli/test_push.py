@@ -16,6 +16,7 @@ from hub_standin import COMMIT, TOKEN, Hub, Space
 from served import served
 
 from mcpenv.packaging.image.dockerfile import dockerfile
+from mcpenv.packaging.image.local_wheels import build_wheels, local_distributions
 from mcpenv.packaging.image.plan import plan_image
 from mcpenv.packaging.scaffold import make_scaffold
 from mcpenv_client import EnvClient
@@ -34,9 +35,11 @@ pytestmark = pytest.mark.slow
 class Bench:
     """A hub, a folder of an environment, and commands of mcpenv that see both."""
 
-    def __init__(self, hub: Hub, url: str, place: Path) -> None:
+    def __init__(self, hub: Hub, url: str, place: Path, wheels: list[Path]) -> None:
         self.hub = hub
         self.place = place
+        # Without them they are built at each push, which takes ten times as long.
+        self.wheels = tuple(f"--wheel={wheel}" for wheel in wheels)
         self.shop = make_scaffold("corner_shop", "http-api", place / "shop").folder
         self.environ = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("MCPENV_", "HF_"))},
@@ -44,7 +47,6 @@ class Bench:
             "HF_TOKEN": TOKEN,
             "HF_HOME": str(place / "hf"),
             "HF_HUB_DISABLE_XET": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
         }
 
     def run(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -60,18 +62,26 @@ class Bench:
         )
 
     def pushed(self, *options: str) -> dict[str, object]:
-        done = self.run("push", str(self.shop), f"hub:{SPACE}", "--json", *options, **SECRETS)
+        done = self.run("push", str(self.shop), f"hub:{SPACE}", "--json", *self.wheels, *options, **SECRETS)
         assert done.returncode == 0, done.stderr
         assert not any(secret in done.stdout + done.stderr for secret in SECRETS.values())
         document: dict[str, object] = json.loads(done.stdout)
         return document
 
 
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The wheels of what is installed here from a folder."""
+    place = tmp_path_factory.mktemp("wheels")
+    plan = plan_image(str(make_scaffold("corner_shop", "http-api", place / "shop").folder))
+    return build_wheels(local_distributions(plan, []), place)
+
+
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+def bench(tmp_path: Path, wheels: list[Path]) -> Iterator[Bench]:
     hub = Hub()
     with served(hub.app()) as url:
-        yield Bench(hub, url.removesuffix("/mcp"), tmp_path)
+        yield Bench(hub, url.removesuffix("/mcp"), tmp_path, wheels)
 
 
 @pytest.fixture
@@ -144,7 +154,9 @@ def test_what_is_missing_is_refused_before_anything_is_sent(bench: Bench) -> Non
 
 
 def test_a_refusal_of_the_hub_is_one_line_without_secrets(bench: Bench) -> None:
-    done = bench.run("push", str(bench.shop), f"hub:{SPACE}", **{**SECRETS, "HF_TOKEN": "hf_" + "b" * 34})
+    done = bench.run(
+        "push", str(bench.shop), f"hub:{SPACE}", *bench.wheels, **{**SECRETS, "HF_TOKEN": "hf_" + "b" * 34}
+    )
     assert done.returncode == 2 and f"the hub refused {SPACE}: " in done.stderr
     assert len(done.stderr.splitlines()) == 1 and not any(secret in done.stderr for secret in SECRETS.values())
 
