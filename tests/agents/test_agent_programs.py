@@ -160,6 +160,10 @@ SESSIONS = {
 }
 """The kind of session that each opens on production: stateless clients share one, a handshake has its own."""
 
+IMPATIENT = {"Claude Code (handshake)": 5}
+"""Programs that ask their model without the tools of a server that takes longer than five seconds to start, as it may
+where other work is done: how often they are started."""
+
 RECORDED = {
     "Claude Code": "",
     "Claude Code (handshake)": "",
@@ -310,7 +314,7 @@ def test_a_program_uses_production(name: str, transport: str, model: ScriptedMod
     program = PROGRAMS[name]
     env = variables(program, model, tmp_path)
 
-    def run(command: str, files: dict[str, str], url: str) -> None:
+    def run(command: str, files: dict[str, str], url: str, times: int = 1) -> None:
         words = [word.replace("{mcp_url}", url).replace("{prompt}", PROMPT) for word in shlex.split(command)]
         done = subprocess.run(
             words,
@@ -324,6 +328,8 @@ def test_a_program_uses_production(name: str, transport: str, model: ScriptedMod
         )
         assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
         assert DONE in done.stdout
+        if not model.results() and times > 1:
+            run(command, files, url, times - 1)
 
     if transport == "HTTP":
         with serving(Counting, ServerConfig(mode=Mode.PRODUCTION, metrics_token="metrics-token")) as url:
@@ -333,6 +339,6 @@ def test_a_program_uses_production(name: str, transport: str, model: ScriptedMod
         assert opened == [SESSIONS[name]]
     else:
         server = [sys.executable, "-m", "mcpenv", "run", COUNTING, "--transport", "stdio", "--mode", "production"]
-        run(*program.stdio(server), "")
+        run(*program.stdio(server), "", times=IMPATIENT.get(name, 1))
     assert model.results() == ["1", "2"]
     TABLE[name][f"production, {transport}"] = "1, 2" + (f", {SESSIONS[name]}" if transport == "HTTP" else "")
