@@ -88,7 +88,8 @@ def test_takes_enums_literals_and_unions(plane: Plane) -> None:
 
 
 def test_values_come_back_unchanged(plane: Plane) -> None:
-    for value in ("", "äöü 😀 \u2028", 2**53 - 1, -1.5, None, True, [1, [2]], {"a": {"b": []}}, "NaN"):
+    values: list[object] = ["", "äöü 😀 \u2028", 2**53 - 1, -1.5, None, True, [1, [2]], {"a": {"b": []}}, "NaN"]
+    for value in values:
         outcome = plane.call("echo", {"value": value})
         assert not outcome.failed, value
         if isinstance(value, dict):
