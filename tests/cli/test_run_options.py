@@ -102,7 +102,8 @@ class Server:
 
 @contextmanager
 def served(folder: Path, *options: str, **environ: str) -> Iterator[Server]:
-    with started(folder, "run", "world", "--port", "0", *options, **environ) as process:
+    # A session that a test leaves open does not hold the end up.
+    with started(folder, "run", "world", "--port", "0", "--drain-s", "0", *options, **environ) as process:
         process.wait_for("Ctrl-C stops the server")
         url = process.wait_for(r"MCP +(http://[^/\s]+)/")[1]
         yield Server(process, url, process.wait_for(r"docs +(http://[^/\s]+)/docs")[1])

@@ -67,7 +67,7 @@ def busy(folder: Path, *options: str) -> Iterator[tuple[Process, str]]:
     (folder / "agents").write_text(f"ada={ADA}\n")
     tokens = ("--control-token-file", "control", "--agent-tokens-file", "agents")
     settings = ("--set", f"api_key={API_KEY}", "--set", f"login={PASSWORD}")
-    serving = ("--port", "0", "--log-level", "debug", "--record", "records", "--resume-grace-s", "20")
+    serving = ("--port", "0", "--log-level", "debug", "--record", "records", "--resume-grace-s", "20", "--drain-s", "0")
     with started(folder, "run", "world", *serving, *tokens, *settings, *options) as process:
         yield process, process.url()
 
