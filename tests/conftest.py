@@ -23,7 +23,7 @@ import mcpenv.server.serve
 # How long an example takes says nothing on a loaded machine.
 _UNTIMED: Any = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
 hypothesis.settings.register_profile("some", max_examples=20, **_UNTIMED)
-hypothesis.settings.register_profile("full", max_examples=100, **_UNTIMED)
+hypothesis.settings.register_profile("full", max_examples=60, **_UNTIMED)
 hypothesis.settings.load_profile("some")  # --hypothesis-profile comes after this
 
 WORKERS = int(os.environ.get("MCPENV_TEST_WORKERS", "1"))

@@ -179,7 +179,7 @@ RECORDED = {
 KEY = "sk-of-the-endpoint-0123456789"
 
 TABLE: dict[str, dict[str, str]] = {name: {} for name in PROGRAMS}
-COLUMNS = ("eval", "eval, bubblewrap", "eval, recorded", "production, HTTP", "production, stdio")
+COLUMNS = ("eval, bubblewrap", "eval, recorded", "production, HTTP", "production, stdio")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -229,19 +229,14 @@ def test_the_command_is_the_documented_one(name: str) -> None:
 
 
 @pytest.mark.world
-@pytest.mark.parametrize("isolation", ["none", "bubblewrap"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_solves_an_episode_by_the_documented_command(
-    name: str, isolation: str, model: ScriptedModel, tmp_path: Path
-) -> None:
+def test_a_program_solves_an_episode_by_the_documented_command(name: str, model: ScriptedModel, tmp_path: Path) -> None:
     program = PROGRAMS[name]
-    options = ["--split", "odd", "--out", str(tmp_path / "out"), "--isolation", isolation, "--json"]
+    options = ["--split", "odd", "--out", str(tmp_path / "out"), "--isolation", "bubblewrap", "--json"]
     options += ["--timeout-s", str(TIMEOUT_S - 30)]
     if program.files:
         options += ["--workspace", str(workspace(program.files, tmp_path))]
-    if isolation == "bubblewrap":
-        shown = [tmp_path / "bin", NODE_MODULES]
-        options += [part for path in shown for part in ("--show", str(path))]
+    options += [part for path in (tmp_path / "bin", NODE_MODULES) for part in ("--show", str(path))]
     done = subprocess.run(
         [sys.executable, "-m", "mcpenv", "eval", COUNTING, "--agent", program.command, *options],
         env=variables(program, model, tmp_path),
@@ -254,7 +249,7 @@ def test_a_program_solves_an_episode_by_the_documented_command(
     assert done.returncode == 0, f"{done.stderr}\n{said[-3000:]}"
     (result,) = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()]
     assert (result["return"], result["steps"], result["status"]["code"]) == (1.0, 2, "completed")
-    TABLE[name]["eval" if isolation == "none" else "eval, bubblewrap"] = "2 calls, return 1.0"
+    TABLE[name]["eval, bubblewrap"] = "2 calls, return 1.0"
 
 
 @pytest.mark.parametrize("name", RECORDED)

@@ -115,9 +115,9 @@ def test_a_drain_ends_at_its_limit(tmp_path: Path, workers: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize(
-    "signals", [[signal.SIGINT], [signal.SIGTERM, signal.SIGTERM], [signal.SIGTERM, signal.SIGINT]]
+    ("workers", "signals"),
+    [(1, [signal.SIGINT]), (2, [signal.SIGTERM, signal.SIGTERM]), (1, [signal.SIGTERM, signal.SIGINT])],
 )
 def test_ctrl_c_and_a_second_signal_do_not_wait_for_episodes(
     tmp_path: Path, workers: int, signals: list[signal.Signals]
