@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -98,6 +99,10 @@ def test_a_model_plays_the_customer_with_the_scenario_as_its_goal_and_the_seed()
         assert "Important Meeting" in str(first["messages"][0]) and first["seed"] == 7
 
 
+EVERY = int(os.environ.get("MCPENV_TAU2_EVERY", 6))
+"""Which tasks are played: with 1 all of them, which takes five minutes; with 6 every sixth of the large domains."""
+
+
 @pytest.mark.world
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("domain", "size", "paid_idle"), [("mock", 8, 1), ("airline", 50, 24), ("retail", 114, 11)])
@@ -106,13 +111,14 @@ def test_every_oracle_scores_1_and_doing_nothing_0_unless_the_reference_changes_
 ) -> None:
     target = load_target(f"tau2:{domain}")
     assert target.environment_class is not None and target.environment_class.tasks is not None
-    played = play_all(target.make, target.environment_class.tasks)
-    assert len(played) == size
+    tasks = list(target.environment_class.tasks)
+    assert len(tasks) == size
+    played = play_all(target.make, tasks[:: EVERY if size > EVERY * 2 else 1])
     assert [(task.id, one.error or two.error) for task, one, two in played if one.error or two.error] == []
     assert [task.id for task, by_oracle, _ in played if by_oracle.score != 1.0] == []
     paid = [task.id for task, _, idle in played if idle.score != 0.0]
     assert paid == [task.id for task, by_oracle, _ in played if changes_nothing(task, by_oracle)]
-    assert len(paid) == paid_idle
+    assert len(paid) == paid_idle or len(played) < size
 
 
 @pytest.mark.world

@@ -144,7 +144,7 @@ def threads_of(pid: int) -> int:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    "count", [pytest.param(200, marks=pytest.mark.slow), pytest.param(2000, marks=pytest.mark.world)]
+    "count", [pytest.param(200, marks=pytest.mark.slow), pytest.param(1000, marks=pytest.mark.world)]
 )
 def test_concurrent_episodes_all_come_to_their_end_and_their_rewards_add_up(count: int) -> None:
     world = Path(__file__).parents[1].joinpath("many_world.py")
