@@ -29,7 +29,7 @@ STATIC = HERE.parents[2] / "mcpenv" / "server" / "console" / "static"
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with started(HERE, "run", "console_world.py:ConsoleWorld", "--port", "0") as server:
+    with started(HERE, "run", "console_world.py:ConsoleWorld", "--port", "0", "--drain-s", "0") as server:
         yield server.url()
 
 
@@ -210,7 +210,7 @@ def test_the_first_task_of_the_split_is_chosen_until_another_one_is_typed(visito
     def task() -> str:
         return str(visitor.field("Task").get_property("value"))
 
-    with started(HERE.parents[2], "run", "envs/maze_mcp", "--port", "0") as server:
+    with started(HERE.parents[2], "run", "envs/maze_mcp", "--port", "0", "--drain-s", "0") as server:
         url = server.url()
         listed = httpx.post(f"{url}/maze/task_range", json={"split": "train", "start": 0, "stop": 4}).json()["tasks"]
         first, *_, last = [each["prompt"] for each in listed]

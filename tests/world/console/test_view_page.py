@@ -39,7 +39,7 @@ def within_the_view(visitor: Visitor) -> Iterator[None]:
 
 
 def test_a_view_is_told_of_calls_makes_some_and_cannot_break_out(visitor: Visitor) -> None:
-    with started(HERE, "run", "view_world.py:ViewWorld", "--port", "0") as server:
+    with started(HERE, "run", "view_world.py:ViewWorld", "--port", "0", "--drain-s", "0") as server:
         visitor.play(server.url())
         visitor.type("by", "5")
         visitor.call()
@@ -58,7 +58,7 @@ def test_a_view_is_told_of_calls_makes_some_and_cannot_break_out(visitor: Visito
 
 
 def test_the_maze_draws_the_rooms_that_were_seen(visitor: Visitor) -> None:
-    with started(ROOT, "run", "envs/maze_mcp", "--port", "0") as server:
+    with started(ROOT, "run", "envs/maze_mcp", "--port", "0", "--drain-s", "0") as server:
         visitor.play(server.url())
         visitor.press("look")
         visitor.call()
@@ -84,7 +84,7 @@ def test_the_result_of_a_call_and_the_button_for_the_next_are_both_in_the_window
         finally:
             visitor.browser.switch_to.default_content()
 
-    with started(ROOT, "run", "envs/maze_mcp", "--port", "0") as server:
+    with started(ROOT, "run", "envs/maze_mcp", "--port", "0", "--drain-s", "0") as server:
         visitor.width(width, height)
         visitor.open(server.url(), "play")
         visitor.type("Task", "train-3")
