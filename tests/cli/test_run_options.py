@@ -543,7 +543,7 @@ def test_both_addresses_end_together_after_the_step_under_way(tmp_path: Path, wo
             said: str = await working
             return said
 
-    with served(tmp_path, "--control-port", "0", "--drain-s", "0", "--no-access-log") as server:
+    with served(tmp_path, "--control-port", "0", "--no-access-log") as server:
         assert asyncio.run(step(server)) == "done"
         assert server.process.end() == 0
         for url in (server.url, server.control):
@@ -573,7 +573,7 @@ def test_a_second_signal_does_not_wait_for_the_step(tmp_path: Path, world: str) 
 
 
 def test_only_episodes_are_served_when_a_handle_is_needed(tmp_path: Path, world: str) -> None:
-    with served(tmp_path, "--require-handle", "--drain-s", "0") as server:
+    with served(tmp_path, "--require-handle") as server:
         assert f"  MCP      {server.url}/episodes/HANDLE/mcp\n" in server.said
         assert "claude mcp add" not in server.said
         mcp_url = httpx.post(f"{server.url}/reset").json()["info"]["mcp_url"]
