@@ -96,4 +96,4 @@ async def main(directory: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(asyncio.wait_for(main(Path(sys.argv[1])), 400))))
+    print(json.dumps(asyncio.run(asyncio.wait_for(main(Path(sys.argv[1])), 900))))

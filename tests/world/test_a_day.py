@@ -40,9 +40,9 @@ ERAS = ("legacy", "2026-07-28")
 MAX_SESSIONS = 12
 ORCHESTRATORS, OVER_HTTP, IMPATIENT, SHARING = 10, 4, 4, 2
 """The number of clients of each kind. They are more than there are sessions."""
-EPISODES, WORLDS, CALLS = 80, 50, 60
+EPISODES, WORLDS, CALLS = 40, 25, 30
 """What each orchestrator, each client with a world of its own and each client of the shared world does."""
-KILLS = 10
+KILLS = 5
 NUMBER = 7
 """What stands in the worlds of the bystanders."""
 REWARDS = {"add": 0.25, "hold": 0.5, "finish": 1.0}

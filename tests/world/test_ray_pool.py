@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.world, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.world, pytest.mark.timeout(1100)]
 
 
 def output_of(program: str, *arguments: str) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def output_of(program: str, *arguments: str) -> dict[str, Any]:
     namespace = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-rn"]
     command = [*namespace, "sh", "-c", 'ip link set lo up && exec "$@"', "sh", python, str(file), *arguments]
     environ = {**os.environ, "PYTHONPATH": str(file.parent.parent), "RAY_USAGE_STATS_ENABLED": "0"}
-    ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=500, check=False)
+    ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=1000, check=False)
     assert ran.returncode == 0, ran.stderr
     # Ray writes what raylets say to the same stream, also after the program's last line.
     (line,) = [line for line in ran.stdout.splitlines() if line.startswith("{")]
