@@ -99,10 +99,8 @@ def tried(url: str, folder: Path, token: str | None = None, examples: int = 50) 
     [
         (World, Mode.SIMULATION, None),
         (World, Mode.SIMULATION, TOKEN),
-        (World, Mode.PRODUCTION, None),
         (World, Mode.PRODUCTION, TOKEN),
         (Game, Mode.SIMULATION, None),
-        (Game, Mode.SIMULATION, TOKEN),
     ],
 )
 def test_the_documented_routes_are_as_documented_and_none_answers_500(
