@@ -344,7 +344,10 @@ def test_the_task_api_answers_as_openenvs_own_server_does(url: str) -> None:
             answered = httpx.request(method, url + path, json=body)
             assert answered.status_code == expected.status_code, path
             if answered.status_code == 200:
-                assert answered.json() == expected.json(), path
+                # A task names its environment besides: clients of ORS read that from the same route.
+                named = {"env_name": "openenv_echo"} if path.rpartition("/")[2] in ("task", "task_range") else {}
+                told = expected.json()
+                assert answered.json() == ({**told, **named} if named else told), path
 
 
 def test_an_environment_without_tasks_says_so(guess_url: str) -> None:
