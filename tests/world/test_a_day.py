@@ -715,7 +715,7 @@ def check(day: Day, bystanders: Bystanders, process: Process, seen: Prometheus, 
     assert sum(1 for _ in read_episodes(records)) == day.tally["records"][""]
     assert sum("ended unexpectedly" in line for line in process.err) == KILLS
     assert day.tally["refused"][""] > 0 and day.tally["agents killed"][""] > 0 and day.lost > 0
-    assert bystanders.looks > 50
+    assert bystanders.looks > 2 * KILLS  # how many more depends on the machine
 
 
 def test_a_day(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
