@@ -45,7 +45,7 @@ async def reset(
         ExecutionError: the user's reset raised; the environment is NEW.
         OperationTimeout: it passed its deadline.
     """
-    instance.env._reset_options.check(assigned.options)
+    instance.env._reset_options.check(assigned.options, tasks=instance.env.tasks is not None)
     hand_over(instance, "reset")
     if instance.sink is not None and assigned.seed is None and instance.env._reset_options.takes_seed:
         # A recorded episode can be replayed only if its seed is known.

@@ -219,9 +219,8 @@ class Ending:
         began = time.monotonic()
         labels = ", ".join(session.label for session in waiting[:SHOWN_SESSIONS])
         more = f" and {len(waiting) - SHOWN_SESSIONS} more" if len(waiting) > SHOWN_SESSIONS else ""
-        logger.info(
-            "draining: waiting up to %g s for the episodes of %d sessions: %s", limit_s, len(waiting), labels + more
-        )
+        sessions = f"{len(waiting)} session{'s' if len(waiting) > 1 else ''}"
+        logger.info("draining: waiting up to %g s for the episodes of %s: %s", limit_s, sessions, labels + more)
         while waiting and (left_s := began + limit_s - time.monotonic()) > 0:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._hurried.wait(), min(LOOK_S, left_s))

@@ -81,9 +81,9 @@ class Wanted:
         """
         seed, episode_id, options = own.named(data)
         wanted = cls(options, own, tasks)
-        wanted.options = own.revived(wanted.options)
+        wanted.options = own.revived(wanted.options, tasks=tasks is not None)
         if not wanted.any:
-            own.check(wanted.options)
+            own.check(wanted.options, tasks=tasks is not None)
         return seed, episode_id, wanted
 
     @property

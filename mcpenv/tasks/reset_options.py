@@ -57,13 +57,16 @@ class ResetOptions:
         """True if the function accepts the seed."""
         return "seed" in self._named or self._takes_any
 
-    def check(self, options: Mapping[str, Any]) -> None:
+    def check(self, options: Mapping[str, Any], *, tasks: bool = False) -> None:
         """Raise if options are unknown or missing.
+
+        Args:
+            tasks: the environment has tasks, which the error for an unknown option then mentions.
 
         Raises:
             InvalidMessage: with their names.
         """
-        self._refuse_unknown(options)
+        self._refuse_unknown(options, tasks)
         missing = [n for n, p in self._own.items() if p.default is p.empty and n not in options]
         if missing:
             raise InvalidMessage(
@@ -99,15 +102,18 @@ class ResetOptions:
             )
         return seed, episode_id, {name: value for name, value in data.items() if name not in _FRAMEWORK}
 
-    def revived(self, options: Mapping[str, Any]) -> dict[str, Any]:
+    def revived(self, options: Mapping[str, Any], *, tasks: bool = False) -> dict[str, Any]:
         """Convert options of plain data to the annotated types of the function.
+
+        Args:
+            tasks: as for `check`.
 
         Raises:
             InvalidMessage: for unknown options and values that do not fit, with locations in ``errors``.
         """
         if not options:
             return {}
-        self._refuse_unknown(options)
+        self._refuse_unknown(options, tasks)
         try:
             checked = self._loose.model_validate(dict(options))
         except ValidationError as error:
@@ -136,13 +142,17 @@ class ResetOptions:
                 schema[key] = own[key]
         return schema
 
-    def _refuse_unknown(self, options: Mapping[str, Any]) -> None:
+    def _refuse_unknown(self, options: Mapping[str, Any], tasks: bool) -> None:
         unknown = [] if self._takes_any else [name for name in options if name not in self._own]
         if unknown:
             takes = ", ".join(self._own) or "none"
-            no_tasks = "; it has no tasks" if _TASK_SCHEMA.keys() & set(unknown) else ""
+            of_tasks = ""
+            if tasks:
+                of_tasks = "; 'task', or 'split' and 'index', choose a task"
+            elif _TASK_SCHEMA.keys() & set(unknown):
+                of_tasks = "; it has no tasks"
             raise InvalidMessage(
-                f"unknown reset option {', '.join(map(repr, unknown))}; this environment's options: {takes}{no_tasks}",
+                f"unknown reset option {', '.join(map(repr, unknown))}; this environment's options: {takes}{of_tasks}",
                 errors=[{"loc": [name], "msg": "unknown reset option", "type": "extra_forbidden"} for name in unknown],
             )
 

@@ -187,7 +187,8 @@ class TaskSet:
         """Return the task with an id."""
         task = self._read().find(task_id)
         if task is None:
-            raise _no_such("task", f"there is no task {task_id!r}")
+            sizes = ", ".join(f"{split!r} has {size}" for split, size in self.sizes().items()) or "there are none"
+            raise _no_such("task", f"there is no task {task_id!r} ({sizes})")
         return task
 
     def select(self, *, split: str) -> TaskSet:

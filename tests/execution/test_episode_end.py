@@ -202,6 +202,8 @@ def test_the_seed_of_a_task_is_the_same_everywhere() -> None:
         ({"split": "test"}, "split is given with an index"),
         ({"split": "test", "index": True}, "index is a place in the split"),
         ({"task": 5}, "task is a task, or the id of one"),
+        ({"task": "nowhere"}, r"no task 'nowhere' \('train' has "),
+        ({"task_id": "test-1"}, "options: .*; 'task', or 'split' and 'index', choose a task"),
         ({"task": {"prompt": "x"}}, "no task: id"),
         ({"task": {"id": "x", "colour": "red"}}, "no task: colour"),
         ({"task": {"id": "x", "options": {"colour": "red"}}}, "task 'x': unknown reset option 'colour'"),

@@ -110,7 +110,7 @@ def test_a_drain_ends_at_its_limit(tmp_path: Path, workers: int) -> None:
         socket.recv(TIMEOUT_S)
         assert process.end(signal.SIGTERM) == 0
     said = "".join(process.err)
-    assert "draining: waiting up to 1 s for the episodes of 1 sessions: " in said
+    assert "draining: waiting up to 1 s for the episodes of 1 session: " in said
     assert "draining: 1 episodes did not end within 1 s" in said
 
 
