@@ -21,6 +21,7 @@ from fault_bench import modern
 
 from mcpenv_client import EnvClient
 
+EPISODES = 300
 STOCK_EVERY = 25
 """Of so many agents one is a stock client, of the eras in turn; the others send what it sends, and cost less."""
 
@@ -144,9 +145,8 @@ def threads_of(pid: int) -> int:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("count", [300])
-def test_concurrent_episodes_all_come_to_their_end_and_their_rewards_add_up(count: int) -> None:
+def test_concurrent_episodes_all_come_to_their_end_and_their_rewards_add_up() -> None:
     world = Path(__file__).parents[1].joinpath("many_world.py")
-    with served(world, "--max-sessions", str(count)) as (url, pid):
-        asyncio.run(play(url, count, 300.0))
+    with served(world, "--max-sessions", str(EPISODES)) as (url, pid):
+        asyncio.run(play(url, EPISODES, 300.0))
         assert threads_of(pid) < 60
