@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from mcpenv.integrations.mcp_proxy.environment import ProxyEnvironment
+from mcpenv.extensions.mcp_proxy.environment import ProxyEnvironment
 from mcpenv.rewards.verifiers import Evidence
 
 from .peers import python_of

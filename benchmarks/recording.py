@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from websockets.asyncio.client import ClientConnection, connect
 
 from mcpenv import MCPEnvironment
-from mcpenv.packaging.target import load_target
+from mcpenv.targets.target import load_target
 from mcpenv.trajectories import Recorder
 
 from .pairs import Clock, Measured, Pair, middle, take_turns

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any
 
-from mcpenv.evaluation import ModelAgent, evaluate
+from mcpenv.extensions.evaluation import ModelAgent, evaluate
 from mcpenv.trajectories import read_episodes
 
 GUESS_NUMBER = Path(__file__).resolve().parent / "write_an_environment.py"

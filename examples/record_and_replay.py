@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from mcpenv import Recorder, read_episodes
-from mcpenv.trajectories.export import openai_row
+from mcpenv.extensions.exports import openai_row
 from mcpenv.trajectories.replay import Verdict, replay
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))

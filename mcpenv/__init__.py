@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import mcpenv_client as mcpenv_client  # threads that load modules of ours at once must not meet in it half-made
 
+from .moved import redirect_imports as _redirect_imports
+
 __version__ = _version("mcpenv")
+_redirect_imports()
 
 if TYPE_CHECKING:
     from .api import *  # noqa: F403

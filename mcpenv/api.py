@@ -54,7 +54,6 @@ from .errors import (
 )
 from .execution.components import CompletingProvider
 from .execution.snapshots import Snapshot
-from .packaging.loading import load
 from .rewards.rubrics import (
     Discounted,
     FunctionRubric,
@@ -75,6 +74,7 @@ from .rewards.rubrics import (
 )
 from .rewards.verifiers import ANY, REMOVED, Changes, Evidence, Verdict
 from .server.config import ConcurrencyConfig
+from .targets.loading import load
 from .tasks import NoSuchTask, TaskSet
 from .tools.context.outputs import LongOutputs
 from .trajectories import RecordedEnvironment, RecordedEpisode, Recorder, read_episodes

@@ -32,11 +32,12 @@ from .execution.ending import finish
 from .execution.execution import Execution
 from .execution.lifespan import IN_PROCESS, UNSET, being_made
 from .execution.mcp_server import AgentServer, Finder, OnlyExecution
-from .execution.mounted_server import MountedServer
+from .execution.mounted.mounted_server import MountedServer
 from .execution.overrides import NOTHING, around_close, around_reset, around_state, no_options, warn_of_near_misses
 from .execution.server_settings import NO_SETTINGS, ServerSettings, settings_of
 from .execution.snapshots import Snapshot
 from .execution.snapshots.state import default_state, load_default_state
+from .extensions.users.user import User
 from .rewards.rubrics import Rubric
 from .rewards.rubrics.episode_rubric import refuse_silent
 from .rewards.verifiers import Evidence
@@ -50,7 +51,6 @@ from .tools.definition import PLAIN, KindCache, ToolOptions
 from .tools.names import check_name
 from .tools.registry import BoundTool, modes_of
 from .tools.settings import ToolSettings
-from .users.user import User
 from .worlds import Worlds
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -119,7 +119,7 @@ class MCPEnvironment:
     """A FastMCP provider of resources and prompts for agents; None for none. Its tools are not used. With a
     `CompletingProvider` it also suggests values of arguments. Set it here or in ``__init__``."""
     user: User | None = None
-    """The simulated user, to whom agents speak by the tool of `mcpenv.users.add_user`. Set it in ``reset``."""
+    """The simulated user, to whom agents speak by the tool of `extensions.users.add_user`. Set it in ``reset``."""
     max_steps: int | None = None
     """Steps after which an episode is truncated; None for no limit. May be set per instance."""
     max_kept_steps: int = 10_000

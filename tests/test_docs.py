@@ -18,8 +18,8 @@ import pytest
 from websockets.exceptions import ConnectionClosedOK
 from websockets.sync.client import connect
 
-import mcpenv.evaluation as evaluate_module
-from mcpenv.evaluation import Failure
+import mcpenv.extensions.evaluation as evaluate_module
+from mcpenv.extensions.evaluation import Failure
 from mcpenv.server.config import ServerConfig
 
 ROOT = Path(__file__).resolve().parents[1]

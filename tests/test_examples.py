@@ -26,9 +26,9 @@ from serving import ECHO_MCP, GUESS_NUMBER, served  # noqa: E402
 
 HELPERS = {"serving"}
 NEEDS_A_MODEL = {"llm_rollout"}
-NEEDS_TORCH = {"train_ppo", "train_grpo"}  # tests/world/test_train_ppo.py, test_train_grpo.py
+NEEDS_TORCH = {"train_ppo", "train_grpo"}  # tests/extensions/trainers/test_train_ppo.py, test_train_grpo.py
 NEEDS_FILES = {"plot_curves"}
-NEEDS_AGENTS = {"rollouts_openai_agents", "rollouts_langgraph", "rollouts_pydantic_ai"}  # tests/trainers
+NEEDS_AGENTS = {"rollouts_openai_agents", "rollouts_langgraph", "rollouts_pydantic_ai"}  # tests/extensions/trainers
 ALONE = sorted(
     {path.stem for path in EXAMPLES.glob("*.py")} - HELPERS - NEEDS_A_MODEL - NEEDS_TORCH - NEEDS_FILES - NEEDS_AGENTS
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mcpenv import __version__
-from mcpenv.packaging.manifest import SCHEMA_VERSION
+from mcpenv.targets.manifest import SCHEMA_VERSION
 from mcpenv.trajectories.episode import FORMAT
 from mcpenv_client import PROTOCOL_VERSION
 

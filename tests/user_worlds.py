@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mcpenv import MCPEnvironment, TaskSet, ToolError
-from mcpenv.users import ModelUser, ScriptedUser, add_user
+from mcpenv.extensions.users import ModelUser, ScriptedUser, add_user
 from mcpenv_client.types.tasks import Task
 
 LINES = ("And a second one.", "Now remove one.")

@@ -12,7 +12,7 @@ from fastmcp.exceptions import ToolError
 from pydantic import BaseModel, Field
 
 from mcpenv import ConfigurationError, Evidence, MCPEnvironment, OracleCall, Reward, Task, TaskSet
-from mcpenv.users import ScriptedUser, UserTools, UserTurn, add_user
+from mcpenv.extensions.users import ScriptedUser, UserTools, UserTurn, add_user
 
 try:
     import agentdojo.attacks  # noqa: F401 - registers the attacks

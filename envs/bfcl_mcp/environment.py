@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from pydantic import Field, Strict, ValidatorFunctionWrapHandler, WrapValidator
 
 from mcpenv import ConfigurationError, Evidence, MCPEnvironment, OracleCall, Task, TaskSet, Verdict
-from mcpenv.users import ScriptedUser, UserTools, UserTurn, add_user
+from mcpenv.extensions.users import ScriptedUser, UserTools, UserTurn, add_user
 
 try:
     from importlib.resources import files

@@ -45,9 +45,15 @@ app = App(
 )
 
 # Named by import path, so that `mcpenv --help` does not load the server.
-app.command("mcpenv.cli.init:init", name="init", help="Make a new environment's folder.", help_epilogue="", sort_key=0)
+app.command(
+    "mcpenv.extensions.shipping.init:init",
+    name="init",
+    help="Make a new environment's folder.",
+    help_epilogue="",
+    sort_key=0,
+)
 app.command("mcpenv.cli.run:run", name="run", help="Serve an environment over HTTP or stdio.", sort_key=1)
-app.command("mcpenv.cli.dev:dev", name="dev", help="Serve an environment while you write it.", sort_key=1)
+app.command("mcpenv.extensions.reload.dev:dev", name="dev", help="Serve an environment while you write it.", sort_key=1)
 app.command("mcpenv.cli.inspect:inspect", name="inspect", help="Show tools, schemas and modes.", sort_key=2)
 app.command("mcpenv.cli.call:call", name="call", help="Call one tool.", sort_key=3)
 app.command("mcpenv.cli.play:play", name="play", help="Play an episode by hand.", sort_key=3)
@@ -55,27 +61,48 @@ tasks = App(name="tasks", help="Show the tasks of an environment.", sort_key=4)
 tasks.command("mcpenv.cli.tasks:list_tasks", name="list", help="List tasks.", sort_key=1)
 tasks.command("mcpenv.cli.tasks:show_task", name="show", help="Show one task in full.", sort_key=2)
 tasks.command(
-    "mcpenv.cli.export_tasks:export_tasks", name="export", help="Write tasks as task directories of Harbor.", sort_key=3
+    "mcpenv.extensions.harbor.export_tasks:export_tasks",
+    name="export",
+    help="Write tasks as task directories of Harbor.",
+    sort_key=3,
 )
-tasks.command("mcpenv.cli.episode:serve", name="serve", help="Serve one episode of a task.", sort_key=4)
-tasks.command("mcpenv.cli.episode:score", name="score", help="End a served episode, and print its score.", sort_key=5)
+tasks.command(
+    "mcpenv.extensions.harbor.served_episode:serve", name="serve", help="Serve one episode of a task.", sort_key=4
+)
+tasks.command(
+    "mcpenv.extensions.harbor.served_episode:score",
+    name="score",
+    help="End a served episode, and print its score.",
+    sort_key=5,
+)
 app.command(tasks)
-app.command("mcpenv.cli.validate:validate", name="validate", help="Judge an environment: is it sound?", sort_key=5)
 app.command(
-    "mcpenv.cli.build:build",
+    "mcpenv.extensions.validation.validate:validate",
+    name="validate",
+    help="Judge an environment: is it sound?",
+    sort_key=5,
+)
+app.command(
+    "mcpenv.extensions.shipping.build:build",
     name="build",
     help="Build the container image of an environment.",
     help_epilogue="",
     sort_key=11,
 )
 app.command(
-    "mcpenv.cli.push:push",
+    "mcpenv.extensions.shipping.push:push",
     name="push",
     help="Send an environment to a registry or a Space.",
     help_epilogue="",
     sort_key=12,
 )
-app.command("mcpenv.cli.fork:fork", name="fork", help="Copy the environment of a Space.", help_epilogue="", sort_key=13)
+app.command(
+    "mcpenv.extensions.shipping.fork:fork",
+    name="fork",
+    help="Copy the environment of a Space.",
+    help_epilogue="",
+    sort_key=13,
+)
 app.command("mcpenv.cli.connect:connect", name="connect", help="Configure an MCP host for an environment.", sort_key=6)
 app.command(
     "mcpenv.cli.sessions:sessions", name="sessions", help="Show a server's sessions.", help_epilogue="", sort_key=7
@@ -84,20 +111,26 @@ app.command("mcpenv.cli.top:top", name="top", help="Show what a server does.", h
 _of_records = App(
     name="trajectories", help="List, show, export, check and join recorded episodes.", help_epilogue="", sort_key=8
 )
-_of_records.command("mcpenv.cli.trajectories:list_episodes", name="list", help="List episodes.", sort_key=1)
-_of_records.command("mcpenv.cli.trajectories:show", name="show", help="Show one episode.", sort_key=2)
-_of_records.command("mcpenv.cli.trajectories:stats", name="stats", help="Show figures of a record.", sort_key=3)
+_of_records.command("mcpenv.extensions.records.command:list_episodes", name="list", help="List episodes.", sort_key=1)
+_of_records.command("mcpenv.extensions.records.command:show", name="show", help="Show one episode.", sort_key=2)
 _of_records.command(
-    "mcpenv.cli.export_episodes:export_episodes",
+    "mcpenv.extensions.records.command:stats", name="stats", help="Show figures of a record.", sort_key=3
+)
+_of_records.command(
+    "mcpenv.extensions.exports.command:export_episodes",
     name="export",
     help="Write chats, Parquet, ATIF, or a page to share.",
     sort_key=4,
 )
-_of_records.command("mcpenv.cli.check_record:check_command", name="check", help="Find unsound episodes.", sort_key=5)
-_of_records.command("mcpenv.cli.join_turns:join_command", name="join", help="Add the turns of models.", sort_key=6)
+_of_records.command(
+    "mcpenv.extensions.records.check_command:check_command", name="check", help="Find unsound episodes.", sort_key=5
+)
+_of_records.command(
+    "mcpenv.extensions.model_proxy.join_turns:join_command", name="join", help="Add the turns of models.", sort_key=6
+)
 app.command(_of_records)
 app.command(
-    "mcpenv.cli.console:console",
+    "mcpenv.extensions.console.command:console",
     name="console",
     help="Show recorded episodes in the browser.",
     help_epilogue="",
@@ -105,27 +138,27 @@ app.command(
 )
 app.command("mcpenv.cli.replay:replay", name="replay", help="Replay recorded calls and compare results.", sort_key=9)
 app.command(
-    "mcpenv.cli.rescore:rescore",
+    "mcpenv.extensions.records.rescore:rescore",
     name="rescore",
     help="Score recorded episodes again with another rubric.",
     help_epilogue="",
     sort_key=10,
 )
 app.command(
-    "mcpenv.cli.evaluations:evaluations",
+    "mcpenv.extensions.evaluation.evaluations:evaluations",
     name="eval",
     help="Evaluate an agent on the tasks, or compare two evaluations.",
     sort_key=7,
 )
 app.command(
-    "mcpenv.cli.model_proxy:model_proxy",
+    "mcpenv.extensions.model_proxy.command:model_proxy",
     name="model-proxy",
     help="Record what agents ask of a model.",
     help_epilogue="",
     sort_key=7,
 )
 app.command(
-    "mcpenv.cli.import_openenv:import_openenv",
+    "mcpenv.extensions.openenv.import_openenv:import_openenv",
     name="import-openenv",
     help="Convert an OpenEnv environment to mcpenv.",
     help_epilogue="",
@@ -134,7 +167,9 @@ app.command(
 
 
 _of_deployments = App(name="deploy", help="Write manifests for a cluster.", help_epilogue="", sort_key=18)
-_of_deployments.command("mcpenv.cli.deploy:k8s", name="k8s", help="Write or check manifests of Kubernetes.")
+_of_deployments.command(
+    "mcpenv.extensions.shipping.deploy:k8s", name="k8s", help="Write or check manifests of Kubernetes."
+)
 app.command(_of_deployments)
 
 _of_manifests = App(name="manifest", help="Show the format of mcpenv.yaml.", help_epilogue="", sort_key=19)

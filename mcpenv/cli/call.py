@@ -11,8 +11,8 @@ from mcp import MCPError
 from mcp_types import CallToolResult
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.packaging.place import is_url
-from mcpenv.packaging.target import Target, load_target
+from mcpenv.targets.place import is_url
+from mcpenv.targets.target import Target, load_target
 from mcpenv_client.errors import ConnectionFailed
 from mcpenv_client.types.observations import CallToolObservation, Observation
 from mcpenv_client.types.records import StepResult

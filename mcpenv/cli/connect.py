@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from cyclopts import Parameter
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.packaging.place import is_url
-from mcpenv.packaging.target import load_target
+from mcpenv.targets.place import is_url
+from mcpenv.targets.target import load_target
 from mcpenv_client.types.tools import Mode
 
 from .hosts.bearer import TOKEN, keeps_tokens, with_bearer

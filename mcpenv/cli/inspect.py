@@ -16,13 +16,13 @@ from pydantic import BaseModel
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import ConfigurationError
-from mcpenv.packaging.place import is_url
-from mcpenv.packaging.target import Target, load_target
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.control.metadata import Description
 from mcpenv.server.mcp.server_card import PATHS as CARD_PATHS
 from mcpenv.server.mcp.server_card import identity_of, registry_entry
 from mcpenv.server.sessions.factory import EnvironmentSource
+from mcpenv.targets.place import is_url
+from mcpenv.targets.target import Target, load_target
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.tools import Mode, Tool
 

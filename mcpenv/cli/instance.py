@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.execution.lifespan import IN_PROCESS
-from mcpenv.packaging.target import Target
-from mcpenv.packaging.user_error import describe
+from mcpenv.targets.target import Target
+from mcpenv.targets.user_error import describe
 from mcpenv_client.errors import ExecutionError
 from mcpenv_client.types.tools import Mode
 

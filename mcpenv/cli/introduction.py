@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
-from mcpenv.packaging.target import Target
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.security.host_check import is_loopback
 from mcpenv.server.serve import address_of, is_wildcard
+from mcpenv.targets.target import Target
 from mcpenv_client.types.tools import Mode
 
 from .hosts.hosts import PASTED, Place, Server

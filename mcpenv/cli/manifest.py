@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcpenv.packaging.manifest import manifest_schema
+from mcpenv.targets.manifest import manifest_schema
 
 from .output import print_json
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.packaging.manifest import MANIFEST, Manifest
 from mcpenv.server.config import MODE_VARIABLE, mode_from
+from mcpenv.targets.manifest import MANIFEST, Manifest
 from mcpenv_client.types.tools import Mode
 
 

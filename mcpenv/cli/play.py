@@ -14,8 +14,8 @@ from cyclopts import Parameter
 
 from mcpenv.environment import MCPEnvironment
 from mcpenv.errors import ConfigurationError
-from mcpenv.packaging.place import is_url
-from mcpenv.packaging.target import load_target
+from mcpenv.targets.place import is_url
+from mcpenv.targets.target import load_target
 from mcpenv_client import EnvClient, SyncEnvClient
 from mcpenv_client.errors import EpisodeDone, InvalidMessage, McpenvError
 from mcpenv_client.types.tools import Mode

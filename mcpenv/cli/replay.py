@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from mcpenv.errors import ConfigurationError, TargetError
 from mcpenv.execution.lifespan import IN_PROCESS
-from mcpenv.packaging.target import Target, load_target
+from mcpenv.targets.target import Target, load_target
 from mcpenv.trajectories import RecordedEpisode, read_episodes
 from mcpenv.trajectories.replay import Difference, Replayed, Verdict
 from mcpenv.trajectories.replay import replay as replay_episode

@@ -18,26 +18,26 @@ from fastmcp.server.auth import AuthProvider
 from watchfiles import Change, PythonFilter, run_process
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.integrations.mcp_proxy.target_text import PREFIX
-from mcpenv.packaging.hub.space import HUB
-from mcpenv.packaging.manifest import MANIFEST
-from mcpenv.packaging.place import manifest_of
-from mcpenv.packaging.target import load_target
-from mcpenv.packaging.watched import watched_path
+from mcpenv.extensions.mcp_proxy.target_text import PREFIX
+from mcpenv.extensions.reload.reloading import Program, print_event
+from mcpenv.extensions.reload.watcher import CAN_FORK
+from mcpenv.extensions.shipping.download import downloaded
+from mcpenv.extensions.shipping.hub.space import HUB
+from mcpenv.extensions.shipping.run_image import IMAGE, environment_of, refuse_for_image, run_image
+from mcpenv.extensions.workers.worker import Served
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.logs import LogFormat
-from mcpenv.server.reload.watcher import CAN_FORK
 from mcpenv.server.serve import Listening, serve_http, serve_stdio, serve_workers
-from mcpenv.server.workers.worker import Served
+from mcpenv.targets.manifest import MANIFEST
+from mcpenv.targets.place import manifest_of
+from mcpenv.targets.target import load_target
+from mcpenv.targets.watched import watched_path
 from mcpenv_client.types.tools import Mode
 
-from .hub import downloaded
 from .introduction import LOOPBACK, Introduction, introduce_stdio
 from .mode import mode_for
 from .output import author_output, note
 from .ready_file import prepare_ready_file
-from .reloading import Program, print_event
-from .run_image import IMAGE, environment_of, refuse_for_image, run_image
 from .run_options import Addresses, Credentials, Limits, Sessions, config_from, with_manifest
 
 RELOADED = "WATCHFILES_CHANGES"

@@ -15,9 +15,9 @@ from cyclopts import Group, Parameter
 from fastmcp.server.auth import AuthProvider
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.packaging.manifest import Manifest
 from mcpenv.server.config import ServerConfig, Wire
 from mcpenv.server.security.agent_auth import Algorithm, agent_auth_from
+from mcpenv.targets.manifest import Manifest
 from mcpenv_client.types.tools import Mode
 
 from .tokens import AGENT_TOKEN, agent_scopes, agent_tokens, control_token, forget, metrics_token

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Protocol
 from cyclopts import Parameter
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.packaging.place import is_url
-from mcpenv.packaging.target import load_target
+from mcpenv.targets.place import is_url
+from mcpenv.targets.target import load_target
 from mcpenv.tasks import NoSuchTask, TaskSet
 from mcpenv_client.client import EnvClient
 from mcpenv_client.errors import InvalidMessage, Unauthorized

@@ -11,8 +11,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.packaging.place import is_url
 from mcpenv.server.security.control_auth import check_token
+from mcpenv.targets.place import is_url
 
 CONTROL_TOKEN = "MCPENV_CONTROL_TOKEN"
 """The environment variable with the control token."""

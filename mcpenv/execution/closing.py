@@ -13,7 +13,7 @@ from mcpenv_client.errors import SessionLost
 from .concurrency.event_loop import without_loop
 from .ending import hand_over
 from .episode import Episode
-from .mounted_server import MountedServer
+from .mounted.mounted_server import MountedServer
 from .observer import Observer
 from .scoring import Scoring
 from .sink import EpisodeSink

@@ -42,8 +42,8 @@ from .concurrency.event_loop import Home
 from .concurrency.lock import Lock
 from .ending import end, hand_over
 from .episode import Episode
-from .mounted_call import run_through, visible
-from .mounted_server import MountedServer
+from .mounted.mounted_call import run_through, visible
+from .mounted.mounted_server import MountedServer
 from .notifications import Ending, Subscribers
 from .observations import latest, observation_of
 from .observer import Observer

@@ -63,7 +63,7 @@ from .components import CompletingProvider
 from .concurrency.agent_call import AgentCall
 from .context import ask_for_progress
 from .execution import Execution, InputRequired
-from .mounted_server import MountedServer
+from .mounted.mounted_server import MountedServer
 from .server_settings import NO_SETTINGS, ServerSettings
 from .subscriptions import Subscriptions
 

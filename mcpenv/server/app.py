@@ -18,23 +18,24 @@ from starlette.types import ASGIApp, Lifespan
 from mcpenv.environment import agent_server
 from mcpenv.errors import ConfigurationError
 from mcpenv.execution.mcp_server import AgentServer
+from mcpenv.extensions.console.console_cookie import ConsoleCookie
+from mcpenv.extensions.console.files import ConsoleFiles
+from mcpenv.extensions.console.record_routes import RecordRoutes
+from mcpenv.extensions.console.sign_in import SignIn
+from mcpenv.extensions.reload.dev_events import DevEvents
+from mcpenv.extensions.wires.nemo_gym import NemoGymRoutes
+from mcpenv.extensions.wires.openenv import OpenEnvOrMCP, OpenEnvRoute
+from mcpenv.extensions.wires.ors import OrsRoutes
 from mcpenv.tasks.source import TaskSource
 from mcpenv.trajectories import Recorder
 from mcpenv_client.types.tools import Mode
 
 from .config import ConcurrencyConfig, ServerConfig, mode_from
-from .console.files import ConsoleFiles
-from .console.sign_in import SignIn
-from .control.dev_events import DevEvents
 from .control.http import ControlRoutes, Handler
 from .control.live_routes import LiveRoutes
 from .control.metadata import Description
 from .control.metrics_route import MetricsRoute
-from .control.nemo_gym import NemoGymRoutes
-from .control.openenv import OpenEnvOrMCP, OpenEnvRoute
-from .control.ors import OrsRoutes
 from .control.public_url import base_url_of
-from .control.record_routes import RecordRoutes
 from .control.session_feed import SessionFeed
 from .control.session_routes import SessionRoutes
 from .control.task_routes import ServedTasks, TaskRoutes
@@ -47,7 +48,6 @@ from .mcp.event_stream import lend_stream
 from .mcp.server_card import PATHS as CARD_PATHS
 from .mcp.server_card import ServerCard
 from .metrics.collection import Collection
-from .security.console_cookie import ConsoleCookie
 from .security.control_auth import ControlGate
 from .security.host_check import Guard
 from .sessions.factory import EnvFactory, EnvironmentSource

@@ -16,6 +16,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from mcpenv.errors import ConfigurationError
+from mcpenv.extensions.workers.supervisor import serve_in_processes, serving_in_threads
+from mcpenv.extensions.workers.worker import Served
 from mcpenv_client.types.tools import Mode
 
 from .app import AgentAuth, EnvServer, application
@@ -26,8 +28,6 @@ from .security.host_check import is_loopback
 from .sessions.factory import EnvFactory
 from .trace_export import export_traces, flush_traces
 from .uvicorn_server import Ending, HTTPServer, listen, loop_factory, serve_doors, settings_of
-from .workers.supervisor import serve_in_processes, serving_in_threads
-from .workers.worker import Served
 
 logger = logging.getLogger("mcpenv")
 

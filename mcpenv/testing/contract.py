@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 
 from mcpenv.environment import MCPEnvironment
-from mcpenv.execution.mounted_server import MountedServer
+from mcpenv.execution.mounted.mounted_server import MountedServer
 from mcpenv.rewards.verifiers.runner import missing_here
 from mcpenv.tasks import TaskSet
 from mcpenv.tasks.assignment import Wanted

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from mcpenv.extensions.git_world.world import GitWorld
+
 from .files import FilesWorld
-from .git import GitWorld
 from .objects import ObjectWorld
 from .sqlite import SQLiteWorld
 from .world import Tree, World, Worlds, capture, held

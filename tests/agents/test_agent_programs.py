@@ -18,13 +18,13 @@ from evaluate_world import Counting
 from scripted_model import DONE, JSON, ScriptedModel, scripted_model
 
 from mcpenv import Mode
-from mcpenv.model_proxy.apis import api_of
+from mcpenv.extensions.model_proxy.apis import api_of
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv.trajectories import read_episodes
 from mcpenv_client.types.model_turns import request_of
 
-COUNTING = f"{Path(__file__).parents[1] / 'evaluate_world.py'}:Counting"
+COUNTING = f"{Path(__file__).parents[1] / 'extensions' / 'evaluation' / 'evaluate_world.py'}:Counting"
 TIMEOUT_S = 150
 NODE_MODULES = Path(os.environ.get("MCPENV_NODE_MODULES", "/nowhere"))
 PROMPT = "solve: count to 2."

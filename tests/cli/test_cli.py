@@ -23,9 +23,9 @@ from fastmcp.utilities.tests import run_server_in_process
 import mcpenv
 from mcpenv import Mode
 from mcpenv.cli.remote import base_url, mcp_url
-from mcpenv.packaging.target import load_target
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
+from mcpenv.targets.target import load_target
 
 WORLD = '''
 from typing import Annotated, Literal

@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from mcpenv import MCPEnvironment
+from mcpenv.extensions.users import user_turns
+from mcpenv.extensions.validation.tasks.play import oracle, play
 from mcpenv.in_process import InProcessClient
 from mcpenv.server.serve import serving
-from mcpenv.testing.tasks.play import oracle, play
-from mcpenv.users import user_turns
 from mcpenv_client import Conversation, Ending, EnvClient
 from mcpenv_client.types.tasks import OracleCall, Task
 

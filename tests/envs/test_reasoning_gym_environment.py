@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mcpenv.testing.tasks.play import oracle, play
+from mcpenv.extensions.validation.tasks.play import oracle, play
 
 FILE = Path(__file__).resolve().parents[2] / "envs" / "reasoning_gym_mcp" / "environment.py"
 

@@ -415,7 +415,7 @@ def played_over_http(http: httpx.Client, chosen: dict[str, Any], task: Task) -> 
 
 PROGRAM = """
 import json, sys
-from mcpenv.packaging.target import load_target
+from mcpenv.targets.target import load_target
 for folder in sys.argv[1:]:
     env = load_target(folder).make()
     for task in env.tasks:

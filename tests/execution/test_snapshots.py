@@ -38,7 +38,7 @@ from mcpenv import (
 )
 from mcpenv.execution.sink import SpilledSteps
 from mcpenv.execution.snapshots import Snapshot
-from mcpenv.integrations.openenv.adapter import OpenEnvEnvironment
+from mcpenv.extensions.openenv.adapter import OpenEnvEnvironment
 from mcpenv.rewards.verifiers import Evidence
 from mcpenv.tools.registry import Toolbox
 from mcpenv.worlds import FilesWorld, SQLiteWorld

@@ -38,14 +38,14 @@ from mcpenv import (
     Trajectory,
     read_episodes,
 )
+from mcpenv.extensions.exports.anthropic import anthropic_row
+from mcpenv.extensions.exports.atif import atif_document
+from mcpenv.extensions.exports.openai import openai_row
+from mcpenv.extensions.exports.parquet import row_of
+from mcpenv.extensions.records.statistics import statistics_of
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
 from mcpenv.trajectories import RecordedEpisode
-from mcpenv.trajectories.export.anthropic import anthropic_row
-from mcpenv.trajectories.export.atif import atif_document
-from mcpenv.trajectories.export.openai import openai_row
-from mcpenv.trajectories.export.parquet import row_of
-from mcpenv.trajectories.statistics import statistics_of
 from mcpenv_client import (
     CallToolAction,
     ConnectionFailed,

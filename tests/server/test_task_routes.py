@@ -15,9 +15,9 @@ import pytest
 from command_line import Cli, command_lines, started
 
 from mcpenv import MCPEnvironment, StartupError, TaskSet
-from mcpenv.packaging.target import load_target
 from mcpenv.server.config import ServerConfig
 from mcpenv.server.serve import serving
+from mcpenv.targets.target import load_target
 from mcpenv_client import EnvClient, InvalidMessage, Unauthorized
 from mcpenv_client.types.tasks import Task
 

@@ -16,7 +16,7 @@ from fastmcp.tools.base import ToolResult as FastMCPResult
 from mcp_types import ImageContent, TextContent
 
 from mcpenv import ConfigurationError, InvalidTool, LongOutputs, MCPEnvironment, ToolError
-from mcpenv.integrations.mcp_proxy.environment import ProxyEnvironment
+from mcpenv.extensions.mcp_proxy.environment import ProxyEnvironment
 from mcpenv.tools.context.outputs import KeptOutputs, Output
 from mcpenv.tools.context.pages import NoSuchLine, Words, search, view
 from mcpenv_client import CallToolObservation, Observation, ToolErrorType

@@ -17,7 +17,7 @@ from fastmcp.tools.base import ToolResult as FastMCPResult
 from mcp_types import ImageContent, TextContent
 
 from mcpenv import LongOutputs, MCPEnvironment, Observation, Recorder, read_episodes
-from mcpenv.trajectories.images import images_of
+from mcpenv.extensions.records.images import images_of
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 8
 TEXT = base64.b64encode(PNG).decode()

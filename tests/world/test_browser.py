@@ -22,8 +22,8 @@ import pytest
 from command_line import free_port
 
 from mcpenv import Recorder, read_episodes
-from mcpenv.integrations.mcp_proxy.environment import ProxyEnvironment
-from mcpenv.trajectories.images import images_of
+from mcpenv.extensions.mcp_proxy.environment import ProxyEnvironment
+from mcpenv.extensions.records.images import images_of
 
 pytestmark = [pytest.mark.world, pytest.mark.timeout(300)]
 

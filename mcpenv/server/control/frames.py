@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from mcpenv.execution.execution import Execution
+from mcpenv.extensions.wires.openenv import answer_on_socket
 from mcpenv.failures import wire_error
 from mcpenv.server.sessions.idempotency import Answer, is_final
 from mcpenv.server.sessions.operations import Cancelled, Result, Wait, decode
@@ -17,7 +18,6 @@ from mcpenv_client.types.status import Stage, Status, StatusCode
 from mcpenv_client.wire.protocol import Frame, FrameType, encode_reply
 
 from .codec import error_text, result_text
-from .openenv import answer_on_socket
 from .traced import traced_frame
 
 logger = logging.getLogger("mcpenv")

@@ -13,9 +13,8 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mcpenv.errors import ConfigurationError
+from mcpenv.extensions.console.console_cookie import ConsoleCookie
 from mcpenv.redaction import hide
-
-from .console_cookie import ConsoleCookie
 
 SUBPROTOCOL = "mcpenv.token."
 """The prefix of the base64url form of the control token, for browsers, whose WebSockets cannot set headers."""

@@ -17,7 +17,7 @@ from mcpenv.errors import ConfigurationError, InvalidTasks, StartupError
 from mcpenv.execution.concurrency.threads import THREADS, OwnThread, Runner
 from mcpenv.execution.execution import Execution
 from mcpenv.execution.lifespan import UNSET, being_made, lifespan_of
-from mcpenv.execution.mounted_server import MountedServer
+from mcpenv.execution.mounted.mounted_server import MountedServer
 from mcpenv.execution.server_settings import NO_SETTINGS, ServerSettings, settings_of
 from mcpenv.failures import factory_failure, is_no_failure
 from mcpenv.server.config import ServerConfig

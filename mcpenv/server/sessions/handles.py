@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from fastmcp.server.providers import Provider
 
 from mcpenv.execution.execution import Execution
-from mcpenv.execution.mounted_server import MountedServer
+from mcpenv.execution.mounted.mounted_server import MountedServer
 from mcpenv.tools.access import Listing
 
 GRACE_S = 60.0

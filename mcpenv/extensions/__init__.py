@@ -1,0 +1,1 @@
+"""Extensions: what mcpenv does beside authoring, executing, serving and recording. The kernel imports none of them."""

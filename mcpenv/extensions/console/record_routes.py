@@ -1,0 +1,162 @@
+"""The routes ``/records``: the episodes that this server has recorded, for the console."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mcpenv.errors import DamagedRecord
+from mcpenv.extensions.exports.page import episode_page, policy
+from mcpenv.extensions.records.record_index import RecordIndex, RowFilter
+from mcpenv.server.control.http import answered, plain_json
+from mcpenv.server.control.live_routes import media
+from mcpenv.trajectories.blobs import FOLDER, Blobs
+from mcpenv.trajectories.episode import OBSERVATIONS, RecordedEpisode
+from mcpenv.trajectories.fingerprint import digest, facts_of_end, facts_of_reset, facts_of_step
+from mcpenv_client.errors import InvalidMessage
+from mcpenv_client.types.values import decode
+
+MAX_ROWS = 1000
+"""Maximum rows of one page."""
+
+_TEXTS = ("task", "split", "status", "tool", "text", "agent", "not_agent")
+_BLOB = re.compile(r"[0-9a-f]{64}\.([a-z]{3})")
+_TYPES = {"png": "image/png", "jpg": "image/jpeg", "webp": "image/webp", "gif": "image/gif", "wav": "audio/wav"}
+
+
+class RecordRoutes:
+    """The handlers. Reading files is done in threads.
+
+    Args:
+        directory: the folder of the record.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._index = RecordIndex(directory)
+
+    async def rows(self, request: Request) -> Response:
+        """Answer a page of rows."""
+        return await answered(self._rows, request)
+
+    async def episode(self, request: Request) -> Response:
+        """Answer one episode, and the hashes by which it is compared with another one."""
+        try:
+            found = await asyncio.to_thread(self._read, request.path_params["episode_id"])
+        except DamagedRecord as error:
+            return unknown(f"this episode cannot be read any more: {error}")
+        if found is None:
+            return unknown("no such episode in this server's record")
+        return plain_json(found)
+
+    async def page(self, request: Request) -> Response:
+        """Answer one episode as an HTML file to keep."""
+        try:
+            page = await asyncio.to_thread(self._page, request.path_params["episode_id"])
+        except DamagedRecord as error:
+            return unknown(f"this episode cannot be read any more: {error}")
+        return unknown("no such episode in this server's record") if page is None else page
+
+    async def blob(self, request: Request) -> Response:
+        """Answer an image or audio of an episode."""
+        name = _BLOB.fullmatch(request.path_params["name"])
+        data = None if name is None else await asyncio.to_thread(self._blob, name[0])
+        if name is None or data is None:
+            return unknown("no such image or audio in this server's record")
+        return media(data, _TYPES.get(name[1], ""))
+
+    async def _rows(self, request: Request) -> dict[str, Any]:
+        query = request.query_params
+        unknown = set(query) - {*_TEXTS, "return_min", "offset", "limit"}
+        if unknown:
+            raise _wrong(sorted(unknown)[0], "there is no such condition", "extra_forbidden")
+        return_min = _number("return_min", query["return_min"]) if query.get("return_min") else None
+        wanted = RowFilter(**{name: query[name] for name in _TEXTS if query.get(name)}, return_min=return_min)
+        offset = _count("offset", query.get("offset") or "0", 0, 10**9)
+        limit = _count("limit", query.get("limit") or "100", 1, MAX_ROWS)
+        page = await asyncio.to_thread(self._index.find, wanted, offset, limit)
+        return {
+            "total": page.total,
+            "offset": offset,
+            "limit": limit,
+            "damaged": page.damaged,
+            "left_out": page.left_out,
+            "rows": page.rows,
+        }
+
+    def _blob(self, name: str) -> bytes | None:
+        folder = self._directory / FOLDER
+        try:
+            # A record from elsewhere may have links.
+            path = (folder / name).resolve(strict=True)
+            return path.read_bytes() if path.is_relative_to(self._directory.resolve()) else None
+        except FileNotFoundError:
+            return None
+
+    def _page(self, episode_id: str) -> Response | None:
+        found = self._index.read(episode_id)
+        if found is None:
+            return None
+        episode = found[1]
+        # A record from elsewhere may have links.
+        if (self._directory / FOLDER).resolve().is_relative_to(self._directory.resolve()):
+            episode = Blobs(self._directory).restored(episode)
+        name = re.sub(r"[^A-Za-z0-9_.-]+", "-", episode.id)[:80]
+        headers = {
+            "Cache-Control": "no-store",
+            "Content-Disposition": f'attachment; filename="episode-{name}.html"',
+            "Content-Security-Policy": f"{policy()}; sandbox",
+            "X-Content-Type-Options": "nosniff",
+        }
+        return Response(episode_page(episode), 200, headers, "text/html; charset=utf-8")
+
+    def _read(self, episode_id: str) -> dict[str, Any] | None:
+        found = self._index.read(episode_id)
+        if found is None:
+            return None
+        line, episode = found
+        return {"episode": decode(line), "hashes": _hashes(episode)}
+
+
+def _hashes(episode: RecordedEpisode) -> dict[str, Any]:
+    """Return the hashes of the facts that are equal in equal episodes: of the reset, each step, and the end."""
+    trajectory, observations = episode.trajectory, episode.extra.get(OBSERVATIONS, {})
+    return {
+        "reset": digest(facts_of_reset(trajectory)),
+        "steps": [digest(facts_of_step(step, observations.get(str(step.call.step)))) for step in trajectory.steps],
+        "end": digest(facts_of_end(trajectory)),
+    }
+
+
+def unknown(message: str) -> Response:
+    """Return the answer that there is no such thing."""
+    return plain_json({"message": message, "code": "NOT_FOUND"}, 404)
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise _wrong(name, "it must be a number", "float_parsing")
+    return value
+
+
+def _count(name: str, text: str, least: int, most: int) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 10 or not least <= int(text) <= most:
+        raise _wrong(name, f"it must be a whole number from {least} to {most}", "int_parsing")
+    return int(text)
+
+
+def _wrong(name: str, message: str, kind: str) -> InvalidMessage:
+    return InvalidMessage(f"{name}: {message}", errors=[{"loc": [name], "msg": message, "type": kind}])
+
+
+__all__ = ["RecordRoutes", "unknown"]

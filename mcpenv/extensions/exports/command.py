@@ -1,0 +1,61 @@
+"""The command ``mcpenv trajectories export``: write episodes in a format that others read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from mcpenv.cli.output import note, number_of
+from mcpenv.extensions.evaluation.run_directory import RECORD
+from mcpenv.extensions.evaluation.run_page import overview_of_run
+from mcpenv.extensions.evaluation.stored_run import read_run
+from mcpenv.extensions.records.command import EVERY, Debug, Which
+from mcpenv.trajectories import RecordedEpisode, ToolLists
+from mcpenv_client.types.tools import Tool
+
+from .files import Format, export
+
+
+def export_episodes(
+    record: Path,
+    /,
+    *,
+    form: Annotated[
+        Literal["chat-openai", "chat-anthropic", "parquet", "atif", "html"], Parameter(name=("--format", "-f"))
+    ],
+    out: Annotated[Path | None, Parameter(name=("--out", "-o"))] = None,
+    arguments: Literal["text", "object"] = "text",
+    which: Which = EVERY,
+    debug: Debug = False,
+) -> int:
+    """Export episodes to a format that trainers and viewers read, or to one HTML file for people.
+
+    Args:
+        record: Folder that was given as --record, or one of its files. For html also the folder of an evaluation
+            (--out of mcpenv eval), whose figures then stand first.
+        form: JSONL of chats with tool calls, a Parquet table, ATIF 1.8 documents, or a page without script and network.
+        out: File to write. For atif: a folder, or FILE.json for one episode. Default: standard output.
+        arguments: Form of a call's arguments in chat-openai: JSON text as in OpenAI's API, or an object for most
+            chat templates.
+        debug: Show the traceback when something fails.
+    """
+    overview = None
+    if form == "html" and (record / RECORD).is_dir():
+        overview, record = overview_of_run(read_run(record)), record / RECORD
+    count = export(_with_tools(record, which.of(record)), Format(form), out, arguments=arguments, overview=overview)
+    note(number_of(count, "episode"))
+    return 0
+
+
+def _with_tools(record: Path, episodes: Iterable[RecordedEpisode]) -> Iterator[tuple[RecordedEpisode, Sequence[Tool]]]:
+    lists, read = ToolLists(record if record.is_dir() else record.parent), dict[str | None, Sequence[Tool]]()
+    for episode in episodes:
+        if episode.tools not in read:
+            read[episode.tools] = lists.read(episode.tools)
+        yield episode, read[episode.tools]
+
+
+__all__ = ["export_episodes"]

@@ -1,0 +1,143 @@
+"""Parquet: a table with one row for each episode. Requires ``mcpenv[parquet]``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mcpenv.extensions.records.chat import text_of
+from mcpenv.trajectories.episode import RecordedEpisode
+from mcpenv_client.types.records import StepRecord
+from mcpenv_client.types.tools import Tool
+
+from .openai import openai_row
+
+_TIME = pa.timestamp("us", tz="UTC")
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("task_id", pa.string()),
+        ("split", pa.string()),
+        ("environment", pa.string()),
+        ("environment_version", pa.string()),
+        ("seed", pa.int64()),
+        ("return", pa.float64()),
+        ("fault", pa.string()),
+        ("status", pa.string()),
+        ("status_stage", pa.string()),
+        ("status_retryable", pa.bool_()),
+        ("status_limit", pa.string()),
+        ("terminated", pa.bool_()),
+        ("truncated", pa.bool_()),
+        ("reason", pa.string()),
+        ("ending", pa.string()),
+        ("n_steps", pa.int64()),
+        ("reward_components", pa.string()),
+        ("end_reward", pa.float64()),
+        ("end_reward_components", pa.string()),
+        ("verified", pa.float64()),
+        ("task_version", pa.string()),
+        ("started_at", _TIME),
+        ("ended_at", _TIME),
+        ("messages", pa.string()),
+        ("tools", pa.string()),
+        (
+            "steps",
+            pa.list_(
+                pa.struct(
+                    [
+                        ("step", pa.int64()),
+                        ("tool_name", pa.string()),
+                        ("arguments", pa.string()),
+                        ("plane", pa.string()),
+                        ("text", pa.string()),
+                        ("structured_content", pa.string()),
+                        ("error_type", pa.string()),
+                        ("status", pa.string()),
+                        ("status_stage", pa.string()),
+                        ("status_retryable", pa.bool_()),
+                        ("reward", pa.float64()),
+                        ("reward_components", pa.string()),
+                        ("started_at", _TIME),
+                        ("duration_s", pa.float64()),
+                        ("scoring_s", pa.float64()),
+                    ]
+                )
+            ),
+        ),
+    ]
+)
+"""The columns. Values whose fields differ by tool (messages, tools, arguments, contents, components) are JSON text."""
+
+_ROWS = 256
+_INT64 = 2**63
+
+
+def write_parquet(episodes: Iterable[tuple[RecordedEpisode, Sequence[Tool]]], file: Path) -> int:
+    """Write episodes with their tools and return their number.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    count, rows = 0, []
+    with pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
+        for episode, tools in episodes:
+            rows.append(row_of(episode, tools))
+            count += 1
+            if len(rows) == _ROWS:
+                writer.write_table(pa.Table.from_pylist(rows, SCHEMA))
+                rows = []
+        writer.write_table(pa.Table.from_pylist(rows, SCHEMA))
+    return count
+
+
+def row_of(episode: RecordedEpisode, tools: Sequence[Tool]) -> dict[str, Any]:
+    """Return the row of an episode. A seed that does not fit into 64 bits becomes None."""
+    chat = openai_row(episode, tools)
+    row = chat["metadata"]
+    seed = row["seed"]
+    return {
+        **row,
+        "seed": seed if seed is not None and -_INT64 <= seed < _INT64 else None,
+        "started_at": _time(row["started_at"]),
+        "ended_at": _time(row["ended_at"]),
+        "messages": _json(chat["messages"]),
+        "tools": _json(chat["tools"]),
+        "steps": [_step(episode, step) for step in episode.trajectory.steps],
+    }
+
+
+def _step(episode: RecordedEpisode, step: StepRecord) -> dict[str, Any]:
+    result, error, reward = step.outcome.result, step.outcome.error, step.reward
+    return {
+        "step": step.call.step,
+        "tool_name": step.call.name,
+        "arguments": _json(step.call.arguments),
+        "plane": step.call.plane.value,
+        "text": text_of(episode, step),
+        "structured_content": None if result is None else _json(result.structured_content),
+        "error_type": None if error is None else error.error_type.value,
+        "status": step.status.code.value,
+        "status_stage": None if step.status.stage is None else step.status.stage.value,
+        "status_retryable": step.status.retryable,
+        "reward": None if reward is None else reward.value,
+        "reward_components": None if reward is None else _json(reward.components),
+        "started_at": _time(step.started_at),
+        "duration_s": step.outcome.duration_s,
+        "scoring_s": step.scoring_s,
+    }
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _time(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

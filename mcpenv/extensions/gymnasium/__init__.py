@@ -1,0 +1,1 @@
+"""Gymnasium's environments as tools."""

@@ -1,0 +1,1 @@
+"""An HTTP API as an environment, by its OpenAPI document."""

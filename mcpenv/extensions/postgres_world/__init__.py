@@ -1,0 +1,1 @@
+"""An environment's world in a Postgres database."""

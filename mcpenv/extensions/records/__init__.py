@@ -1,0 +1,1 @@
+"""Recorded episodes: list, show, check, index and rescore them."""

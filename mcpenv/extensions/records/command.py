@@ -1,0 +1,329 @@
+"""The command ``mcpenv trajectories``: list, show and summarize the episodes of a record."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Group, Parameter
+
+from mcpenv.cli.output import Page, note, note_torn, number_of, print_json, print_table, printable
+from mcpenv.errors import ConfigurationError
+from mcpenv.trajectories import RecordedEpisode, read_episodes
+from mcpenv.trajectories.episode import Ending
+from mcpenv.trajectories.selection import Selection
+from mcpenv.trajectories.summary import fault_of, return_of, summary_of
+from mcpenv_client.types.records import Reward, StepRecord
+from mcpenv_client.types.status import Status, StatusCode
+
+from .chat import prompt_of, text_of
+from .images import images_of
+from .model_turns import show_turn
+from .statistics import statistics_of
+from .turns_and_steps import turns_and_steps
+
+_WHICH = Group("Selection", sort_key=10)
+
+AsJson = Annotated[bool, Parameter(name="--json", negative=(), show_default=False)]
+Debug = Annotated[bool, Parameter(negative=(), show_default=False)]
+
+
+@Parameter(name="*", group=_WHICH)
+@dataclass(frozen=True, kw_only=True)
+class Which:
+    """The options that select episodes of a record.
+
+    Attributes:
+        id: Only the episode with this id, or those whose id starts with it.
+        task: Only episodes of the task with this id.
+        split: Only episodes of tasks of this split.
+        min_return: Only episodes whose rewards add up to at least this.
+        ended: Only episodes with this ending.
+        limit: Maximum number of episodes.
+    """
+
+    id: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
+    task: str | None = None
+    split: str | None = None
+    min_return: float | None = None
+    ended: Ending | None = None
+    limit: int | None = None
+
+    def of(self, record: Path) -> Iterator[RecordedEpisode]:
+        """Return the selected episodes of ``record``; print a note on stderr if a file ends with an unfinished one.
+
+        Raises:
+            ConfigurationError: there is no such record, or the limit is negative.
+        """
+        if self.limit is not None and self.limit < 0:
+            raise ConfigurationError(f"--limit is {self.limit}; it must be 0 or more")
+        selection = Selection(self.id, self.task, self.split, self.min_return, self.ended, self.limit)
+        return selection.of(read_episodes(record, on_torn=note_torn))
+
+
+EVERY = Which()
+"""No condition."""
+
+
+def list_episodes(
+    record: Path,
+    /,
+    *,
+    which: Which = EVERY,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> int:
+    """List the episodes of a record.
+
+    Args:
+        record: Folder that was given as --record, or one of its files.
+        as_json: Print one line with a JSON document for each episode.
+        debug: Show the traceback when something fails.
+    """
+    found = which.of(record)
+    if as_json:
+        for episode in found:
+            print(json.dumps(summary_of(episode), ensure_ascii=False))
+        return 0
+    rows = [_row(episode) for episode in found]
+    print_table(Page(sys.stdout), _HEADINGS, rows, right=("steps", "return"))
+    note(number_of(len(rows), "episode"))
+    return 0
+
+
+def show(
+    record: Path,
+    episode_id: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    /,
+    *,
+    images: Path | None = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> int:
+    """Show one episode: its prompt, each call with its result and reward, its end, and what its model was asked.
+
+    Args:
+        record: Folder that was given as --record, or one of its files.
+        episode_id: The episode's id, or the start of it.
+        images: Folder to write the episode's images to, such as screenshots. Existing files are replaced.
+        as_json: Print the episode's full record as one JSON document.
+        debug: Show the traceback when something fails.
+    """
+    episode = _only(record, episode_id)
+    files = {} if images is None else _write_images(images, episode)
+    if as_json:
+        print_json(json.loads(episode.line()))
+    else:
+        _show(Page(sys.stdout), episode, files)
+    if images is not None:
+        note(f"{number_of(sum(map(len, files.values())), 'image')} in {images}")
+    return 0
+
+
+def stats(
+    record: Path,
+    /,
+    *,
+    which: Which = EVERY,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> int:
+    """Show statistics of episodes: endings, statuses, returns, steps, tools and tasks.
+
+    Args:
+        record: Folder that was given as --record, or one of its files.
+        as_json: Print one JSON document.
+        debug: Show the traceback when something fails.
+    """
+    figures = statistics_of(which.of(record))
+    if as_json:
+        print_json(figures)
+    else:
+        _show_figures(Page(sys.stdout), figures)
+    return 0
+
+
+# -- reading
+
+
+def _only(record: Path, beginning: str) -> RecordedEpisode:
+    found: RecordedEpisode | None = None
+    for episode in Selection(id=beginning).of(read_episodes(record)):
+        if episode.id == beginning:
+            return episode
+        if found is not None and found.id != episode.id:
+            raise ConfigurationError(
+                f"several episode ids start with {beginning!r}, such as {found.id} and {episode.id}"
+            )
+        found = episode
+    if found is None:
+        raise ConfigurationError(f"{record}: there is no episode {beginning!r}")
+    return found
+
+
+# -- output
+
+_HEADINGS = ("id", "task", "environment", "steps", "return", "ending", "status", "when")
+
+
+def _row(episode: RecordedEpisode) -> tuple[str, ...]:
+    seen = summary_of(episode)
+    task = "" if seen["task_id"] is None else f"{seen['split']}/{seen['task_id']}"
+    return (
+        printable(episode.id),
+        printable(task),
+        seen["environment"],
+        str(seen["n_steps"]),
+        "" if seen["return"] is None else f"{seen['return']:g}",
+        printable(seen["ending"]),
+        seen["status"] or "",
+        time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seen["ended_at"] or seen["started_at"])),
+    )
+
+
+def _write_images(folder: Path, episode: RecordedEpisode) -> dict[int, list[str]]:
+    """Write the images of an episode. Return their files, by step; step 0 is the reset.
+
+    Raises:
+        ConfigurationError: a file cannot be written, or the record lacks an image.
+    """
+    files: dict[int, list[str]] = {}
+    for image in images_of(episode):
+        if image.data is None:
+            missing = f"the file blobs/{image.blob} is missing" if image.blob else "its data is not base64 text"
+            raise ConfigurationError(f"--images: step {image.step} of the episode has an image, but {missing}")
+        file = folder / image.file_name
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(image.data)
+        except OSError as error:
+            raise ConfigurationError(f"--images: {file}: {error.strerror}") from error
+        files.setdefault(image.step, []).append(str(file))
+    return files
+
+
+def _show(page: Page, episode: RecordedEpisode, files: Mapping[int, Sequence[str]]) -> None:
+    trajectory = episode.trajectory
+    version = f" {episode.environment.version}" if episode.environment.version else ""
+    page.line((printable(episode.id), "bold"), f"  {episode.environment.name}{version}")
+    if trajectory.task is not None:
+        page.line(f"task {trajectory.task.split}/{trajectory.task.id}, version {trajectory.task.version}")
+    given = [] if trajectory.seed is None else [f"seed {trajectory.seed}"]
+    given += [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in trajectory.options.items()]
+    if given:
+        page.line(printable(", ".join(given)))
+    if trajectory.forked_from is not None:
+        page.line(f"continues {trajectory.forked_from.episode_id} after step {trajectory.forked_from.step}")
+    page.line()
+    page.block(_clean(prompt_of(episode)))
+    _show_images(page, files.get(0, ()), indent=0)
+    if trajectory.dropped:
+        page.line((f"({number_of(trajectory.dropped, 'step')} before these not in the record)", "dim"))
+    for each in turns_and_steps(episode):
+        page.line()
+        if isinstance(each, StepRecord):
+            _show_step(page, episode, each)
+            _show_images(page, files.get(each.call.step, ()), indent=3)
+        else:
+            show_turn(page, *each)
+    page.line()
+    if trajectory.end_reward is not None:
+        page.line("at the end: ", _rewarded(trajectory.end_reward))
+    if trajectory.verified is not None:
+        page.line("verified: ", _rewarded(trajectory.verified))
+    reason = f" ({printable(trajectory.reason)})" if trajectory.reason and trajectory.reason != episode.ending else ""
+    earned = return_of(trajectory)
+    total = "not scored" if earned is None else f"return {earned:g}"
+    fault = fault_of(trajectory)
+    if fault is not None:
+        total += f", but incomplete: scoring failed ({fault})"
+    if trajectory.status is not None:
+        page.line("status: ", _said(trajectory.status))
+    page.line((f"{printable(episode.ending)}{reason}, {total}", "bold"))
+
+
+def _show_step(page: Page, episode: RecordedEpisode, step: StepRecord) -> None:
+    arguments = ", ".join(f"{k}={json.dumps(v, ensure_ascii=False)}" for k, v in step.call.arguments.items())
+    page.line(
+        (f"{step.call.step}. ", "dim"), (printable(step.call.name), "bold cyan"), printable(f"({arguments})"),
+        (f"  {step.call.plane.value}, {step.outcome.duration_s * 1000:.1f} ms", "dim"),
+    )  # fmt: skip
+    if step.outcome.error is not None:
+        page.line((f"{step.outcome.error.error_type.value}: ", "red"), indent=3)
+    page.block(_clean(text_of(episode, step)), indent=3)
+    if step.reward is not None:
+        page.line(("reward ", "green"), _rewarded(step.reward), indent=3)
+    if step.fault is not None:
+        page.line((f"the environment failed: {step.fault}", "red"), indent=3)
+    if step.status.code is not StatusCode.COMPLETED:
+        page.line(("status ", "dim"), _said(step.status), indent=3)
+
+
+def _show_images(page: Page, files: Sequence[str], indent: int) -> None:
+    for file in files:
+        page.line(("image ", "dim"), printable(file), indent=indent)
+
+
+def _said(status: Status) -> str:
+    limit = "" if status.limit is None else f" ({printable(status.limit)})"
+    stage = "" if status.stage is None else f", stage {status.stage.value}"
+    return f"{status.code.value}{limit}{stage}{', a retry may help' if status.retryable else ''}"
+
+
+def _rewarded(reward: Reward) -> str:
+    parts = ", ".join(f"{printable(name)} {value:g}" for name, value in reward.components.items())
+    return f"{reward.value:g}" + (f"  ({parts})" if parts else "")
+
+
+def _clean(text: str) -> str:
+    """Return a tool's text with control characters escaped, so that a terminal does not obey them."""
+    return "\n".join(printable(line.replace("\t", "    ")) for line in text.splitlines())
+
+
+def _show_figures(page: Page, figures: dict[str, Any]) -> None:
+    count = figures["episodes"]
+    page.line((number_of(count, "episode"), "bold"))
+    if not count:
+        return
+    page.line()
+    rows: list[tuple[str, ...]]
+    rows = [(printable(name), str(number), f"{number / count:.1%}") for name, number in figures["endings"].items()]
+    print_table(page, ("ending", "episodes", "share"), rows, right=("episodes", "share"))
+    page.line()
+    rows = [(name, str(number), f"{number / count:.1%}") for name, number in figures["statuses"].items()]
+    print_table(page, ("status", "episodes", "share"), rows, right=("episodes", "share"))
+    page.line()
+    spreads = [(name, figures[name]) for name in ("return", "steps") if figures[name] is not None]
+    names = tuple(spreads[0][1])
+    rows = [(name, *(f"{spread[column]:g}" for column in names)) for name, spread in spreads]
+    print_table(page, ("", *names), rows, right=names)
+    if figures["tools"]:
+        page.line()
+        rows = [
+            (printable(name), str(tool["calls"]), str(tool["errors"]), f"{tool['error_rate']:.1%}", _types(tool))
+            for name, tool in figures["tools"].items()
+        ]
+        print_table(page, ("tool", "calls", "errors", "rate", ""), rows, right=("calls", "errors", "rate"))
+    if figures["tasks"]:
+        page.line()
+        rows = [
+            (
+                printable(f"{task['split']}/{task['id']}"),
+                str(task["episodes"]),
+                "" if task["mean_return"] is None else f"{task['mean_return']:g}",
+            )
+            for task in figures["tasks"]
+        ]
+        print_table(page, ("task", "episodes", "mean return"), rows, right=("episodes", "mean return"))
+
+
+def _types(tool: dict[str, Any]) -> str:
+    return ", ".join(f"{kind} {number}" for kind, number in tool["by_type"].items())
+
+
+__all__ = ["EVERY", "Debug", "Which", "list_episodes", "show", "stats"]

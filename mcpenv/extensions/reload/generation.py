@@ -1,0 +1,244 @@
+"""The generation: the process that loads an author's code once, serves it, and makes room for the next one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mcpenv.extensions.workers.worker import Served
+from mcpenv.server.app import EnvServer, application
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.http.gc_tuning import tuned_gc
+from mcpenv.server.serve import Listening, address_of
+from mcpenv.server.uvicorn_server import Ending, HTTPServer, loop_factory, serve_doors, settings_of
+
+from .author_files import is_authors
+from .dev_events import DevEvents
+from .failure import Failure, failure_of
+from .fault import FaultEnding
+from .fault_page import fault_application
+from .fork_server import Birth
+from .messages import Admit, Broken, End, Failed, Loading, Message, Ready, Serving, StopAccepting, Stopped
+
+FINISH_S = 1.0
+"""Seconds that HTTP requests may take to be answered before new sessions are refused, and those of sessions awaited."""
+
+IDLE_S = 0.25
+"""Seconds that a connection may take to send a request. Its client cannot know that it will be closed."""
+
+LOOK_S = 0.02
+"""Seconds between two looks at the open connections."""
+
+ORPHAN_S = 1.5
+"""Seconds until a generation ends whose fork server is gone, whatever it does."""
+
+FAILED = 1
+"""The exit status of a generation that did not load, or lost its fork server."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The loaded environment, and its introduction.
+
+    Attributes:
+        config: as the options and the manifest say, which may have changed.
+        name: the environment's.
+        addresses: returns URLs by what is there, for the ports of the agent plane and of the control plane.
+        introduce: called as `mcpenv.server.serve.OnStarted`, by the first generation that serves.
+    """
+
+    served: Served
+    config: ServerConfig
+    name: str
+    addresses: Callable[[int, int], Mapping[str, str]]
+    introduce: Callable[[int, int, bool], None]
+
+
+class Generation:
+    """The generation in its process.
+
+    Args:
+        doors: the listening socket of agents, and that of the control plane if it is separate.
+        root: the watched folder.
+    """
+
+    def __init__(self, birth: Birth, listening: Listening, doors: Sequence[socket.socket], root: Path) -> None:
+        self._birth = birth
+        self._channel = birth.channel
+        self._listening = listening
+        self._doors = list(doors)
+        self._root = root
+        self._events = DevEvents()
+        self._inherited = frozenset(sys.modules)
+        self._loop: asyncio.AbstractEventLoop | None = None  # set once messages can be obeyed
+        self._servers: list[HTTPServer] = []
+        self._ending: Ending | FaultEnding
+        self._admitted: asyncio.Future[bool]
+        self._accepting = asyncio.Event()
+        self._making_room: asyncio.Task[None] | None = None
+
+    def serve(self, load: Callable[[], Loaded]) -> int:
+        """Load and serve until the fork server or a signal ends it; return the exit status."""
+        # Bytecode is dated to the second: two changes in one second could not be told apart by it.
+        sys.dont_write_bytecode = True
+        importlib.invalidate_caches()
+        threading.Thread(target=self._listen, name="mcpenv-generation", daemon=True).start()
+        try:
+            loaded = load()
+            # The environment's FastMCP server may authenticate agents. That is known once the environment is.
+            self._listening.check(loaded.config, agents_need_token=None if loaded.served.auth is None else True)
+            with asyncio.Runner(loop_factory=loop_factory()) as runner, tuned_gc():
+                runner.run(self._serve(loaded))
+        except (Exception, SystemExit) as error:
+            if self._loop is not None:
+                raise
+            failure = failure_of(error, self._root)
+            with asyncio.Runner(loop_factory=loop_factory()) as runner:
+                runner.run(self._serve_failure(failure))
+            return FAILED
+        return 0
+
+    async def _serve_failure(self, failure: Failure) -> None:
+        """Report why the code does not load. If no other code is served, answer requests with that until it is."""
+        local = self._listening.is_local
+        applications = [fault_application(failure, local=local) for _ in self._doors]
+        self._servers = [HTTPServer(settings_of(app, ServerConfig())) for app in applications]
+        self._admitted = asyncio.get_running_loop().create_future()
+        self._ending = ending = FaultEnding(self._servers, self._admitted)
+        with ending.at_signals():
+            self._loop = asyncio.get_running_loop()
+            host, port = self._listening.host, self._doors[0].getsockname()[1]
+            self._channel.send(Failed(failure=failure, url=f"http://{address_of(host, port)}"))
+            if await self._admitted:
+                self._accepting.set()
+                doors = zip(self._servers, self._doors, strict=True)
+                await asyncio.gather(*(server.serve_at(door, lambda: None) for server, door in doors))
+
+    async def _serve(self, loaded: Loaded) -> None:
+        served = loaded.served
+        server = EnvServer(
+            served.env_factory,
+            config=self._listening.with_address(loaded.config, self._doors),
+            readme=served.readme,
+            auth=served.auth,
+            dev_events=self._events,
+        )
+
+        def need_token() -> bool:
+            return server.agent_server.auth is not None
+
+        def check() -> None:
+            self._listening.check(loaded.config, agents_need_token=need_token())
+
+        async with server.running(check=check):
+            applications = [application(routes) for routes in server.doors(split=len(self._doors) > 1)]
+            self._servers = [HTTPServer(settings_of(app, server.config)) for app in applications]
+            self._admitted = asyncio.get_running_loop().create_future()
+            self._ending = ending = Ending(server, self._servers, on_draining=self._release)
+            with ending.at_signals():
+                self._loop = asyncio.get_running_loop()
+                self._channel.send(Ready())
+                if await self._admitted:
+                    doors = list(zip(self._servers, self._doors, strict=True))
+                    await serve_doors(server, doors, lambda: self._started(loaded, need_token()))
+
+    def _started(self, loaded: Loaded, agents_need_token: bool) -> None:
+        self._accepting.set()
+        birth, took_s = self._birth, time.monotonic() - self._birth.began
+        self._events.reloaded(
+            server=birth.server,
+            generation=birth.number,
+            changed=birth.changed,
+            took_s=took_s if birth.changed else None,
+        )
+        ports = [door.getsockname()[1] for door in self._doors]
+        if birth.first:
+            loaded.introduce(ports[0], ports[-1], agents_need_token)
+        sources, modules = self._imported()
+        self._channel.send(
+            Serving(
+                name=loaded.name,
+                addresses=dict(loaded.addresses(ports[0], ports[-1])),
+                took_s=took_s,
+                sources=sources,
+                modules=modules,
+            )
+        )
+
+    def _imported(self) -> tuple[list[str], list[str]]:
+        """Return the author's files that were imported, and the names of the other modules."""
+        sources, modules = [], []
+        for name, module in list(sys.modules.items()):
+            if name in self._inherited:
+                continue
+            file = getattr(module, "__file__", None)
+            if isinstance(file, str) and is_authors(file, self._root):
+                sources.append(file)
+            elif file is not None:
+                modules.append(name)
+        return sources, modules
+
+    # -- messages of the fork server
+
+    def _listen(self) -> None:
+        """Pass messages on to the event loop. Run by a thread, which ends the process if the fork server is gone."""
+        while (messages := self._channel.receive(wait=True)) is not None:
+            for message in messages:
+                self._pass(message)
+        self._pass(End())
+        threading.Event().wait(ORPHAN_S)  # the process usually ends meanwhile
+        os._exit(FAILED)
+
+    def _pass(self, message: Message) -> None:
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the process ends
+                self._loop.call_soon_threadsafe(self._obey, message)
+
+    def _obey(self, message: Message) -> None:
+        match message:
+            case Admit() if not self._admitted.done():
+                self._admitted.set_result(True)
+            case End():
+                self._ending.begin()
+            case StopAccepting():
+                self._making_room = asyncio.ensure_future(self._make_room())
+            case Loading():
+                self._events.loading(message.changed)
+            case Broken():
+                self._events.failed(message.changed, message.failure.model_dump())
+
+    def _release(self) -> None:
+        """Serve not at all if the end comes before the admission."""
+        if not self._admitted.done():
+            self._admitted.set_result(False)
+
+    async def _make_room(self) -> None:
+        """Accept no more connections, answer what has come, and end.
+
+        Sessions are refused from the end of this on. Until then every request that was accepted is answered as usual.
+        """
+        await self._accepting.wait()  # another change may come before this one is served
+        for server in self._servers:
+            server.stop_accepting()
+        self._channel.send(Stopped())
+        self._events.stop()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while loop.time() < began + FINISH_S:
+            idle = loop.time() >= began + IDLE_S
+            if not sum(server.retire_connections(idle=idle) for server in self._servers):
+                break
+            await asyncio.sleep(LOOK_S)
+        self._ending.begin()
+
+
+__all__ = ["Generation", "Loaded"]

@@ -1,0 +1,1 @@
+"""Make, build, push, copy and deploy environments."""

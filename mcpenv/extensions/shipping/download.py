@@ -1,0 +1,61 @@
+"""Spaces of Hugging Face on the command line: the library on use, and consent to run code of somebody else."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+
+from mcpenv.errors import ConfigurationError
+
+from .hub.space import SpaceName
+
+
+def hub() -> ModuleType:
+    """Return `mcpenv.extensions.shipping.hub.transfer`.
+
+    Raises:
+        ConfigurationError: its library is not installed.
+    """
+    try:
+        return importlib.import_module("mcpenv.extensions.shipping.hub.transfer")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "huggingface_hub":
+            raise
+        raise ConfigurationError("Spaces need the package huggingface_hub; run: pip install 'mcpenv[hub]'") from error
+
+
+def downloaded(target: str, trusted: bool) -> str:
+    """Return the folder with the code of a Space, which may be run.
+
+    Args:
+        target: ``hub:OWNER/NAME``, or ``hub:OWNER/NAME@REVISION``.
+        trusted: True to ask nothing.
+
+    Raises:
+        ConfigurationError: there is no such Space, or it may not be run.
+    """
+    space = SpaceName.parse(target)
+    library = hub()
+    consent(target, trusted)
+    return str(library.download(space)[0])
+
+
+def consent(what: str, trusted: bool) -> None:
+    """Ask on a terminal whether code of somebody else may run with this user's rights, unless ``--trust`` says so.
+
+    Raises:
+        ConfigurationError: it may not.
+    """
+    if trusted:
+        return
+    warning = f"{what} is code of somebody else, and would run with your rights on this machine"
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        print(f"{warning}. Run it? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() in ("y", "yes"):
+            return
+        raise ConfigurationError("not run")
+    raise ConfigurationError(f"{warning}; read it first (mcpenv fork), then say --trust")
+
+
+__all__ = ["consent", "downloaded", "hub"]

@@ -1,0 +1,94 @@
+"""Find secrets in the files of an environment: files that hold them by custom, and texts that have their form."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from mcpenv.targets.folder_files import shipped_files
+
+SECRETS = (
+    *(".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx"),
+    *("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", ".netrc", "_netrc", ".npmrc", ".pypirc"),
+    *(".git-credentials", ".htpasswd", "credentials.json", "service-account*.json", "kubeconfig"),
+)
+"""Names of files that hold secrets."""
+
+SECRET_FOLDERS = (".aws", ".ssh", ".gnupg", ".kube", ".docker")
+
+_PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
+_HEAD = 4096
+"""Bytes at the beginning of a file in which a private key is looked for."""
+
+EXAMPLES = ("*.example", "*.sample", "*.template", "*.dist")
+"""Names of files that show which secrets a file has, without them."""
+
+FORMS = {
+    "a key of AWS": re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
+    "a token of GitHub": re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{50,})\b"),
+    "a token of Hugging Face": re.compile(r"\bhf_[A-Za-z0-9]{30,}\b"),
+    "a key of a model's API": re.compile(r"\bsk-(?:[a-z]+-)?[A-Za-z0-9_-]{32,}\b"),
+    "a token of Slack": re.compile(r"\bxox[abprs]-[A-Za-z0-9-]{20,}\b"),
+    "a key of Google": re.compile(r"\bAIza[0-9A-Za-z_-]{35}\b"),
+}
+"""The forms of secrets."""
+
+MAX_BYTES = 1024 * 1024
+"""Longer files are data, and are not read."""
+LEAST = 16
+"""Shortest value of a variable that is looked for, in characters."""
+
+
+def why_secret(file: Path, path: str) -> str | None:
+    """Return why a file must not leave this machine; None if there is no reason."""
+    *folders, name = path.split("/")
+    if any(fnmatch.fnmatchcase(name.lower(), pattern) for pattern in SECRETS) or set(folders) & set(SECRET_FOLDERS):
+        return "a file of secrets, by its name"
+    with file.open("rb") as opened:
+        return "has a private key" if _PRIVATE_KEY.search(opened.read(_HEAD)) else None
+
+
+def secrets_in(folder: Path, variables: Iterable[str] = ()) -> Iterator[tuple[str, str]]:
+    """Yield the place of each secret in a folder, and why it is taken for one. The secret itself is not part of it.
+
+    Args:
+        folder: the folder.
+        variables: names of environment variables whose values must not stand in a file.
+    """
+    values = {name: value for name in variables if len(value := os.environ.get(name, "")) >= LEAST}
+    for file in shipped_files(folder):
+        shown = file.relative_to(folder).as_posix()
+        if file.is_symlink() or not file.is_file():
+            continue
+        why = None if _is_an_example(file.name) else why_secret(file, shown)
+        if why is not None:
+            yield shown, why
+            continue
+        text = _text(file)
+        for kind, form in FORMS.items():
+            found = form.search(text)
+            if found is not None:
+                yield f"{shown}:{text.count(chr(10), 0, found.start()) + 1}", f"has {kind}"
+        for name, value in values.items():
+            if value in text:
+                yield f"{shown}:{text.count(chr(10), 0, text.index(value)) + 1}", f"has the value of {name}"
+
+
+def _is_an_example(name: str) -> bool:
+    return any(fnmatch.fnmatch(name, pattern) for pattern in EXAMPLES)
+
+
+def _text(file: Path) -> str:
+    """Return the text of a file; empty if it is long, is not text, or cannot be read."""
+    try:
+        if file.stat().st_size > MAX_BYTES:
+            return ""
+        return file.read_bytes().decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+__all__ = ["secrets_in", "why_secret"]

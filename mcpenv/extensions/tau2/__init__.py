@@ -1,0 +1,1 @@
+"""The tasks of tau2 as environments."""

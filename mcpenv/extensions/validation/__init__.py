@@ -1,0 +1,1 @@
+"""`mcpenv validate`: judge an environment as a whole."""

@@ -1,0 +1,124 @@
+"""Compare what the code of an environment imports with what its project declares, and find versions left open."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from mcpenv.targets.folder_files import shipped_files
+
+PINNING = ("constraints.txt", "uv.lock", "poetry.lock", "pdm.lock", "pylock.toml", "requirements.lock")
+"""Files that pin every version."""
+
+
+def declared_in(folder: Path) -> dict[str, Requirement] | None:
+    """Return the dependencies of a folder's project by name; None if it declares none in a file.
+
+    Raises:
+        ValueError: a file cannot be read, or a requirement is none.
+    """
+    project, listed = folder / "pyproject.toml", folder / "requirements.txt"
+    lines: list[str] = []
+    if project.is_file():
+        try:
+            lines += tomllib.loads(project.read_text(encoding="utf-8")).get("project", {}).get("dependencies", [])
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(f"pyproject.toml: {error}") from error
+    elif listed.is_file():
+        lines += [
+            bare
+            for line in listed.read_text(encoding="utf-8").splitlines()
+            if (bare := line.partition(" #")[0].strip()) and not bare.startswith(("#", "-"))
+        ]
+    else:
+        return None
+    try:
+        requirements = [Requirement(line) for line in lines]
+    except InvalidRequirement as error:
+        raise ValueError(f"{project.name if project.is_file() else listed.name}: {error}") from error
+    return {canonicalize_name(each.name): each for each in requirements}
+
+
+def is_pinned(folder: Path) -> bool:
+    """Return True if a file of the folder pins all versions."""
+    return any((folder / name).is_file() for name in PINNING)
+
+
+def open_ended(declared: dict[str, Requirement]) -> list[str]:
+    """Return the names of dependencies without any bound on their version."""
+    return [each.name for each in declared.values() if not each.specifier and each.url is None]
+
+
+def undeclared_in(folder: Path, declared: dict[str, Requirement]) -> Iterator[tuple[str, str]]:
+    """Yield place and name of each import of a distribution that is not declared, and does not come with one that is.
+
+    Tests are not looked at. Modules that are not installed here, and are no part of the folder, count as undeclared.
+    """
+    provided = importlib.metadata.packages_distributions()
+    allowed = _with_their_own(set(declared) | {"mcpenv"})
+    own = _own_modules(folder)
+    seen: set[str] = set()
+    for file in shipped_files(folder):
+        relative = file.relative_to(folder)
+        if file.suffix != ".py" or relative.parts[0] in ("tests", "test") or file.name.startswith("test_"):
+            continue
+        for line, module in _imports(file):
+            if module in seen or module in sys.stdlib_module_names or module in own:
+                continue
+            distributions = {canonicalize_name(name) for name in provided.get(module, [module])}
+            if distributions.isdisjoint(allowed):
+                seen.add(module)
+                yield f"{relative.as_posix()}:{line}", module
+
+
+def _imports(file: Path) -> Iterator[tuple[int, str]]:
+    """Yield line and top-level module of each absolute import that runs when the module does."""
+    try:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):  # loading the environment says it
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name.partition(".")[0]) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.lineno, node.module.partition(".")[0]
+
+
+def _own_modules(folder: Path) -> set[str]:
+    """Return the modules that the folder, a package in it, or the folder as a package provides."""
+    own = {folder.name}
+    for file in shipped_files(folder):
+        if file.suffix == ".py":
+            own.add(file.stem if file.name != "__init__.py" else file.parent.name)
+            own.update(file.relative_to(folder).parts[:-1])
+    return own
+
+
+def _with_their_own(names: set[str]) -> set[str]:
+    """Return distributions with all that they require, as far as they are installed. Extras are left out."""
+    found: set[str] = set()
+    waiting = [canonicalize_name(name) for name in names]
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found.add(name)
+        try:
+            required = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        for line in required:
+            if not re.search(r"\bextra\b", line.partition(";")[2]):
+                waiting.append(canonicalize_name(Requirement(line).name))
+    return found
+
+
+__all__ = ["declared_in", "is_pinned", "open_ended", "undeclared_in"]

@@ -1,0 +1,332 @@
+"""Play two sessions call by call in turns, and compare each with the same calls made alone.
+
+The sessions make different calls, so that one reads after the other has written: two oracles of tasks, or an oracle
+and a session that calls each tool.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import zip_longest
+from typing import Any
+
+from mcpenv.environment import MCPEnvironment
+from mcpenv.extensions.validation.tasks.play import plain_of
+from mcpenv.rewards.verifiers import Changes
+from mcpenv.testing.findings import Verdict
+from mcpenv.worlds import capture
+from mcpenv_client.errors import McpenvError, WireError
+from mcpenv_client.types.actions import Action, CallToolAction
+from mcpenv_client.types.tasks import Task
+from mcpenv_client.types.tools import Mode, Tool
+from mcpenv_client.types.values import to_plain
+
+from .candidate import Candidate
+from .judged import Judged
+
+REMEDY = "Keep state in the instance (self), not in the class, the module or a shared file"
+_REMEDY_OF_REPEAT = "Draw from random.Random(seed) in reset, never from the clock, and share nothing between instances"
+
+Step = Callable[[], None]
+
+MAX_TASKS = 3
+"""Maximum tasks whose oracles are played."""
+MAX_READS = 20
+"""Maximum calls of a session that calls each tool."""
+REPEATED = 2
+"""Times that a script which saw something else is played alone again: what differs then too is not due to sharing."""
+INTERLEAVING_S = 10.0
+"""Seconds after which no more calls are made."""
+
+
+def judge_interleaved(candidate: Candidate, into: Judged) -> str:
+    """Judge pairs of sessions. Return what was left out for lack of time, for the summary; empty if nothing was."""
+    pairs = list(_pairs(candidate))
+    trials = [
+        (scripts, order)
+        for swapped in (False, True)
+        for order in (_in_turns, _second_within_first)
+        for scripts in (pair[::-1] if swapped else pair for pair in pairs)
+    ]
+    into.facts["interleaved"] = 0
+    stage = _Stage(candidate, time.monotonic() + INTERLEAVING_S)
+    try:
+        for scripts, order in trials:
+            for script in scripts:
+                stage.play_alone(script)
+            if any(stage.is_unlike_itself(script) for script in scripts):
+                continue
+            stage.compare(stage.play(scripts, order), into)
+            if any(finding.check == "isolation" for finding in into.of(Verdict.FAILED)):
+                break
+            into.facts["interleaved"] += 1
+    except _NoTimeLeft:
+        return f"{into.facts['interleaved']} of {len(trials)} pairs of sessions compared in {INTERLEAVING_S:g} s"
+    return ""
+
+
+class _NoTimeLeft(Exception):
+    """Raised instead of a call after the deadline."""
+
+
+@dataclass(frozen=True)
+class _Script:
+    """The calls of a session.
+
+    Attributes:
+        name: its name for a reader, as the subject of a sentence. With the task it is unique.
+        task: the task that it plays; None without tasks.
+        actions: its calls.
+        again: True if it resets and goes on, after a call has ended its episode.
+    """
+
+    name: str
+    task: Task | None
+    actions: tuple[Action, ...]
+    again: bool = False
+
+    @property
+    def task_id(self) -> str:
+        """The id of the task; empty without one."""
+        return "" if self.task is None else self.task.id
+
+
+@dataclass
+class _Shown:
+    """The outcome of a reset, a call or the end; ``data`` is None if it was not made."""
+
+    label: str
+    data: Any = None
+    ignore: tuple[str, ...] = ()
+    named: bool = False
+
+    def difference(self, other: _Shown) -> str | None:
+        """Return the first difference between two outcomes; None if they are equal."""
+        found = next(iter(Changes(self.data, other.data, self.ignore, named=self.named)), None)
+        return None if found is None else str(found)
+
+
+@dataclass(frozen=True)
+class _Difference:
+    """The first difference of two sessions: after how many outcomes, at which, and the difference itself."""
+
+    number: int
+    label: str
+    text: str
+
+
+@dataclass
+class _Session:
+    """An instance, its script, and what it showed so far."""
+
+    candidate: Candidate
+    script: _Script
+    deadline: float
+    shown: list[_Shown] = field(default_factory=list)
+    _failed: bool = False
+
+    def steps(self) -> Iterator[Step]:
+        """Yield what it does, one after the other."""
+        yield self._reset
+        for number, action in enumerate(self.script.actions, 1):
+            yield partial(self._call, number, action)
+        yield self._look
+        yield self._end
+
+    def make(self) -> None:
+        """Make the instance."""
+        self._expect_time()
+        self.env: MCPEnvironment = self.candidate.subject.make()
+
+    def close(self) -> None:
+        """Close the instance."""
+        with suppress(WireError):  # the check of close covers this
+            self.env.close()
+
+    def difference(self, other: _Session) -> _Difference | None:
+        """Return the first difference of what two sessions showed; None if there is none."""
+        for number, (mine, theirs) in enumerate(zip(self.shown, other.shown, strict=True)):
+            text = mine.difference(theirs)
+            if text is not None:
+                return _Difference(number, mine.label, text)
+        return None
+
+    def _reset(self) -> None:
+        self._show("the reset", lambda: plain_of(self.candidate.reset(self.env, self.script.task)))
+
+    def _call(self, number: int, action: Action) -> None:
+        name = action.tool_name if isinstance(action, CallToolAction) else type(action).__name__
+        label = f"call {number} ({name})"
+        self._show(label, partial(self._outcome_of, action))
+
+    def _outcome_of(self, action: Action) -> Any:
+        if self._is_done() and self.script.again:
+            self.candidate.reset(self.env, self.script.task)
+        return None if self._is_done() else plain_of(self.env.step(action))
+
+    def _look(self) -> None:
+        """Read the state and the world."""
+        self._show("the state before the end", self._state)
+        self._show("the world before the end", lambda: None if self.env.world is None else capture(self.env.world))
+        task = self.script.task
+        self.shown[-1].ignore = tuple((task.verifier or {}).get("ignore", ())) if task is not None else ()
+        self.shown[-1].named = isinstance(self.env.world, Mapping)
+
+    def _end(self) -> None:
+        self._show("the end", lambda: plain_of(self.env.end()))
+
+    def _state(self) -> Any:
+        execution = self.env._execution
+        state = to_plain(execution.home.drive(execution.read_state()), "state")
+        return {key: value for key, value in state.items() if key != "episode_id"}
+
+    def _show(self, label: str, outcome: Callable[[], Any]) -> None:
+        self._expect_time()
+        if self._failed:
+            self.shown.append(_Shown(label))
+            return
+        try:
+            self.shown.append(_Shown(label, outcome()))
+        except McpenvError as error:  # of the author's code, which may fail because of the other session
+            self._failed = True
+            cause = "" if error.__cause__ is None else type(error.__cause__).__name__
+            self.shown.append(_Shown(label, {"raised": type(error).__name__, "cause": cause}))
+
+    def _is_done(self) -> bool:
+        return self.env.trajectory is not None and self.env.trajectory.done
+
+    def _expect_time(self) -> None:
+        if time.monotonic() > self.deadline:
+            raise _NoTimeLeft
+
+
+def _pairs(candidate: Candidate) -> Iterator[tuple[_Script, _Script]]:
+    """Yield a script with one that calls each tool, and with the script of the next task."""
+    tasks = [task for task in candidate.tasks if task.oracle][:MAX_TASKS]
+    oracles = [
+        _Script(
+            f"the oracle of {task.id}",
+            task,
+            tuple(CallToolAction(tool_name=call.tool_name, arguments=call.arguments) for call in task.oracle or ()),
+        )
+        for task in tasks
+    ]
+    if not oracles:
+        task = candidate.tasks[0] if candidate.tasks else None
+        calls = candidate.subject.actions_of(Mode.SIMULATION)[:MAX_READS]
+        oracles = [_Script("a session that calls each tool once", task, tuple(calls))]
+    reads = _reads(candidate, {call.tool_name for task in tasks for call in task.oracle or ()})
+    for number, script in enumerate(oracles):
+        yield script, _Script("a session that calls each tool", script.task, reads, again=True)
+        if tasks:
+            yield script, oracles[(number + 1) % len(oracles)]
+
+
+def _reads(candidate: Candidate, by_oracles: set[str]) -> tuple[Action, ...]:
+    """Return calls of each tool: first of those that probably only read, last of those that oracles call."""
+
+    def rank(tool: Tool) -> tuple[bool, bool]:
+        return not (tool.annotations or {}).get("readOnlyHint"), tool.name in by_oracles
+
+    # Reversed, so that it does not make the same call at the same time as a session that calls each tool in order.
+    tools = list(reversed(candidate.tools))
+    tools.sort(key=rank)
+    calls = [
+        CallToolAction(tool_name=tool.name, arguments=arguments)
+        for tool in tools
+        for arguments in candidate.examples(tool)
+    ]
+    return tuple(calls[:MAX_READS])
+
+
+Order = Callable[[list[_Session]], Iterator[Step]]
+
+
+class _Stage:
+    """The place where sessions are played, with what each script showed alone."""
+
+    def __init__(self, candidate: Candidate, deadline: float) -> None:
+        self._candidate = candidate
+        self._deadline = deadline
+        self._alone: dict[tuple[str, str], _Session] = {}
+        self._unlike: set[tuple[str, str]] = set()
+
+    def play_alone(self, script: _Script) -> None:
+        """Play a script alone, unless it was."""
+        if (script.name, script.task_id) not in self._alone:
+            (self._alone[script.name, script.task_id],) = self.play((script,), _in_turns)
+
+    def play(self, scripts: tuple[_Script, ...], order: Order) -> list[_Session]:
+        """Play scripts to their ends on instances of their own, all of which are there from the beginning."""
+        sessions = [_Session(self._candidate, script, self._deadline) for script in scripts]
+        made: list[_Session] = []
+        try:
+            for session in sessions:
+                session.make()
+                made.append(session)
+            for step in order(sessions):
+                step()
+        finally:
+            for session in made:
+                session.close()
+        return sessions
+
+    def is_unlike_itself(self, script: _Script) -> bool:
+        """Return True if a script has shown something else when it was played alone again."""
+        return (script.name, script.task_id) in self._unlike
+
+    def compare(self, both: list[_Session], into: Judged) -> None:
+        """Compare each of two sessions with the same one alone, and add the earliest difference."""
+        found = []
+        for session, other in (both, reversed(both)):
+            difference = self._alone[session.script.name, session.script.task_id].difference(session)
+            if difference is not None:
+                found.append((difference, session.script, other.script))
+        if not found:
+            return
+        difference, script, other_script = min(found, key=lambda each: each[0].number)
+        if self._repeats(script, into):
+            into.failed(
+                "isolation",
+                f"{script.name} saw something else at {difference.label} than alone, while {other_script.name} was "
+                f"played by another session: {difference.text}",
+                REMEDY,
+                script.task_id,
+            )
+
+    def _repeats(self, script: _Script, into: Judged) -> bool:
+        """Return True if a script shows the same alone again. Otherwise add a warning: the clock may be the cause."""
+        for _ in range(REPEATED):
+            (again,) = self.play((script,), _in_turns)
+            difference = self._alone[script.name, script.task_id].difference(again)
+            if difference is not None:
+                self._unlike.add((script.name, script.task_id))
+                into.warning(
+                    "isolation",
+                    f"{script.name} cannot be compared: played alone again, it differs at {difference.label}: "
+                    f"{difference.text}",
+                    _REMEDY_OF_REPEAT,
+                    script.task_id,
+                )
+                return False
+        return True
+
+
+def _in_turns(sessions: list[_Session]) -> Iterator[Step]:
+    """Yield the steps of all sessions in turns."""
+    for steps in zip_longest(*(session.steps() for session in sessions)):
+        yield from (step for step in steps if step is not None)
+
+
+def _second_within_first(sessions: list[_Session]) -> Iterator[Step]:
+    """Yield all of the second session, from its reset to its end, between the calls of the first and its end."""
+    first, second = sessions
+    *calls, look, end = first.steps()
+    yield from (*calls, *second.steps(), look, end)
+
+
+__all__ = ["REMEDY", "judge_interleaved"]

@@ -1,0 +1,281 @@
+"""Judge sessions at once: each must be as alone; time and memory; what episodes and closed instances leave behind."""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import statistics
+import tempfile
+import threading
+import time
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from mcpenv.extensions.validation.tasks.play import plain_of
+from mcpenv.testing.findings import Verdict
+from mcpenv_client.types.actions import Action, CallToolAction
+from mcpenv_client.types.tools import Mode
+
+from .candidate import Candidate
+from .interleaved import REMEDY, judge_interleaved
+from .judged import Judged, some_of
+
+SESSIONS = 8
+MAX_CALLS = 20
+"""Maximum calls of one session."""
+MAKING_S = 3.0
+"""Seconds after which no more sessions are made."""
+GROWTH_S = 1.0
+"""Seconds of each of the two rounds of episodes whose memory is compared."""
+MAX_EPISODES = 50
+GROWTH_BYTES = 16 * 1024
+"""Bytes an episode, in both rounds, above which memory counts as growing."""
+SLOW_S = 2.0
+"""Seconds of a call above which an author is warned."""
+STEPPING_S = 4.0
+"""Seconds for the calls of all sessions. Where calls are slow, there are fewer sessions, and no more calls after it."""
+
+
+def judge_load(candidate: Candidate, into: Judged) -> None:
+    """Judge several sessions, interleaved in one process, and episodes one after the other."""
+    if not candidate.stands(into):
+        return
+    with _own_temporary_folder() as temporary:
+        alone = _Session(candidate)
+        alone.play()
+        alone.close()
+        sessions, seconds = _at_once(candidate, alone, into)
+        left_out = ""
+        if not any(finding.check == "isolation" for finding in into.findings):
+            left_out = judge_interleaved(candidate, into)
+            into.ok_unless_found("isolation")
+        _growth(candidate, into)
+        before, kept = _held(), len(list(temporary.iterdir()))
+        _open_and_close(candidate, len(sessions))
+        left = sorted(path.name for path in temporary.iterdir())
+    _left_behind(before, left[kept:], len(sessions), into)
+    times = sorted(seconds)
+    if times:
+        p50, p95 = statistics.median(times), times[math.ceil(0.95 * len(times)) - 1]
+        into.facts.update(step_p50_ms=round(p50 * 1e3, 3), step_p95_ms=round(p95 * 1e3, 3))
+        if alone.slow:
+            into.warning(
+                "time",
+                f"takes more than {SLOW_S:g} s, while its session waits",
+                "Make it faster, or async, and state a timeout in limits.step_timeout_s",
+                some_of(sorted(alone.slow)),
+            )
+        into.ok_unless_found("time")
+    into.summary = (
+        f"{into.facts['sessions']} sessions at once; a step takes {into.facts.get('step_p50_ms', 0):g} ms "
+        f"(p95 {into.facts.get('step_p95_ms', 0):g} ms), a session {into.facts['session_kib']} KiB"
+    )
+    if left_out:
+        into.summary += f"; {left_out}"
+
+
+class _Session:
+    """An instance, the calls of its episode, and what it showed."""
+
+    def __init__(self, candidate: Candidate) -> None:
+        self._candidate = candidate
+        self.env = candidate.subject.make()
+        self.seconds: list[float] = []
+        self.slow: set[str] = set()
+        self.shown: list[Any] = [plain_of(candidate.reset(self.env))]
+        self.actions = _actions(candidate)
+
+    def step(self, number: int) -> None:
+        """Make one call. An episode that has ended makes none."""
+        if self.env.trajectory is not None and self.env.trajectory.done:
+            return
+        began = time.perf_counter()
+        observation = self.env.step(self.actions[number])
+        self.seconds.append(time.perf_counter() - began)
+        if self.seconds[-1] > SLOW_S:
+            self.slow.add(self.label_of(number + 1))
+        self.shown.append(plain_of(observation))
+
+    def play(self) -> None:
+        """Make all calls, and end the episode."""
+        for number in range(len(self.actions)):
+            self.step(number)
+        self.end()
+
+    def end(self) -> None:
+        """End the episode."""
+        self.shown.append(plain_of(self.env.end()))
+
+    def label_of(self, index: int) -> str:
+        """Return the name of what it showed at an index."""
+        if index == 0:
+            return "the reset"
+        if index > len(self.actions):
+            return "the end"
+        action = self.actions[index - 1]
+        name = action.tool_name if isinstance(action, CallToolAction) else type(action).__name__
+        return f"call {index} ({name})"
+
+    def close(self) -> None:
+        """Close the instance."""
+        self.env.close()
+
+
+def _at_once(candidate: Candidate, alone: _Session, into: Judged) -> tuple[list[_Session], list[float]]:
+    """Play sessions step by step in turns, and compare each with the one that was alone."""
+    several = type(alone.env).SUPPORTS_CONCURRENT_SESSIONS
+    sessions: list[_Session] = []
+    memory, began = _resident(), time.monotonic()
+    with ExitStack() as stack:
+        affordable = int(STEPPING_S / max(sum(alone.seconds), 1e-6))
+        for _ in range(max(2, min(SESSIONS, affordable)) if several else 1):
+            sessions.append(_Session(candidate))
+            stack.callback(sessions[-1].close)
+            if time.monotonic() - began > MAKING_S:
+                break
+        calls = len(alone.actions)
+        for number in range(calls):
+            if time.monotonic() - began > MAKING_S + STEPPING_S:
+                calls = number
+                break
+            for session in sessions:
+                session.step(number)
+        into.facts["sessions"] = len(sessions)
+        into.facts["session_kib"] = max(0, _resident() - memory) // len(sessions) // 1024
+        if calls == len(alone.actions):
+            for session in sessions:
+                session.end()
+    seconds = [each for session in sessions for each in session.seconds]
+    if not several:
+        into.not_applicable("isolation", "SUPPORTS_CONCURRENT_SESSIONS is False, so that a server holds one session")
+    elif candidate.contract.find("determinism").verdict is not Verdict.OK:
+        into.skipped("isolation", "not judged, because episodes cannot be repeated")
+    else:
+        for number, session in enumerate(sessions, 1):
+            differs = next(
+                (
+                    index
+                    for index, pair in enumerate(zip(alone.shown, session.shown, strict=False))
+                    if pair[0] != pair[1]
+                ),
+                None,
+            )
+            if differs is not None:
+                into.failed(
+                    "isolation",
+                    f"session {number} of {len(sessions)} saw something else at {alone.label_of(differs)} than a "
+                    "session alone",
+                    REMEDY,
+                )
+                break
+    return sessions, seconds
+
+
+def _open_and_close(candidate: Candidate, number: int) -> None:
+    """Hold several instances at once, and close them."""
+    with ExitStack() as stack:
+        for _ in range(number):
+            session = _Session(candidate)
+            stack.callback(session.close)
+            if session.actions:
+                session.step(0)
+
+
+def _growth(candidate: Candidate, into: Judged) -> None:
+    """Compare the memory that two rounds of episodes on one instance leave behind."""
+    session = _Session(candidate)
+    try:
+        session.play()
+        tracemalloc.start()
+        episodes, rounds = 0, []
+        for _ in range(3):  # the first round fills caches
+            played, memory, began = 0, _traced(), time.monotonic()
+            while not played or (played < (episodes or MAX_EPISODES) and time.monotonic() - began < GROWTH_S):
+                candidate.reset(session.env)
+                session.shown.clear()
+                session.play()
+                played += 1
+            session.shown.clear()
+            episodes = episodes or played
+            rounds.append((_traced() - memory) / played)
+    finally:
+        tracemalloc.stop()
+        session.close()
+    grown = min(rounds[1:])
+    into.facts["episodes"], into.facts["growth_bytes"] = episodes, round(grown)
+    if grown > GROWTH_BYTES:
+        into.failed(
+            "growth",
+            f"each episode leaves {grown / 1024:.0f} KiB of memory behind",
+            "Empty in reset what an episode collects: lists, caches, logs",
+        )
+    into.ok_unless_found("growth")
+
+
+def _left_behind(before: dict[str, int], temporary: list[str], instances: int, into: Judged) -> None:
+    """Compare open files and threads with those before, and name what is left in the temporary folder."""
+    if instances < 2:
+        into.not_applicable("close", "one instance at a time cannot be told from what is kept for the next")
+        return
+    after = _held()
+    for what, number in after.items():
+        more = number - before[what]
+        if more >= instances:
+            into.failed(
+                "close",
+                f"{instances} closed instances leave {more} {what} behind",
+                "Release in close what __init__ and reset have acquired",
+            )
+    if len(temporary) >= instances:
+        into.failed(
+            "close",
+            f"{instances} closed instances leave {len(temporary)} temporary files behind ({temporary[0]}, ...)",
+            "Remove in close the files and folders that __init__ and reset have made",
+        )
+    into.ok_unless_found("close")
+
+
+@contextmanager
+def _own_temporary_folder() -> Iterator[Path]:
+    """Let ``tempfile`` make files in a folder of its own while the block runs."""
+    usual = tempfile.tempdir
+    with tempfile.TemporaryDirectory(prefix="mcpenv-validate-", ignore_cleanup_errors=True) as folder:
+        tempfile.tempdir = folder
+        try:
+            yield Path(folder)
+        finally:
+            tempfile.tempdir = usual
+
+
+def _actions(candidate: Candidate) -> list[Action]:
+    """Return the calls of a session: those of the first oracle, or one of each tool."""
+    task = candidate.tasks[0] if candidate.tasks else None
+    if task is not None and task.oracle:
+        calls: list[Action] = [CallToolAction(tool_name=c.tool_name, arguments=c.arguments) for c in task.oracle]
+        return calls[:MAX_CALLS]
+    return candidate.subject.actions_of(Mode.SIMULATION)[:MAX_CALLS]
+
+
+def _held() -> dict[str, int]:
+    """Return the open files and the threads of this process; open files only where the system tells."""
+    gc.collect()
+    files = Path("/proc/self/fd")
+    return {"open files": len(list(files.iterdir())) if files.is_dir() else 0, "threads": threading.active_count()}
+
+
+def _resident() -> int:
+    """Return the resident memory of this process in bytes; 0 where the system does not tell."""
+    file = Path("/proc/self/statm")
+    return int(file.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if file.exists() else 0
+
+
+def _traced() -> int:
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
+
+
+__all__ = ["judge_load"]

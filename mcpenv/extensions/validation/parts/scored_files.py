@@ -1,0 +1,140 @@
+"""Find files by which an episode is scored and which the agent can write, by writing them and doing nothing else."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from mcpenv.environment import MCPEnvironment
+from mcpenv.extensions.validation.tasks.play import Calls, oracle, play
+from mcpenv.worlds import FilesWorld
+from mcpenv_client.types.observations import Observation
+from mcpenv_client.types.tasks import Task
+
+from .candidate import Candidate
+from .judged import Judged, some_of
+from .parameters import Kind, of_kind
+
+CONTENTS = ("x", "", "{}", "true")
+"""Texts that make two files equal, an expectation empty, or a test absent."""
+MAX_TASKS = 3
+MAX_FILES = 20
+
+_REMEDY = (
+    "Keep what is expected out of the agent's folder: in the task's metadata or verifier, or in the environment's code"
+)
+
+
+def judge_scored_files(candidate: Candidate, into: Judged) -> None:
+    """Overwrite the files of the agent's folder that the end reads, and do nothing else. It must not score full."""
+    check = "scored files"
+    if not candidate.tasks:
+        into.not_applicable(check, "it has no tasks, so that no end is scored")
+        return
+    with candidate.episode() as env:
+        folders = _folders(env)
+        writers = list(_writers(env))
+    if not folders or not writers:
+        into.not_applicable(check, "no folder is its world, or no tool writes a file")
+        return
+    for task in candidate.tasks[:MAX_TASKS]:
+        files = _files_at_reset(candidate, task)
+        for content in CONTENTS if files else ():
+            with candidate.instance() as env:
+                score = play(env, task, _overwriting(task, files, content)).score
+            if score is not None and score >= task.reward_range[1]:
+                into.failed(
+                    check,
+                    f"writing {content!r} to {some_of(files)} scores {score:g}, and nothing else was done",
+                    _REMEDY,
+                    task.id,
+                )
+                return
+    into.ok(check)
+
+
+def _folders(env: MCPEnvironment) -> list[Path]:
+    worlds = env.world.values() if isinstance(env.world, Mapping) else [env.world]
+    return [world.folder.resolve() for world in worlds if isinstance(world, FilesWorld)]
+
+
+def _files_at_reset(candidate: Candidate, task: Task) -> list[str]:
+    """Return the files that are there at the reset and that the author's code opens when the episode is scored.
+
+    Where it opens none, code that it starts may: then all files that are there.
+    """
+    with candidate.instance() as env:
+        env.reset(task=task)
+        there = [
+            file.relative_to(folder).as_posix()
+            for folder in _folders(env)
+            for file in sorted(folder.rglob("*"))
+            if file.is_file()
+        ]
+        folders = _folders(env)
+    with candidate.instance() as env, _Opened() as opened:
+        played = play(env, task, oracle(task))
+        folders += _folders(env)
+    if played.error is not None:
+        return []
+    read = {name for path in opened.paths for folder in folders for name in _within(path, folder)}
+    return [name for name in there if name in read or not read][:MAX_FILES]
+
+
+def _within(path: Path, folder: Path) -> Iterator[str]:
+    if path.is_relative_to(folder):
+        yield path.relative_to(folder).as_posix()
+
+
+def _writers(env: MCPEnvironment) -> Iterator[tuple[str, str, str]]:
+    """Yield tool, parameter of the path and parameter of the text, for each tool that writes files."""
+    for tool in env.list_tools():
+        paths, texts = list(of_kind(tool, Kind.PATH)), list(of_kind(tool, Kind.TEXT))
+        required = set(tool.input_schema.get("required", ()))
+        if len(paths) == 1 and len(texts) == 1 and required <= {*paths, *texts}:
+            yield tool.name, paths[0], texts[0]
+
+
+def _overwriting(task: Task, files: list[str], content: str) -> Any:
+    """Return a player that writes a text to all files, by every tool that can."""
+
+    def calls(env: MCPEnvironment, observation: Observation) -> Calls:
+        for tool, path, text in _writers(env):
+            for file in files:
+                yield tool, {path: file, text: content}
+
+    return calls
+
+
+class _Opened:
+    """The files that the author's code opens while it scores, as long as the block runs."""
+
+    _SCORING = ("verify", "score", "forward")
+
+    def __init__(self) -> None:
+        self.paths: set[Path] = set()
+        self._opens = builtins.open
+
+    def __enter__(self) -> _Opened:
+        builtins.open = io.open = self._open
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        builtins.open = io.open = self._opens
+
+    def _open(self, file: Any, *args: Any, **kwargs: Any) -> Any:
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code.co_name not in self._SCORING:
+            frame = frame.f_back
+        if frame is not None and isinstance(file, str | os.PathLike):
+            self.paths.add(Path(os.fspath(file)).resolve())
+        return self._opens(file, *args, **kwargs)
+
+
+__all__ = ["judge_scored_files"]

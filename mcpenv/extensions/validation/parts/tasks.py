@@ -1,0 +1,69 @@
+"""Judge the tasks: each is played by its oracle, idly, at random and with malformed calls, and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mcpenv.extensions.validation.tasks import Report, TaskReport, validate
+from mcpenv.testing.findings import Verdict
+
+from .candidate import Candidate
+from .contract import OF_TASKS, find
+from .judged import Judged, some_of
+
+NO_TASKS = "it has no tasks"
+
+
+def judge_tasks(
+    candidate: Candidate,
+    into: Judged,
+    *,
+    report: Report,
+    random_seeds: int,
+    max_steps: int,
+    on_report: Callable[[TaskReport], None] | None = None,
+) -> None:
+    """Judge the tasks of a candidate.
+
+    Args:
+        candidate: the environment.
+        into: the findings are added to it.
+        report: what was seen of each task is added to it.
+        random_seeds: the number of random plays of each task.
+        max_steps: maximum calls of a random play.
+        on_report: called after each task.
+    """
+    if not candidate.tasks:
+        into.not_applicable("tasks", NO_TASKS)
+        return
+    if not candidate.stands(into):
+        return
+    for check in OF_TASKS:
+        find(candidate, check, into)
+
+    def add(of_task: TaskReport) -> None:
+        report.tasks.append(of_task)
+        for problem, remedy in zip(of_task.problems, of_task.remedies, strict=True):
+            into.failed("plays", problem, remedy, of_task.task.id)
+        if on_report is not None:
+            on_report(of_task)
+
+    validate(candidate.make, candidate.tasks, random_seeds=random_seeds, max_steps=max_steps, on_report=add)
+    into.ok_unless_found("plays")
+    without = [of_task.task.id for of_task in report.tasks if not of_task.has_oracle]
+    if without:
+        into.warning(
+            "oracles",
+            "no oracle, so it is not known that the task can be solved",
+            "Play it by mcpenv play, which prints the calls as an oracle",
+            some_of(without),
+        )
+    into.ok_unless_found("oracles")
+    into.facts["played"], into.facts["tasks"] = len(report.tasks), candidate.size
+    unsound = sum(bool(of_task.problems) for of_task in report.tasks)
+    into.summary = f"{len(report.tasks)} of {candidate.size} played, {unsound or 'none'} of them unsound"
+    if any(finding.check in OF_TASKS for finding in into.of(Verdict.FAILED)):
+        into.summary += ", and the task set is faulty"
+
+
+__all__ = ["NO_TASKS", "judge_tasks"]

@@ -1,0 +1,1 @@
+"""Protocols of other trainers and frameworks, beside mcpenv's own."""

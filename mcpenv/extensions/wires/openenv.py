@@ -1,0 +1,280 @@
+"""OpenEnv's plain JSON-RPC on ``POST /mcp`` and in ``mcp`` frames: the one place where JSON-RPC is written by hand.
+
+It is control plane: simulation only, behind the control token where one is set, never under an episode's handle. What
+it is asked to do goes through the sessions and the one core, so that its calls are counted, scored and recorded.
+
+    tools/list               params: session_id?
+    tools/call               params: name, arguments?, session_id?
+    openenv/session/create   result: session_id, which ``/ws?session_id=`` and the HTTP routes take too
+    openenv/session/close    params: session_id
+
+Without a ``session_id`` a listing is the prototype's, and a call has a throw-away episode, as OpenEnv does it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from mcpenv.failures import new_incident
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.control.http import TooLarge, plain_json, refusal
+from mcpenv.server.control.public_url import base_url_of
+from mcpenv.server.http.body import Replay, read_body
+from mcpenv.server.sessions.factory import EnvironmentSource
+from mcpenv.server.sessions.operations import CallTool
+from mcpenv.server.sessions.pool import SessionPool
+from mcpenv.server.sessions.session import Origin, Session
+from mcpenv_client.errors import ErrorCode, ExecutionError, InvalidMessage, McpenvError, WireError
+from mcpenv_client.types.tools import Tool, ToolErrorType
+from mcpenv_client.types.values import decode, encode
+
+logger = logging.getLogger("mcpenv")
+
+PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
+"""JSON-RPC 2.0, section 5.1."""
+
+SERVER_ERROR = -32000
+"""The first of the numbers that JSON-RPC leaves to servers."""
+
+_NUMBERS = {
+    ErrorCode.VALIDATION_ERROR: INVALID_PARAMS,
+    ErrorCode.SESSION_LOST: INVALID_PARAMS,
+    ErrorCode.EXECUTION_ERROR: INTERNAL_ERROR,
+}
+_FAILURES = {ToolErrorType.TOOL_NOT_FOUND: INVALID_PARAMS, ToolErrorType.INVALID_ARGS: INVALID_PARAMS}
+
+
+class OpenEnvOrMCP:
+    """The ASGI application at ``/mcp`` in simulation: OpenEnv's plain JSON-RPC goes one way, everything else is MCP.
+
+    Args:
+        openenv: takes what no MCP client sends: a POST without either of MCP's headers, whose ``Accept`` has no
+            ``text/event-stream`` and whose method is not ``initialize``.
+        mcp: takes the rest.
+        max_body_bytes: the largest request whose method is looked at; a larger one is for MCP to refuse.
+    """
+
+    def __init__(self, openenv: ASGIApp, mcp: ASGIApp, max_body_bytes: int) -> None:
+        self._openenv = openenv
+        self._mcp = mcp
+        self._max_body_bytes = max_body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["method"] != "POST" or _speaks_mcp(scope):
+            await self._mcp(scope, receive, send)
+            return
+        messages, body = await read_body(receive, self._max_body_bytes)
+        is_mcp = len(body) > self._max_body_bytes or _initializes(body)
+        await (self._mcp if is_mcp else self._openenv)(scope, Replay(messages, receive), send)
+
+
+class OpenEnvRoute:
+    """The ASGI application that answers OpenEnv's requests. Refusals have status 200, too: its clients want that."""
+
+    def __init__(self, pool: SessionPool, source: EnvironmentSource, config: ServerConfig) -> None:
+        self._pool = pool
+        self._source = source
+        self._config = config
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one POST."""
+        limit = self._config.max_message_bytes
+        messages, body = await read_body(receive, limit)
+        if messages[-1]["type"] != "http.request":
+            return  # its client left in the middle of it: what it meant is not known
+        if len(body) > limit:
+            response = refusal(TooLarge(f"the body is larger than {limit} bytes"))
+        else:
+            base_url = self._config.public_url or base_url_of(scope, self._config.trusted_proxies)
+            response = plain_json(await answer(body, lambda call: self._run(call, base_url)))
+        await response(scope, receive, send)
+
+    async def _run(self, call: Call, base_url: str) -> dict[str, Any]:
+        if call.method == "openenv/session/create":
+            session = await self._open(base_url)
+            session.claimed = True
+            return {"session_id": session.id}
+        session_id = call.session_id
+        if call.method == "openenv/session/close":
+            if session_id is None:
+                raise InvalidMessage("openenv/session/close needs params.session_id")
+            await self._pool.end(self._pool.joinable(session_id))
+            return {"session_id": session_id, "closed": True}
+        if session_id is not None:
+            return await run_in(self._pool.joinable(session_id), call)
+        if call.method == "tools/list" and self._source.prototype is not None:
+            return _listing(self._source.prototype.tools)
+        if call.method not in ("tools/list", "tools/call"):
+            raise _unknown(call)  # without building an environment for it
+        session = await self._open(base_url)
+        try:
+            return await run_in(session, call)
+        finally:
+            await self._pool.close(session)
+
+    async def _open(self, base_url: str) -> Session:
+        session = await self._pool.open(Origin.HTTP)
+        session.base_url = base_url
+        return session
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A JSON-RPC request that was understood."""
+
+    id: str | int | None
+    method: str
+    params: dict[str, Any]
+
+    @property
+    def session_id(self) -> str | None:
+        """``params.session_id``.
+
+        Raises:
+            InvalidMessage: it is no string.
+        """
+        value = self.params.get("session_id")
+        if value is None or isinstance(value, str):
+            return value or None
+        raise InvalidMessage("params.session_id is the string that openenv/session/create returned")
+
+
+async def answer_on_socket(session: Session, message: dict[str, Any], timeout_s: float | None) -> dict[str, Any]:
+    """The reply to the ``data`` of an ``mcp`` frame, which is about its socket's own session."""
+
+    async def run(call: Call) -> dict[str, Any]:
+        if call.method == "openenv/session/create":
+            return {"session_id": session.id}
+        if call.method == "openenv/session/close":
+            raise _Refused(INVALID_REQUEST, "a socket's session ends with the socket: send a close frame")
+        return await run_in(session, call, timeout_s)
+
+    return await answer(message, run)
+
+
+async def run_in(session: Session, call: Call, timeout_s: float | None = None) -> dict[str, Any]:
+    """Do what ``tools/list`` or ``tools/call`` asks for in a session.
+
+    Raises:
+        WireError: the core refused.
+        _Refused: the tool failed, or there is no such method.
+    """
+    if call.method == "tools/list":
+        return _listing(await session.execution.list_tools())
+    if call.method != "tools/call":
+        raise _unknown(call)
+    name, arguments = call.params.get("name"), call.params.get("arguments")
+    if not isinstance(name, str) or not name:
+        raise InvalidMessage("tools/call needs params.name")
+    if not isinstance(arguments, dict | None):
+        raise InvalidMessage("params.arguments of tools/call is a JSON object")
+    called = await session.call_tool(CallTool(name, arguments or {}, timeout_s))
+    outcome = called.record.outcome
+    failure = outcome.error
+    if failure is not None:
+        kind = failure.error_type
+        raise _Refused(_FAILURES.get(kind, INTERNAL_ERROR), failure.message, {"error_type": kind.value})
+    result = outcome.result_data()
+    assert result is not None
+    return result
+
+
+async def answer(message: bytes | dict[str, Any], run: Callable[[Call], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+    """The JSON-RPC reply to a message, whatever comes of it.
+
+    Args:
+        message: the body of a request, or the object that a frame brought.
+        run: does what a `Call` asks for.
+    """
+    request_id: str | int | None = None
+    try:
+        call = _understood(message)
+        request_id = call.id
+        result = await run(call)
+        encode(result, "reply")  # what has no JSON form is to be refused here, by the request's own id
+        return {"jsonrpc": "2.0", "id": request_id, "result": result}
+    except _Refused as refused:
+        number, text, data = refused.number, refused.message, refused.data
+    except McpenvError as error:
+        wire = error if isinstance(error, WireError) else ExecutionError(f"the reply has no JSON form: {error}")
+        number, text = _NUMBERS.get(wire.code, SERVER_ERROR), wire.message
+        data = {"code": wire.code.value, **wire.data}
+    except Exception:
+        incident = new_incident()
+        logger.exception("incident %s: a JSON-RPC request could not be answered", incident)
+        number, text, data = INTERNAL_ERROR, f"internal error (incident {incident})", {"incident": incident}
+    return {"jsonrpc": "2.0", "id": request_id, "error": {"code": number, "message": text, "data": data}}
+
+
+class _Refused(Exception):
+    """A refusal that has a JSON-RPC number of its own."""
+
+    def __init__(self, number: int, message: str, data: dict[str, Any] | None = None) -> None:
+        super().__init__(number, message)
+        self.number = number
+        self.message = message
+        self.data = data
+
+
+def _understood(message: bytes | dict[str, Any]) -> Call:
+    if isinstance(message, bytes):
+        try:
+            message = decode(message)
+        except ValueError as error:
+            raise _Refused(PARSE_ERROR, f"Parse error: {error}") from error
+    if not isinstance(message, dict) or message.get("jsonrpc") != "2.0" or not isinstance(message.get("method"), str):
+        raise _Refused(INVALID_REQUEST, 'Invalid request: an object with "jsonrpc": "2.0" and a method is needed')
+    request_id, params = message.get("id"), message.get("params")
+    if isinstance(request_id, bool) or not isinstance(request_id, str | int | None):
+        raise _Refused(INVALID_REQUEST, "Invalid request: id is a string or an integer")
+    if not isinstance(params, dict | None):
+        raise _Refused(INVALID_REQUEST, "Invalid request: params is an object")
+    return Call(request_id, message["method"], params or {})
+
+
+def _unknown(call: Call) -> _Refused:
+    return _Refused(METHOD_NOT_FOUND, f"Method not found: {call.method[:60]}")
+
+
+def _listing(tools: list[Tool]) -> dict[str, Any]:
+    """Tools under MCP's names, their schemas whole; OpenEnv's client needs a description that is text."""
+    return {
+        "tools": [
+            {
+                "name": tool.name,
+                "title": tool.title,
+                "description": tool.description or "",
+                "inputSchema": tool.input_schema,
+                "outputSchema": tool.output_schema,
+                "annotations": tool.annotations,
+                "meta": tool.meta,
+            }
+            for tool in tools
+        ]
+    }
+
+
+def _speaks_mcp(scope: Scope) -> bool:
+    for name, value in scope["headers"]:
+        if name in (b"mcp-session-id", b"mcp-protocol-version"):
+            return True
+        if name == b"accept" and b"text/event-stream" in value.lower():
+            return True
+    return False
+
+
+def _initializes(body: bytes) -> bool:
+    """Return True if an MCP client begins with this body; MCP also answers one with a wrong ``Accept``."""
+    if b"initialize" not in body:
+        return False
+    try:
+        message = decode(body)
+    except ValueError:
+        return False
+    return isinstance(message, dict) and message.get("method") == "initialize"

@@ -1,1 +1,0 @@
-"""Environments that come from elsewhere."""

@@ -1,0 +1,61 @@
+"""The folder or file whose changes are changes of a target's code."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from mcpenv.errors import TargetError
+from mcpenv.extensions.mcp_proxy.target_text import PREFIX, file_of, names_servers
+from mcpenv.extensions.openenv import MANIFEST
+
+from .external import names_external
+from .imported import path_of, prefix_of
+from .place import absolute, find_place, folder_with_manifest, split_target
+from .user_module import put_first
+
+
+def watched_path(target: str) -> Path:
+    """Return the folder or file to watch for changes of the target's code. No code is loaded.
+
+    Raises:
+        TargetError: the target is not found.
+    """
+    if names_external(target):
+        raise TargetError(target, "its code is in another package, so that there is nothing to watch for changes")
+    if names_servers(target) and not target.startswith(PREFIX):
+        file = file_of(target)
+        assert file is not None
+        return absolute(file)
+    if prefix_of(target) is not None:
+        path = path_of(target)
+        if path is None or not path.exists():
+            raise TargetError(target, "names no file or folder that can be watched")
+        return path
+    described = folder_with_manifest(split_target(target)[0])
+    if described is not None:
+        return described  # a manifest that cannot be used yet is watched, too
+    place = find_place(target)
+    if place.file is not None:
+        assert place.root is not None
+        if place.file.name == MANIFEST:
+            return place.root
+        top = place.module.partition(".")[0]
+        return place.root / top if "." in place.module else place.file.parent
+    top = place.module.partition(".")[0]
+    put_first(Path.cwd())
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError) as error:
+        raise TargetError(target, f"module {top!r} cannot be found: {error}") from error
+    if spec is None:
+        raise TargetError(target, f"there is no module {top!r}")
+    if spec.submodule_search_locations:
+        return Path(next(iter(spec.submodule_search_locations)))
+    if spec.origin is None or not Path(spec.origin).is_file():
+        raise TargetError(target, f"module {top!r} is not a file that can be watched")
+    file = Path(spec.origin)
+    return file.parent if file.parent == Path.cwd() else file
+
+
+__all__ = ["watched_path"]

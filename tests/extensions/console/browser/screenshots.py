@@ -1,0 +1,67 @@
+"""Take the screenshots of the documentation: ``python tests/extensions/console/browser/screenshots.py [FOLDER]``.
+
+Needs Debian's chromium and chromium-driver, and the package selenium.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+from visitor import Visitor, visiting
+
+from mcpenv.server.config import ServerConfig
+from mcpenv.server.serve import serving
+from mcpenv.targets.target import load_target
+from mcpenv_client import EnvClient
+
+ROOT = Path(__file__).resolve().parents[4]
+FOLDER = ROOT / "docs" / "images"
+WAYS = ("north", "east", "south", "west")
+
+
+def take(folder: Path) -> None:
+    """Write the pictures of the three pages into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory() as record,
+        serving(load_target(str(ROOT / "envs" / "maze_mcp")).factory, ServerConfig(record=Path(record))) as url,
+        visiting() as visitor,
+    ):
+        visitor.width(1280)
+        episodes = [_walked(url, number) for number in (1, 2, 3)]
+        visitor.play(url)
+        visitor.press("walk")
+        for number, way in enumerate((*WAYS, *WAYS), 1):
+            visitor.choose("direction", way)
+            visitor.call()
+            visitor.see(f"{number}. walk")
+        _keep(visitor, folder / "console-play.png")
+        visitor.width(1100)
+        visitor.open(url, "records")
+        visitor.read("3 episodes")
+        _keep(visitor, folder / "console-records.png")
+        visitor.open(url, f"records/{episodes[0]}?with={episodes[1]}")
+        visitor.read("The first difference")
+        _keep(visitor, folder / "console-compare.png")
+
+
+def _walked(url: str, number: int) -> str:
+    rng = random.Random(number)
+    with EnvClient(url).sync() as env:
+        episode = str(env.reset(seed=7, task="train-0").info["episode_id"])
+        for way in ("north", *(rng.choice(WAYS) for _ in range(5 * number))):
+            env.call_tool("walk", {"direction": way})
+        env.end()
+    return episode
+
+
+def _keep(visitor: Visitor, file: Path) -> None:
+    visitor.browser.execute_script("scrollTo(0, 0)")
+    assert visitor.browser.save_screenshot(str(file))
+
+
+if __name__ == "__main__":
+    take(Path(sys.argv[1]) if sys.argv[1:] else FOLDER)

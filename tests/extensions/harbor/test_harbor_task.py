@@ -1,0 +1,147 @@
+"""Read task directories of Harbor, and refuse what cannot be served. Nothing here needs a container."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from command_line import command_lines
+from harbor_tasks import CONFIG, harbor_task
+
+from mcpenv.errors import ConfigurationError, TargetError
+from mcpenv.extensions.harbor.task import read_task, read_tasks
+from mcpenv.targets.target import load_target
+
+
+@pytest.fixture
+def no_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+
+
+def refusal(task: Path, *settings: str) -> str:
+    with pytest.raises(TargetError) as raised:
+        load_target(f"harbor:{task}", settings)
+    return raised.value.reason
+
+
+def test_a_task_has_the_instruction_the_time_limit_and_the_metadata(tmp_path: Path) -> None:
+    folder = harbor_task(tmp_path / "hello", {"instruction.md": "<!-- canary 1 -->\n# a canary\n\nDo it.\n"})
+    task = read_task(folder).task()
+    assert (task.id, task.prompt, task.limits.timeout_s) == ("hello", "Do it.", 120.0)
+    assert task.metadata["difficulty"] == "easy" and task.metadata["harbor"]["name"] == "mcpenv/hello"
+    (folder / "tests" / "test.sh").write_text("other")
+    assert read_task(folder).task().version != task.version
+
+
+def test_the_solution_is_the_oracle(tmp_path: Path) -> None:
+    folder = harbor_task(tmp_path / "hello", config=CONFIG + '[solution.env]\nWHO = "a b"\n')
+    (folder / "solution" / "data.bin").write_bytes(b"\xff\x00")
+    calls = read_task(folder).task().oracle
+    assert calls is not None
+    assert [call.tool_name for call in calls] == ["write_file", "write_file", "execute"]
+    assert calls[0].arguments == {"path": "/solution/data.bin", "content": "/wA=", "encoding": "base64"}
+    assert calls[2].arguments["command"].endswith("WHO='a b' /solution/solve.sh")
+    assert read_task(harbor_task(tmp_path / "without", {"solution/solve.sh": None})).task().oracle is None
+
+
+def test_a_solution_that_needs_a_secret_is_no_oracle(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = harbor_task(tmp_path / "hello", config=CONFIG + '[solution.env]\nAPI_KEY = "${API_KEY}"\n')
+    assert read_task(folder).task().oracle is None
+    assert "API_KEY" in caplog.text
+
+
+def test_a_folder_of_tasks_has_them_by_name(tmp_path: Path) -> None:
+    for name in ("two", "one"):
+        harbor_task(tmp_path / name)
+    (tmp_path / "notes").mkdir()
+    assert [task.name for task in read_tasks(tmp_path)] == ["one", "two"]
+    with pytest.raises(ConfigurationError, match="neither the folder nor one in it has a task"):
+        read_tasks(tmp_path / "notes")
+
+
+def test_variables_of_this_process_are_filled_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = CONFIG + '[verifier.env]\nA = "${THE_A}"\nB = "${THE_B:-other}"\nC = "as is"\n'
+    folder = harbor_task(tmp_path / "hello", config=config)
+    monkeypatch.setenv("THE_A", "a")
+    assert read_task(folder).verifier_env == {"A": "a", "B": "other", "C": "as is"}
+    monkeypatch.delenv("THE_A")
+    with pytest.raises(ConfigurationError, match="needs the environment variable THE_A, which is not set"):
+        read_task(folder)
+
+
+def test_keys_without_effect_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = CONFIG.replace("[agent]\n", '[agent]\nmood = "good"\n') + 'skills_dir = "/skills"\n'
+    with caplog.at_level(logging.WARNING):
+        read_task(harbor_task(tmp_path / "hello", config=config))
+    assert "[agent] mood has no effect" in caplog.text and "[environment] skills_dir has no effect" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"task.toml": "["}, "task.toml: "),
+        ({"task.toml": "[agent]\ntimeout_sec = -1"}, "agent.timeout_sec: "),
+        ({"instruction.md": None}, "has no instruction.md"),
+        ({"tests/test.sh": None}, "has no tests/test.sh"),
+    ],
+)
+def test_a_broken_task_is_refused_with_its_place(tmp_path: Path, files: dict[str, str | None], said: str) -> None:
+    folder = harbor_task(tmp_path / "hello", files)
+    with pytest.raises(ConfigurationError, match=said):
+        read_task(folder)
+
+
+def test_a_link_out_of_the_task_is_refused(tmp_path: Path) -> None:
+    folder = harbor_task(tmp_path / "hello")
+    (folder / "tests" / "all").symlink_to("/etc")
+    with pytest.raises(ConfigurationError, match="the link tests/all leads out of the task"):
+        read_task(folder)
+
+
+@pytest.mark.parametrize(
+    ("more", "files", "said"),
+    [
+        ('[[steps]]\nname = "one"\n', {}, r"several steps \(\[\[steps\]\]\)"),
+        ("gpus = 1\n", {}, "GPUs"),
+        ('os = "windows"\n', {}, "the system 'windows'"),
+        ('[verifier.environment]\ndocker_image = "x"\n', {}, "a separate container for its tests"),
+        ('[[environment.mcp_servers]]\nname = "a"\nurl = "http://a"\n', {}, "MCP servers for the agent"),
+        ("", {"environment/docker-compose.yaml": "services: {}"}, "environment/docker-compose.yaml"),
+        ("", {".harborignore": "x"}, ".harborignore"),
+    ],
+)
+def test_what_nothing_here_has_is_refused_by_name(
+    tmp_path: Path, more: str, files: dict[str, str | None], said: str
+) -> None:
+    folder = harbor_task(tmp_path / "hello", files, config=CONFIG + more)
+    with pytest.raises(TargetError, match=f"task 'hello' needs {said}"):
+        load_target(f"harbor:{folder}", ["base_image=host"])
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_a_task_that_needs_an_engine_says_so_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = harbor_task(tmp_path / "hello")
+    with command_lines(None, monkeypatch, capfd) as run:
+        ran = run("run", f"harbor:{folder}")
+    assert ran.status == 2
+    assert ran.err.count("\n") == 1
+    assert "task 'hello' needs a container engine (docker is not installed; podman is not installed)" in ran.err
+    assert "--set base_image=host" in ran.err
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_bubblewrap_does_not_stand_in_for_an_image_unasked(tmp_path: Path) -> None:
+    folder = harbor_task(tmp_path / "hello")
+    assert "for its image 'debian:12'" in refusal(folder, "provider=bubblewrap")
+    assert refusal(folder, "base_image=host") == "bubblewrap (bwrap) is not installed"
+    assert "is for bubblewrap" in refusal(folder, "base_image=host", "provider=docker")
+    assert "there is no setting 'image'" in refusal(folder, "image=host")
+
+
+def test_a_target_without_a_path_is_refused() -> None:
+    with pytest.raises(TargetError, match="nothing stands after harbor:"):
+        load_target("harbor:")

@@ -1,0 +1,94 @@
+"""``mcpenv build``: what it writes, keeps, shows and refuses. Images are built by tests/world."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command_line import Cli, command_lines, write
+
+from mcpenv.extensions.shipping.image.dockerfile import BASE
+from mcpenv.extensions.shipping.image.generated import checked
+
+ENVIRONMENT = "from mcpenv import MCPEnvironment\n\n\nclass Shop(MCPEnvironment):\n    '''Sell.'''\n"
+WHEELS = ("mcpenv-0.1.0-py3-none-any.whl", "mcpenv_client-0.1.0-py3-none-any.whl")
+"""Names of wheels that stand in for those of this checkout, whose build takes seconds and an index."""
+
+BROKEN_ENGINE = "#!/bin/sh\necho step one\necho the disk is full >&2\nexit 7\n"
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Cli]:
+    with command_lines(tmp_path, monkeypatch, capfd) as run:
+        write(tmp_path, "shop", ENVIRONMENT)
+        yield run
+
+
+def test_the_files_are_written_once_and_own_ones_kept(cli: Cli) -> None:
+    first = json.loads(cli("build", "shop", "--write-only", "--json").out)
+    names = ("Dockerfile", ".dockerignore", "constraints.txt")
+    assert first["files"] == dict.fromkeys(names, "written") and first["image"] is None
+    assert "mcpenv==" in Path("shop/constraints.txt").read_text(encoding="utf-8")
+    assert json.loads(cli("build", "shop", "--write-only", "--json").out)["files"] == dict.fromkeys(names, "unchanged")
+    Path("shop/Dockerfile").write_text("FROM mine\n", encoding="utf-8")
+    kept = cli("build", "shop", "--write-only")
+    assert kept.status == 0 and "Dockerfile is your own, and is kept; --force overwrites it." in kept.err
+    assert Path("shop/Dockerfile").read_text(encoding="utf-8") == "FROM mine\n"
+    assert cli("build", "shop", "--write-only", "--force").status == 0
+    assert "ENTRYPOINT" in Path("shop/Dockerfile").read_text(encoding="utf-8")
+
+
+def test_a_check_shows_the_image_and_writes_nothing(cli: Cli) -> None:
+    Path("shop/.env").touch()
+    done = cli("build", "shop", "--check")
+    assert (done.status, done.err) == (0, "")
+    assert "environment.py" in done.out and f"1 file, {len(ENVIRONMENT)} bytes" in done.out
+    assert [line.split() for line in done.out.splitlines() if "ignored" in line] == [["ignored", ".env"]]
+    assert sorted(path.name for path in Path("shop").iterdir()) == [".env", "environment.py"]
+
+
+def test_a_check_refuses_keys(cli: Cli) -> None:
+    Path("shop/server.key").touch()
+    done = cli("build", "shop", "--check", "--json")
+    assert done.status == 2
+    assert json.loads(done.out)["refused"] == {"server.key": "a file of secrets, by its name"}
+    built = cli("build", "shop", "--engine", "podman")
+    assert built.status == 2 and "not built, because these would be in it: server.key" in built.err
+
+
+def test_the_error_of_a_build_that_fails_has_the_end_of_its_output(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for wheel in WHEELS:
+        (tmp_path / wheel).touch()
+    engine = tmp_path / "bin" / "podman"
+    engine.parent.mkdir()
+    engine.write_text(BROKEN_ENGINE, encoding="utf-8")
+    engine.chmod(0o755)
+    monkeypatch.setenv("PATH", str(engine.parent))
+    done = cli("build", "shop", "--json", *(f"--wheel={wheel}" for wheel in WHEELS))
+    error = json.loads(done.out)["error"]
+    assert (done.status, error["exit_status"], done.err) == (2, 2, f"error: {error['message']}\n")
+    assert "the build by podman failed with status 7: step one | the disk is full" in done.err
+
+
+def test_a_machine_without_an_engine_is_told_what_to_do(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "no engine works here: install docker, podman or buildah, or write the files" in cli("build", "shop").err
+    done = cli("build", "shop", "--engine", "buildah")
+    assert done.status == 2 and "buildah is not installed; install it, or choose another --engine" in done.err
+
+
+def test_the_base_stays_as_it_was_written_until_it_is_forced(cli: Cli) -> None:
+    cli("build", "shop", "--write-only")
+    file = Path("shop/Dockerfile")
+    lines = file.read_text(encoding="utf-8").replace(BASE, "python:3.99").splitlines(keepends=True)
+    other = checked("".join(lines[:-1]))
+    file.write_text(other, encoding="utf-8")
+    assert cli("build", "shop", "--write-only").status == 0 and file.read_text(encoding="utf-8") == other
+    assert cli("build", "shop", "--write-only", "--force").status == 0
+    assert f"ARG BASE={BASE}\n" in file.read_text(encoding="utf-8")

@@ -1,0 +1,96 @@
+"""The manifests that `mcpenv deploy k8s` writes, against the schemas of Kubernetes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from mcpenv.extensions.shipping.kubernetes.check import check_manifests
+from mcpenv.extensions.shipping.kubernetes.crds import SCHEMAS
+from mcpenv.extensions.shipping.kubernetes.deployment import Deployment
+from mcpenv.extensions.shipping.kubernetes.manifests import sandboxes, server_objects
+from mcpenv_client.providers.pod import PodOptions, pod_body, secret_body
+
+PATIENCE_S = 120.0
+GIVEN: list[dict[str, Any]] = [
+    {},
+    {
+        "namespace": "envs",
+        "max_sessions": 64,
+        "host": "shop.example.org",
+        "control_host": "control.example.org",
+        "runtime_class": "gvisor",
+        "pre_pull": True,
+        "secrets": ("SHOP_API_TOKEN",),
+    },
+    {
+        "mode": "production",
+        "host": "shop.example.org",
+        "control_host": "control.example.org",
+        "route": "ingress",
+        "tls_secret": "shop-tls",
+        "network": True,
+        "runtime_class": "kata",
+    },
+]
+
+pytestmark = pytest.mark.world
+
+
+def validated(objects: list[dict[str, Any]], folder: Path) -> subprocess.CompletedProcess[str]:
+    file = folder / "manifests.yaml"
+    file.write_text(yaml.safe_dump_all(objects), encoding="utf-8")
+    program = Path(sys.executable).with_name("kubernetes-validate")
+    assert program.exists(), "there is no kubernetes-validate; .ci/run installs it"
+    return subprocess.run(
+        [str(program), "--strict", str(file)], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+
+
+def known(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The objects of Kubernetes' own kinds, and for each sandbox a pod of its template."""
+    own = [each for each in objects if (each["apiVersion"], each["kind"]) not in SCHEMAS]
+    templates = [each["spec"]["podTemplate"] for each in objects if each["kind"] == "SandboxTemplate"]
+    pods = [
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "of-a-template"}, "spec": template["spec"]}
+        for template in templates
+    ]
+    return [*own, *pods]
+
+
+@pytest.mark.parametrize("given", GIVEN)
+@pytest.mark.parametrize("make", [server_objects, sandboxes])
+def test_manifests_fit_the_schemas(make: Any, given: dict[str, Any], tmp_path: Path) -> None:
+    made = make(Deployment(name="shop", image="registry.example/team/shop:1.2", **given))
+    done = validated(known([each.body for each in made]), tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_pods_of_the_provider_fit_the_schemas(tmp_path: Path) -> None:
+    options = PodOptions(
+        name="mcpenv-1",
+        image="registry.example/team/shop:1.2",
+        public_url="http://$(POD_IP):8000",
+        options=("--set=size=3",),
+        env={"SHOP": "open"},
+        env_from=("shop-secrets",),
+        runtime_class="gvisor",
+        labels={"team": "a"},
+        owner={"mcpenv.owner.host": "here"},
+    )
+    pod = pod_body(options)
+    secret = secret_body(options, "control-of-the-shop", {"metadata": {"uid": "u-1"}})
+    done = validated([pod, secret], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert check_manifests([pod, secret]) == []
+
+
+def test_a_misspelt_field_does_not_fit(tmp_path: Path) -> None:
+    objects = [each.body for each in server_objects(Deployment(name="shop", image="shop:1"))]
+    objects[0]["spec"]["replica"] = 2
+    assert validated(objects, tmp_path).returncode != 0
