@@ -90,7 +90,8 @@ def test_the_names_to_embed_a_server_are_those_of_its_package() -> None:
 
 NO_SERVER = [
     "mcpenv.cli",
-    *(f"mcpenv.cli.{name}" for name in ("init", "build", "push", "fork", "trajectories")),
+    *(f"mcpenv.extensions.shipping.{name}" for name in ("init", "build", "push", "fork")),
+    "mcpenv.extensions.records.command",
     "mcpenv.trajectories",
     "mcpenv.tasks",
     "mcpenv.server.config",

@@ -6,7 +6,7 @@ option of the command line wins over it. A key that is not known is refused.
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -15,7 +15,10 @@ MANIFEST = "mcpenv.yaml"
 """The file that makes a folder an environment with a manifest."""
 
 SCHEMA_FILE = "mcpenv.schema.json"
-"""The file in this package with the JSON Schema, and its name beside a manifest."""
+"""The name of the file with the JSON Schema next to a manifest."""
+
+SCHEMA_PATH = Path(__file__).with_name(SCHEMA_FILE)
+"""That file in this package."""
 
 SCHEMA_VERSION = 1
 """The version of the format that this mcpenv reads."""
@@ -168,6 +171,7 @@ def manifest_schema() -> dict[str, Any]:
 __all__ = [
     "MANIFEST",
     "SCHEMA_FILE",
+    "SCHEMA_PATH",
     "SCHEMA_VERSION",
     "Manifest",
     "ManifestLimits",

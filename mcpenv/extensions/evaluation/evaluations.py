@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cyclopts import App
 
-from .evaluate import evaluate_command
+from .command import evaluate_command
 
 evaluations = App(name="eval")
 evaluations.default(evaluate_command)

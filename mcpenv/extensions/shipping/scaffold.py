@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.targets.manifest import MANIFEST, SCHEMA_FILE
+from mcpenv.targets.manifest import MANIFEST, SCHEMA_FILE, SCHEMA_PATH
 from mcpenv.targets.manifest_file import read_manifest
 from mcpenv.targets.place import installed_environments
 from mcpenv.tools.names import RESERVED_NAMES
@@ -98,7 +98,7 @@ def make_scaffold(name: str, template: str, folder: Path, description: str | Non
             folder.mkdir(parents=True, exist_ok=True)
             shutil.copytree(source, folder, ignore=_LEFT_BEHIND, dirs_exist_ok=True)
             _replace_in(folder, replaced)
-            shutil.copyfile(Path(__file__).with_name(SCHEMA_FILE), folder / SCHEMA_FILE)
+            shutil.copyfile(SCHEMA_PATH, folder / SCHEMA_FILE)
             (folder / CONSTRAINTS).write_text(constraints("mcpenv"), encoding="utf-8")
             (folder / DOCKERFILE).write_text(dockerfile(plan_image(str(folder))), encoding="utf-8")
             (folder / DOCKERIGNORE).write_text(dockerignore(), encoding="utf-8")

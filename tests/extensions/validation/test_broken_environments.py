@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from command_line import Cli, command_lines
 
-ROOT = Path(__file__).resolve().parents[2]
-BROKEN = ROOT / "tests" / "broken_environments"
+ROOT = Path(__file__).resolve().parents[3]
+BROKEN = Path(__file__).with_name("broken_environments")
 SOUND = ("benchmark_mcp", "conformance_mcp", "echo_mcp", "ledger_mcp", "maze_mcp", "workspace_mcp")
 
 FOUND = {
