@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.rewards.verifiers.sandbox.bubblewrap import BASE, READ_ONLY_ROOT, find_bubblewrap
+from mcpenv.rewards.verifiers.sandbox.bubblewrap import READ_ONLY_ROOT, command_line, find_bubblewrap
 from mcpenv.rewards.verifiers.sandbox.mounts import Mount, mount_arguments, temporary_mounts
 
 Choice = Literal["auto", "bubblewrap", "none"]
@@ -63,7 +63,7 @@ class Isolation:
 
         Without isolation the command line is ``words``. With it, the program has its own process ids. It can write to
         ``scratch``, the home folder and empty temporary folders, and read the rest of the system. The network is
-        shared.
+        shared, abstract Unix sockets included.
 
         Args:
             hidden: files and folders that the program must not see.
@@ -81,8 +81,8 @@ class Isolation:
         with tempfile.TemporaryFile() as file:
             file.write(b"".join(os.fsencode(argument) + b"\0" for argument in arguments))
             file.seek(0)
-            options = [*BASE, *READ_ONLY_ROOT, "--args", str(file.fileno()), "--chdir", str(scratch)]
-            yield [self.bwrap, *options, "--", *words], [file.fileno()]
+            more = ["--args", str(file.fileno()), "--chdir", str(scratch)]
+            yield command_line(self.bwrap, words, root=READ_ONLY_ROOT, mounts=more, network=True), [file.fileno()]
 
 
 def history_of(path: Path) -> list[Path]:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from mcpenv.rewards.verifiers.sandbox.bubblewrap import BASE
+from mcpenv.rewards.verifiers.sandbox.bubblewrap import command_line
 
 from .box import (
     KILLED_WITHIN_S,
@@ -227,9 +227,7 @@ class BubblewrapBox(Box):
         reading, writing = os.pipe()
         try:
             self._process = await asyncio.create_subprocess_exec(
-                self._template.bwrap,
-                *self._arguments(writing),
-                *("--", "/bin/sh", "-c", _LOOP),
+                *self._command_line(writing),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -316,19 +314,22 @@ class BubblewrapBox(Box):
         await self.stop()
         await asyncio.to_thread(_remove, self._folder)
 
-    def _arguments(self, info: int) -> list[str]:
-        root = self._folder / "root"
-        arguments = [*BASE, *OPTIONS, "--info-fd", str(info)]
-        arguments += ["--bind", str(root), "/"]
+    def _command_line(self, info: int) -> list[str]:
+        root = ["--bind", str(self._folder / "root"), "/"]
         for name in _SYSTEM:
             if Path("/", name).is_dir():
-                arguments += ["--ro-bind", str(Path("/", name).resolve()), f"/{name}"]
-        arguments += ["--dev", "/dev", "--proc", "/proc", "--tmpfs", "/dev/shm"]
-        arguments += ["--tmpfs", "/run", "--ro-bind", str(self._folder / "in"), "/run/mcpenv/in"]
-        arguments += ["--bind", str(self._folder / "out"), "/run/mcpenv/out", *self._mounts]
-        if not self._networks[self._phase]:
-            arguments.append("--unshare-net")
-        return [*arguments, "--unshare-uts", "--hostname", "box", "--chdir", "/run/mcpenv"]
+                root += ["--ro-bind", str(Path("/", name).resolve()), f"/{name}"]
+        mounts = ["--tmpfs", "/dev/shm", "--tmpfs", "/run", "--ro-bind", str(self._folder / "in"), "/run/mcpenv/in"]
+        mounts += ["--bind", str(self._folder / "out"), "/run/mcpenv/out", *self._mounts, "--chdir", "/run/mcpenv"]
+        return command_line(
+            self._template.bwrap,
+            ["/bin/sh", "-c", _LOOP],
+            root=root,
+            mounts=mounts,
+            network=self._networks[self._phase],
+            sysfs=False,
+            options=(*OPTIONS, "--info-fd", str(info), "--hostname", "box"),
+        )
 
     def _enter(self) -> str:
         """Return the line of a script that enters the working folder; the root if the agent has removed it."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.rewards.verifiers.sandbox.bubblewrap import BASE, find_bubblewrap
+from mcpenv.rewards.verifiers.sandbox.bubblewrap import command_line, find_bubblewrap
 from mcpenv.rewards.verifiers.sandbox.mounts import Mount, installation_of, mount_arguments, temporary_mounts
 
 from .command import Command
@@ -34,11 +34,12 @@ class ServerSandbox:
     """
 
     def __init__(self, bwrap: str, network: bool, shown: Iterable[Path]) -> None:
-        network_options = () if network else ("--unshare-net",)
         hidden = temporary_mounts()
         named = (each for path in shown for each in (path, path.resolve()))
         mounts = hidden | {path: Mount.READ for path in named if path not in hidden}
-        self._options = [bwrap, *BASE, *network_options, *_system()]
+        self._bwrap = bwrap
+        self._network = network
+        self._system = list(_system())
         self._mounts = [argument for mount in mount_arguments(mounts) for argument in mount]
 
     @classmethod
@@ -67,7 +68,8 @@ class ServerSandbox:
         """
         bound = [] if workspace is None else ["--bind", str(workspace), SEEN]
         folder = cwd or (SEEN if workspace is not None else os.getcwd())
-        return [*self._options, *self._mounts, *bound, "--remount-ro", "/", "--chdir", folder, "--", *words]
+        mounts = [*self._mounts, *bound, "--remount-ro", "/", "--chdir", folder]
+        return command_line(self._bwrap, words, root=self._system, mounts=mounts, network=self._network)
 
 
 def _system() -> Iterator[str]:
@@ -79,7 +81,6 @@ def _system() -> Iterator[str]:
             yield from ("--symlink", os.readlink(entry.path), entry.path)
         else:
             yield from ("--ro-bind-try", entry.path, entry.path)
-    yield from ("--dev", "/dev", "--proc", "/proc")
 
 
 def _needed(settings: ServerSettings, command: Command) -> list[Path]:

@@ -1,29 +1,104 @@
-"""Find a bubblewrap that works on this machine."""
+"""Make the command lines of bubblewrap's sandboxes, and find a bubblewrap that works on this machine.
+
+A sandbox of root keeps user id 0, and with it what the kernel lets the owner of a file do without a capability: write
+settings below ``/proc/sys``, read ``/proc/timer_list``, change the permissions of ``/dev/null``. Each command line
+therefore covers these files.
+"""
 
 from __future__ import annotations
 
+import itertools
+import os
 import shutil
+import stat
 import subprocess
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from mcpenv.errors import ConfigurationError
 
 PROBE_S = 10.0
 """Timeout of the check that bubblewrap works, in seconds."""
 
-# A capability could unmount what hides a folder.
-BASE = ("--die-with-parent", "--unshare-pid", "--unshare-ipc", "--cap-drop", "ALL")
-"""The options of every sandbox: its own process ids, no privileges, and an end with the thread that started it."""
+READ_ONLY_ROOT = ("--ro-bind", "/", "/")
+"""The root folder of a sandbox that reads all files of the system."""
 
-READ_ONLY_ROOT = ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
-"""The options of a sandbox that reads all files of the system."""
+_BASE = (
+    *("--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
+    # A capability could unmount what hides a folder.
+    *("--cap-drop", "ALL"),
+)
+
+_READ_ONLY_DEVICES = Path(__file__).with_name("inside") / "read_only_devices.py"
+
+_USERS = (("--unshare-user", "--disable-userns"), ("--unshare-user",), ())
+"""Options on user namespaces, the strictest first. Before 0.8 bubblewrap cannot forbid further ones; some kernels have
+none, which only root's sandboxes can do without."""
+
+# As the OCI runtimes mask them, beside files that only root reads.
+_MASKED = ("acpi", "asound", "interrupts", "keys", "latency_stats", "sched_debug", "scsi", "timer_stats")
+_MASKED_IN_SYS = ("/sys/devices/virtual/powercap", "/sys/firmware", "/sys/kernel/debug", "/sys/kernel/tracing")
+
+
+@dataclass(frozen=True)
+class _Level:
+    """What this machine supports of a sandbox.
+
+    Attributes:
+        launcher: the program that starts bubblewrap; empty to start it directly.
+        users: one of `_USERS`.
+    """
+
+    launcher: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+
+
+_strictest: dict[str, _Level] = {}
+
+
+def command_line(
+    bwrap: str,
+    words: Sequence[str],
+    *,
+    root: Sequence[str],
+    mounts: Sequence[str] = (),
+    network: bool,
+    sysfs: bool = True,
+    options: Sequence[str] = (),
+) -> list[str]:
+    """Return the command line that runs ``words`` in a sandbox.
+
+    It has no capabilities, its own session and its own namespaces of users, processes, IPC, host name and control
+    groups. The kernel's files are read-only, and those that only root reads are masked. Devices are bubblewrap's few
+    (``/dev/null``, ``/dev/urandom``, ...). Blocks the first time until bubblewrap has run.
+
+    Args:
+        bwrap: the path of bubblewrap's program.
+        root: the options that make the root folder.
+        mounts: the options for all other mounts, which come after ``/dev`` and ``/proc``.
+        network: True to share the network of this machine, and with it abstract Unix sockets.
+        sysfs: True if the root folder contains ``/sys``, which must be read-only.
+        options: further options.
+
+    Raises:
+        ConfigurationError: bubblewrap does not answer.
+    """
+    level = _level(bwrap)
+    return [
+        *(*level.launcher, bwrap, *_BASE, *level.users, *(() if network else ("--unshare-net",)), *options),
+        *(*root, "--dev", "/dev", "--proc", "/proc", *mounts),
+        *_kernel_files(sysfs),  # the last, so that no other mount uncovers them
+        *("--", *words),
+    ]
 
 
 def find_bubblewrap(*more: str) -> str:
-    """Return the path of bubblewrap's program. Blocks until it has run once.
+    """Return the path of bubblewrap's program. Blocks until it has run.
 
     Args:
-        more: options that it must support, beside `BASE`.
+        more: options that it must support, beside those of every sandbox.
 
     Raises:
         ConfigurationError: it is missing, or does not work on this machine.
@@ -31,21 +106,75 @@ def find_bubblewrap(*more: str) -> str:
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         raise ConfigurationError("bubblewrap (bwrap) is not installed")
-    fault = _fault([bwrap, *BASE, *more, *READ_ONLY_ROOT, "--tmpfs", "/tmp", "--", "true"])
+    try:
+        fault = _fault(bwrap, _level(bwrap), more)
+    except OSError as error:
+        raise ConfigurationError(f"bubblewrap cannot be run: {error}") from error
     if fault is not None:
         raise ConfigurationError(fault)
     return bwrap
 
 
-def _fault(command: Sequence[str]) -> str | None:
+def _level(bwrap: str) -> _Level:
+    """Return the strictest level that works; the lowest as well if bubblewrap does not work.
+
+    Raises:
+        ConfigurationError: bubblewrap does not answer, which is no reason for a lower level.
+    """
+    if bwrap not in _strictest:
+        launchers: tuple[tuple[str, ...], ...] = ((),)
+        if os.geteuid() == 0 and sys.executable:
+            launchers = ((sys.executable, "-I", "-S", "-B", str(_READ_ONLY_DEVICES)), ())
+        levels = itertools.starmap(_Level, itertools.product(launchers, _USERS))
+        try:
+            working = next((level for level in levels if _fault(bwrap, level) is None), None)
+        except OSError:
+            working = None
+        if working is None:
+            return _Level()
+        _strictest[bwrap] = working
+    return _strictest[bwrap]
+
+
+def _fault(bwrap: str, level: _Level, more: Sequence[str] = ()) -> str | None:
+    """Return why a sandbox does not start; None if it does.
+
+    Raises:
+        OSError: bubblewrap cannot be run.
+        ConfigurationError: it does not answer.
+    """
+    mounts = (*READ_ONLY_ROOT, "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", *_kernel_files(sysfs=True))
+    command = [*level.launcher, bwrap, *_BASE, *level.users, *more, *mounts, "--", "true"]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"bubblewrap cannot be run: {error}"
+    except subprocess.TimeoutExpired as error:
+        raise ConfigurationError(f"bubblewrap cannot be run: {error}") from error
     if done.returncode == 0:
         return None
     lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
     return f"bubblewrap does not work here: {lines[-1] if lines else f'exit status {done.returncode}'}"
 
 
-__all__ = ["BASE", "READ_ONLY_ROOT", "find_bubblewrap"]
+def _kernel_files(sysfs: bool) -> Iterator[str]:
+    """Yield the options that cover the kernel's files below ``/proc`` and ``/sys``."""
+    yield from ("--ro-bind", "/proc/sys", "/proc/sys")  # without "try": a sandbox that cannot must not start
+    for entry in sorted(os.scandir("/proc"), key=lambda entry: entry.name):
+        if entry.name.isdecimal() or entry.name == "sys" or entry.is_symlink():
+            continue
+        folder, mode = entry.is_dir(), entry.stat().st_mode
+        if entry.name in _MASKED or not (folder or mode & stat.S_IROTH):
+            yield from _mask(entry.path)
+        elif folder or mode & 0o222:
+            yield from ("--ro-bind-try", entry.path, entry.path)
+    if sysfs:
+        for path in filter(os.path.exists, _MASKED_IN_SYS):
+            yield from _mask(path)
+
+
+def _mask(path: str) -> tuple[str, ...]:
+    if os.path.isdir(path):
+        return "--tmpfs", path, "--remount-ro", path
+    return "--ro-bind", "/dev/null", path
+
+
+__all__ = ["READ_ONLY_ROOT", "command_line", "find_bubblewrap"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -38,6 +40,8 @@ def mount_arguments(mounts: Mapping[Path, Mount]) -> Iterator[tuple[str, ...]]:
         around = next((done[folder] for folder in path.parents if folder in done), Mount.READ)
         if mount is around or (mount is Mount.READ and around is Mount.WRITE) or not path.exists():
             continue
+        if mount is Mount.EMPTY and not _is_reached(path):
+            continue  # bubblewrap could not mount there either
         done[path] = mount
         if mount is Mount.WRITE:
             yield "--bind", str(path), str(path)
@@ -47,6 +51,22 @@ def mount_arguments(mounts: Mapping[Path, Mount]) -> Iterator[tuple[str, ...]]:
             yield "--tmpfs", str(path)
         else:
             yield "--ro-bind", "/dev/null", str(path)
+
+
+def _is_reached(path: Path) -> bool:
+    """Return True if this user reaches a path without capabilities, as programs in bubblewrap do."""
+    user, groups = os.geteuid(), {os.getegid(), *os.getgroups()}
+    for folder in path.resolve().parents:
+        status = folder.stat()
+        if status.st_uid == user:
+            searched = status.st_mode & stat.S_IXUSR
+        elif status.st_gid in groups:
+            searched = status.st_mode & stat.S_IXGRP
+        else:
+            searched = status.st_mode & stat.S_IXOTH
+        if not searched:
+            return False
+    return True
 
 
 def installation_of(program: Path) -> Path:
