@@ -12,9 +12,9 @@ import pytest
 from harbor_tasks import harbor_task
 
 from mcpenv.errors import ConfigurationError
-from mcpenv.evaluation.isolation import Isolation
-from mcpenv.integrations.harbor.environment import HarborEnvironment
-from mcpenv.integrations.mcp_proxy.sandbox import ServerSandbox
+from mcpenv.extensions.evaluation.isolation import Isolation
+from mcpenv.extensions.harbor.environment import HarborEnvironment
+from mcpenv.extensions.mcp_proxy.sandbox import ServerSandbox
 from mcpenv.rewards.verifiers.sandbox import bubblewrap
 from mcpenv.rewards.verifiers.sandbox.bubblewrap import command_line, find_bubblewrap
 from mcpenv.rewards.verifiers.sandbox.mounts import Mount, mount_arguments
