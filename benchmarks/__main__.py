@@ -19,14 +19,8 @@ from . import (
     inside,
     mcp_calls,
     page,
-    pools,
-    proxied_resets,
     proxied_step,
-    recording,
-    reloading,
     sessions,
-    snapshots,
-    stages,
     starting,
     steps,
     workers,
@@ -49,13 +43,7 @@ BENCHMARKS: dict[str, Callable[[Effort], list[Row]]] = {
 """By name: what measures rows."""
 
 OTHERS: dict[str, Callable[[bool], dict[str, object]]] = {
-    "pools": pools.run,
-    "proxied_resets": proxied_resets.run,
     "proxied_step": proxied_step.run,
-    "recording": recording.run,
-    "reloading": reloading.run,
-    "snapshots": snapshots.run,
-    "stages": stages.run,
     "workers": workers.run,
 }
 """By name: what prints tables of its own; the argument: whether it shall be quick."""
@@ -90,6 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error(f"there is no benchmark {unknown[0]!r}; there are: {', '.join(known)}")
     if given.read is not None:
         results = Results.read(given.read)
+        for rows in results.rows.values():
+            print("".join(f"{text(table)}\n\n" for table in tables(rows)), end="")
     else:
         effort = EFFORTS[given.effort]
         # A smoke of the others would be no quicker than a run of theirs.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .growth import COUNTED, COUNTED_STEPS, COUNTED_TOOLS, GROWING, GROWING_IN_TURN, LONGER, MORE
+from .growth import GROWING
 from .inside import BARE, BARE_BLOCKING, BLOCKING_CLIENT, BLOCKING_IN_THREAD, CLIENT
 from .mcp_calls import HANDSHAKE, MODERN, TUNED
 from .results import Results
@@ -126,27 +126,14 @@ BUDGETS = (
     Budget("sessions", IDLE, "1,000 sessions", "threads a session", own(THREADS), at_most=0.01),
     Budget("starting", "import of the client", "1", "on the clock", own(WALL), at_most=350, unit=" ms"),
     *(
-        Budget("growth", path, f"{count} sessions", what, own(name), at_most=1.2)
-        for path, what, name in (
-            (GROWING_IN_TURN, "p50, times that with 10", LONGER),
-            (COUNTED, "instructions, times those with 10", MORE),
-        )
-        for count in MORE_SESSIONS
-    ),
-    Budget("growth", COUNTED_TOOLS, "100 tools", "instructions, times those with one", own(MORE), at_most=1.2),
-    Budget(
-        "growth", COUNTED_STEPS, "after 100,000 steps", "instructions, times those after 1,000", own(MORE), at_most=1.2
-    ),
-    *(
         Budget(
             "growth",
-            path,
+            GROWING,
             f"{count} sessions",
             "CPU, times that with 10; times the floor's",
             lambda row: row.sides[OURS][SLOWER] / row.sides[FLOOR][SLOWER],
             at_most=1.2,
         )
-        for path in (GROWING_IN_TURN, GROWING)
         for count in MORE_SESSIONS
     ),
     Budget(

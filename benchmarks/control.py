@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-import uuid
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 
 from .effort import Effort
 from .load import HTTPConnection, Work, closing, drive, open_http, open_websocket, post
-from .peers import python_of
 from .rows import OURS, Row, Side, compare
-from .serving import SIDES, Server, floor, mcpenv, serve, together
+from .serving import SIDES, Server, floor, mcpenv, together
 from .steps import FLOOR, OPENENV, RESET, ROOM, clients, openenv
-
-OPENREWARD = "openreward 0.1"
 
 ACTION = {"type": "call_tool", "tool_name": "add", "arguments": {"by": 1}}
 
@@ -28,14 +24,8 @@ def run(effort: Effort) -> list[Row]:
             OURS: mcpenv(SIDES / "mcpenv_tools.py", "--max-sessions", str(ROOM)),
             FLOOR: floor(),
             OPENENV: openenv(),
-            OPENREWARD: openreward(),
         }
         return drive(_rows(together(stack, servers), effort))
-
-
-def openreward() -> AbstractContextManager[Server]:
-    """Start openreward's server of the same tools."""
-    return serve([python_of("openreward-0.1.167"), SIDES / "openreward_tools.py"])
 
 
 async def _rows(servers: dict[str, Server], effort: Effort) -> list[Row]:
@@ -63,11 +53,9 @@ async def _rows(servers: dict[str, Server], effort: Effort) -> list[Row]:
 
 
 async def _in_sessions(servers: dict[str, Server], load: int, effort: Effort) -> Row:
-    """Measure steps in a session of each client's: mcpenv's and openreward's. OpenEnv has none over HTTP."""
+    """Measure steps in a session of each client's. OpenEnv has none over HTTP."""
     async with AsyncExitStack() as stack:
-        ours, floor_side, theirs = [
-            await _connections(stack, servers[name], load) for name in (OURS, FLOOR, OPENREWARD)
-        ]
+        ours, floor_side = [await _connections(stack, servers[name], load) for name in (OURS, FLOOR)]
         base = servers[OURS].base
         opened = [
             json.loads(await connection.ask(post(f"{base}/reset", b"{}"), b'"session_id"'))["session_id"]
@@ -82,24 +70,11 @@ async def _in_sessions(servers: dict[str, Server], load: int, effort: Effort) ->
         sides = {
             OURS: posting(servers[OURS], ours, steps, b'"reward":1.0'),
             FLOOR: posting(servers[FLOOR], floor_side, [floor_step] * load, b""),
-            OPENREWARD: posting(
-                servers[OPENREWARD],
-                theirs,
-                [await _openreward_session(servers[OPENREWARD], connection) for connection in theirs],
-                b'"reward":1.0',
-            ),
         }
         row = await compare("POST a step, in a session", clients(load), sides, effort)
         for connection, session_id in zip(ours, opened, strict=True):
             await connection.ask(post(f"{base}/sessions/{session_id}", b"", method="DELETE"))
         return row
-
-
-async def _openreward_session(server: Server, connection: HTTPConnection) -> bytes:
-    """Open a session of openreward's; gives the request that steps it."""
-    session = {"x-session-id": str(uuid.uuid4())}
-    await connection.ask(post(f"{server.base}/create", b'{"task_spec":{"target":1}}', session), b'"sid"')
-    return post(f"{server.base}/tools/call", json.dumps({"name": "add", "input": {"by": 1}}).encode(), session)
 
 
 async def _connections(stack: AsyncExitStack, server: Server, load: int) -> list[HTTPConnection]:

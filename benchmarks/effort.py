@@ -15,10 +15,8 @@ class Effort:
         loads: how many clients there are at once.
         episodes: how many are opened and closed in the row of churn.
         sessions: how many are held at once in the rows of many sessions.
-        tools: how many an environment has in the row of many tools.
         steps: how many one session takes in the row of a long episode.
         waiting: how many sessions wait at once in the rows of concurrency.
-        many_clients: how many there are at once in one event loop, and in threads.
         starts: how often a program is started in the rows of start-up.
     """
 
@@ -28,10 +26,8 @@ class Effort:
     loads: tuple[int, ...]
     episodes: int
     sessions: tuple[int, ...]
-    tools: int
     steps: int
     waiting: tuple[int, ...]
-    many_clients: tuple[int, int]
     starts: int
 
     @property
@@ -39,10 +35,10 @@ class Effort:
         return self.name != "full"
 
 
-SMOKE = Effort("smoke", 1, 0.05, (2,), 20, (5, 10), 3, 100, (8,), (10, 4), 1)
+SMOKE = Effort("smoke", 1, 0.05, (2,), 20, (5, 10), 100, (8,), 1)
 """The effort that only checks that each row can run. Its figures mean nothing."""
 
-QUICK = Effort("quick", 3, 0.3, (1, 32), 2_000, (10, 100, 1_000), 100, 20_000, (128,), (1_000, 256), 1)
+QUICK = Effort("quick", 3, 0.3, (1, 32), 2_000, (10, 100, 1_000), 20_000, (128,), 1)
 """The effort for a quick impression."""
 
 FULL = Effort(
@@ -52,10 +48,8 @@ FULL = Effort(
     loads=(1, 32, 256),
     episodes=10_000,
     sessions=(10, 100, 1_000, 10_000),
-    tools=100,
     steps=1_000_000,
     waiting=(128, 512, 2_048, 4_096),
-    many_clients=(1_000, 256),
     starts=2,
 )
 """The effort of published figures."""

@@ -1,24 +1,17 @@
-"""The tables on pages, which a run writes between markers.
-
-``docs/performance.md`` has the answers that users ask for, ``docs/reference/benchmarks.md`` every figure.
-"""
+"""The tables of ``docs/performance.md``, which a run writes between markers: the answers that users ask for."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from . import budgets
+from .growth import MANY
 from .results import Results
 from .rows import CALLS, CPU, OURS, P50, Row
-from .tables import markdown, number_of, tables
+from .tables import markdown, number_of
 
 _MARKED = re.compile(r"(<!-- figures: (?P<name>[a-z_]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-
-
-HELD = "/ws step, sessions held at once"
 
 SPEED = (
     ("steps", "/ws step, async tool", "1 client"),
@@ -52,10 +45,6 @@ def names_on(page: Path) -> list[str]:
 def sections(results: Results) -> dict[str, str]:
     """Return Markdown by name."""
     whole = {"run": _about(results), "budgets": markdown(budgets.cells(results))}
-    for name, rows in results.rows.items():
-        whole[name] = "\n\n".join(markdown(table) for table in tables(rows))
-    for name, figures in results.others.items():
-        whole[name] = _recording(figures) if name == "recording" else markdown(_plain(figures))
     for name, answer in (("speed", _speed), ("memory", _memory), ("larger", _larger), ("waiting", _waiting)):
         try:
             whole[name] = markdown(answer(results))
@@ -121,7 +110,7 @@ def _others(row: Row, figure: str, unit: str) -> str:
 def _larger(results: Results) -> list[list[str]]:
     lines = [["sessions", "side", "calls/s", "p50", "server CPU a step", "memory"]]
     for load in ("10 sessions", "100 sessions", "1,000 sessions", "10,000 sessions"):
-        row = _row(results, "growth", HELD, load)
+        row = _row(results, "growth", MANY, load)
         for side, figures in row.sides.items():
             lines.append(
                 [
@@ -151,45 +140,9 @@ def _waiting(results: Results) -> list[list[str]]:
     return lines
 
 
-def _plain(figures: Mapping[str, Any]) -> list[list[str]]:
-    """Return figures without rows."""
-    return [["figure", "measured"], *_lines("", figures)]
-
-
-def _lines(prefix: str, figures: Mapping[str, Any]) -> Iterator[list[str]]:
-    for name, value in figures.items():
-        if isinstance(value, Mapping):
-            yield from _lines(f"{prefix}{name}, ", value)
-        elif isinstance(value, list | tuple):
-            yield [f"{prefix}{name}", ", ".join(number_of(each) for each in value)]
-        else:
-            yield [f"{prefix}{name}", number_of(value)]
-
-
 def _about(results: Results) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
     return (
         f"{results.date}, on {results.machine}, whose load average had been {results.load:.1f} before; "
         f"a {results.effort} run. {versions}."
     )
-
-
-def _recording(figures: Mapping[str, Mapping[str, object]]) -> str:
-    lines = [["steps", "without, µs", "with, µs", "ratio (quartiles)", "CPU ratio (quartiles)"]]
-    for name, of in figures.items():
-        step = of["step_us"]
-        assert isinstance(step, list | tuple)
-        lines.append(
-            [
-                name,
-                *(number_of(value) for value in step),
-                *(_spread(of, kind) for kind in ("ratio", "cpu_ratio")),
-            ]
-        )
-    return markdown(lines)
-
-
-def _spread(of: Mapping[str, object], kind: str) -> str:
-    middle, quartiles = of[kind], of[f"{kind}_quartiles"]
-    assert isinstance(middle, float) and isinstance(quartiles, list | tuple)
-    return f"{middle:.3f} ({quartiles[0]:.3f}-{quartiles[1]:.3f})"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -42,22 +41,6 @@ def take_turns(sides: tuple[Side, Side], rounds: int) -> Pair:
             pair.without.append(measured[0])
             pair.with_it.append(measured[1])
     return pair
-
-
-class Clock:
-    """The clock that measures one round.
-
-    Args:
-        cpu: reads the processor time, in seconds, of what is measured.
-    """
-
-    def __init__(self, cpu: Callable[[], float] = time.process_time) -> None:
-        self._cpu = cpu
-        self._wall_s, self._cpu_s = time.perf_counter(), cpu()
-
-    def measured(self, steps: int) -> Measured:
-        """Return the result of a round of so many steps."""
-        return Measured((time.perf_counter() - self._wall_s) / steps, (self._cpu() - self._cpu_s) / steps)
 
 
 def middle(values: Sequence[float]) -> float:

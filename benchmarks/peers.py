@@ -22,11 +22,7 @@ FASTER = ("uvloop", "httptools")
 
 PEERS = {
     "openenv-0.10.0": ("openenv==0.10.0", *FASTER),
-    "openreward-0.1.167": ("openreward==0.1.167", *FASTER),
     "verifiers-0.4.0": ("verifiers==0.4.0", *FASTER),
-    "frames": ("msgpack", "orjson", "pydantic-core"),
-    "py-spy": ("py-spy",),
-    "mcp-server-git": ("mcp-server-git==2026.10.19",),
 }
 """What is installed for each; the name is the folder's."""
 

@@ -130,17 +130,11 @@ def together(
     return dict(zip(servers, threads.map(stack.enter_context, servers.values()), strict=True))
 
 
-def mcpenv(target: Path | str, *options: str, under: Sequence[str] = ()) -> contextlib.AbstractContextManager[Server]:
-    """Start ``mcpenv run TARGET`` with all features.
-
-    Args:
-        under: a command that runs it, which comes before.
-    """
-    return serve(
-        [*under, sys.executable, "-m", "mcpenv", "run", target, "--port", "0", "--log-level", "error", *options]
-    )
+def mcpenv(target: Path | str, *options: str) -> contextlib.AbstractContextManager[Server]:
+    """Start ``mcpenv run TARGET`` with all features."""
+    return serve([sys.executable, "-m", "mcpenv", "run", target, "--port", "0", "--log-level", "error", *options])
 
 
-def floor(*options: str, under: Sequence[str] = ()) -> contextlib.AbstractContextManager[Server]:
-    """Start Starlette under uvicorn, which does no work; ``under``: as in `mcpenv`."""
-    return serve([*under, sys.executable, SIDES / "floor.py", *options])
+def floor() -> contextlib.AbstractContextManager[Server]:
+    """Start Starlette under uvicorn, which does no work."""
+    return serve([sys.executable, SIDES / "floor.py"])

@@ -31,9 +31,9 @@ ROOM = 20_000
 Start = Callable[[], AbstractContextManager[Server]]
 
 
-def ours(*options: str, under: Sequence[str] = ()) -> AbstractContextManager[Server]:
+def ours() -> AbstractContextManager[Server]:
     """Start mcpenv's server with room for all sessions."""
-    return mcpenv(SIDES / "mcpenv_tools.py", "--max-sessions", str(ROOM), *options, under=under)
+    return mcpenv(SIDES / "mcpenv_tools.py", "--max-sessions", str(ROOM))
 
 
 def run(effort: Effort) -> list[Row]:

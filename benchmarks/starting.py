@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from .control import OPENREWARD, openreward
 from .effort import SMOKE, Effort
 from .mcp_calls import USUAL, VERIFIERS, fastmcp, verifiers
 from .pairs import middle
@@ -36,13 +35,11 @@ def run(effort: Effort) -> list[Row]:
             OURS: (here, "from mcpenv_client import EnvClient"),
             CLIENT_FLOOR: (here, "import pydantic, websockets.asyncio.client"),
             OPENENV: (python_of("openenv-0.10.0"), "import openenv.core"),
-            OPENREWARD: (python_of("openreward-0.1.167"), "import openreward"),
             "fastmcp.Client": (here, "from fastmcp import Client"),
         },
         "import of what environments are written with": {
             OURS: (here, "from mcpenv import MCPEnvironment"),
             OPENENV: (python_of("openenv-0.10.0"), "import openenv.core.env_server.mcp_environment"),
-            OPENREWARD: (python_of("openreward-0.1.167"), "import openreward.environments"),
             VERIFIERS: (python_of("verifiers-0.4.0"), "import verifiers.v1"),
             USUAL: (here, "from fastmcp import FastMCP"),
         },
@@ -59,7 +56,6 @@ def run(effort: Effort) -> list[Row]:
         OURS: lambda: mcpenv(SIDES / "mcpenv_tools.py"),
         FLOOR: floor,
         OPENENV: openenv,
-        OPENREWARD: openreward,
         VERIFIERS: lambda: verifiers(5, "async"),
         USUAL: lambda: fastmcp(5, "async", "usual"),
     }

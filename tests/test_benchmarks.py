@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import math
 import os
@@ -19,14 +18,11 @@ from pathlib import Path
 import pytest
 from websockets.frames import Opcode
 from websockets.protocol import Protocol, Side
-from websockets.sync.server import ServerConnection
-from websockets.sync.server import serve as blocking_server
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from benchmarks import budgets, page, plot  # noqa: E402
+from benchmarks import budgets, page  # noqa: E402
 from benchmarks.__main__ import BENCHMARKS, OTHERS, main  # noqa: E402
-from benchmarks.busy_socket import BusyWebSocket  # noqa: E402
 from benchmarks.effort import SMOKE, Effort  # noqa: E402
 from benchmarks.load import (  # noqa: E402
     Round,
@@ -49,9 +45,8 @@ from benchmarks.steps import ASYNC, FLOOR, KINDS, rows_of  # noqa: E402
 from benchmarks.tables import cells, number_of, tables  # noqa: E402
 
 PAGE = ROOT / "docs" / "performance.md"
-FIGURES = ROOT / "docs" / "reference" / "benchmarks.md"
 PUBLISHED = ROOT / "docs" / "performance.json"
-"""The run whose figures are on the pages."""
+"""The run whose figures are on the page."""
 
 
 # -- turns
@@ -168,40 +163,6 @@ def test_frames_of_a_server_are_whole_when_all_of_them_has_come(size: int) -> No
     assert all(payload_of(whole[:come])[1] > come for come in {0, 1, 2, 3, 4, 9, end - 1} if come < end)
 
 
-def test_a_socket_that_waits_without_sleep_is_answered_whatever_comes_between() -> None:
-    def serve(socket: ServerConnection) -> None:
-        for said in socket:
-            if said == "in pieces":
-                socket.socket.sendall(b"\x89\x03abc\x81\x05an")
-                socket.socket.sendall(b"swe")
-            elif said == "with a ping behind it":
-                socket.socket.sendall(b"\x81\x01a\x89\x04more")
-            elif said == "goodbye":
-                socket.close(reason="enough")
-            else:
-                socket.send(said)
-
-    server = blocking_server(serve, "127.0.0.1", 0, ping_interval=None)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        url = f"ws://127.0.0.1:{server.socket.getsockname()[1]}/"
-        with contextlib.closing(BusyWebSocket(url)) as socket:
-            assert socket.ask(frame(b"in pieces"), b"swe") == b"answe"
-            assert socket.ask(frame(b"with a ping behind it")) == b"a"
-            socket.answer_pings()
-            assert socket.ask(frame(b"x" * 70_000)) == b"x" * 70_000
-            with pytest.raises(WrongAnswer, match="hello"):
-                socket.ask(frame(b"hello"), b"mark")
-            with pytest.raises(ConnectionError, match="enough"):
-                socket.ask(frame(b"goodbye"))
-        with pytest.raises(WrongAnswer, match="403"), floor() as other:
-            BusyWebSocket(f"{other.base.replace('http', 'ws')}/nothing")
-    finally:
-        server.shutdown()
-        thread.join()
-
-
 @pytest.mark.slow
 def test_every_kind_of_step_is_scored_beside_a_floor_whose_answers_are_as_long() -> None:
     with ExitStack() as stack:
@@ -295,27 +256,15 @@ def test_rows_with_other_figures_stand_in_another_table() -> None:
     assert (number_of(99.94), number_of(100.4), number_of(3.0)) == ("99.9", "100", "3")
 
 
-def test_what_a_run_has_not_stays_on_the_page(tmp_path: Path) -> None:
+def test_the_page_has_a_place_for_every_answer() -> None:
+    assert set(page.names_on(PAGE)) == {"run", "speed", "memory", "larger", "waiting", "budgets"}
+
+
+def test_the_page_has_the_figures_of_the_published_run_and_no_others(tmp_path: Path) -> None:
     written = tmp_path / "page.md"
-    written.write_text("<!-- figures: steps -->\nold\n<!-- end -->\n<!-- figures: inside -->\nold\n<!-- end -->\n")
-    page.write(written, results_of(inside=[Row("a", "1", {OURS: {CALLS: 5.0}})]))
-    assert written.read_text() == (
-        "<!-- figures: steps -->\nold\n<!-- end -->\n<!-- figures: inside -->\n\n"
-        "| path | load | side | calls/s |\n| --- | --- | --- | ---: |\n| a | 1 | mcpenv | 5 |\n\n<!-- end -->\n"
-    )
-
-
-def test_the_pages_have_a_place_for_every_benchmark_and_every_answer() -> None:
-    assert set(page.names_on(FIGURES)) == {"run", "budgets", *BENCHMARKS, *OTHERS}
-    assert set(page.names_on(PAGE)) == {"run", "speed", "memory", "larger", "waiting"}
-
-
-@pytest.mark.parametrize("name", [PAGE, FIGURES], ids=lambda name: name.stem)
-def test_a_page_has_the_figures_of_the_published_run_and_no_others(name: Path, tmp_path: Path) -> None:
-    written = tmp_path / "page.md"
-    shutil.copy(name, written)
+    shutil.copy(PAGE, written)
     page.write(written, Results.read(PUBLISHED))
-    assert written.read_text() == name.read_text()
+    assert written.read_text() == PAGE.read_text()
 
 
 def test_an_answer_whose_rows_were_not_measured_stays_on_the_page(tmp_path: Path) -> None:
@@ -325,15 +274,9 @@ def test_an_answer_whose_rows_were_not_measured_stays_on_the_page(tmp_path: Path
     assert written.read_text() == "<!-- figures: speed -->\nold\n<!-- end -->\n"
 
 
-def test_the_plot_is_drawn_from_the_published_run(tmp_path: Path) -> None:
-    plot.draw(Results.read(PUBLISHED), tmp_path / "plot.svg")
-    assert "Scored steps a second over /ws" in (tmp_path / "plot.svg").read_text(encoding="utf-8")
-
-
 def test_every_side_of_every_published_row_has_figures() -> None:
     published = Results.read(PUBLISHED)
-    # Of the others, one that is newer than the published run has its place on the page, and no figures yet.
-    assert set(published.rows) == set(BENCHMARKS) and set(published.others) <= set(OTHERS)
+    assert set(published.rows) == set(BENCHMARKS) and set(published.others) == set(OTHERS)
     for rows in published.rows.values():
         assert len({(row.path, row.load) for row in rows}) == len(rows) > 0
         for row in rows:
@@ -381,4 +324,4 @@ def test_what_cannot_be_measured_fails_the_run_and_leaves_the_others(
 def test_the_command_reads_a_run_and_prints_its_budgets() -> None:
     command = [sys.executable, "-m", "benchmarks", "--read", str(PUBLISHED)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
-    assert "in-process step, async tool" in ended.stdout
+    assert "in-process step, async tool" in ended.stdout and "/ws step, sessions held at once" in ended.stdout

@@ -1,13 +1,9 @@
 """The floor: Starlette under uvicorn as mcpenv runs it, with handlers that do no work.
 
 ``/ws?bytes=N`` answers each frame with a text of N bytes, ``POST /step?bytes=N`` each request.
-
-Arguments: uvicorn's WebSocket implementation, and the seconds between its pings.
 """
 
 from __future__ import annotations
-
-import sys
 
 import uvicorn
 from starlette.applications import Starlette
@@ -36,16 +32,15 @@ async def step(request: Request) -> Response:
 app = Starlette(routes=[WebSocketRoute("/ws", echo), Route("/step", step, methods=["POST"])])
 
 if __name__ == "__main__":
-    implementation, ping_s = [*sys.argv[1:], *("websockets-sansio", "20")[len(sys.argv) - 1 :]]
     uvicorn.run(
         app,
         port=0,
         loop="uvloop",
         http="httptools",
-        ws=implementation,
+        ws="websockets-sansio",
         ws_max_size=16 * 1024 * 1024,
-        ws_ping_interval=float(ping_s),
-        ws_ping_timeout=float(ping_s),
+        ws_ping_interval=20,
+        ws_ping_timeout=20,
         ws_per_message_deflate=False,
         access_log=False,
         timeout_keep_alive=75,
