@@ -1,4 +1,4 @@
-"""The command ``mcpenv deploy k8s``: write and check the manifests of an environment on Kubernetes."""
+"""The command ``mcpenv deploy k8s``: write the manifests of an environment on Kubernetes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,10 @@ from mcpenv.cli.output import Page, note, number_of, print_json
 from mcpenv.errors import ConfigurationError
 from mcpenv.targets.place import manifest_of
 
-from .kubernetes.check import check_manifests, read_manifests
 from .kubernetes.deployment import Deployment
 from .kubernetes.kube_object import KubeObject
 from .kubernetes.manifests import sandboxes, secret_commands, server_objects, text_of, write
-from .kubernetes.problem import Problem
 from .kubernetes.scaling import METRIC
-
-FAILED = 1
 
 _PODS = Group("Pods", sort_key=10)
 _ROUTES = Group("Routes", sort_key=11)
@@ -96,16 +92,15 @@ def k8s(
     out: Path | None = None,
     force: Flag = False,
     sandbox: Flag = False,
-    check: Path | None = None,
     pods: Pods = Pods(),
     routes: Routes = Routes(),
     as_json: Annotated[bool, Parameter(name="--json", negative=(), show_default=False)] = False,
     debug: Flag = False,
 ) -> int:
-    """Write the manifests that serve an environment on Kubernetes, or check manifests.
+    """Write the manifests that serve an environment on Kubernetes.
 
     They are printed, so that they can be piped to kubectl, or written with --out. Nothing is sent to a cluster. Exit
-    status 0: written, or without mistakes. 1: --check found mistakes. 2: refused.
+    status 0: written. 2: refused.
 
     Args:
         target: Folder with mcpenv.yaml, whose limits, needs and secrets are in force; or any other target with --name.
@@ -115,21 +110,13 @@ def k8s(
         out: File that ends with .yaml, or folder for kubectl apply -k. Default: print.
         force: Overwrite files.
         sandbox: Write a SandboxTemplate and a SandboxWarmPool of kubernetes-sigs/agent-sandbox instead.
-        check: Check a file or folder of manifests, and write nothing.
         as_json: Print one JSON document.
         debug: Show the traceback when something fails.
     """
-    if check is not None:
-        if target is not None:
-            raise ConfigurationError("give a TARGET, or --check with a file or folder of manifests")
-        return _check(check, as_json)
     if target is None:
         raise ConfigurationError("the TARGET is missing; write mcpenv deploy k8s TARGET --image IMAGE")
     deployment = _deployment(target, image, name, namespace, pods, routes)
     objects = sandboxes(deployment) if sandbox else server_objects(deployment)
-    problems = check_manifests(each.body for each in objects)
-    if problems:
-        raise ConfigurationError(f"these settings make manifests that do not work: {problems[0]}")
     header = _header(deployment, sandbox)
     written = [] if out is None else write(objects, out, header, force=force)
     if as_json:
@@ -221,24 +208,6 @@ def _show(deployment: Deployment, objects: list[KubeObject], written: list[Path]
     if any(each.kind == "HorizontalPodAutoscaler" for each in objects):
         page.line()
         page.line(f"Autoscaling needs an adapter that gives Kubernetes the metric {METRIC}.")
-
-
-def _check(place: Path, as_json: bool) -> int:
-    objects = read_manifests(place)
-    problems = check_manifests(objects)
-    if as_json:
-        print_json({"objects": len(objects), "problems": [_plain(each) for each in problems]})
-    else:
-        page = Page(sys.stdout)
-        for problem in problems:
-            page.line((problem.where, "bold red"), f" {problem.field}: {problem.text}")
-        found = number_of(len(problems), "mistake") if problems else "no mistakes"
-        page.line(f"{number_of(len(objects), 'object')}, {found}")
-    return FAILED if problems else 0
-
-
-def _plain(problem: Problem) -> dict[str, str]:
-    return {"where": problem.where, "field": problem.field, "problem": problem.text}
 
 
 __all__ = ["k8s"]

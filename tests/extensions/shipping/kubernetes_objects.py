@@ -1,13 +1,40 @@
-"""Deployments and their objects, as tests take them apart."""
+"""Deployments and their objects, as tests take them apart. As a program: write the golden files."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from mcpenv.extensions.shipping.kubernetes.deployment import Deployment
-from mcpenv.extensions.shipping.kubernetes.manifests import server_objects
+from mcpenv.extensions.shipping.kubernetes.manifests import sandboxes, server_objects, text_of
 
 IMAGE = "registry.example/team/shop:1.2"
+EVERYTHING: dict[str, Any] = {
+    "namespace": "envs",
+    "max_sessions": 64,
+    "host": "shop.example.org",
+    "control_host": "control.example.org",
+    "runtime_class": "gvisor",
+    "pre_pull": True,
+    "secrets": ("SHOP_API_TOKEN",),
+}
+INGRESS: dict[str, Any] = {
+    "mode": "production",
+    "host": "shop.example.org",
+    "control_host": "control.example.org",
+    "route": "ingress",
+    "tls_secret": "shop-tls",
+    "network": True,
+    "runtime_class": "kata",
+}
+GOLDEN: dict[str, tuple[Any, dict[str, Any]]] = {
+    "gateway": (server_objects, {**EVERYTHING, "replicas": 1, "max_replicas": 2}),
+    "ingress": (server_objects, {**INGRESS, "replicas": 1}),
+    "sandboxes": (sandboxes, EVERYTHING),
+}
+"""By the name of its file: what makes the manifests, and the settings."""
+
+GOLDEN_FOLDER = Path(__file__).with_name("golden")
 
 
 def deployment(**given: Any) -> Deployment:
@@ -21,15 +48,13 @@ def bodies(**given: Any) -> list[dict[str, Any]]:
 
 def everything() -> list[dict[str, Any]]:
     """The objects of servers with all that there may be."""
-    return bodies(
-        namespace="envs",
-        max_sessions=64,
-        host="shop.example.org",
-        control_host="control.example.org",
-        runtime_class="gvisor",
-        pre_pull=True,
-        secrets=("SHOP_API_TOKEN",),
-    )
+    return bodies(**EVERYTHING)
+
+
+def golden(name: str) -> str:
+    """The text of the manifests of a golden file."""
+    make, given = GOLDEN[name]
+    return text_of(make(deployment(**given)))
 
 
 def one(objects: list[dict[str, Any]], kind: str, name: str = "shop") -> dict[str, Any]:
@@ -41,3 +66,8 @@ def one(objects: list[dict[str, Any]], kind: str, name: str = "shop") -> dict[st
 def container_of(objects: list[dict[str, Any]]) -> dict[str, Any]:
     (container,) = one(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"]
     return dict(container)
+
+
+if __name__ == "__main__":
+    for each in GOLDEN:
+        (GOLDEN_FOLDER / f"{each}.yaml").write_text(golden(each), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Names, labels and quantities of Kubernetes."""
+"""Names and quantities of Kubernetes."""
 
 from __future__ import annotations
 
@@ -64,24 +64,6 @@ def test_names_are_those_of_the_rfcs(name: str, label: bool, service: bool, subd
     assert names.is_dns_label(name) is label
     assert names.is_service_name(name) is service
     assert names.is_dns_subdomain(name) is subdomain
-
-
-def test_names_of_ports_have_at_most_15_characters_and_a_letter() -> None:
-    for name in ("agents", "a1", "1a", "http-2-control", "x" * 15):
-        assert names.is_port_name(name)
-    for name in ("", "80", "8-0", "Agents", "a--b", "-a", "a-", "a_b", "x" * 16, "a\n"):
-        assert not names.is_port_name(name)
-
-
-def test_labels_have_keys_with_a_prefix_and_values_that_may_be_empty() -> None:
-    for key in ("app", "app.kubernetes.io/name", "mcpenv.role", "A_b-c.d"):
-        assert names.is_label_key(key)
-    for key in ("", "/name", "Prefix_/name", "a/b/c", "-a", "x" * 64):
-        assert not names.is_label_key(key)
-    for value in ("", "orchestrator", "1.2", "A_b"):
-        assert names.is_label_value(value)
-    for value in ("with blank", "-a", "a-", "x" * 64):
-        assert not names.is_label_value(value)
 
 
 def test_a_name_is_made_of_an_environments() -> None:

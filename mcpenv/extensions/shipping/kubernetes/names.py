@@ -1,4 +1,4 @@
-"""Names, labels and quantities, as Kubernetes takes them."""
+"""Names and quantities, as Kubernetes takes them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,10 @@ import re
 from decimal import Decimal
 
 MAX_LABEL = 63
-"""Maximum characters of a DNS label and of a label's value."""
+"""Maximum characters of a DNS label."""
 
-MAX_PORT_NAME = 15
-"""Maximum characters of a port's name."""
-
-_PORT_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SERVICE = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-_LABEL_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _NUMBER = r"([+-]?[0-9]+(?:\.[0-9]*)?|[+-]?\.[0-9]+)"
 _SUFFIX = r"(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E|[eE][+-]?[0-9]+)?"
 _QUANTITY = re.compile(_NUMBER + _SUFFIX)
@@ -41,24 +36,6 @@ def is_dns_subdomain(name: str) -> bool:
     return len(name) <= 253 and all(_DNS_LABEL.fullmatch(part) is not None for part in name.split("."))
 
 
-def is_port_name(name: str) -> bool:
-    """Return True for a port's name: at most 15 small letters, digits and single ``-`` between, with a letter."""
-    return len(name) <= MAX_PORT_NAME and _PORT_NAME.fullmatch(name) is not None and not name.replace("-", "").isdigit()
-
-
-def is_label_key(key: str) -> bool:
-    """Return True for the key of a label or annotation: at most 63 characters, with ``prefix/`` or without."""
-    prefix, slash, name = key.rpartition("/")
-    if slash and not is_dns_subdomain(prefix):
-        return False
-    return len(name) <= MAX_LABEL and _LABEL_PART.fullmatch(name) is not None
-
-
-def is_label_value(value: str) -> bool:
-    """Return True for the value of a label, which may be empty."""
-    return value == "" or (len(value) <= MAX_LABEL and _LABEL_PART.fullmatch(value) is not None)
-
-
 def quantity(value: object) -> Decimal | None:
     """Return a quantity, such as 500m or 2Gi, as a number; None if it is none."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
@@ -78,12 +55,8 @@ def name_from(text: str) -> str:
 
 
 __all__ = [
-    "MAX_LABEL",
     "is_dns_label",
     "is_dns_subdomain",
-    "is_label_key",
-    "is_label_value",
-    "is_port_name",
     "is_service_name",
     "name_from",
     "quantity",
