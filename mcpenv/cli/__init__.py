@@ -1,6 +1,6 @@
 """The command line.
 
-For environments and servers: ``mcpenv init | dev | run | inspect | call | connect | sessions | top | manifest |
+For environments and servers: ``mcpenv init | dev | run | inspect | call | connect | sessions | manifest |
 import-openenv``. To ship them: ``mcpenv build | push | fork | deploy``. For tasks and episodes: ``mcpenv tasks |
 validate | eval | model-proxy | trajectories | console | replay | rescore``.
 
@@ -107,7 +107,6 @@ app.command("mcpenv.cli.connect:connect", name="connect", help="Configure an MCP
 app.command(
     "mcpenv.cli.sessions:sessions", name="sessions", help="Show a server's sessions.", help_epilogue="", sort_key=7
 )
-app.command("mcpenv.cli.top:top", name="top", help="Show what a server does.", help_epilogue="", sort_key=7)
 _of_records = App(
     name="trajectories", help="List, show, export, check and join recorded episodes.", help_epilogue="", sort_key=8
 )

@@ -158,21 +158,11 @@ class ControlPlane:
         """End a session and return the server's answer."""
         return self._ask("DELETE", f"/sessions/{quote(session_id, safe='')}")[1]
 
-    def scrape(self) -> str:
-        """Return the text of the server's metrics."""
-        reply = self._request("GET", "/metrics")
-        if reply.is_success:
-            return reply.text
-        raise self._refused(reply, None, "/metrics")
-
-    def _request(self, method: str, path: str) -> httpx.Response:
+    def _ask(self, method: str, path: str) -> tuple[httpx.Response, dict[str, Any]]:
         try:
-            return self._http.request(method, path)
+            reply = self._http.request(method, path)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ConnectionFailed(self._shown, str(error) or type(error).__name__) from error
-
-    def _ask(self, method: str, path: str) -> tuple[httpx.Response, dict[str, Any]]:
-        reply = self._request(method, path)
         try:
             body = reply.json()
         except ValueError:
