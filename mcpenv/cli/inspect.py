@@ -23,6 +23,7 @@ from mcpenv.server.mcp.server_card import identity_of, registry_entry
 from mcpenv.server.sessions.factory import EnvironmentSource
 from mcpenv.targets.place import is_url
 from mcpenv.targets.target import Target, load_target
+from mcpenv_client.formats.references import schema_at
 from mcpenv_client.types.observations import Observation
 from mcpenv_client.types.tools import Mode, Tool
 
@@ -317,9 +318,7 @@ def _returned(schema: Mapping[str, Any]) -> str:
 
 
 def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
-    found: Any = root
-    for part in str(schema["$ref"]).lstrip("#/").split("/"):
-        found = found.get(part, {}) if isinstance(found, dict) else {}
+    found = schema_at(schema["$ref"], root)
     return found if isinstance(found, dict) else {}
 
 

@@ -24,7 +24,7 @@ from mcpenv_client.errors import ConnectionFailed
 from mcpenv_client.types.records import Reward
 from mcpenv_client.types.server import ServerCapacityStatus, SessionInfo
 
-from .output import Page, print_json, printable, shown_parts
+from .output import Page, print_json, print_table, printable, shown_parts
 from .remote import CONNECT_S
 from .tokens import control_token
 
@@ -203,14 +203,8 @@ def _print(seen: Seen) -> None:
         return
     page.line()
     headings = _headings(seen)
-    rows = [headings, *(_row(session, seen.now)[: len(headings)] for session in seen.sessions)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for number, row in enumerate(rows):
-        cells = [
-            cell.rjust(width) if heading in _NUMBERS else cell.ljust(width)
-            for cell, width, heading in zip(row, widths, headings, strict=True)
-        ]
-        page.line(("  ".join(cells).rstrip(), "bold" if number == 0 else ""))
+    rows = [_row(session, seen.now)[: len(headings)] for session in seen.sessions]
+    print_table(page, headings, rows, right=_NUMBERS)
 
 
 def _watch(server: ControlPlane) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mcpenv.errors import ConfigurationError
+from mcpenv_client.formats.references import schema_at
 from mcpenv_client.types.tools import Tool
 
 Given = tuple[dict[str, Any], dict[str, str]]
@@ -59,10 +60,7 @@ def _kinds(schema: Any, root: Mapping[str, Any]) -> set[str]:
     if not isinstance(schema, dict):
         return set()
     if "$ref" in schema:
-        found: Any = root
-        for part in str(schema["$ref"]).lstrip("#/").split("/"):
-            found = found.get(part) if isinstance(found, dict) else None
-        return _kinds(found, root)
+        return _kinds(schema_at(schema["$ref"], root), root)
     for key in ("anyOf", "oneOf"):
         if key in schema:
             return set().union(*(_kinds(option, root) or {"any"} for option in schema[key]))

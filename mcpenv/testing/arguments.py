@@ -7,6 +7,8 @@ from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 
+from mcpenv_client.formats.references import Unresolvable, target_of
+
 _MAX_DEPTH = 20
 _WRONG_VALUES: tuple[Any, ...] = ({"mcpenv": ["wrong"]}, [["mcpenv wrong"]])
 """Values that pydantic does not coerce to another type: an object and a list of lists."""
@@ -35,7 +37,7 @@ def arguments_for(schema: dict[str, Any]) -> dict[str, Any] | None:
     try:
         arguments = _value_for(schema, schema, 0)
         jsonschema.validate(arguments, schema)
-    except (_CannotMake, jsonschema.ValidationError):
+    except (_CannotMake, Unresolvable, jsonschema.ValidationError):
         return None
     return arguments if isinstance(arguments, dict) else None
 
@@ -73,7 +75,7 @@ def _value_for(schema: Any, root: dict[str, Any], depth: int) -> Any:
         if schema.get(word):
             return schema[word][0]
     if "$ref" in schema:
-        return _value_for(_resolved(schema["$ref"], root), root, depth + 1)
+        return _value_for(target_of(schema["$ref"], root), root, depth + 1)
     for word in ("anyOf", "oneOf", "allOf"):
         if word in schema:
             return _first_of(schema[word], root, depth)
@@ -94,20 +96,11 @@ def _value_for(schema: Any, root: dict[str, Any], depth: int) -> Any:
     raise _CannotMake
 
 
-def _resolved(reference: str, root: dict[str, Any]) -> Any:
-    here: Any = root
-    for part in reference.removeprefix("#/").split("/"):
-        if not isinstance(here, dict) or part not in here:
-            raise _CannotMake
-        here = here[part]
-    return here
-
-
 def _first_of(choices: list[Any], root: dict[str, Any], depth: int) -> Any:
     for choice in sorted(choices, key=lambda c: isinstance(c, dict) and c.get("type") == "null"):
         try:
             return _value_for(choice, root, depth + 1)
-        except _CannotMake:
+        except (_CannotMake, Unresolvable):
             continue
     raise _CannotMake
 

@@ -71,6 +71,14 @@ def target_of(reference: str, root: Mapping[str, Any]) -> Schema:
     return found
 
 
+def schema_at(reference: str, root: Mapping[str, Any]) -> Schema:
+    """Return the schema that a reference names; True, which allows every value, if it names none."""
+    try:
+        return target_of(reference, root)
+    except Unresolvable:
+        return True
+
+
 def parts_of(schema: Mapping[str, Any]) -> Iterator[tuple[str, Schema]]:
     """Yield the schemas that apply to a value or its parts, with their paths. Values of ``enum`` and such are none."""
     for keyword, value in schema.items():
@@ -141,4 +149,14 @@ class _Inlining:
         return {**{key: made.pop(key) for key in ANNOTATIONS & made.keys()}, "allOf": [target, made]}
 
 
-__all__ = ["ANNOTATIONS", "DEFINITIONS", "Schema", "Unresolvable", "inlined", "mapped", "parts_of", "target_of"]
+__all__ = [
+    "ANNOTATIONS",
+    "DEFINITIONS",
+    "Schema",
+    "Unresolvable",
+    "inlined",
+    "mapped",
+    "parts_of",
+    "schema_at",
+    "target_of",
+]

@@ -9,6 +9,7 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 
 from mcpenv.testing.arguments import arguments_for
+from mcpenv_client.formats.references import schema_at
 from mcpenv_client.types.tools import Tool
 
 _MAX_WORDS = 500
@@ -84,7 +85,7 @@ class RandomPlayer:
         if not isinstance(schema, dict) or depth > _MAX_DEPTH:
             return self._text({})
         if "$ref" in schema:
-            return self._value(_resolved(schema["$ref"], root), root, depth + 1)
+            return self._value(schema_at(schema["$ref"], root), root, depth + 1)
         if "const" in schema:
             return schema["const"]
         for word in ("enum", "anyOf", "oneOf", "examples"):
@@ -136,10 +137,3 @@ class RandomPlayer:
             text = "".join(self._random.choices("abcdefghijklmnopqrstuvwxyz", k=self._random.randint(1, 8)))
         text = text.ljust(schema.get("minLength", 0), "x")
         return text[: schema.get("maxLength", len(text))]
-
-
-def _resolved(reference: str, root: dict[str, Any]) -> Any:
-    here: Any = root
-    for part in reference.removeprefix("#/").split("/"):
-        here = here.get(part) if isinstance(here, dict) else None
-    return here
