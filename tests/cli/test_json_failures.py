@@ -14,7 +14,7 @@ import pytest
 from command_line import TIMEOUT_S, Cli, command_lines, write
 from cyclopts import App
 
-from mcpenv.cli import app
+from mcpenv.cli import command_line
 from mcpenv.cli.failure import asks_for_json
 
 NOWHERE = "no where/at all"
@@ -30,12 +30,12 @@ def commands(of: App, names: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
         yield names
 
 
-COMMANDS = list(commands(app))
+COMMANDS = list(commands(command_line()))
 
 
 def given(command: tuple[str, ...]) -> list[str]:
     """Return arguments that can be parsed, each with a value that it cannot have."""
-    of = app
+    of = command_line()
     for name in command:
         of = of[name]
     found = []

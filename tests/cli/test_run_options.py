@@ -22,7 +22,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from mcpenv import Mode
-from mcpenv.cli import app, execute
+from mcpenv.cli import command_line, execute
 from mcpenv.cli.run_options import Addresses, Limits, Sessions, config_from
 from mcpenv.server.config import ServerConfig
 from mcpenv_client import EnvClient
@@ -126,7 +126,7 @@ async def call(url: str, name: str, token: str | None = None, era: Any = "auto",
 
 def parsed(*options: str) -> ServerConfig:
     """The settings that a command line comes to."""
-    _, bound, _ = app.parse_args(["run", "world", *options], print_error=False, exit_on_error=False)
+    _, bound, _ = command_line().parse_args(["run", "world", *options], print_error=False, exit_on_error=False)
     given = bound.arguments
     return config_from(
         Mode.SIMULATION,

@@ -24,9 +24,17 @@ def run(script: str) -> str:
 
 
 def test_invariant_10_the_client_imports_nothing_of_a_server() -> None:
-    loaded = run("import sys, mcpenv_client; print(*(name for name in sys.modules if '.' not in name))").split()
+    loaded = run(
+        "import sys, mcpenv_client; mcpenv_client.EnvClient; print(*(name for name in sys.modules if '.' not in name))"
+    ).split()
     assert not set(NOT_IMPORTED) & set(loaded)
     assert {"pydantic", "websockets"} <= set(loaded)
+
+
+def test_importing_the_package_alone_loads_nothing_else() -> None:
+    loaded = run("import sys, mcpenv_client; print(*(name for name in sys.modules if '.' not in name))").split()
+    assert not {"pydantic", "websockets"} & set(loaded)
+    assert run("import mcpenv_client; print(mcpenv_client.errors.SessionLost.__name__)") == "SessionLost"
 
 
 def test_the_server_loads_no_http_client_of_its_own_before_it_asks_somebody() -> None:
@@ -119,7 +127,7 @@ def test_importing_costs_little_more_than_what_it_stands_on() -> None:
     beneath, whole = [], []
     for _ in range(5):
         beneath.append(float(run(script.format(stands_on))))
-        whole.append(float(run(script.format("import mcpenv_client"))))
+        whole.append(float(run(script.format("from mcpenv_client import EnvClient"))))
     assert min(whole) <= BUDGET * min(beneath)
 
 
@@ -132,7 +140,7 @@ def test_all_names_what_is_there_once() -> None:
         for name, value in vars(mcpenv_client).items()
         if str(getattr(value, "__module__", "")).startswith("mcpenv_client")
     }
-    assert public - set(mcpenv_client.__all__) <= {"MCPToolClient", "__getattr__"}
+    assert public - set(mcpenv_client.__all__) <= {"MCPToolClient", "lazy_names", "__getattr__", "__dir__", "_get"}
 
 
 def test_the_version_is_that_of_the_distribution() -> None:

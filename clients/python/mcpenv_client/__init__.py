@@ -8,161 +8,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .advantages import advantages, discounted_returns, ranks, score_of, worth_of
-from .client import EnvClient, GenericEnvClient
-from .context_manager import ContextManager, messages_at
-from .conversation import Conversation, SyncConversation
-from .errors import (
-    CapacityReached,
-    ConnectionFailed,
-    EpisodeDone,
-    ErrorCode,
-    ExecutionError,
-    FactoryError,
-    InstanceFailed,
-    InvalidJSON,
-    InvalidMessage,
-    ListingFailed,
-    MalformedToolCall,
-    McpenvError,
-    NotSerializable,
-    NotSupported,
-    OperationCancelled,
-    OperationTimeout,
-    ProviderUnavailable,
-    RateLimited,
-    ReplyGone,
-    SessionError,
-    SessionLost,
-    ToolCallFailed,
-    ToolNotExpressible,
-    Unauthorized,
-    UnknownType,
-    UnsupportedVersion,
-    WireError,
-)
-from .formats.tool_formats import ProviderTools, ToolFormat, tools_for
-from .sync import SyncEnvClient
-from .types.actions import Action, CallToolAction, ListToolsAction
-from .types.observations import AnyObservation, CallToolObservation, ListToolsObservation, Observation
-from .types.records import Fork, LogEntry, Plane, Reward, StepRecord, StepResult, ToolCall, ToolOutcome, Trajectory
-from .types.server import ServerCapacityStatus, SessionInfo
-from .types.snapshots import SnapshotRef
-from .types.state import State
-from .types.status import Stage, Status, StatusCode
-from .types.tasks import OracleCall, Task, TaskLimits
-from .types.tools import Mode, ServerMode, Tool, ToolErrorType, ToolFailure, ToolResult
-from .types.turns import Ending, Opening, Turn
-from .wire.protocol import EpisodeState
-from .wire.version import PROTOCOL_VERSION
+from .lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .api import *  # noqa: F403
+    from .api import __all__ as __all__
     from .mcp_client import MCPToolClient as MCPToolClient
 
     __version__: str
+else:
+    _get, __dir__ = lazy_names(__name__, "__version__")
 
-__all__ = [
-    # Clients
-    "EnvClient",
-    "GenericEnvClient",
-    "SyncEnvClient",
-    "StepResult",
-    "SnapshotRef",
-    # Actions and observations
-    "Action",
-    "CallToolAction",
-    "ListToolsAction",
-    "Observation",
-    "CallToolObservation",
-    "ListToolsObservation",
-    "AnyObservation",
-    "State",
-    # Tasks
-    "Task",
-    "TaskLimits",
-    "OracleCall",
-    # Tools
-    "Mode",
-    "ServerMode",
-    "Tool",
-    "ToolResult",
-    "ToolFailure",
-    "ToolErrorType",
-    # Tools of models' APIs
-    "tools_for",
-    "ProviderTools",
-    "ToolFormat",
-    # Chats with episodes
-    "Conversation",
-    "SyncConversation",
-    "Opening",
-    "Turn",
-    "Ending",
-    "ContextManager",
-    "messages_at",
-    # Server
-    "SessionInfo",
-    "ServerCapacityStatus",
-    # Records
-    "Plane",
-    "Reward",
-    "ToolCall",
-    "ToolOutcome",
-    "StepRecord",
-    "Trajectory",
-    "Fork",
-    "LogEntry",
-    "Status",
-    "StatusCode",
-    "Stage",
-    "EpisodeState",
-    # Compare episodes
-    "score_of",
-    "worth_of",
-    "advantages",
-    "ranks",
-    "discounted_returns",
-    # Errors
-    "McpenvError",
-    "WireError",
-    "ErrorCode",
-    "InvalidJSON",
-    "UnknownType",
-    "InvalidMessage",
-    "ExecutionError",
-    "CapacityReached",
-    "FactoryError",
-    "SessionError",
-    "EpisodeDone",
-    "OperationTimeout",
-    "OperationCancelled",
-    "SessionLost",
-    "Unauthorized",
-    "RateLimited",
-    "ReplyGone",
-    "NotSupported",
-    "UnsupportedVersion",
-    "ConnectionFailed",
-    "NotSerializable",
-    "ListingFailed",
-    "ToolCallFailed",
-    "ToolNotExpressible",
-    "MalformedToolCall",
-    "ProviderUnavailable",
-    "InstanceFailed",
-    # Protocol
-    "PROTOCOL_VERSION",
-    "__version__",
-]
+    def __getattr__(name: str) -> Any:
+        if name == "MCPToolClient":
+            from .mcp_client import MCPToolClient  # needs the extra
 
+            return MCPToolClient
+        if name == "__version__":
+            from importlib.metadata import version  # a fifth of this package's import
 
-def __getattr__(name: str) -> Any:
-    if name == "MCPToolClient":
-        from .mcp_client import MCPToolClient  # needs the extra
-
-        return MCPToolClient
-    if name == "__version__":
-        from importlib.metadata import version  # a fifth of this package's import
-
-        return version("mcpenv-client")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            return version("mcpenv-client")
+        return _get(name)

@@ -2,46 +2,12 @@
 
 from __future__ import annotations
 
-from .agent import Acted, Agent, Play
-from .comparison import Comparison, Figure, LeftOut, compare
-from .evaluation import Evaluated, Progress, evaluate, evaluate_async
-from .flip import Flip
-from .model_agent import ModelAgent
-from .paired import PairedDifference
-from .plan import Key
-from .program_agent import ProgramAgent
-from .results import EpisodeResult, Failure, read_results
-from .stored_run import StoredRun
-from .summary import Estimate, Summary, TaskSummary, summarize
+from typing import TYPE_CHECKING
 
-__all__ = [
-    # Evaluate
-    "evaluate",
-    "evaluate_async",
-    "Progress",
-    # Agents
-    "ModelAgent",
-    "ProgramAgent",
-    "Agent",
-    "Play",
-    "Acted",
-    # Results
-    "Evaluated",
-    "EpisodeResult",
-    "Failure",
-    "Key",
-    "read_results",
-    # Figures
-    "Summary",
-    "TaskSummary",
-    "Estimate",
-    "summarize",
-    # Compare
-    "compare",
-    "Comparison",
-    "Figure",
-    "Flip",
-    "LeftOut",
-    "PairedDifference",
-    "StoredRun",
-]
+from mcpenv_client.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from .api import *  # noqa: F403
+    from .api import __all__ as __all__
+else:
+    __getattr__, __dir__ = lazy_names(__name__)  # `mcpenv --help` loads `.commands` and no more

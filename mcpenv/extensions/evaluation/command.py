@@ -1,4 +1,4 @@
-"""The command ``mcpenv eval``: evaluate an agent on the tasks of an environment."""
+"""The command ``mcpenv eval``: evaluate an agent on a target, or compare two evaluations."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import Group, Parameter
+from cyclopts import App, Group, Parameter
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
+from mcpenv.cli.commands import FORMAT
 from mcpenv.cli.json_option import json_object
 from mcpenv.cli.output import Page, note, number_of, print_json, printable, quiet_logs, report
 from mcpenv.cli.run_options import Secret
@@ -406,4 +407,13 @@ def _status(done: Evaluated, fail_under: float | None) -> int:
     return FAILED
 
 
-__all__ = ["evaluate_command"]
+evaluations = App(name="eval", help_format=FORMAT)
+evaluations.default(evaluate_command)
+evaluations.command(
+    "mcpenv.extensions.evaluation.compare_evaluations:compare_command",
+    name="compare",
+    help="Compare two evaluations.",
+    help_epilogue="",
+)
+
+__all__ = ["evaluations"]

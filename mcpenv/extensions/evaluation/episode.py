@@ -12,10 +12,10 @@ from typing import Any
 from mcpenv.errors import ConfigurationError
 from mcpenv.extensions.model_proxy.linking import link_calls
 from mcpenv.trajectories.summary import components_of, fault_of
-from mcpenv_client.advantages import score_of
 from mcpenv_client.client import EnvClient
 from mcpenv_client.errors import Unauthorized, WireError
 from mcpenv_client.formats.prompts import images_of, prompt_of
+from mcpenv_client.scores import score_of
 from mcpenv_client.types.model_turns import ModelTurn
 from mcpenv_client.types.records import Trajectory
 from mcpenv_client.types.status import Status, StatusCode

@@ -13,7 +13,7 @@ from mcpenv.errors import ConfigurationError, DamagedRecord
 from mcpenv.trajectories.episode import RESCORED, RecordedEpisode
 from mcpenv.trajectories.reader import TornTail, read_episodes, segments_of
 from mcpenv.trajectories.summary import named_task_of
-from mcpenv_client.advantages import worth_of
+from mcpenv_client.scores import worth_of
 from mcpenv_client.types.records import Trajectory
 from mcpenv_client.types.status import Status, StatusCode
 

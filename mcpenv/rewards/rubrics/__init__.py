@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcpenv_client.advantages import advantages, discounted_returns, ranks, score_of, worth_of
+from mcpenv_client.scores import advantages, discounted_returns, ranks, score_of, worth_of
 
 from .composites import Gate, Sequence, WeightedSum
 from .config import rubric_from_config

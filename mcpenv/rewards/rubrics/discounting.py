@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, get_args
 
-from mcpenv_client.advantages import discount_of
+from mcpenv_client.scores import discount_of
 
 from .composites import Ask, Composite, Moment
 from .rubric import Rubric

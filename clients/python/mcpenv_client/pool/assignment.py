@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mcpenv_client.advantages import score_of
 from mcpenv_client.rows import reset_options_of
+from mcpenv_client.scores import score_of
 from mcpenv_client.types.records import Trajectory
 from mcpenv_client.types.status import Status
 from mcpenv_client.types.tasks import Task

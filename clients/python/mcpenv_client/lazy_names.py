@@ -1,0 +1,44 @@
+"""Packages whose public names are loaded when the first of them is used."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+
+def lazy_names(package: str, *others: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package that offers the names of its module ``api``.
+
+    Importing a module of the package, from any number of threads, then loads none of the others.
+
+    Args:
+        package: its name.
+        others: further names of its ``__all__``.
+    """
+    here = vars(sys.modules[package])
+
+    def get(name: str) -> Any:
+        if name != "__all__":
+            if name.startswith("__") or not name.isidentifier():
+                raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            if find_spec(f"{package}.{name}") is not None:
+                return import_module(f"{package}.{name}")
+        public = import_module(f"{package}.api")
+        for each in public.__all__:
+            here.setdefault(each, getattr(public, each))  # a program may have put something else there
+        here["__all__"] = [*public.__all__, *others]
+        try:
+            return here[name]
+        except KeyError:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}") from None
+
+    def names() -> list[str]:
+        return sorted({*here, *import_module(f"{package}.api").__all__})
+
+    return get, names
+
+
+__all__ = ["lazy_names"]

@@ -1,0 +1,137 @@
+"""The commands: those of the kernel, and those that extensions add by the entry-point group ``mcpenv.commands``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+
+from mcpenv.errors import ConfigurationError
+
+ENTRY_POINTS = "mcpenv.commands"
+"""The entry-point group under which distributions register commands, each by an object of `Command`."""
+
+FORMAT: Literal["markdown"] = "markdown"
+"""The format of docstrings. The help of ``mcpenv`` itself is plain: rich takes 0.1 s to load its reader of Markdown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A command, or a group of commands.
+
+    ``mcpenv --help`` loads this object, but not the function: keep its module, and the ``__init__`` of its package,
+    free of imports that take time. An entry point named ``deploy.k8s`` is the command ``mcpenv deploy k8s``.
+
+    Attributes:
+        help: the line in ``mcpenv --help``.
+        run: the import path of the command, ``module:function``. The function returns the exit status. None for a
+            group, whose commands are the entry points ``GROUP.NAME``.
+        order: the place in the help. Commands of the same order are sorted by name.
+        takes_target: explain TARGET at the end of the command's help.
+        is_app: ``run`` names an `App` of cyclopts with sub-commands of its own, which has its own texts.
+    """
+
+    help: str
+    run: str | None = None
+    order: int = 100
+    takes_target: bool = False
+    is_app: bool = False
+
+
+KERNEL = {
+    "run": Command(
+        help="Serve an environment over HTTP or stdio.", run="mcpenv.cli.run:run", order=1, takes_target=True
+    ),
+    "inspect": Command(
+        help="Show tools, schemas and modes.", run="mcpenv.cli.inspect:inspect", order=2, takes_target=True
+    ),
+    "call": Command(help="Call one tool.", run="mcpenv.cli.call:call", order=3, takes_target=True),
+    "play": Command(help="Play an episode by hand.", run="mcpenv.cli.play:play", order=3, takes_target=True),
+    "tasks": Command(help="Show the tasks of an environment.", order=4, takes_target=True),
+    "tasks.list": Command(help="List tasks.", run="mcpenv.cli.tasks:list_tasks", order=1, takes_target=True),
+    "tasks.show": Command(help="Show one task in full.", run="mcpenv.cli.tasks:show_task", order=2, takes_target=True),
+    "connect": Command(
+        help="Configure an MCP host for an environment.",
+        run="mcpenv.cli.connect:connect",
+        order=6,
+        takes_target=True,
+    ),
+    "sessions": Command(help="Show a server's sessions.", run="mcpenv.cli.sessions:sessions", order=7),
+    "replay": Command(
+        help="Replay recorded calls and compare results.", run="mcpenv.cli.replay:replay", order=9, takes_target=True
+    ),
+    "manifest": Command(help="Show the format of mcpenv.yaml.", order=19),
+    "manifest.schema": Command(help="Print its JSON Schema for editors.", run="mcpenv.cli.manifest:schema"),
+}
+"""The commands of the kernel. No entry point replaces one of them."""
+
+
+def add_commands(app: App) -> None:
+    """Add all commands to the app of ``mcpenv``. No command's code is loaded."""
+    registered = {entry.name: _loaded(entry) for entry in entry_points(group=ENTRY_POINTS)}
+    commands = {**registered, **KERNEL}
+    groups = dict(_groups(commands))
+    for group in groups.values():
+        app.command(group)
+    for name, command in commands.items():
+        parent, _, last = name.rpartition(".")
+        if name in groups:
+            continue
+        if parent and parent not in groups:
+            _add(app, name, ConfigurationError(f"{name}: {parent} is a command and no group of commands"))
+        else:
+            _add(groups[parent] if parent else app, last, command)
+
+
+def _groups(commands: Mapping[str, Command | ConfigurationError]) -> Iterator[tuple[str, App]]:
+    """Yield the groups. One whose own entry is missing or cannot be loaded has no line of help."""
+    for name in dict.fromkeys(name.partition(".")[0] for name in commands if "." in name):
+        group = commands.get(name)
+        if not isinstance(group, Command):
+            group = Command(help="")
+        if group.run is None:
+            yield name, App(name=name, help=group.help, sort_key=group.order, **_texts(group))
+
+
+def _add(app: App, name: str, command: Command | ConfigurationError) -> None:
+    if isinstance(command, ConfigurationError):
+        app.command(_refusing(command), name=name, help="(cannot be loaded)", help_epilogue="")
+    elif command.run is not None:
+        texts = {} if command.is_app else _texts(command)
+        app.command(command.run, name=name, help=command.help, sort_key=command.order, **texts)
+
+
+def _texts(command: Command) -> dict[str, Any]:
+    """Return the options of a command's help. It ends with the text about TARGET, which it inherits, or with none."""
+    return {"help_format": FORMAT} if command.takes_target else {"help_format": FORMAT, "help_epilogue": ""}
+
+
+def _loaded(entry: EntryPoint) -> Command | ConfigurationError:
+    """Return a command, or the error to raise when it is used. One that cannot be loaded leaves the others usable."""
+    try:
+        command = entry.load()
+    except Exception as error:  # noqa: BLE001 - code of another distribution may raise anything; reported on use
+        return _unusable(entry, f"cannot be loaded: {type(error).__name__}: {error}")
+    if not isinstance(command, Command):
+        return _unusable(entry, f"is a {type(command).__name__}, not a mcpenv.cli.commands.Command")
+    return command
+
+
+def _unusable(entry: EntryPoint, reason: str) -> ConfigurationError:
+    owner = "" if entry.dist is None else f" of {entry.dist.name}"
+    return ConfigurationError(f"the command {entry.name.replace('.', ' ')}{owner}: {entry.value} {reason}")
+
+
+def _refusing(error: ConfigurationError) -> Callable[..., int]:
+    """Return a command that takes any arguments and raises."""
+
+    def refuse(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)]) -> int:
+        raise error
+
+    return refuse
+
+
+__all__ = ["ENTRY_POINTS", "KERNEL", "Command", "add_commands"]

@@ -1,0 +1,16 @@
+"""The commands of this extension, for ``mcpenv --help``."""
+
+from __future__ import annotations
+
+from mcpenv.cli.commands import Command
+
+TRAJECTORIES = Command(help="List, show, export, check and join recorded episodes.", order=8)
+LIST = Command(help="List episodes.", run="mcpenv.extensions.records.command:list_episodes", order=1)
+SHOW = Command(help="Show one episode.", run="mcpenv.extensions.records.command:show", order=2)
+STATS = Command(help="Show figures of a record.", run="mcpenv.extensions.records.command:stats", order=3)
+CHECK = Command(help="Find unsound episodes.", run="mcpenv.extensions.records.check_command:check_command", order=5)
+RESCORE = Command(
+    help="Score recorded episodes again with another rubric.", run="mcpenv.extensions.records.rescore:rescore", order=10
+)
+
+__all__ = ["CHECK", "LIST", "RESCORE", "SHOW", "STATS", "TRAJECTORIES"]

@@ -1,0 +1,18 @@
+"""The commands of this extension, for ``mcpenv --help``."""
+
+from __future__ import annotations
+
+from mcpenv.cli.commands import Command
+
+INIT = Command(help="Make a new environment's folder.", run="mcpenv.extensions.shipping.init:init", order=0)
+BUILD = Command(
+    help="Build the container image of an environment.", run="mcpenv.extensions.shipping.build:build", order=11
+)
+PUSH = Command(
+    help="Send an environment to a registry or a Space.", run="mcpenv.extensions.shipping.push:push", order=12
+)
+FORK = Command(help="Copy the environment of a Space.", run="mcpenv.extensions.shipping.fork:fork", order=13)
+DEPLOY = Command(help="Write manifests for a cluster.", order=18)
+K8S = Command(help="Write or check manifests of Kubernetes.", run="mcpenv.extensions.shipping.deploy:k8s")
+
+__all__ = ["BUILD", "DEPLOY", "FORK", "INIT", "K8S", "PUSH"]

@@ -1,0 +1,109 @@
+"""Commands of other distributions: entry points of the group ``mcpenv.commands``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from command_line import Cli, Done, command_lines
+
+from mcpenv.cli import command_line
+
+TABLE = """
+    from mcpenv.cli.commands import Command
+
+    GREET = Command(help="Greet.", run="greeting.greet:greet", order=50)
+    GROUP = Command(help="Greet in other ways.", order=51, takes_target=True)
+    LOUD = Command(help="Greet loudly.", run="greeting.greet:shout")
+    NOTHING = Command(help="Not there.", run="greeting.nowhere:greet")
+    WRONG = print
+"""
+GREETING = """
+    def greet(name: str = "you", /) -> int:
+        print(f"Hello {name}.")
+        return 3
+
+    def shout(*, twice: bool = False) -> int:
+        print("HELLO" * (1 + twice))
+        return 0
+"""
+ENTRIES = """
+    [mcpenv.commands]
+    greet = greeting.commands:GREET
+    greetings = greeting.commands:GROUP
+    greetings.loud = greeting.commands:LOUD
+    others.loud = greeting.commands:LOUD
+    run.loud = greeting.commands:LOUD
+    run = greeting.commands:GREET
+    not-there = greeting.commands:NOTHING
+    wrong = greeting.commands:WRONG
+    broken = greeting.nothing:GREET
+"""
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Cli]:
+    site = tmp_path / "site"
+    for name, text in (
+        ("greeting/__init__.py", ""),
+        ("greeting/commands.py", TABLE),
+        ("greeting/greet.py", GREETING),
+        ("greeting-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: greeting\nVersion: 1\n"),
+        ("greeting-1.dist-info/entry_points.txt", ENTRIES),
+    ):
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(dedent(text))
+    monkeypatch.syspath_prepend(str(site))
+    command_line.cache_clear()
+    with command_lines(tmp_path, monkeypatch, capfd) as run:
+        yield run
+    command_line.cache_clear()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "greeting"]:
+        del sys.modules[name]
+
+
+def test_a_command_and_its_groups_are_run_and_explained(cli: Cli) -> None:
+    assert cli("greet", "Ann") == Done(3, "Hello Ann.\n", "")
+    assert cli("greetings", "loud", "--twice").out == "HELLOHELLO\n"
+    assert cli("others", "loud").out == "HELLO\n"
+    help_of_group = cli("greetings", "--help").out
+    assert "Greet loudly." in help_of_group and "TARGET is" in help_of_group
+    assert "TARGET is" not in cli("greet", "--help").out
+
+
+def test_the_help_of_mcpenv_lists_them_without_loading_them(cli: Cli) -> None:
+    lines = [line.strip("│ ") for line in cli("--help").out.splitlines()]
+    assert [line.split()[0] for line in lines if "Greet" in line] == ["greet", "greetings"]
+    assert "greeting.commands" in sys.modules and "greeting.greet" not in sys.modules
+
+
+def test_one_that_cannot_be_loaded_is_refused_when_it_is_used_and_leaves_the_others(cli: Cli) -> None:
+    broken = cli("broken", "--all", "of", "-it")
+    assert broken.status == 2
+    assert "the command broken of greeting: greeting.nothing:GREET cannot be loaded: ModuleNotFoundError" in broken.err
+    wrong = cli("wrong")
+    assert (wrong.status, "not a mcpenv.cli.commands.Command" in wrong.err) == (2, True)
+    missing = cli("not-there")
+    assert (missing.status, "No module named 'greeting.nowhere'" in missing.err) == (2, True)
+    assert cli("run.loud").err.endswith("run.loud: run is a command and no group of commands\n")
+
+
+def test_a_command_of_the_kernel_cannot_be_replaced(cli: Cli) -> None:
+    assert "Serve an environment" in cli("run", "--help").out
+
+
+def test_help_loads_no_command_no_server_and_no_models() -> None:
+    program = (
+        "import sys\nfrom mcpenv.cli import execute\nassert execute(['--help']) == 0\n"
+        "print(*(name for name in sys.modules if name.startswith('mcpenv.extensions.')), file=sys.stderr)\n"
+        "print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    extensions, packages = ran.stderr.splitlines()
+    assert {"mcpenv.extensions.shipping.commands", "mcpenv.extensions.evaluation.commands"} <= set(extensions.split())
+    assert all(name.count(".") == 2 or name.endswith(".commands") for name in extensions.split())
+    assert not {"pydantic", "fastmcp", "mcp", "starlette", "websockets", "httpx", "yaml"} & set(packages.split())
